@@ -217,7 +217,7 @@ def main() -> None:
     }
     report = {
         "sagas": number,
-        "kinds": Counter(waiter.kind.value for waiter in waiters),
+        "kinds": Counter(waiter.kind for waiter in waiters),
         "clients": CLIENTS,
         "callbacks": len(wave.said),
         "receipts": receipts(wave.said),
@@ -251,7 +251,7 @@ def percentiles(latencies: Sequence[float]) -> dict[str, float]:
 
 def receipts(said: Iterable[Said]) -> dict[str, int]:
     """Count the receipts of callbacks, by kind of callback."""
-    return dict(sorted(Counter(f"{s.waiter.kind.value}, {s.step}: {s.receipt}" for s in said).items()))
+    return dict(sorted(Counter(f"{s.waiter.kind}, {s.step}: {s.receipt}" for s in said).items()))
 
 
 def count_calls(crowd: Crowd) -> dict[str, dict[str, int]]:

@@ -193,7 +193,7 @@ class Executions:
             _, name = self.settles.popleft()
             item = self.store.get(name.partition("-")[0])
             if item is not None:
-                items.append({k: v for k, v in item.items() if k not in {_A.DUE_AT.value, _A.DUE_SHARD.value}})
+                items.append({k: v for k, v in item.items() if k not in {_A.DUE_AT, _A.DUE_SHARD}})
         self.store.put(items)
 
 

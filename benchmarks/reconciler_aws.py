@@ -29,7 +29,7 @@ from tests.unit.support.expressions import holds, updated
 
 _DUE_QUERY: Final = "#shard = :shard AND #due_at <= :now"
 _A: Final = RecordAttribute
-_PROJECTED: Final = frozenset({_A.ID.value, _A.DUE_SHARD.value, _A.DUE_AT.value, *IN_FLIGHT_ATTRIBUTES})
+_PROJECTED: Final = frozenset({_A.ID, _A.DUE_SHARD, _A.DUE_AT, *IN_FLIGHT_ATTRIBUTES})
 
 
 class Store:
@@ -152,7 +152,7 @@ class Aws:
 
     def get(self, asked: Mapping[str, Any]) -> AWSResponse:
         """GetItem."""
-        item = self.store.get(asked["Key"][_A.ID.value]["S"])
+        item = self.store.get(asked["Key"][_A.ID]["S"])
         strong = bool(asked.get("ConsistentRead"))
         self._read("GetItem", units([item_size(item)] if item is not None else [], strong=strong))
         return _response(200, {"Item": item} if item is not None else {})
@@ -163,7 +163,7 @@ class Aws:
             raise ValueError(f"a query is of what is due, got {asked}")
         values, limit, start = asked["ExpressionAttributeValues"], asked["Limit"], asked.get("ExclusiveStartKey")
         shard = values[":shard"]["S"]
-        after = (int(start[_A.DUE_AT.value]["N"]), start[_A.ID.value]["S"]) if start else (-1, "")
+        after = (int(start[_A.DUE_AT]["N"]), start[_A.ID]["S"]) if start else (-1, "")
         found = self.store.due(shard, int(values[":now"]["N"]), after, limit)
         read = [{name: value for name, value in item.items() if name in _PROJECTED} for item in found]
         self._read("Query", units(map(item_size, read), strong=False))
@@ -177,11 +177,11 @@ class Aws:
     def update(self, asked: Mapping[str, Any]) -> AWSResponse:
         """UpdateItem."""
         names, values = asked["ExpressionAttributeNames"], asked["ExpressionAttributeValues"]
-        item = self.store.get(asked["Key"][_A.ID.value]["S"])
+        item = self.store.get(asked["Key"][_A.ID]["S"])
         if item is None or not holds(asked["ConditionExpression"], item, names, values):
             return _response(400, {"__type": "ConditionalCheckFailedException", "message": "refused"})
         self.store.put([updated(asked["UpdateExpression"], item, names, values)])
-        self.log.append((self.now_ms(), "UpdateItem", item[_A.DUE_SHARD.value]["S"]))
+        self.log.append((self.now_ms(), "UpdateItem", item[_A.DUE_SHARD]["S"]))
         return _response(200, {})
 
     def describe(self, asked: Mapping[str, Any]) -> AWSResponse:
@@ -213,7 +213,7 @@ class Aws:
         self.units[operation] = self.units.get(operation, 0) + read
 
 
-_KEYS: Final = (_A.ID.value, _A.DUE_SHARD.value, _A.DUE_AT.value)
+_KEYS: Final = (_A.ID, _A.DUE_SHARD, _A.DUE_AT)
 _ANSWERS: Final[Mapping[str, Callable[[Aws, Mapping[str, Any]], AWSResponse]]] = {
     "GetItem": Aws.get,
     "Query": Aws.query,

@@ -60,8 +60,8 @@ def a_day_old(number: int, due_ms: float) -> AttributeMap:
     """A record that was reserved a day ago."""
     return {
         **reserved(number),
-        _A.CREATED_AT.value: {"N": str(NOW_MS - DAY_MS)},
-        _A.DUE_AT.value: {"N": str(NOW_MS + int(due_ms))},
+        _A.CREATED_AT: {"N": str(NOW_MS - DAY_MS)},
+        _A.DUE_AT: {"N": str(NOW_MS + int(due_ms))},
     }
 
 

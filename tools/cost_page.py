@@ -124,7 +124,7 @@ def _storefront() -> str:
     bill = bill_of(happy_path(STOREFRONT))
     sagas = ORDERS_A_DAY * 30
     rows = [
-        [meter.value, f"{bill.usage.total(meter):,.5f}".rstrip("0").rstrip("."), f"${dollars * sagas:,.2f}"]
+        [meter, f"{bill.usage.total(meter):,.5f}".rstrip("0").rstrip("."), f"${dollars * sagas:,.2f}"]
         for meter, dollars in bill.by_meter.items()
     ]
     rows.append(["**together**", "", f"**${bill.for_sagas(sagas):,.2f}**"])
@@ -134,8 +134,8 @@ def _storefront() -> str:
 def _prices() -> str:
     rows = (
         [
-            price.meter.value,
-            f"[{price.service.value}]({price.source})",
+            price.meter,
+            f"[{price.service}]({price.source})",
             f"${price.dollars}",
             f"{price.per:,}" if price.per > 1 else "1",
         ]

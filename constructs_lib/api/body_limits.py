@@ -18,8 +18,8 @@ def payload_environment(saga: SagaStateMachine) -> dict[str, str]:
         return {}
     inline = MAX_BODY_BYTES if looks_into_request(texts_of(saga.steps)) else INLINE_BODY_BYTES
     return {
-        Env.PAYLOADS.value: saga.payloads.bucket.bucket_name,
-        Env.INLINE_BODY_BYTES.value: str(inline),
+        Env.PAYLOADS: saga.payloads.bucket.bucket_name,
+        Env.INLINE_BODY_BYTES: str(inline),
     }
 
 

@@ -104,7 +104,7 @@ class DirectFunction(RuntimeFunction):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         require_seconds("timeout", timeout, at_least=1, at_most=_LONGEST_SECONDS)
-        taken = sorted(set(environment or {}) & {name.value for name in _OURS})
+        taken = sorted(set(environment or {}) & set(_OURS))
         if taken:
             raise ValueError(f"environment must not set {taken}; these are set by the TransactionApi")
         variables: dict[str, str] = {**(environment or {}), **backoff_environment(backoff, int(timeout.to_seconds()))}
@@ -218,13 +218,13 @@ class DirectOperation:
             Env.OPERATION: name,
             Env.IDENTITY: identity,
             Env.REQUEST_TABLE: self.requests.table.table_name,
-            Env.KEY_POLICY: self.key_policy.value,
-            Env.IN_PROGRESS_ANSWER: self.in_progress_answer.value,
+            Env.KEY_POLICY: self.key_policy,
+            Env.IN_PROGRESS_ANSWER: self.in_progress_answer,
             Env.DUE_SHARDS: str(self.requests.due_shards),
             Env.MAX_BODY_BYTES: str(self.max_body_bytes),
             Env.REPLAY_SECONDS: str(self.requests.replay_seconds),
             Env.REMEMBER_SECONDS: str(self.requests.remember_seconds),
-            Env.REFUSAL_POLICY: self.refusal_policy.value,
+            Env.REFUSAL_POLICY: self.refusal_policy,
             Env.FAILURE_STATUS: json.dumps(
                 dict(self.http_status_by_error or {}), sort_keys=True, separators=(",", ":")
             ),
@@ -234,5 +234,5 @@ class DirectOperation:
             payloads.grant_read(self.fn)
             variables[Env.PAYLOADS] = payloads.bucket.bucket_name
         for variable, value in variables.items():
-            self.fn.function.add_environment(variable.value, value)
+            self.fn.function.add_environment(variable, value)
         return self.fn

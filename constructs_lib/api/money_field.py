@@ -65,9 +65,9 @@ class MoneyField:
         f = MoneyPathField
         code = None if self.currency_code is None else unit_argument("currency_code", self.currency_code).code
         fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: code}
-        told: dict[str, Any] = {name.value: value for name, value in fields.items() if value is not None}
+        told: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         if self.units:
-            told[f.UNITS.value] = [unit.code for unit in self.units]
+            told[f.UNITS] = [unit.code for unit in self.units]
         return json.dumps(told, separators=(",", ":"))
 
     def require_in(self, schema: Mapping[str, Any]) -> None:

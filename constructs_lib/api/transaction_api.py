@@ -253,9 +253,9 @@ class TransactionApi(Construct):
     def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
         requests = saga.requests
-        money = {Env.MONEY.value: operation.money.environment_value} if operation.money is not None else {}
+        money: dict[str, str] = {Env.MONEY: operation.money.environment_value} if operation.money is not None else {}
         wait = operation.max_wait
-        waiting = {Env.MAX_WAIT_SECONDS.value: str(int(wait.to_seconds()))} if wait is not None else {}
+        waiting: dict[str, str] = {Env.MAX_WAIT_SECONDS: str(int(wait.to_seconds()))} if wait is not None else {}
         gatekeeper = RuntimeFunction(
             self._gatekeeper_scope,
             name,
@@ -265,19 +265,19 @@ class TransactionApi(Construct):
             timeout=_TIMEOUT if wait is None else _TIMEOUT_OF_WAITING,
             removal_policy=self._removal_policy,
             environment={
-                Env.OPERATION.value: name,
-                Env.IDENTITY.value: self._identity,
-                Env.REQUEST_TABLE.value: requests.table.table_name,
-                Env.LOG_TABLE.value: saga.log.table.table_name,
-                Env.STATE_MACHINE_ARN.value: saga.state_machine.state_machine_arn,
-                Env.RECOVERY_MACHINE_ARN.value: saga.recovery_machine.state_machine_arn,
+                Env.OPERATION: name,
+                Env.IDENTITY: self._identity,
+                Env.REQUEST_TABLE: requests.table.table_name,
+                Env.LOG_TABLE: saga.log.table.table_name,
+                Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
+                Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
                 **_express_of(saga),
-                Env.DEFINITION.value: saga.definition_fingerprint,
-                Env.KEY_POLICY.value: operation.key_policy.value,
-                Env.IN_PROGRESS_ANSWER.value: operation.in_progress_answer.value,
-                Env.DUE_AFTER_SECONDS.value: str(int(requests.due_after.to_seconds())),
-                Env.DUE_SHARDS.value: str(requests.due_shards),
-                Env.MAX_BODY_BYTES.value: str(operation.max_body_bytes),
+                Env.DEFINITION: saga.definition_fingerprint,
+                Env.KEY_POLICY: operation.key_policy,
+                Env.IN_PROGRESS_ANSWER: operation.in_progress_answer,
+                Env.DUE_AFTER_SECONDS: str(int(requests.due_after.to_seconds())),
+                Env.DUE_SHARDS: str(requests.due_shards),
+                Env.MAX_BODY_BYTES: str(operation.max_body_bytes),
                 **payload_environment(saga),
                 **paths_environment(saga.steps),
                 **money,
@@ -297,7 +297,7 @@ class TransactionApi(Construct):
 def _express_of(saga: SagaStateMachine) -> dict[str, str]:
     if saga.express_machine is None:
         return {}
-    return {Env.EXPRESS_MACHINE_ARN.value: saga.express_machine.state_machine_arn}
+    return {Env.EXPRESS_MACHINE_ARN: saga.express_machine.state_machine_arn}
 
 
 def _check(

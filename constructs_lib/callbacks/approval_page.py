@@ -98,8 +98,8 @@ class ApprovalPage(Construct):
             description="Shows what waits for a person, and takes the decision",
             timeout=Duration.seconds(20),
             environment={
-                Env.APPROVAL_SECRET.value: self.secret.secret_arn,
-                Env.APPROVAL_PREVIOUS_SECONDS.value: str(previous),
+                Env.APPROVAL_SECRET: self.secret.secret_arn,
+                Env.APPROVAL_PREVIOUS_SECONDS: str(previous),
             },
             removal_policy=removal_policy,
         )
@@ -125,4 +125,4 @@ class ApprovalPage(Construct):
 
     def link_environment(self) -> Mapping[str, str]:
         """Environment that a function needs to create links."""
-        return {Env.APPROVAL_URL.value: self.url, Env.APPROVAL_SECRET.value: self.secret.secret_arn}
+        return {Env.APPROVAL_URL: self.url, Env.APPROVAL_SECRET: self.secret.secret_arn}

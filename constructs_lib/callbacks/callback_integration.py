@@ -165,7 +165,7 @@ class CallbackIntegration(Construct):
                 "not give a message to a second invocation while the first one lives"
             )
         self.visibility_seconds = _visibility(self.dispatcher_timeout, visibility_timeout)
-        self.dispatcher.add_environment(Env.MAX_RECEIVES.value, str(max_receives))
+        self.dispatcher.add_environment(Env.MAX_RECEIVES, str(max_receives))
         self.message_seconds = int(_DEAD_KEPT.to_seconds() + _KEPT.to_seconds())
         self.dead_letters = self._queue("DeadLetters", retention=_DEAD_KEPT)
         self.queue = self._queue(
@@ -289,7 +289,7 @@ class CallbackIntegration(Construct):
             web_acl_arn=web_acl_arn,
             removal_policy=self._removal_policy,
         )
-        function.add_environment(Env.WEBHOOK_SCHEME.value, text)
+        function.add_environment(Env.WEBHOOK_SCHEME, text)
         for secret in scheme.secrets:
             secret.grant_read(function)
         return webhook
@@ -469,7 +469,7 @@ class CallbackIntegration(Construct):
         if self._tells_of_jobs:
             return
         self._tells_of_jobs = True
-        self.dispatcher.add_environment(Env.DEAD_LETTERS.value, self.dead_letters.queue_url)
+        self.dispatcher.add_environment(Env.DEAD_LETTERS, self.dead_letters.queue_url)
         statements = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.dead_letters.queue_arn])]
         if self._encryption_key is not None:
             actions = ["kms:Decrypt", "kms:GenerateDataKey"]

@@ -261,7 +261,7 @@ class EventIntake(Construct):
             web_acl_arn=web_acl_arn,
             removal_policy=self._removal_policy,
         )
-        self.function.function.add_environment(Env.WEBHOOK_SCHEME.value, text)
+        self.function.function.add_environment(Env.WEBHOOK_SCHEME, text)
         for secret in scheme.secrets:
             secret.grant_read(self.function)
         return webhook

@@ -65,9 +65,9 @@ class CallbackWorkers(Construct):
             )
         if function not in self._functions:
             self._functions.append(function)
-            function.add_environment(Env.TOKEN_TABLE.value, self._tokens.table_name)
-            function.add_environment(Env.INTEGRATION.value, self._integration)
-            function.add_environment(Env.SERVICE.value, service_of(self._owner))
+            function.add_environment(Env.TOKEN_TABLE, self._tokens.table_name)
+            function.add_environment(Env.INTEGRATION, self._integration)
+            function.add_environment(Env.SERVICE, service_of(self._owner))
             self._tell(function)
             self._tokens.grant_receive(function)
             for policy in self._policies:
@@ -115,7 +115,7 @@ class CallbackWorkers(Construct):
 
     def _tell(self, function: lambda_.Function) -> None:
         """Setting a variable again replaces its value."""
-        function.add_environment(Env.CALLBACKS.value, served_text(list(self._served.values())))
+        function.add_environment(Env.CALLBACKS, served_text(list(self._served.values())))
 
 
 def _attach(policy: iam.Policy, function: lambda_.Function) -> None:

@@ -43,11 +43,11 @@ class ServedSaga:
     def fields(self) -> dict[str, Any]:
         """Fields in the environment; names are tokens until the deployment."""
         return {
-            ServedField.LOG.value: self.log.table_name,
-            ServedField.REQUESTS.value: self.requests.table_name,
-            ServedField.DAYS.value: self.days,
-            ServedField.OPERATORS.value: self.operators.queue_url,
-            ServedField.STEPS.value: {
+            ServedField.LOG: self.log.table_name,
+            ServedField.REQUESTS: self.requests.table_name,
+            ServedField.DAYS: self.days,
+            ServedField.OPERATORS: self.operators.queue_url,
+            ServedField.STEPS: {
                 name: {str(field): value for field, value in step.items()} for name, step in self.steps.items()
             },
         }
@@ -67,7 +67,7 @@ def served_bytes(stack: Stack, served: Sequence[ServedSaga]) -> int:
             (ServedField.REQUESTS, _LONGEST_TABLE),
             (ServedField.OPERATORS, _LONGEST_QUEUE_URL),
         ):
-            entry[name.value] = "x" * _width(stack, entry[name.value], longest)
+            entry[name] = "x" * _width(stack, entry[name], longest)
     return len(_text(fields))
 
 

@@ -171,7 +171,7 @@ def _common(scheme: WebhookScheme) -> dict[str, Any]:
 def _json(scheme: Scheme, secrets: Sequence[secretsmanager.ISecret]) -> str:
     for secret in secrets:
         _check_value(scheme, secret)
-    fields = {name.value: value for name, value in scheme.fields().items()}
+    fields = dict(scheme.fields())
     return json.dumps(fields, separators=(",", ":"), sort_keys=True)
 
 

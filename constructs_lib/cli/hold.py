@@ -79,13 +79,13 @@ def _hold(aws: Aws, switch: Switch, reason: str) -> None:
     from saga_runtime.recovery.hold import HOLD_KEY
 
     a = HoldAttribute
-    item = {**HOLD_KEY, a.SINCE.value: {"N": str(aws.now_ms(switch.table))}, a.REASON.value: {"S": reason}}
+    item = {**HOLD_KEY, a.SINCE: {"N": str(aws.now_ms(switch.table))}, a.REASON: {"S": reason}}
     try:
         aws.dynamodb.put_item(
             TableName=switch.table,
             Item=item,
             ConditionExpression="attribute_not_exists(#id)",
-            ExpressionAttributeNames={"#id": a.ID.value},
+            ExpressionAttributeNames={"#id": a.ID},
         )
     except aws.dynamodb.exceptions.ConditionalCheckFailedException:
         return

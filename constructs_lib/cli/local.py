@@ -146,7 +146,7 @@ def _env(options: argparse.Namespace) -> int:
         "AWS_DEFAULT_REGION": state["region"],
         "AWS_ACCESS_KEY_ID": ROOT_ACCESS_KEY_ID,
         "AWS_SECRET_ACCESS_KEY": ROOT_SECRET_ACCESS_KEY,
-        Env.CLOCK.value: state["clock"],
+        Env.CLOCK: state["clock"],
     }
     sys.stdout.write("".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items()))
     return 0

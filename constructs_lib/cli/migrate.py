@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ACTIONS: Final = ("status", "backfill", "verify", "advance", "back")
 _QUIET: Final = {
-    Env.SERVICE.value: "cdk-sagas",
+    Env.SERVICE: "cdk-sagas",
     "POWERTOOLS_LOG_LEVEL": "CRITICAL",
     "POWERTOOLS_METRICS_DISABLED": "true",
 }
@@ -164,7 +164,7 @@ def _status(found: Deployed) -> int:
     different: list[str] = []
     for job in Job:
         progresses = [read_progress(found.store, job, segment) for segment in range(found.terms.segments)]
-        say(f"{job.value:9} {line_of(progresses, phase.number)}\n")
+        say(f"{job:9} {line_of(progresses, phase.number)}\n")
         different += [customer for one in progresses for customer in one.examples]
     if different:
         say(f"differ: {', '.join(different)}\n")
@@ -230,7 +230,7 @@ def _pass(found: Deployed, job: Job) -> int:
             ).run()
         left, different = left + done.left, different + done.different
         counts = f"{done.seen} customers, {done.moved} moved, {done.left} left, {done.compared} compared"
-        say(f"{job.value} segment {segment}: {counts}, {done.different} differ\n")
+        say(f"{job} segment {segment}: {counts}, {done.different} differ\n")
     return 1 if left or different else 0
 
 
@@ -238,7 +238,7 @@ def _show(job: Job, segment: int, layout: Layout, progress: Progress) -> None:
     if not sys.stdout.isatty():
         return
     total = max(progress.seen, progress.last.seen if progress.last is not None else 0)
-    say(f"\r{layout.name} {job.value} {segment} {bar(progress.seen, total or 1)} {progress.seen}\x1b[K")
+    say(f"\r{layout.name} {job} {segment} {bar(progress.seen, total or 1)} {progress.seen}\x1b[K")
     if progress.cursor is None:
         say("\r\x1b[K")
 

@@ -119,9 +119,9 @@ class ExecutionWatch(Construct):
             description="Calls functions for failed executions",
             timeout=Duration.seconds(life),
             environment={
-                Env.WATCHED.value: self._told(machines),
-                Env.WATCH_TABLE.value: self.table.table_name,
-                Env.DEAD_LETTERS.value: self.dead_letters.queue_url,
+                Env.WATCHED: self._told(machines),
+                Env.WATCH_TABLE: self.table.table_name,
+                Env.DEAD_LETTERS: self.dead_letters.queue_url,
             },
             removal_policy=removal_policy,
         )
@@ -133,7 +133,7 @@ class ExecutionWatch(Construct):
             visible_after=Duration.seconds(6 * life),
             batch_size=1,  # one end at a time: each may have to wait for its function
         )
-        self.function.function.add_environment(Env.WATCH_QUEUE.value, self.queue.queue_url)
+        self.function.function.add_environment(Env.WATCH_QUEUE, self.queue.queue_url)
         self._grant(machines)
         self.ended = [self._when_executions_end(end, machines) for end in BadEnd if _with(end, machines)]
         self.schedule = run_every(
@@ -196,8 +196,8 @@ class ExecutionWatch(Construct):
             [watched.machine for watched in _with(end, machines)],
             queue=self.queue,
             dead_letters=self.dead_letters,
-            id=f"Ended{end.value.title().replace('_', '')}",
-            description=f"Executions of hand-written state machines that are {end.value}",
+            id=f"Ended{end.title().replace('_', '')}",
+            description=f"Executions of hand-written state machines that are {end}",
             ends=[end],
         )
 
@@ -237,7 +237,7 @@ class ExecutionWatch(Construct):
             alarm_description=description,
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
-                metric_name=metric.value,
+                metric_name=metric,
                 dimensions_map={"service": service_of(self.function)},
                 statistic="Sum" if above is None else "Maximum",
                 period=self._period,
@@ -288,12 +288,12 @@ def _fields(watched: WatchedMachine) -> dict[str, Any]:
     """Fields of a machine for the function; ARNs are tokens until the deployment."""
     f = WatchedField
     return {
-        f.MACHINE.value: watched.machine.state_machine_arn,
-        f.FUNCTION.value: watched.function.function_arn,
-        f.ENDS.value: [end.value for end in BadEnd if end in watched.ends],
-        f.GRACE.value: int(watched.grace.to_seconds()) if watched.grace is not None else GRACE_SECONDS,
-        f.LEASE.value: watched.lease_seconds,
-        f.ATTEMPTS.value: watched.attempts,
+        f.MACHINE: watched.machine.state_machine_arn,
+        f.FUNCTION: watched.function.function_arn,
+        f.ENDS: [end for end in BadEnd if end in watched.ends],
+        f.GRACE: int(watched.grace.to_seconds()) if watched.grace is not None else GRACE_SECONDS,
+        f.LEASE: watched.lease_seconds,
+        f.ATTEMPTS: watched.attempts,
     }
 
 

@@ -25,4 +25,4 @@ def backoff_environment(backoff: Backoff | None, timeout_seconds: int) -> dict[s
             f"the delays of backoff must sum to at most {room_ms} ms, {_LEFT_MS} ms less than the function's timeout, "
             f"got up to {backoff.longest_ms} ms; lower attempts or cap_ms, or raise the timeout"
         )
-    return {Env.CONFLICT_BACKOFF.value: backoff.to_json()}
+    return {Env.CONFLICT_BACKOFF: backoff.to_json()}

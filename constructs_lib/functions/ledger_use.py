@@ -26,10 +26,10 @@ def warn_of_ledger(function: Construct, grantees: Iterable[iam.IGrantable], envi
     Not an error: a variable may have been added to the Lambda function, and another policy may allow the calls.
     """
     path = function.node.path
-    if Env.LEDGER_TABLE.value not in environment:
+    if Env.LEDGER_TABLE not in environment:
         Validations.of(function).add_warning(
             "cdk-sagas-ledger-environment",
-            f"environment of {path} must have {Env.LEDGER_TABLE.value}, got none: its module calls Ledger.from_env(); "
+            f"environment of {path} must have {Env.LEDGER_TABLE}, got none: its module calls Ledger.from_env(); "
             "give it environment=ledger.environment, or acknowledge this if the variable is added otherwise",
         )
     if not any(each in _may_post for each in grantees):

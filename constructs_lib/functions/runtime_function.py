@@ -88,7 +88,7 @@ class RuntimeFunction(Construct):
         self.decorator: str | None = None
         self.architecture_name = architecture.name if architecture is not None else "arm64"
         variables = dict(environment or {})
-        taken = sorted(set(variables) & {Env.PROTOCOL.value, Env.SERVICE.value})
+        taken = sorted(set(variables) & {Env.PROTOCOL, Env.SERVICE})
         if taken:
             raise ValueError(f"environment must not set {taken}; these are set by the construct")
         self.log_group = logs.LogGroup(self, "Logs", retention=log_retention, removal_policy=removal_policy)
@@ -116,8 +116,8 @@ class RuntimeFunction(Construct):
             reserved_concurrent_executions=reserved_concurrency,
             environment={
                 **variables,
-                Env.PROTOCOL.value: str(PROTOCOL_VERSION),
-                Env.SERVICE.value: service_of(self),
+                Env.PROTOCOL: str(PROTOCOL_VERSION),
+                Env.SERVICE: service_of(self),
             },
         )
         Validations.of(self.role).acknowledge(_TRACING)

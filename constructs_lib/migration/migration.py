@@ -120,28 +120,28 @@ class Migration(Construct):
             handler="handlers.migration.handler",
             description="Moves items of a migration, and compares them",
             environment={
-                Env.MIGRATION.value: stack.to_json_string(terms.to_json()),
-                Env.MIGRATION_TABLE.value: table.table_name,
+                Env.MIGRATION: stack.to_json_string(terms.to_json()),
+                Env.MIGRATION_TABLE: table.table_name,
             },
             timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
         _grant(table, self.worker, _WORKER_ACTIONS)
         # A function's environment must not name the function itself.
-        followed = stack.to_json_string({**terms.to_json(), MigrationField.WRITERS.value: []})
+        followed = stack.to_json_string({**terms.to_json(), MigrationField.WRITERS: []})
         for fn in writers:
-            fn.function.add_environment(Env.MIGRATION.value, followed)
-            fn.function.add_environment(Env.MIGRATION_TABLE.value, table.table_name)
+            fn.function.add_environment(Env.MIGRATION, followed)
+            fn.function.add_environment(Env.MIGRATION_TABLE, table.table_name)
             _grant(table, fn, _WRITER_ACTIONS)
         for job, interval in _EVERY.items():
             for segment in range(segments):
                 run_every(
                     self,
-                    f"{job.value.capitalize()}{segment}",
+                    f"{job.capitalize()}{segment}",
                     self.worker,
                     interval,
-                    description=f"Runs {job.value} of a migration, segment {segment}",
-                    event={"job": job.value, "segment": str(segment)},
+                    description=f"Runs {job} of a migration, segment {segment}",
+                    event={"job": job, "segment": str(segment)},
                 )
         self.difference_alarm: cloudwatch.Alarm = counted_alarm(
             self,

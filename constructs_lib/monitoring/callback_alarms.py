@@ -61,7 +61,7 @@ def depth_alarm(scope: Construct, id: str, description: str, queue: sqs.IQueue) 
 def _metric(metric: Metric, service: str, statistic: str) -> cloudwatch.Metric:
     return cloudwatch.Metric(
         namespace=METRIC_NAMESPACE,
-        metric_name=metric.value,
+        metric_name=metric,
         dimensions_map={_SERVICE: service},
         statistic=statistic,
         period=_PERIOD,

@@ -82,7 +82,7 @@ def rule_for(
             source=["aws.states"],
             detail_type=["Step Functions Execution Status Change"],
             detail={
-                "status": [end.value for end in ends],
+                "status": list(ends),
                 "stateMachineArn": [machine.state_machine_arn for machine in machines],
             },
         ),

@@ -257,7 +257,7 @@ class ReconcilerAlarms(Construct):
             alarm_description=description,
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
-                metric_name=metric.value,
+                metric_name=metric,
                 dimensions_map={"service": self._service, **(dimensions or {})},
                 statistic=statistic,
                 period=Duration.minutes(minutes),

@@ -85,13 +85,13 @@ def _fields(saga: SagaStateMachine) -> dict[str, Any]:
     """Fields of a saga for the function; names are tokens until the deployment."""
     f = ReconciledField
     return {
-        f.MACHINE.value: saga.state_machine.state_machine_name,
-        f.REQUESTS.value: saga.requests.table_name,
-        f.SHARDS.value: saga.requests.due_shards,
-        f.LOG.value: saga.log.table_name,
-        f.DAYS.value: saga.log_days,
-        f.OPERATORS.value: saga.operators.queue_url,
-        f.TOKENS.value: {tokens.table_name: steps for tokens, steps in late_tokens_of(saga).items()},
+        f.MACHINE: saga.state_machine.state_machine_name,
+        f.REQUESTS: saga.requests.table_name,
+        f.SHARDS: saga.requests.due_shards,
+        f.LOG: saga.log.table_name,
+        f.DAYS: saga.log_days,
+        f.OPERATORS: saga.operators.queue_url,
+        f.TOKENS: {tokens.table_name: steps for tokens, steps in late_tokens_of(saga).items()},
     }
 
 

@@ -150,10 +150,10 @@ class TimeoutReconciler(Construct):
             money=money_in_flight or {},
             longest_hold=longest_hold or Duration.hours(4),
         )
-        told = {
-            Env.RECONCILED.value: told_of(self, sagas),
-            Env.RECOVERIES_LIMIT.value: str(recoveries_limit),
-            Env.LONGEST_LOOK.value: str(longest * 60),
+        told: dict[str, str] = {
+            Env.RECONCILED: told_of(self, sagas),
+            Env.RECOVERIES_LIMIT: str(recoveries_limit),
+            Env.LONGEST_LOOK: str(longest * 60),
         }
         self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
 
@@ -178,7 +178,7 @@ class TimeoutReconciler(Construct):
             removal_policy=removal_policy,
         )
         self.hold = HoldTable(self, "Hold")
-        self.function.function.add_environment(Env.HOLD_TABLE.value, self.hold.table_name)
+        self.function.function.add_environment(Env.HOLD_TABLE, self.hold.table_name)
         self.hold.grant_look(self.function)
         for saga in sagas:
             self._grant(saga)
@@ -202,7 +202,7 @@ class TimeoutReconciler(Construct):
             self.function,
             Duration.minutes(measured),
             description="Adds up what is in flight",
-            event={LookField.LOOK.value: Look.IN_FLIGHT.value},
+            event={LookField.LOOK: Look.IN_FLIGHT},
         )
         self._add_alarms(limits)
 
@@ -284,7 +284,7 @@ def _allow_late_jobs(grantee: iam.IGrantable, tokens: TokenTable) -> None:
     if tokens.encryption_key is not None:
         tokens.encryption_key.grant_decrypt(grantee)
     _allow(grantee, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])
-    read = [TokenAttribute.ID.value, TokenAttribute.LOG_TABLE.value, TokenAttribute.APPLIED_LATE_AT.value]
+    read = [TokenAttribute.ID, TokenAttribute.LOG_TABLE, TokenAttribute.APPLIED_LATE_AT]
     iam.Grant.add_to_principal(
         grantee=grantee,
         actions=["dynamodb:GetItem"],

@@ -132,7 +132,7 @@ class StepHost(Construct):
             code=own_code(),
             handler=handler,
             description="Runs functions of another language as a step of a saga",
-            environment={name.value: function.function_arn for name, function in targets.items()},
+            environment={name: function.function_arn for name, function in targets.items()},
             timeout=Duration.seconds(life),
             removal_policy=removal_policy,
         )

@@ -94,7 +94,7 @@ class IdempotencyTable(StatefulTable):
                     ),
                     sort_key=dynamodb.Attribute(name=RecordAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
                     projection_type=dynamodb.ProjectionType.INCLUDE,
-                    non_key_attributes=[name.value for name in IN_FLIGHT_ATTRIBUTES],
+                    non_key_attributes=list(IN_FLIGHT_ATTRIBUTES),
                 ),
                 dynamodb.GlobalSecondaryIndexPropsV2(
                     index_name=RESPONSE_INDEX,

@@ -88,7 +88,7 @@ class LedgerSweeper(Construct):
             alarm_description=description,
             metric=cloudwatch.Metric(
                 namespace=METRIC_NAMESPACE,
-                metric_name=metric.value,
+                metric_name=metric,
                 dimensions_map={"service": service_of(self.function)},
                 statistic=statistic,
                 period=_PERIOD,

@@ -94,8 +94,10 @@ class LedgerTable(StatefulTable):
     @property
     def environment(self) -> Mapping[str, str]:
         """Environment of a step function for ``Ledger.from_env()``."""
-        terms = {} if self.terms == LedgerTerms() else {Env.LEDGER_TERMS.value: self.terms.to_json()}
-        return {Env.LEDGER_TABLE.value: self.table.table_name, **terms}
+        environment: dict[str, str] = {Env.LEDGER_TABLE: self.table.table_name}
+        if self.terms != LedgerTerms():
+            environment[Env.LEDGER_TERMS] = self.terms.to_json()
+        return environment
 
     def grant_transfer(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts and holds, and post to them in transactions. No delete, no scan, no query."""

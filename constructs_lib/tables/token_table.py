@@ -94,7 +94,7 @@ class TokenTable(StatefulTable):
             handler="handlers.callback_sweeper.handler",
             description="Delivers undelivered outcomes again, and measures the age of waits",
             timeout=Duration.seconds(_SWEEPER_SECONDS),
-            environment={Env.TOKEN_TABLE.value: self.table_name},
+            environment={Env.TOKEN_TABLE: self.table_name},
             removal_policy=removal_policy,
         )
         self._grant_due(self.sweeper)

@@ -294,7 +294,7 @@ def _shards_are_backed(
 
 def _every_record_is_settled(records: Sequence[Item]) -> Invariant:
     a = RecordAttribute
-    settled = {status.value for status in SETTLED}
+    settled = set(SETTLED)
     violations = tuple(
         f"record {record[a.ID]['S']} is {record[a.STATUS]['S']}{' and parked' if a.PARKED in record else ''}"
         for record in records
@@ -328,7 +328,7 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
         stands = StepStatus.DONE in counted and not {StepStatus.UNDONE, StepStatus.FAILED} & counted
         agrees = stands if status is RecordStatus.COMPLETED else StepStatus.DONE not in rows
         if not agrees or StepStatus.APPLIED_LATE in rows:
-            violations.append(f"saga {saga_id} is {status.value}, its rows are {[row.value for row in rows]}")
+            violations.append(f"saga {saga_id} is {status}, its rows are {', '.join(rows) or 'none'}")
     return Invariant(name="records and log agree", checked=settled, violations=tuple(violations))
 
 
@@ -338,7 +338,7 @@ def _may_be_passed_over(row: Item) -> bool:
     If the step took effect after that, it was undone, and the row keeps what the saga saw instead. A pivot is never
     skipped.
     """
-    if LogAttribute.INSTEAD.value in row:
+    if LogAttribute.INSTEAD in row:
         return True
     refused = StepStatus(row[LogAttribute.STATUS]["S"]) is StepStatus.FAILED
     return refused and Side(row[LogAttribute.SIDE]["S"]) is not Side.PIVOT

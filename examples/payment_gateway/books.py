@@ -186,7 +186,7 @@ class BookKeeper:
         with self._transaction() as cursor:
             cursor.execute(
                 "INSERT INTO requests (operation, key, reference, outcome, at_ms) VALUES (?, ?, ?, '…', ?)",
-                (operation.value, key, reference, self._now_ms()),
+                (operation, key, reference, self._now_ms()),
             )
             return int(cursor.lastrowid or 0)
 
@@ -297,4 +297,4 @@ def _reading(file: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _parameters(operation: Operation, body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps([operation.value, body], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([operation, body], sort_keys=True).encode()).hexdigest()

@@ -192,7 +192,7 @@ class WalletStack(Stack):
                 alarm_description=f"{id} of {name}: more than {above} in 5 minutes",
                 metric=cloudwatch.Metric(
                     namespace=METRIC_NAMESPACE,
-                    metric_name=metric.value,
+                    metric_name=metric,
                     dimensions_map={"service": service_of(fn)},
                     statistic="Sum",
                     period=Duration.minutes(5),

@@ -108,7 +108,7 @@ def _decide(claims: Claims, request: HttpRequest, standing: Standing) -> HttpAns
     counts = write_decision(claims.job_id, decision, instead_of=standing.decision)
     receipt = receive(counts.callback(claims.job_id))
     verdict = APPROVED if counts.approved else REJECTED
-    telemetry.event("approval_decided", job_id=claims.job_id, decision=verdict, receipt=receipt.value)
+    telemetry.event("approval_decided", job_id=claims.job_id, decision=verdict, receipt=receipt)
     return decided_page(claims, counts, receipt) if counts == decision else used_page(claims, counts)
 
 

@@ -18,6 +18,6 @@ def handler(event: Mapping[str, Any], _context: object) -> dict[str, str]:
     """Receive one callback: ``{"receipt": ...}``. After an error nothing was received: invoke again."""
     aws.check_protocol()
     try:
-        return {"receipt": receive(callback_of(event)).value}
+        return {"receipt": receive(callback_of(event))}
     finally:
         telemetry.flush()

@@ -250,5 +250,5 @@ def _not_started(event: Mapping[str, Any], saga_id: str) -> HttpAnswer:
 
 
 def _accepted(event: Mapping[str, Any], saga_id: str) -> HttpAnswer:
-    document = {"saga_id": saga_id, "status": RecordStatus.IN_PROGRESS.value}
+    document = {"saga_id": saga_id, "status": RecordStatus.IN_PROGRESS}
     return answer(202, document, {"Location": location(event, saga_id)})

@@ -44,11 +44,11 @@ def _handled(teller: Teller, message: dict[str, Any]) -> bool:
     f = WatchMessageField
     try:
         match json.loads(message["body"]):
-            case {f.ENDED.value: {"stateMachineArn": str(machine_arn), "name": str(name)}}:
+            case {f.ENDED: {"stateMachineArn": str(machine_arn), "name": str(name)}}:
                 teller.ended(execution_of(machine_arn, name))
-            case {f.DUE.value: str(row_id)}:
+            case {f.DUE: str(row_id)}:
                 teller.look_at(row_id)
-            case {f.STUCK.value: {WatchAttribute.ID.value: str(row_id)}}:
+            case {f.STUCK: {WatchAttribute.ID: str(row_id)}}:
                 teller.try_anew(row_id)
             case _:
                 raise ValueError("a message names an end, in one of three ways")

@@ -118,7 +118,7 @@ def _attributes(base: type) -> set[str]:
 def test_every_stored_attribute_is_documented(table: Table) -> None:
     kind: type[StrEnum] = getattr(protocol, table.mark.split()[1])
 
-    assert sorted(table.names) == sorted(member.value for member in kind)
+    assert sorted(table.names) == sorted(kind)
 
 
 def test_every_stored_kind_has_its_table() -> None:
@@ -141,7 +141,7 @@ def test_every_stored_kind_has_its_table() -> None:
 def test_every_member_of_a_closed_set_is_documented(table: Table) -> None:
     kind: type[StrEnum] = getattr(protocol, table.mark.split()[1])
 
-    assert sorted(table.names) == sorted(member.value for member in kind)
+    assert sorted(table.names) == sorted(kind)
 
 
 def _only(first: str) -> Table:
@@ -150,7 +150,7 @@ def _only(first: str) -> Table:
 
 
 def test_every_environment_variable_is_documented() -> None:
-    assert sorted(_only("environment").names) == sorted(variable.value for variable in protocol.Env)
+    assert sorted(_only("environment").names) == sorted(protocol.Env)
 
 
 def test_every_environment_variable_of_a_synth_is_documented() -> None:
@@ -158,7 +158,7 @@ def test_every_environment_variable_of_a_synth_is_documented() -> None:
 
 
 def test_every_metric_is_documented() -> None:
-    assert sorted(_only("metrics").names) == sorted(metric.value for metric in protocol.Metric)
+    assert sorted(_only("metrics").names) == sorted(protocol.Metric)
 
 
 def test_every_log_event_is_documented() -> None:
@@ -187,7 +187,7 @@ def test_every_error_name_is_documented_with_its_code_and_class() -> None:
     classes = {**vars(errors), **vars(ledger_errors)}
     documented = {row[0].strip("`"): (row[1], row[2].strip("`")) for row in _only("errors").rows}
 
-    assert documented == {name.value: (_class(name), str(classes[name].code)) for name in protocol.ErrorName}
+    assert documented == {name: (_class(name), str(classes[name].code)) for name in protocol.ErrorName}
 
 
 def _class(name: protocol.ErrorName) -> str:
@@ -230,7 +230,7 @@ def test_every_limit_of_the_protocol_is_documented() -> None:
 def test_every_problem_of_the_function_is_documented() -> None:
     (table,) = (t for t in tables_marked("problems") if t.mark.endswith("function"))
 
-    assert _by_status(table) == {(str(http.problem(kind, "x").status), kind.value) for kind in http.Problem}
+    assert _by_status(table) == {(str(http.problem(kind, "x").status), kind) for kind in http.Problem}
 
 
 def _by_status(table: Table) -> set[tuple[str, str]]:
@@ -292,7 +292,7 @@ def test_every_finding_of_the_budget_is_documented() -> None:
 def test_every_action_of_a_fault_is_documented() -> None:
     text = prose(REFERENCE / "local-aws.md")
 
-    assert [action.value for action in Action if f"| `{action.value}` |" not in text] == []
+    assert [action for action in Action if f"| `{action}` |" not in text] == []
 
 
 def test_every_command_and_option_is_documented() -> None:

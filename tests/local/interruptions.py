@@ -225,7 +225,7 @@ class Interrupted:
         """Change a cell's record by hand."""
         self.aws.client("dynamodb").update_item(
             TableName=self.system.outputs["RequestTableName"],
-            Key={RecordAttribute.ID.value: {"S": request_id_from(self.sagas[cell])}},
+            Key={RecordAttribute.ID: {"S": request_id_from(self.sagas[cell])}},
             UpdateExpression=update,
             ExpressionAttributeValues={f":{name}": {"N": str(value)} for name, value in values.items()},
         )

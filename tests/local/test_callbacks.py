@@ -124,7 +124,7 @@ class Callbacks:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
-            Env.CLOCK.value: self.aws.clock,
+            Env.CLOCK: self.aws.clock,
         }
         done = subprocess.run(
             [sys.executable, "-m", "constructs_lib.cli", *words, "--table", self.outputs["RequestTableName"]],

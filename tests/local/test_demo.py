@@ -118,7 +118,7 @@ def _make_money(aws: LocalAws, outputs: Mapping[str, str]) -> None:
         TableName=outputs["LedgerTableName"],
         Key=account_key("ada"),
         UpdateExpression="ADD #balance :one",
-        ExpressionAttributeNames={"#balance": LedgerAttribute.BALANCE.value},
+        ExpressionAttributeNames={"#balance": LedgerAttribute.BALANCE},
         ExpressionAttributeValues={":one": {"N": "1"}},
     )
 
@@ -136,7 +136,7 @@ def _tamper(aws: LocalAws, outputs: Mapping[str, str]) -> None:
                 TableName=outputs["LedgerTableName"],
                 Key=_key_of(item),
                 UpdateExpression="ADD #amount :less",
-                ExpressionAttributeNames={"#amount": LedgerAttribute.AMOUNT.value},
+                ExpressionAttributeNames={"#amount": LedgerAttribute.AMOUNT},
                 ExpressionAttributeValues={":less": {"N": "-1"}},
             )
 

@@ -141,7 +141,7 @@ def ward(transfer_systems: dict[str, TransferSystem], monkeypatch: pytest.Monkey
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
         ("AWS_DEFAULT_REGION", system.aws.region),
-        (Env.CLOCK.value, ward.clock),
+        (Env.CLOCK, ward.clock),
         ("COLUMNS", "100"),
     ):
         monkeypatch.setenv(name, value)

@@ -133,16 +133,16 @@ def test_a_reconciler_in_another_stack_may_do_what_it_does(apart: tuple[LocalAws
         assert answer.get("FunctionError") is None, said
         return said
 
-    found = asked({LookField.LOOK.value: Look.IN_FLIGHT.value})
+    found = asked({LookField.LOOK: Look.IN_FLIGHT})
     assert (found["sagas"], found["money"], found["oldest_seconds"] >= 3_600) == (1, {"EUR": EUROS}, True)
     looked = asked({})
     assert (looked["started"], looked["failed"]) == (1, 0)
 
     def settled() -> Any:
-        key = {RecordAttribute.ID.value: {"S": request_id}}
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
         item = aws.client("dynamodb").get_item(TableName=outputs["RequestTableName"], Key=key)["Item"]
-        return item if item[RecordAttribute.STATUS.value]["S"] == RecordStatus.FAILED else None
+        return item if item[RecordAttribute.STATUS]["S"] == RecordStatus.FAILED else None
 
     item = until(settled, "the transfer from an account that does not exist is refused")
-    assert item[RecordAttribute.AMOUNT.value] == {"N": str(EUROS)}
-    assert asked({LookField.LOOK.value: Look.IN_FLIGHT.value})["sagas"] == 0
+    assert item[RecordAttribute.AMOUNT] == {"N": str(EUROS)}
+    assert asked({LookField.LOOK: Look.IN_FLIGHT})["sagas"] == 0

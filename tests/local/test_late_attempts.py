@@ -126,9 +126,9 @@ def _expire(system: TransferSystem, request_id: str) -> None:
     """Let a record's retention be over; DynamoDB deletes it days later."""
     system.aws.client("dynamodb").update_item(
         TableName=system.outputs["RequestTableName"],
-        Key={RecordAttribute.ID.value: {"S": request_id}},
+        Key={RecordAttribute.ID: {"S": request_id}},
         UpdateExpression="SET #expiration = :past",
-        ExpressionAttributeNames={"#expiration": RecordAttribute.EXPIRATION.value},
+        ExpressionAttributeNames={"#expiration": RecordAttribute.EXPIRATION},
         ExpressionAttributeValues={":past": {"N": "1"}},
     )
 
@@ -136,15 +136,15 @@ def _expire(system: TransferSystem, request_id: str) -> None:
 def _invoke_worker(system: TransferSystem, saga_id: str, body: dict[str, object]) -> dict[str, Any]:
     """Call the step's function as its state machine did: Lambda may deliver an invocation twice, and late."""
     event = {
-        CallField.PROTOCOL.value: PROTOCOL_VERSION,
-        CallField.SAGA_ID.value: saga_id,
-        CallField.STEP.value: "Transfer",
-        CallField.LOG_TABLE.value: system.outputs["LogTableName"],
-        CallField.LOG_DAYS.value: 400,
-        CallField.REQUEST.value: json.dumps(body),
-        CallField.OUTPUTS.value: {},
-        CallField.EXECUTION.value: saga_id,
-        CallField.SIDE.value: Side.PIVOT.value,
+        CallField.PROTOCOL: PROTOCOL_VERSION,
+        CallField.SAGA_ID: saga_id,
+        CallField.STEP: "Transfer",
+        CallField.LOG_TABLE: system.outputs["LogTableName"],
+        CallField.LOG_DAYS: 400,
+        CallField.REQUEST: json.dumps(body),
+        CallField.OUTPUTS: {},
+        CallField.EXECUTION: saga_id,
+        CallField.SIDE: Side.PIVOT,
     }
     name = system.aws.resolve_function(WORKER)
     answer = system.aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))

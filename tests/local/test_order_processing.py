@@ -158,10 +158,12 @@ def ages_ago(system: OrderSystem, name: str) -> Outcome:
     until(lambda: system.books(saga_id).charges, "the charge")
     record = system.item(saga_id)
     a = LogAttribute
-    key = {a.SAGA_ID.value: {"S": saga_id}, a.STEP.value: {"S": "ProcessPayment"}}
+    key: dict[str, dict[str, str]] = {a.SAGA_ID: {"S": saga_id}, a.STEP: {"S": "ProcessPayment"}}
     dynamodb, table = system.aws.client("dynamodb"), system.outputs["LogTableName"]
     row = dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)["Item"]
-    older = {name.value: {"N": str(int(row[name]["N"]) - 365 * DAY_MS)} for name in (a.DEADLINE, a.FIRST_ATTEMPT_AT)}
+    older: dict[str, dict[str, str]] = {
+        name: {"N": str(int(row[name]["N"]) - 365 * DAY_MS)} for name in (a.DEADLINE, a.FIRST_ATTEMPT_AT)
+    }
     dynamodb.put_item(TableName=table, Item={**row, **older})
     system.gateway.forget(provider_key_of(step_key_of(saga_id, "ProcessPayment")))
     outcome = bought(system, name)

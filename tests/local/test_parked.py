@@ -70,7 +70,7 @@ class Parked:
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
-            Env.CLOCK.value: self.aws.clock,
+            Env.CLOCK: self.aws.clock,
             "COLUMNS": "100",
         }
         done = subprocess.run(

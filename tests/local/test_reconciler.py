@@ -119,7 +119,7 @@ def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
         ("AWS_ACCESS_KEY_ID", "test"),
         ("AWS_SECRET_ACCESS_KEY", "test"),
         ("AWS_REGION", system.aws.region),
-        (Env.CLOCK.value, system.aws.clock),
+        (Env.CLOCK, system.aws.clock),
     ):
         monkeypatch.setenv(name, value)
     system.begin("held")

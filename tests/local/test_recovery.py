@@ -563,12 +563,12 @@ class TestADirection:
 
 def park(system: TwoLedgers, saga_id: str) -> None:
     """Park a saga, with the write of a state machine."""
-    key = {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}}
+    key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
     system.aws.client("dynamodb").update_item(
         TableName=system.outputs["RequestTableName"],
         Key=key,
         UpdateExpression="SET #parked = #owner",
-        ExpressionAttributeNames={"#parked": RecordAttribute.PARKED.value, "#owner": RecordAttribute.OWNER.value},
+        ExpressionAttributeNames={"#parked": RecordAttribute.PARKED, "#owner": RecordAttribute.OWNER},
     )
 
 

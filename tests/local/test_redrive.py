@@ -339,14 +339,14 @@ def test_a_parked_saga_is_left_alone_by_events_and_sweeps_until_resolved(redrive
     def change(update: str, **names: str) -> None:
         system.aws.client("dynamodb").update_item(
             TableName=system.outputs["RequestTableName"],
-            Key={RecordAttribute.ID.value: {"S": request_id_from(saga.saga_id)}},
+            Key={RecordAttribute.ID: {"S": request_id_from(saga.saga_id)}},
             UpdateExpression=update,
-            ExpressionAttributeNames={"#due_at": RecordAttribute.DUE_AT.value, **names},
+            ExpressionAttributeNames={"#due_at": RecordAttribute.DUE_AT, **names},
             ExpressionAttributeValues={":due": {"N": str(system.now_ms() + due_in_ms)}},
         )
 
     due_in_ms = 600_000
-    names = {"#parked": RecordAttribute.PARKED.value, "#owner": RecordAttribute.OWNER.value}
+    names = {"#parked": RecordAttribute.PARKED, "#owner": RecordAttribute.OWNER}
     change("SET #parked = #owner, #due_at = :due", **names)
     before = system.item(saga.saga_id)
 

@@ -86,7 +86,7 @@ class Replacing:
 
     def measure(self) -> None:
         """Call the reconciler as its schedule for measuring does."""
-        event = {LookField.LOOK.value: Look.IN_FLIGHT.value}
+        event = {LookField.LOOK: Look.IN_FLIGHT}
         answer = self.aws.client("lambda").invoke(
             FunctionName=self.outputs["ReconcilerName"], Payload=json.dumps(event)
         )
@@ -224,7 +224,7 @@ class TestAnotherDefinition:
         name = first.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
         variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]
         deployed = variables[Env.DEFINITION]
-        earlier = {**variables, Env.DEFINITION.value: "0" * len(deployed)}
+        earlier = {**variables, Env.DEFINITION: "0" * len(deployed)}
         functions.update_function_configuration(FunctionName=name, Environment={"Variables": earlier})
 
         saga_id = first.settle("k").json()["saga_id"]

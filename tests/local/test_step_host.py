@@ -91,7 +91,7 @@ class Hosted:
     def row(self, name: str) -> dict[str, Any]:
         """The row of an order's charge."""
         a = LogAttribute
-        key = {a.SAGA_ID.value: {"S": self.sagas[name]}, a.STEP.value: {"S": "Charge"}}
+        key: dict[str, dict[str, str]] = {a.SAGA_ID: {"S": self.sagas[name]}, a.STEP: {"S": "Charge"}}
         found = self.aws.client("dynamodb").get_item(
             TableName=self.outputs["LogTableName"], Key=key, ConsistentRead=True
         )

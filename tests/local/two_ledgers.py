@@ -169,7 +169,7 @@ class TwoLedgers(TransferSystem):
 
     def item(self, saga_id: str) -> Item:
         """The request record as an item."""
-        key = {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}}
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
         table = self.outputs["RequestTableName"]
         return self.aws.client("dynamodb").get_item(TableName=table, Key=key, ConsistentRead=True)["Item"]
 
@@ -184,7 +184,7 @@ class TwoLedgers(TransferSystem):
             TableName=self.outputs["LogTableName"],
             ConsistentRead=True,
             KeyConditionExpression="#id = :id",
-            ExpressionAttributeNames={"#id": a.SAGA_ID.value},
+            ExpressionAttributeNames={"#id": a.SAGA_ID},
             ExpressionAttributeValues={":id": {"S": saga_id}},
         )["Items"]
         return {row[a.STEP]["S"]: row[a.STATUS]["S"] for row in rows}

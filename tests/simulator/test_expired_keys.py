@@ -85,7 +85,7 @@ def _counts(kept: Counter[str]) -> Any:
 
     def counts(world: World, fates: list[Fate]) -> Any:
         for item in (item for table in world.parts.requests for item in world.records(table)):
-            whole = RecordAttribute.INPUT.value in item
+            whole = RecordAttribute.INPUT in item
             kept["whole" if whole else "tombstones"] += 1
             assert whole or item[RecordAttribute.STATUS]["S"] in SETTLED
         return audit(world, fates)

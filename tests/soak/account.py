@@ -269,7 +269,7 @@ def _json(line: str) -> dict[str, Any] | None:
 
 def _values(line: Mapping[str, Any], metric: Metric) -> list[float]:
     """Values of one metric in a line."""
-    found = line.get(metric.value, []) if "_aws" in line else []
+    found = line.get(metric, []) if "_aws" in line else []
     return found if isinstance(found, list) else [found]
 
 

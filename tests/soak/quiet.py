@@ -84,14 +84,14 @@ def _in_progress(system: TwoLedgers) -> int:
         system,
         "RequestTableName",
         f"#status = :status AND attribute_not_exists({a.PARKED})",
-        {"#status": a.STATUS.value},
-        {":status": {"S": RecordStatus.IN_PROGRESS.value}},
+        {"#status": a.STATUS},
+        {":status": {"S": RecordStatus.IN_PROGRESS}},
     )
 
 
 def _in_doubt(system: TwoLedgers) -> int:
     """Rows that are not decided yet, or whose late effect is not compensated yet."""
-    values = {f":s{number}": {"S": status.value} for number, status in enumerate(_IN_DOUBT)}
+    values = {f":s{number}": {"S": status} for number, status in enumerate(_IN_DOUBT)}
     parked = _parked(system)
     pages = (
         system.aws.client("dynamodb")
@@ -101,7 +101,7 @@ def _in_doubt(system: TwoLedgers) -> int:
             ConsistentRead=True,
             FilterExpression=f"#status IN ({', '.join(values)})",
             ProjectionExpression="#id",
-            ExpressionAttributeNames={"#status": LogAttribute.STATUS.value, "#id": LogAttribute.SAGA_ID.value},
+            ExpressionAttributeNames={"#status": LogAttribute.STATUS, "#id": LogAttribute.SAGA_ID},
             ExpressionAttributeValues=values,
         )
     )
@@ -117,7 +117,7 @@ def _parked(system: TwoLedgers) -> set[str]:
             TableName=system.outputs["RequestTableName"],
             ConsistentRead=True,
             FilterExpression="attribute_exists(#parked)",
-            ExpressionAttributeNames={"#parked": a.PARKED.value},
+            ExpressionAttributeNames={"#parked": a.PARKED},
         )
     )
     return {item[a.SAGA_ID]["S"] for page in pages for item in page["Items"]}
@@ -185,7 +185,7 @@ def _events(world: World) -> Iterator[tuple[str, int]]:
             ConsistentRead=True,
             Select="COUNT",
             FilterExpression="#due_at < :soon",
-            ExpressionAttributeNames={"#due_at": a.DUE_AT.value},
+            ExpressionAttributeNames={"#due_at": a.DUE_AT},
             ExpressionAttributeValues={":soon": {"N": str(world.carts.now_ms() + _DAY_MS)}},
         )
     )

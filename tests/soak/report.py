@@ -63,7 +63,7 @@ def as_json(run: Run) -> dict[str, Any]:
         "settings": {
             "seconds": settings.seconds,
             "speed": settings.speed,
-            "clients": {example.value: count for example, count in settings.clients.items()},
+            "clients": dict(settings.clients),
             "processes_per_function": settings.sandboxes,
             "share_of_calls": settings.share,
             "share_of_states": settings.stops,
@@ -74,8 +74,8 @@ def as_json(run: Run) -> dict[str, Any]:
             "until_quiet": None if run.quiet is None else round(run.real(run.quiet) - run.real(run.faults_ended), 1),
             "everything": round(run.real_seconds, 1),
         },
-        "sagas": {end.value: count for end, count in totals(run.accounts).items()},
-        "examples": {one.example.value: _example(one, run) for one in run.accounts},
+        "sagas": dict(totals(run.accounts)),
+        "examples": {one.example: _example(one, run) for one in run.accounts},
         "calls": dict(damage.calls),
         "faults": {
             "share": round(damage.share, 4),
@@ -94,7 +94,7 @@ def _example(one: Account, run: Run) -> dict[str, Any]:
     return {
         "asked": one.asked,
         "started": len(one.sagas),
-        "ends": {end.value: one.ends()[end] for end in End},
+        "ends": {end: one.ends()[end] for end in End},
         "errors": dict(Counter(saga.error for saga in one.sagas if saga.error is not None).most_common()),
         "parked": [
             {"saga_id": s.saga_id, "stuck": s.stuck, "decidable": s.decidable} for s in one.sagas if s.end is End.PARKED
@@ -212,7 +212,7 @@ def _head(run: Run) -> Iterator[str]:
 
 def _sagas(run: Run) -> Iterator[str]:
     yield "<h2>Outcomes of the sagas</h2>"
-    head = ["", "asked", "started", *(end.value for end in End), "recovered", "recoveries"]
+    head = ["", "asked", "started", *End, "recovered", "recoveries"]
     rows: list[Sequence[object]] = []
     for one in run.accounts:
         ends = one.ends()
@@ -333,7 +333,7 @@ def lines(run: Run) -> Mapping[str, str]:
     """Summary lines for a terminal."""
     ends, calls = totals(run.accounts), sum(run.damage.calls.values())
     return {
-        "sagas": ", ".join(f"{count} {end.value}" for end, count in ends.items() if count),
+        "sagas": ", ".join(f"{count} {end}" for end, count in ends.items() if count),
         "faults": f"{sum(run.damage.faults.values())} ({run.damage.share:.1%} of {calls} calls)",
         "executions ended": ", ".join(f"{count} {how}" for how, count in run.damage.stops.items()),
         "recoveries": str(sum(saga.recoveries for one in run.accounts for saga in one.sagas)),

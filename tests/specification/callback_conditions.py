@@ -208,7 +208,7 @@ class CallbackCondition(Condition):
     PARK_UNLESS_ANSWERED = Because(
         "a saga is not parked over an undelivered outcome that has just decided its step",
         ENDING,
-        'condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT.value})"',
+        'condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT})"',
     )
     TAKE_OVER_FORGETS = Because(
         "who takes a saga over knows the answer: from then on it can be parked again",

@@ -41,7 +41,7 @@ class DefinitionCondition(Condition):
     ROWS_FIT = Because(
         "a row of a step that the definition does not have is not forgotten",
         COMPATIBLE,
-        'f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"',
+        'f" $count($rows[{side} = {a.SIDE}.S]) = $count($rows))"',
     )
     OUTLIVE = Because(
         "functions of another definition's steps have ended before the rows are read",

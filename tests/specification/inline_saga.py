@@ -106,7 +106,7 @@ class InlineCondition(Condition):
     OWNER_IS_THE_SAGAS = Because(
         "the owner's name has the saga's id: a later saga under the key has another owner",
         RECORD,
-        'a.OWNER.value: {"S": reservation.saga_id},',
+        'a.OWNER: {"S": reservation.saga_id},',
     )
 
 

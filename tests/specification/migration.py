@@ -48,7 +48,7 @@ class MigrationCondition(Condition):
     NEW_ASKS_STATE = Because(
         "a write of the new item alone demands that the new item is alone",
         CHANGES,
-        "else f\"{at} = {self._value({'S': place.value})}\"",
+        "else f\"{at} = {self._value({'S': place})}\"",
     )
     DUAL_ASKS_OLD = Because(
         "a write of both items demands the mark on the old one", CHANGES, "old.change(concern.mark, place, change,"
@@ -89,7 +89,7 @@ class MigrationCondition(Condition):
     READ_ASKS_MARK = Because(
         "a reader takes an old item only if its mark allows it",
         PLACES,
-        'if concern.mark in item and item[concern.mark] != {"S": Place.DUAL.value}',
+        'if concern.mark in item and item[concern.mark] != {"S": Place.DUAL}',
     )
     BIRTH_ABSENT = Because(
         "a customer is created where it is absent: births of two phases exclude each other",

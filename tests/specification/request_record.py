@@ -338,7 +338,7 @@ class RequestRecordModel(Conditional):
             run, row = self._run(world, name), world.sagas[name.saga - 1].row
             yield Move(label, self._with_run(opened, name, run, Row.DONE if row is Row.NONE else row))
         else:
-            landed, breaks = self._settle(opened, name, Status(kind.value.split()[0]))
+            landed, breaks = self._settle(opened, name, Status(kind.split()[0]))
             yield Move(label, landed, breaks=breaks)
 
     # -- time, and a person who recovers ----------------------------------------------------------------------------

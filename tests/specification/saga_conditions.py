@@ -27,7 +27,7 @@ class SagaCondition(Condition):
     FENCED_ENDS = Because(
         "a fenced execution compensates nothing: another execution decides about the saga",
         TASKS,
-        '{"ErrorEquals": [ErrorName.FENCED.value], **exits.fences},',
+        '{"ErrorEquals": [ErrorName.FENCED], **exits.fences},',
     )
     PASSED_OVER_REPLAYS = Because(
         "a skipped step is skipped again when the saga goes forward once more",

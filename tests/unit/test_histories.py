@@ -198,7 +198,7 @@ def test_a_parked_saga_is_not_recovered() -> None:
     model.end(saga_id, ExecutionStatus.FAILED)
     assert model._update(park(request_id=REQUEST_ID, execution=saga_id, now_ms=model.now_ms))
     model.look()
-    assert model.looks[0].finding.value == "PARKED"
+    assert model.looks[0].finding == "PARKED"
 
 
 def test_a_record_in_progress_is_never_expired() -> None:

@@ -249,7 +249,7 @@ def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
     except SagaError as error:
         raise CommandError(f"the outcome of job {job} was not delivered: {error.message}; repeat this") from None
     told = {"SETTLED": "delivered", "LATE": "no task waited any more"}
-    sys.stdout.write(f"job {job}: {told[receipt.value] if receipt is not None else 'delivered by another process'}\n")
+    sys.stdout.write(f"job {job}: {told[receipt] if receipt is not None else 'delivered by another process'}\n")
     return 0
 
 

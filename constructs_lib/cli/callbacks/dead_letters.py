@@ -96,7 +96,7 @@ def dead_message(message: Mapping[str, Any]) -> DeadMessage:
         step=step,
         sent_at=int(system.get("SentTimestamp", 0)),
         receives=int(system.get("ApproximateReceiveCount", 0)),
-        about={name.value: known[name] for name in UnansweredField if name in known},
+        about={name: known[name] for name in UnansweredField if name in known},
     )
 
 

@@ -126,7 +126,7 @@ def _job_view(item: Item) -> JobView | None:
         job_id=job_id,
         saga_id=saga_id,
         step=step,
-        status=status.value,
+        status=status,
         since=number(since) or updated_at,
         expected_at=number(a.EXPECTED_AT),
         heartbeat_at=number(a.HEARTBEAT_AT),
@@ -215,7 +215,7 @@ class TokenRows:
                 TableName=self.table,
                 IndexName=DUE_INDEX,
                 KeyConditionExpression="#shard = :shard",
-                ExpressionAttributeNames={"#shard": a.DUE_SHARD.value},
+                ExpressionAttributeNames={"#shard": a.DUE_SHARD},
                 ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
             )
             ids += [str(item[a.ID]["S"]) for page in found for item in page["Items"]]
@@ -243,7 +243,7 @@ class TokenRows:
         return self.views(item for page in pages for item in page["Items"])
 
     def _batch(self, ids: Sequence[str]) -> Iterator[Item]:
-        keys = [{TokenAttribute.ID.value: {"S": row_id}} for row_id in ids]
+        keys = [{TokenAttribute.ID: {"S": row_id}} for row_id in ids]
         return batch_of(self.dynamodb, self.table, {"Keys": keys, "ConsistentRead": True, **_projection()})
 
     def views(self, items: Iterable[Item]) -> list[JobView]:
@@ -271,5 +271,5 @@ class TokenRows:
 def _projection() -> dict[str, Any]:
     return {
         "ProjectionExpression": ", ".join(f"#{name}" for name in _SHOWN),
-        "ExpressionAttributeNames": {f"#{name}": name.value for name in _SHOWN},
+        "ExpressionAttributeNames": {f"#{name}": name for name in _SHOWN},
     }

@@ -36,7 +36,7 @@ _SKEW_MS: Final = 5 * 60_000
 _ENTRY: Final = re.compile(r"(?P<saga>[^#]+)#(?P<row>[^#]+)(?P<undo>#undo)?")
 _POSTED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
 """States of a step whose effect was committed once."""
-_LEDGER_NAMES: Final = (LedgerAttribute.ENTRY_ID.value, LedgerAttribute.POSTED_AT.value)
+_LEDGER_NAMES: Final = (LedgerAttribute.ENTRY_ID, LedgerAttribute.POSTED_AT)
 _THEN: Final = "a table was restored or edited: find out which of the two is right before anything is resumed"
 
 
@@ -178,10 +178,10 @@ class Contradictions:
             ConsistentRead=True,
             KeyConditionExpression="#saga_id = :saga_id",
             ProjectionExpression="#step",
-            ExpressionAttributeNames={f"#{name.value}": name.value for name in (a.SAGA_ID, a.STEP)},
+            ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP)},
             ExpressionAttributeValues={":saga_id": {"S": saga_id}},
         )
-        yield from (item[a.STEP.value]["S"] for page in found for item in page["Items"])
+        yield from (item[a.STEP]["S"] for page in found for item in page["Items"])
 
     # Entries of a ledger.
 
@@ -199,8 +199,8 @@ class Contradictions:
         a = LedgerAttribute
         days = min([_RESTORED_DAYS, *(saga.served.days - 1 for saga in self.records.sagas)])
         for item in self.scan.items(ledger, _LEDGER_NAMES):
-            match = _ENTRY.fullmatch(item.get(a.ENTRY_ID.value, {}).get("S", ""))
-            posted_at = item.get(a.POSTED_AT.value, {}).get("N", "0")
+            match = _ENTRY.fullmatch(item.get(a.ENTRY_ID, {}).get("S", ""))
+            posted_at = item.get(a.POSTED_AT, {}).get("N", "0")
             young = int(posted_at) > self.records.now_ms - days * _DAY_MS if posted_at.isdecimal() else False
             if match is not None and young and is_saga_id(match["saga"]):
                 yield match["saga"], match["row"], match["undo"] is not None
@@ -209,7 +209,7 @@ class Contradictions:
         a = LogAttribute
         found: dict[tuple[str, str], StepStatus] = {}
         for log in dict.fromkeys(saga.served.log for saga in self.records.sagas if saga.served.log):
-            names = (a.SAGA_ID.value, a.STEP.value, a.STATUS.value)
+            names = (a.SAGA_ID, a.STEP, a.STATUS)
             for item in self.records.aws.read_all(log, [log_key(*key) for key in sorted(keys)], names):
                 found[item[a.SAGA_ID]["S"], item[a.STEP]["S"]] = StepStatus(item[a.STATUS]["S"])
         return found
@@ -248,7 +248,9 @@ class Contradictions:
 
     def _homes(self, table: str, saga_ids: Iterable[str]) -> dict[str, Item]:
         a = RecordAttribute
-        keys = [{a.ID.value: {"S": key}} for key in sorted({request_id_from(saga_id) for saga_id in saga_ids})]
+        keys: list[dict[str, dict[str, str]]] = [
+            {a.ID: {"S": key}} for key in sorted({request_id_from(saga_id) for saga_id in saga_ids})
+        ]
         found = {item[a.ID]["S"]: item for item in self.records.aws.read_all(table, keys) if a.SAGA_ID in item}
         for item in found.values():
             self.records.remember(item)

@@ -53,7 +53,7 @@ def read_rule(aws: Aws, physical: str, buses: Sequence[str]) -> Rule:
         bus=where.get("EventBusName", ""),
         enabled=said.get("State") != "DISABLED",
         scheduled=bool(said.get("ScheduleExpression")),
-        looks=not any(f'"{LookField.LOOK.value}"' in target.get("Input", "") for target in targets),
+        looks=not any(f'"{LookField.LOOK}"' in target.get("Input", "") for target in targets),
         targets=tuple(target["Arn"] for target in targets),
         dead_letters=tuple(arn for arn in ends if arn),
     )

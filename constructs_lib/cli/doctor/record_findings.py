@@ -104,7 +104,7 @@ class RecordFindings:
         looked_at = len(shard) == 2 and shard.isdecimal() and (not self.saga.shards_known or int(shard) < shards)
         if self.record.settled or (self.record.due_at is not None and looked_at):
             return None
-        lacks = [name.value for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
+        lacks = [name for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
         what = f"without {' and '.join(lacks)}" if lacks else f"in shard {shard!r}, of {shards} that are checked"
         return self._about(
             Kind.NOT_DUE,

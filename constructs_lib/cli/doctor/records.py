@@ -72,7 +72,7 @@ class Records:
 
     def look_at(self, table: str, request_ids: Sequence[str]) -> list[Finding]:
         """Findings of some records of a table."""
-        keys = [{RecordAttribute.ID.value: {"S": request_id}} for request_id in request_ids]
+        keys: list[dict[str, dict[str, str]]] = [{RecordAttribute.ID: {"S": request_id}} for request_id in request_ids]
         items = self.aws.gathered(f"table {table}", self.aws.read_all(table, keys))
         self.looked_at += len(items)
         found: list[Finding] = []
@@ -180,10 +180,10 @@ class Records:
             IndexName=DUE_INDEX,
             KeyConditionExpression="#shard = :shard",
             ProjectionExpression="#id",
-            ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#id": a.ID.value},
+            ExpressionAttributeNames={"#shard": a.DUE_SHARD, "#id": a.ID},
             ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
         )
-        yield from (str(item[a.ID.value]["S"]) for page in found for item in page["Items"])
+        yield from (str(item[a.ID]["S"]) for page in found for item in page["Items"])
 
     def _looked_at(self, table: str, item: Item) -> list[Finding]:
         key = item.get(RecordAttribute.SAGA_ID, item[RecordAttribute.ID])
@@ -200,7 +200,7 @@ class Records:
                 self._in_flight[found.record.saga_id] = found.record
             yield from self._of_found(self.saga_of(table, found.record), found, item)
         except UNREADABLE as error:
-            yield unreadable(table, str(item[a.ID.value]["S"]), error)
+            yield unreadable(table, str(item[a.ID]["S"]), error)
 
     def _of_found(self, saga: Saga, found: Found, item: Item) -> Iterator[Finding]:
         seen = self._seen(saga, found)
@@ -260,7 +260,7 @@ class Records:
             KeyConditionExpression="#saga_id = :saga_id",
             FilterExpression="#expiration < :before",
             ProjectionExpression="#step",
-            ExpressionAttributeNames={f"#{name.value}": name.value for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
+            ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
             ExpressionAttributeValues={":saga_id": {"S": record.saga_id}, ":before": {"N": str(before)}},
         )
         return any(page["Items"] for page in found)

@@ -41,9 +41,9 @@ _GONE: Final = "its record is gone by now"
 def make_due_update(record: RequestRecord, item: Item, shard: str, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that makes a record due; on condition that it is as it was read."""
     a = RecordAttribute
-    names = {**OWNED_NAMES, "#due_at": a.DUE_AT.value, "#due_shard": a.DUE_SHARD.value}
+    names = {**OWNED_NAMES, "#due_at": a.DUE_AT, "#due_shard": a.DUE_SHARD}
     values: dict[str, Any] = {
-        ":in_progress": {"S": record.status.value},
+        ":in_progress": {"S": record.status},
         ":owner": {"S": record.owner},
         ":now": {"N": str(now_ms)},
         ":shard": {"S": shard},
@@ -51,12 +51,12 @@ def make_due_update(record: RequestRecord, item: Item, shard: str, now_ms: int) 
     conditions = [OWNED]
     for name in (a.DUE_AT, a.DUE_SHARD):
         if name in item:
-            conditions.append(f"#{name.value} = :was_{name.value}")
-            values[f":was_{name.value}"] = item[name]
+            conditions.append(f"#{name} = :was_{name}")
+            values[f":was_{name}"] = item[name]
         else:
-            conditions.append(f"attribute_not_exists(#{name.value})")
+            conditions.append(f"attribute_not_exists(#{name})")
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #due_at = :now, #due_shard = :shard",
         "ConditionExpression": " AND ".join(conditions),
         "ExpressionAttributeNames": names,
@@ -171,7 +171,7 @@ class Repairer:
 
     def _make_due(self, finding: Finding) -> str:
         saga = _saga(finding)
-        key = {RecordAttribute.ID.value: {"S": request_id_from(finding.saga_id)}}
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(finding.saga_id)}}
         item = self.records.aws.read(saga.served.requests, key)
         if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != finding.saga_id:
             return _GONE
@@ -235,7 +235,7 @@ def _tell(finding: Finding) -> str:
             return _SOMEBODY
         receipt = settle_row(row)
     told = {"SETTLED": "delivered", "LATE": "delivered: no task waited any more"}
-    return told[receipt.value] if receipt is not None else _SOMEBODY
+    return told[receipt] if receipt is not None else _SOMEBODY
 
 
 def _saga(finding: Finding) -> Saga:

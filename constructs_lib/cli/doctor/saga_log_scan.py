@@ -33,7 +33,7 @@ _ROW: Final = (
     LogAttribute.CREATED_AT,
     LogAttribute.UPDATED_AT,
 )
-_ROW_NAMES: Final = tuple(name.value for name in _ROW)
+_ROW_NAMES: Final = tuple(_ROW)
 _RECORD: Final = (
     RecordAttribute.ID,
     RecordAttribute.SAGA_ID,
@@ -46,7 +46,7 @@ _RECORD: Final = (
     RecordAttribute.RECOVERY_MACHINE_ARN,
     RecordAttribute.CREATED_AT,
 )
-_RECORD_NAMES: Final = tuple(name.value for name in _RECORD)
+_RECORD_NAMES: Final = tuple(_RECORD)
 _OPEN: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
 _SKEW_MS: Final = 5 * 60_000
 """Clocks of functions differ by less."""
@@ -100,7 +100,7 @@ class Deep:
                 continue
             self.contradictions.saw(table, item)
             if item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS and not _found_by_index(item, max(shards)):
-                suspects.append(str(item[a.ID.value]["S"]))
+                suspects.append(str(item[a.ID]["S"]))
         for start in range(0, len(suspects), _BATCH):
             yield from self.records.look_at(table, suspects[start : start + _BATCH])
 
@@ -157,7 +157,9 @@ class Deep:
         """Records by saga; of sagas that have one."""
         a = RecordAttribute
         found: dict[str, Item] = {}
-        keys = [{a.ID.value: {"S": key}} for key in sorted({request_id_from(saga_id) for saga_id in saga_ids})]
+        keys: list[dict[str, dict[str, str]]] = [
+            {a.ID: {"S": key}} for key in sorted({request_id_from(saga_id) for saga_id in saga_ids})
+        ]
         for table in dict.fromkeys(saga.served.requests for saga in self.records.sagas if saga.served.log == log):
             for item in self.records.aws.read_all(table, keys):
                 if a.SAGA_ID in item:

@@ -84,7 +84,7 @@ def document_of(report: Report) -> dict[str, Any]:
             "complete": flight.complete,
         },
         "findings": [_entry(finding, report.now_ms) for finding in report.findings],
-        "totals": {severity.value: count for severity, count in _totals(report).items()},
+        "totals": dict(_totals(report)),
     }
 
 
@@ -160,7 +160,7 @@ class _Page:
             name, (when, age) = self._show(one.id), self._since(one)
             fits = cells(name) <= room
             named = [pad(name if fits else "", room)] if room else []
-            columns = [pad(one.kind.value, kinds), *named, pad(when, times), pad(age, ages, right=True)]
+            columns = [pad(one.kind, kinds), *named, pad(when, times), pad(age, ages, right=True)]
             lines.append(f"{_GAP}{_GAP.join(columns)}".rstrip())
             lines += [] if fits else [f"      {name}"]
             lines += self._below(one)
@@ -174,7 +174,7 @@ class _Page:
         findings = self.report.findings
         since = [self._since(one) for one in findings]
         return (
-            widest([one.kind.value for one in findings]),
+            widest([one.kind for one in findings]),
             widest([when for when, _ in since]),
             widest([age for _, age in since]),
         )

@@ -28,9 +28,7 @@ from saga_runtime.recovery.late_effects import LateFinding, late_name, undo_late
 from saga_runtime.recovery.saga_reconciler import LateSeen
 from saga_runtime.saga_log.rows import log_key
 
-_SHOWN: Final = tuple(
-    name.value for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION)
-)
+_SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 _YOUNG_MS: Final = 15 * 60_000
 """Age of an outcome of an unknown job before it is reported: its dispatcher may be about to register it."""
 _THEN_BY_SWEEPER: Final = {
@@ -199,7 +197,7 @@ class Tokens:
     def _home(self, row: JobView) -> tuple[Saga, RequestRecord] | None:
         """The saga of a row, and its record, read strongly; None: it has none any more."""
         tables = [row.request_table] if row.request_table else [saga.served.requests for saga in self.records.sagas]
-        key = {RecordAttribute.ID.value: {"S": request_id_from(row.saga_id)}}
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(row.saga_id)}}
         for table in dict.fromkeys(tables):
             item = self.records.aws.read(table, key)
             if item is None or RecordAttribute.SAGA_ID not in item:
@@ -214,7 +212,7 @@ class Tokens:
         """Status of the row in the saga log; None: there is none, or its log is unknown."""
         table = row.log_table or (saga.served.log if saga is not None else "")
         item = self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
-        return None if item is None else StepStatus(item[LogAttribute.STATUS.value]["S"])
+        return None if item is None else StepStatus(item[LogAttribute.STATUS]["S"])
 
     def _by_sweeper(
         self, row: JobView, kind: Found, what: str, due_at: int | None, mend: Mend | None = None

@@ -34,18 +34,18 @@ class Watch:
         ids = [one for part in all_of(self._due, range(WATCH_DUE_SHARDS)) for one in part]
         if scan is not None:
             ids += [
-                item[WatchAttribute.ID.value]["S"]
-                for item in scan.items(self.table, (WatchAttribute.ID.value, WatchAttribute.STATUS.value))
-                if item.get(WatchAttribute.STATUS.value, {}).get("S") == WatchStatus.STUCK
+                item[WatchAttribute.ID]["S"]
+                for item in scan.items(self.table, (WatchAttribute.ID, WatchAttribute.STATUS))
+                if item.get(WatchAttribute.STATUS, {}).get("S") == WatchStatus.STUCK
             ]
         overdue: list[int] = []
         ends = [one for one in dict.fromkeys(ids) if not one.startswith(WATCH_LIST_PREFIX)]
-        keys = [{WatchAttribute.ID.value: {"S": one}} for one in ends]
+        keys: list[dict[str, dict[str, str]]] = [{WatchAttribute.ID: {"S": one}} for one in ends]
         for item in self.aws.read_all(self.table, keys):
             try:
                 row = EndRow.from_item(item)
             except UNREADABLE as error:
-                yield unreadable(self.table, str(item[WatchAttribute.ID.value]["S"]), error)
+                yield unreadable(self.table, str(item[WatchAttribute.ID]["S"]), error)
                 continue
             if row.due_at and row.due_at <= self.now_ms - NOBODY_CAME_MS:
                 overdue.append(row.due_at)
@@ -74,21 +74,21 @@ class Watch:
             IndexName=DUE_INDEX,
             KeyConditionExpression="#shard = :shard",
             ProjectionExpression="#id",
-            ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#id": a.ID.value},
+            ExpressionAttributeNames={"#shard": a.DUE_SHARD, "#id": a.ID},
             ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
         )
-        return [str(item[a.ID.value]["S"]) for page in found for item in page["Items"]]
+        return [str(item[a.ID]["S"]) for page in found for item in page["Items"]]
 
     def _unlisted(self) -> Iterator[int | Finding]:
         """Due times of unread lists, and findings of what cannot be read."""
         watched = watched_of(self.function.environment.get(Env.WATCHED, "[]"))
         ids = [list_id(one.machine, end) for one in watched for end in sorted(one.ends)]
-        keys = [{WatchAttribute.ID.value: {"S": one}} for one in ids]
+        keys: list[dict[str, dict[str, str]]] = [{WatchAttribute.ID: {"S": one}} for one in ids]
         for item in self.aws.read_all(self.table, keys):
             try:
                 row = ListRow.from_item(item)
             except UNREADABLE as error:
-                yield unreadable(self.table, str(item[WatchAttribute.ID.value]["S"]), error)
+                yield unreadable(self.table, str(item[WatchAttribute.ID]["S"]), error)
                 continue
             if row.due_at <= self.now_ms - NOBODY_CAME_MS:
                 yield row.due_at

@@ -52,17 +52,17 @@ def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_m
 
     names = (A.SAGA_ID, A.STATUS, A.OWNER, A.EXECUTION_ARN, A.RECOVERY_MACHINE_ARN, A.PARKED)
     update: dict[str, Any] = {
-        "Key": {A.ID.value: {"S": record.request_id}},
+        "Key": {A.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #execution_arn = :execution_arn, #recovery_machine_arn = :recovery_machine_arn",
         "ConditionExpression": "#saga_id = :saga_id AND #status = :status AND #owner = :owner "
         "AND #execution_arn = :was_execution_arn AND #recovery_machine_arn = :was_recovery_machine_arn "
         f"AND attribute_{'not_' if record.parked is None else ''}exists(#parked)",
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeNames": {f"#{name}": name for name in names},
         "ExpressionAttributeValues": {
             ":execution_arn": {"S": execution_of(target.forward, record.saga_id)},
             ":recovery_machine_arn": {"S": target.recovery},
             ":saga_id": {"S": record.saga_id},
-            ":status": {"S": record.status.value},
+            ":status": {"S": record.status},
             ":owner": {"S": record.owner},
             ":was_execution_arn": {"S": record.execution_arn},
             ":was_recovery_machine_arn": {"S": record.recovery_machine_arn},
@@ -77,10 +77,10 @@ def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_m
         A.UPDATED_AT: {"N": str(now_ms)},
         A.DUE_AT: {"N": str(now_ms + due_after_ms)},
     }
-    update["UpdateExpression"] += "".join(f", #{name.value} = :new_{name.value}" for name in written)
-    update["UpdateExpression"] += f" REMOVE {', '.join(f'#{name.value}' for name in removed)}"
-    update["ExpressionAttributeNames"] |= {f"#{name.value}": name.value for name in (*written, *removed)}
-    update["ExpressionAttributeValues"] |= {f":new_{name.value}": value for name, value in written.items()}
+    update["UpdateExpression"] += "".join(f", #{name} = :new_{name}" for name in written)
+    update["UpdateExpression"] += f" REMOVE {', '.join(f'#{name}' for name in removed)}"
+    update["ExpressionAttributeNames"] |= {f"#{name}": name for name in (*written, *removed)}
+    update["ExpressionAttributeValues"] |= {f":new_{name}": value for name, value in written.items()}
     return update
 
 
@@ -216,7 +216,7 @@ def _require_movable(found: FoundSaga, target: Target, log_table: str | None) ->
         )
     if record.parked is None:
         owner = found.recoverer.owner(record)
-        if what_to_do(record, owner, found.now_ms, log_days=target.log_days).value not in _ADOPTABLE:
+        if what_to_do(record, owner, found.now_ms, log_days=target.log_days) not in _ADOPTABLE:
             raise CommandError(
                 f"the owner of saga {record.saga_id} must have ended without settling it, got {owner.status}; wait, or "
                 "see cdk-sagas inspect"
@@ -252,7 +252,7 @@ def _has_rows(found: FoundSaga, log: str) -> bool:
         ConsistentRead=True,
         Limit=1,
         KeyConditionExpression="#saga_id = :saga_id",
-        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID.value},
+        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID},
         ExpressionAttributeValues={":saga_id": {"S": found.record.saga_id}},
     )
     return bool(answer["Items"])

@@ -103,7 +103,7 @@ def deployed_saga(definitions: list[dict[str, Any]], log_table: str | None = Non
             if there is None or (there.declared is None and step.declared is not None):
                 steps[step.name] = step
     states = [state for definition in definitions for state in _states(definition)]
-    jobs = any(CallField.TOKEN.value in _payload(s) and CallField.PROVIDER.value in _payload(s) for s in states)
+    jobs = any(CallField.TOKEN in _payload(s) and CallField.PROVIDER in _payload(s) for s in states)
     days = [step.declared.log_days for step in steps.values() if step.declared is not None]
     return DeployedSaga(log_table=table, log_days=min(days, default=None), steps=steps, has_jobs=jobs)
 
@@ -150,13 +150,13 @@ def _log_table(definitions: list[dict[str, Any]]) -> str | None:
     asked: str | None = None
     for definition in definitions:
         for state in _states(definition):
-            told = _payload(state).get(CallField.LOG_TABLE.value)
+            told = _payload(state).get(CallField.LOG_TABLE)
             if isinstance(told, str):
                 return told
             arguments = state.get("Arguments")
             if str(state.get("Resource", "")).endswith(":dynamodb:query") and isinstance(arguments, Mapping):
                 names = arguments.get("ExpressionAttributeNames", {})
-                if isinstance(names, Mapping) and LogAttribute.SAGA_ID.value in names.values():
+                if isinstance(names, Mapping) and LogAttribute.SAGA_ID in names.values():
                     asked = asked or arguments.get("TableName")
     return asked
 
@@ -190,14 +190,14 @@ def _named_machines(definition: Mapping[str, Any]) -> Iterator[str]:
 def _steps(definition: Mapping[str, Any], table: str) -> Iterator[DeployedStep]:
     for state in _states(definition):
         payload = _payload(state)
-        if payload.get(CallField.LOG_TABLE.value) == table and CallField.STEP.value in payload:
+        if payload.get(CallField.LOG_TABLE) == table and CallField.STEP in payload:
             yield _called(payload)
             continue
         arguments = state.get("Arguments")
         for entry in arguments.get("TransactItems", ()) if isinstance(arguments, Mapping) else ():
             put = entry.get("Put", {}) if isinstance(entry, Mapping) else {}
             if put.get("TableName") == table:
-                named = _ROW_NAME.match(str(put.get("Item", {}).get(LogAttribute.STEP.value, {}).get("S", "")))
+                named = _ROW_NAME.match(str(put.get("Item", {}).get(LogAttribute.STEP, {}).get("S", "")))
                 if named is not None:
                     in_map = named.group(0) != named.group(1)
                     yield DeployedStep(name=named.group(1), in_map=in_map, declared=None)
@@ -205,10 +205,10 @@ def _steps(definition: Mapping[str, Any], table: str) -> Iterator[DeployedStep]:
 
 def _called(payload: Mapping[str, Any]) -> DeployedStep:
     f = CallField
-    provider = payload.get(f.PROVIDER.value)
-    grace = provider.get(ProviderField.GRACE.value) if isinstance(provider, Mapping) else 0
-    side, days = payload.get(f.SIDE.value), payload.get(f.LOG_DAYS.value)
+    provider = payload.get(f.PROVIDER)
+    grace = provider.get(ProviderField.GRACE) if isinstance(provider, Mapping) else 0
+    side, days = payload.get(f.SIDE), payload.get(f.LOG_DAYS)
     declared = None
     if side in set(Side) and isinstance(days, int) and isinstance(grace, int):
         declared = DeclaredStep(side=Side(side), external=provider is not None, grace_ms=grace * 1_000, log_days=days)
-    return DeployedStep(name=str(payload[f.STEP.value]), in_map=f.ITEM_KEY.value in payload, declared=declared)
+    return DeployedStep(name=str(payload[f.STEP]), in_map=f.ITEM_KEY in payload, declared=declared)

@@ -158,9 +158,9 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         saga_id=record.saga_id,
         request_id=record.request_id,
         operation=_text(found.item, a.OPERATION),
-        status=record.status.value,
+        status=record.status,
         finding=what_to_do(record, owner, found.now_ms, log_days=saga.log_days),
-        direction=record.direction.value if record.direction is not None else None,
+        direction=record.direction,
         owner=record.owner,
         recoveries=record.recoveries,
         definition=_text(found.item, a.DEFINITION),
@@ -213,7 +213,7 @@ def _steps(found: FoundSaga, saga: DeployedSaga) -> Iterator[StepView]:
         yield view
     for name, step in saga.steps.items():
         if name not in reached:
-            side = step.declared.side.value if step.declared is not None else None
+            side = step.declared.side if step.declared is not None else None
             yield StepView(step=f"{name}[...]" if step.in_map else name, side=side)
 
 
@@ -222,7 +222,7 @@ def _rows(found: FoundSaga, log_table: str) -> Iterator[Mapping[str, Any]]:
         TableName=log_table,
         ConsistentRead=True,
         KeyConditionExpression="#saga_id = :saga_id",
-        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID.value},
+        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID},
         ExpressionAttributeValues={":saga_id": {"S": found.record.saga_id}},
     )
     for page in pages:
@@ -242,7 +242,7 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
     return StepView(
         step=name,
         status=status,
-        side=Side(side).value if side is not None else None,
+        side=Side(side) if side is not None else None,
         output=_text(item, a.OUTPUT),
         attempt=_text(item, a.ATTEMPT),
         deadline=deadline,

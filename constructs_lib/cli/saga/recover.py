@@ -64,11 +64,11 @@ def _run(options: argparse.Namespace) -> int:
         try:
             # Without its rows, a saga must not be run again.
             finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
-            sys.stdout.write(f"saga {options.saga} {_SAID[finding.value]}{f' by {started}' if started else ''}\n")
+            sys.stdout.write(f"saga {options.saga} {_SAID[finding]}{f' by {started}' if started else ''}\n")
             exhausted = _undo_late(found, saga, again=options.again)
         except MachineGone as gone:
             raise CommandError(str(gone)) from None
-    return 1 if exhausted or finding.value in _FOR_A_PERSON else 0
+    return 1 if exhausted or finding in _FOR_A_PERSON else 0
 
 
 def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
@@ -81,6 +81,6 @@ def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
     if late.finding is not LateFinding.NOTHING:
         by = f" by {late.execution}" if late.execution else ""
         exhausted = late.finding is LateFinding.EXHAUSTED
-        said = _NO_REQUEST if exhausted and found.record.tombstone else _LATE[late.finding.value]
+        said = _NO_REQUEST if exhausted and found.record.tombstone else _LATE[late.finding]
         sys.stdout.write(f"{', '.join(late.rows)} applied late: {said}{by}\n")
     return late.finding is LateFinding.EXHAUSTED

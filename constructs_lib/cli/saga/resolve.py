@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
         except (CannotResolve, MachineGone, ValueError) as refusal:
             raise CommandError(str(refusal)) from None
     started = f" by {resumed.started}" if resumed.started else ""
-    sys.stdout.write(f"saga {options.saga} {_RESUMED[resumed.finding.value]}{started}\n")
+    sys.stdout.write(f"saga {options.saga} {_RESUMED[resumed.finding]}{started}\n")
     return 0
 
 
@@ -148,7 +148,7 @@ def _declared(saga: DeployedSaga, name: str) -> DeclaredStep | None:
 
 
 def _say(name: str, change: Change, statement: Statement) -> str:
-    state = change.to.value if change.to is not None else "free to be called again"
+    state = change.to if change.to is not None else "free to be called again"
     what = f"the undo of {name}" if statement.undo else name
     happened = "happened" if statement.applied else "did not happen"
     return f"{what} {happened}: its row {'is' if change.written else 'was already'} {state}"

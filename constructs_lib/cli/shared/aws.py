@@ -58,7 +58,7 @@ def _keep_local_time() -> None:
         return
     state = json.loads(LOCAL_STATE.read_text(encoding="utf-8"))
     if state.get("endpoint_url") == endpoint:
-        os.environ[Env.CLOCK.value] = state["clock"]
+        os.environ[Env.CLOCK] = state["clock"]
 
 
 @contextmanager

@@ -77,10 +77,10 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     recoverer = Recoverer(
         table=options.table, dynamodb=session.client("dynamodb"), step_functions=session.client("stepfunctions")
     )
-    key = {RecordAttribute.ID.value: {"S": request_id_from(options.saga)}}
+    key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(options.saga)}}
     answer = recoverer.dynamodb.get_item(TableName=options.table, Key=key, ConsistentRead=True)
     item = answer.get("Item")
-    record = RequestRecord.from_item(item) if item and RecordAttribute.SAGA_ID.value in item else None
+    record = RequestRecord.from_item(item) if item and RecordAttribute.SAGA_ID in item else None
     if item is None or record is None or record.saga_id != options.saga:
         raise CommandError(f"table {options.table} has no saga {options.saga}; check the table's name and the id")
     return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=time_of(answer))

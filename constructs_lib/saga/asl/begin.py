@@ -29,7 +29,7 @@ OUTLIVE_EXPRESS: Final = "Outlive Express"
 READ_FIRST: Final = "Read the record first"
 NOTE_FIRST: Final = "Note the first definition"
 OTHER_DEFINITION: Final = "End under another definition"
-GIVEN: Final = f"{INPUT}.{StartField.DEFINITION.value}"
+GIVEN: Final = f"{INPUT}.{StartField.DEFINITION}"
 
 _UNEVALUATED: Final = "States.QueryEvaluationError"
 
@@ -71,7 +71,7 @@ def _note_first(plan: SagaPlan, start: str) -> State:
         "Arguments": record_update(
             plan,
             "SET #definition = :definition, #updated_at = :now",
-            names={"#definition": a.DEFINITION.value, "#updated_at": a.UPDATED_AT.value},
+            names={"#definition": a.DEFINITION, "#updated_at": a.UPDATED_AT},
             values={":definition": {"S": plan.fingerprint}, ":now": now()},
         ),
         "Assign": {"begun": True, "failure": {}},
@@ -90,8 +90,8 @@ def _outlive_express(plan: SagaPlan) -> tuple[str, dict[str, State]]:
         Name of the first state, and the states.
     """
     back, reading = compensating(plan)
-    failure = f"$record.{RecordAttribute.FAILURE.value}.S"
-    direction = f"$record.{RecordAttribute.DIRECTION.value}.S"
+    failure = f"$record.{RecordAttribute.FAILURE}.S"
+    direction = f"$record.{RecordAttribute.DIRECTION}.S"
     compatible = {"compatible": expression(fits(plan))}
     return OUTLIVE_EXPRESS, {
         OUTLIVE_EXPRESS: {"Type": "Wait", "Seconds": 2 * MAX_INLINE_SECONDS, "Next": READ_FIRST},
@@ -109,7 +109,7 @@ def _outlive_express(plan: SagaPlan) -> tuple[str, dict[str, State]]:
                 {"Condition": expression(f"$not({mine()})"), "Next": FENCED},
                 next_page(READ_ROWS, while_="$compatible"),
                 {
-                    "Condition": expression(f'$compatible and {direction} = "{Direction.COMPENSATE.value}"'),
+                    "Condition": expression(f'$compatible and {direction} = "{Direction.COMPENSATE}"'),
                     "Next": back,
                     "Assign": {"failure": expression(f"$parse({failure})")},
                 },
@@ -140,13 +140,13 @@ def begin_phase(
 
 def given_to_phase(group: CompiledGroup, outputs: str) -> str:
     """JSONata expression of a phase's input: the saga's, the outputs so far, and the phase as the saga knows it."""
-    own = f'"{StartField.OUTPUTS.value}": {outputs}, "{StartField.DEFINITION.value}": "{group.shape}"'
+    own = f'"{StartField.OUTPUTS}": {outputs}, "{StartField.DEFINITION}": "{group.shape}"'
     return f"$merge([{INPUT}, {{{own}}}])"
 
 
 def given_by_recovery(plan: SagaPlan) -> str:
     """JSONata expression of the input with which a recovery starts the forward machine."""
-    return f'$string($merge([{INPUT}, {{"{StartField.DEFINITION.value}": "{plan.fingerprint}"}}]))'
+    return f'$string($merge([{INPUT}, {{"{StartField.DEFINITION}": "{plan.fingerprint}"}}]))'
 
 
 def _asks(first: Node) -> bool:

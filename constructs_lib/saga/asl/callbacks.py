@@ -44,12 +44,12 @@ def waiting_fields(plan: SagaPlan, step: CompiledStep, call: State) -> State:
             "QueueUrl": step.wait.queue_url,
             "MessageBody": {
                 **call,
-                CallField.REQUEST_TABLE.value: plan.request_table,
-                CallField.TOKEN.value: expression(f"{context}.Task.Token"),
-                CallField.TASK.value: {field.value: expression(text) for field, text in task.items()},
-                CallField.WAIT.value: {
-                    WaitField.HEARTBEAT.value: step.wait.heartbeat,
-                    WaitField.TIMEOUT.value: step.wait.timeout,
+                CallField.REQUEST_TABLE: plan.request_table,
+                CallField.TOKEN: expression(f"{context}.Task.Token"),
+                CallField.TASK: {field: expression(text) for field, text in task.items()},
+                CallField.WAIT: {
+                    WaitField.HEARTBEAT: step.wait.heartbeat,
+                    WaitField.TIMEOUT: step.wait.timeout,
                 },
             },
         },
@@ -72,5 +72,5 @@ def waiting_retries(step: CompiledStep, *, no_way_back: bool) -> list[State]:
         "BackoffRate": 1,
         "MaxAttempts": step.wait.attempts,
     }
-    final = (ErrorName.OVERDUE.value, *step.permanent_errors)
+    final = (ErrorName.OVERDUE, *step.permanent_errors)
     return [lost, *step_retries(final, step.retry, no_way_back=no_way_back, transient=step.transient_errors)]

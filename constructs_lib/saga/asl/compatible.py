@@ -11,7 +11,7 @@ from saga_runtime.protocol import NOTHING_STANDS, LogAttribute, RecordAttribute,
 
 READ_ROWS: Final = "Read the rows"
 COMPATIBLE: Final = "Compatible?"
-RAN_UNDER: Final = f"$record.{RecordAttribute.DEFINITION.value}.S"
+RAN_UNDER: Final = f"$record.{RecordAttribute.DEFINITION}.S"
 """Definition of the saga's last owner, in the record that was read."""
 _ROWS: Final = 1_000
 """So many rows without outputs fit a state."""
@@ -33,12 +33,12 @@ def fits(plan: SagaPlan) -> str:
         },
         sort_keys=True,
     )
-    stands = ", ".join(f'"{status.value}"' for status in StepStatus if status not in NOTHING_STANDS)
-    name = f"{a.STEP.value}.S"
+    stands = ", ".join(f'"{status}"' for status in StepStatus if status not in NOTHING_STANDS)
+    name = f"{a.STEP}.S"
     side = f'$lookup($sides, $contains({name}, "[") ? $substringBefore({name}, "[") & "[]" : {name})'
     return (
-        f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS.value}.S in [{stands}]];"
-        f" $count($rows[{side} = {a.SIDE.value}.S]) = $count($rows))"
+        f"($sides := {sides}; $rows := $states.result.Items[{a.STATUS}.S in [{stands}]];"
+        f" $count($rows[{side} = {a.SIDE}.S]) = $count($rows))"
     )
 
 

@@ -107,7 +107,7 @@ def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stu
         return _undo_writes(plan, flow, step, following=way.following, stuck=way.stuck, stuck_assign=stuck_assign)
     # A call whose outcome is not known may have to be repeated, and with the same arguments.
     seen = outputs_in_the_log(plan, flow, step, known_on_the_way_back(flow.of_map)) if step.provider is not None else {}
-    only_late: State = {CallField.MODE.value: CallMode.LATE.value} if way.late else {}
+    only_late: State = {CallField.MODE: CallMode.LATE} if way.late else {}
     undo = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
@@ -118,7 +118,7 @@ def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stu
         "TimeoutSeconds": step.compensate_task_seconds,
         "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
         "Catch": [
-            {"ErrorEquals": [ErrorName.FENCED.value], "Next": way.fenced},
+            {"ErrorEquals": [ErrorName.FENCED], "Next": way.fenced},
             {"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": stuck_assign},
         ],
         "Next": way.following,
@@ -140,10 +140,10 @@ def _undo_writes(
             "Key": row_key(row_name(flow, step)),
             "UpdateExpression": "SET #status = :undone, #attempt = :attempt, #updated_at = :now",
             "ConditionExpression": "#status = :done",
-            "ExpressionAttributeNames": {f"#{n.value}": n.value for n in (a.STATUS, a.ATTEMPT, a.UPDATED_AT)},
+            "ExpressionAttributeNames": {f"#{n}": n for n in (a.STATUS, a.ATTEMPT, a.UPDATED_AT)},
             "ExpressionAttributeValues": {
-                ":undone": {"S": StepStatus.UNDONE.value},
-                ":done": {"S": StepStatus.DONE.value},
+                ":undone": {"S": StepStatus.UNDONE},
+                ":done": {"S": StepStatus.DONE},
                 ":attempt": {"S": expression(EXECUTION)},
                 ":now": now(),
             },
@@ -157,7 +157,7 @@ def _undo_writes(
         also=output,
     )
     canceled = {"ErrorEquals": ["States.ALL"], "Next": f"{again} look"}
-    status = f"${flow.row}.{a.STATUS.value}.S"
+    status = f"${flow.row}.{a.STATUS}.S"
     reason = found_at(row_name(flow, step) if flow.inner else name, "TransactionCanceled", "the undo was refused")
     refused = {flow.failure: reason["stuck"]} if flow.inner else reason
     return {
@@ -173,7 +173,7 @@ def _undo_writes(
         f"{again} look": look_at_row(plan, flow, step, again),
         again: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression(f'{status} = "{StepStatus.UNDONE.value}"'), "Next": following}],
+            "Choices": [{"Condition": expression(f'{status} = "{StepStatus.UNDONE}"'), "Next": following}],
             "Default": stuck,
             "Assign": refused,
         },

@@ -175,12 +175,12 @@ def direct(plan: SagaPlan, direction: Direction, following: str) -> State:
     ``compensate`` includes the reason, so that the execution that settles the saga responds with it.
     """
     a = RecordAttribute
-    names = {"#direction": a.DIRECTION.value, "#updated_at": a.UPDATED_AT.value}
-    values: dict[str, State] = {":direction": {"S": direction.value}, ":now": now()}
+    names = {"#direction": a.DIRECTION, "#updated_at": a.UPDATED_AT}
+    values: dict[str, State] = {":direction": {"S": direction}, ":now": now()}
     update = "SET #direction = :direction, #updated_at = :now"
     if direction is Direction.COMPENSATE:
         update += ", #failure = if_not_exists(#failure, :failure)"
-        names["#failure"] = a.FAILURE.value
+        names["#failure"] = a.FAILURE
         values[":failure"] = {"S": expression("$string($failure)")}
     return {
         **call("dynamodb:updateItem"),

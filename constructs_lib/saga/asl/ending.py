@@ -123,14 +123,14 @@ def _the_same_again(plan: SagaPlan) -> list[State]:
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:
     """The happy path's last transition."""
-    body = f'$string({{"saga_id": {SAGA_ID}, "status": "{RecordStatus.COMPLETED.value}", "result": ({plan.result})}})'
+    body = f'$string({{"saga_id": {SAGA_ID}, "status": "{RecordStatus.COMPLETED}", "result": ({plan.result})}})'
     state = _settle(plan, RecordStatus.COMPLETED, http_status="200", body=body)
     if plan.alongside:
         # Another execution of the saga may compensate it.
         arguments = state["Arguments"]
         arguments["ConditionExpression"] += " AND (attribute_not_exists(#direction) OR #direction = :forward)"
-        arguments["ExpressionAttributeNames"]["#direction"] = RecordAttribute.DIRECTION.value
-        arguments["ExpressionAttributeValues"][":forward"] = {"S": Direction.FORWARD.value}
+        arguments["ExpressionAttributeNames"]["#direction"] = RecordAttribute.DIRECTION
+        arguments["ExpressionAttributeValues"][":forward"] = {"S": Direction.FORWARD}
     return {SETTLE_COMPLETED: state}
 
 
@@ -177,7 +177,7 @@ def fenced_or_parked(plan: SagaPlan, joins: Sequence[State] = ()) -> dict[str, S
     """
     look = look_at_record(plan, WHO_SETTLED)
     if joins:
-        failure = f"$record.{RecordAttribute.FAILURE.value}.S"
+        failure = f"$record.{RecordAttribute.FAILURE}.S"
         look["Assign"] |= {
             "failure": expression(
                 f"($record := ({bare(found_item())}); $exists({failure}) ? $parse({failure}) :"
@@ -188,7 +188,7 @@ def fenced_or_parked(plan: SagaPlan, joins: Sequence[State] = ()) -> dict[str, S
         LOOK_AT_RECORD: look,
         WHO_SETTLED: who_settled(plan, joins=joins),
         ALREADY_SETTLED: {"Type": "Succeed"},
-        FENCED: {"Type": "Fail", "Error": ErrorName.FENCED.value, "Cause": "another execution owns this saga"},
+        FENCED: {"Type": "Fail", "Error": ErrorName.FENCED, "Cause": "another execution owns this saga"},
         **(_delegate(plan) if plan.standard_arn is not None else _to_park(plan)),
     }
 
@@ -241,7 +241,7 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
     ran: State = {}
     if plan.alongside:
         names.append(a.RAN)
-        listed += f", #{a.RAN.value} = :ran"
+        listed += f", #{a.RAN} = :ran"
         ran = {":ran": {"S": (Ran.STANDARD if plan.standard_arn is None else Ran.EXPRESS).value}}
     return {
         **call("dynamodb:updateItem"),
@@ -250,9 +250,9 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
             "SET #status = :settled, #http_status = :http_status, #body = :body, #updated_at = :now, "
             f"#expiration = :expiration, #response_expires_at = :response_expires_at{listed} "
             "REMOVE #due_at, #due_shard",
-            names={f"#{name.value}": name.value for name in names},
+            names={f"#{name}": name for name in names},
             values={
-                ":settled": {"S": status.value},
+                ":settled": {"S": status},
                 ":http_status": {"N": http_status},
                 ":body": {"S": expression(body)},
                 ":now": now(),
@@ -263,7 +263,7 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
             },
         ),
         "Catch": [refused_write(LOOK_AT_RECORD)],
-        "Output": {"saga_id": expression(SAGA_ID), "status": status.value},
+        "Output": {"saga_id": expression(SAGA_ID), "status": status},
         "End": True,
     }
 
@@ -271,19 +271,19 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
 def _ask_the_log(plan: SagaPlan, *, late: bool) -> dict[str, State]:
     """Before a saga settles FAILED, its log must have no remaining effect."""
     a = LogAttribute
-    values = {f":s{n}": {"S": status.value} for n, status in enumerate(NOTHING_STANDS)}
+    values = {f":s{n}": {"S": status} for n, status in enumerate(NOTHING_STANDS)}
     # Another execution may be compensating a late effect; wait for it or take over.
-    turned = ", ".join(f'"{status.value}"' for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))
+    turned = ", ".join(f'"{status}"' for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))
     tests = {"nothing_stands": "$states.result.Count = 0"}
     if late:
-        tests["only_late"] = f"$not($exists($states.result.Items[$not({a.STATUS.value}.S in [{turned}])]))"
+        tests["only_late"] = f"$not($exists($states.result.Items[$not({a.STATUS}.S in [{turned}])]))"
     arguments = {
         "TableName": plan.log_table,
         "ConsistentRead": True,
         **({"ProjectionExpression": "#status"} if late else {"Select": "COUNT"}),
         "KeyConditionExpression": "#saga_id = :saga_id",
         "FilterExpression": f"NOT #status IN ({', '.join(values)})",
-        "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value, "#status": a.STATUS.value},
+        "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID, "#status": a.STATUS},
         "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}, **values},
     }
     return pages(
@@ -317,7 +317,7 @@ def _tell(plan: SagaPlan) -> tuple[str, dict[str, State]]:
 
 def _send(plan: SagaPlan, notice: Notice) -> State:
     default = (
-        f'{{"saga_id": {SAGA_ID}, "status": "{RecordStatus.FAILED.value}", "step": $failure.step, '
+        f'{{"saga_id": {SAGA_ID}, "status": "{RecordStatus.FAILED}", "step": $failure.step, '
         '"error": $failure.error, "detail": $failure.detail}'
     )
     return {
@@ -349,9 +349,9 @@ def mine() -> str:
     """JSONata condition: the record that was read is in progress, and this execution owns it."""
     a = RecordAttribute
     return (
-        f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
-        f' and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
-        f" and $record.{a.OWNER.value}.S = {EXECUTION}"
+        f"$record.{a.SAGA_ID}.S = {SAGA_ID}"
+        f' and $record.{a.STATUS}.S = "{RecordStatus.IN_PROGRESS}"'
+        f" and $record.{a.OWNER}.S = {EXECUTION}"
     )
 
 
@@ -364,10 +364,10 @@ def who_settled(plan: SagaPlan, *, goes_on_at: str | None = None, joins: Sequenc
         joins: rules of an owner, where another execution may have changed the record.
     """
     a = RecordAttribute
-    settled = ", ".join(f'"{status.value}"' for status in SETTLED)
-    ours = f"$record.{a.SAGA_ID.value}.S = {SAGA_ID}"
-    status = f"$record.{a.STATUS.value}.S"
-    ahead = f'{mine()} and $record.{a.DIRECTION.value}.S = "{Direction.FORWARD.value}"'
+    settled = ", ".join(f'"{status}"' for status in SETTLED)
+    ours = f"$record.{a.SAGA_ID}.S = {SAGA_ID}"
+    status = f"$record.{a.STATUS}.S"
+    ahead = f'{mine()} and $record.{a.DIRECTION}.S = "{Direction.FORWARD}"'
     refused = found_at(LOOK_AT_RECORD, "WriteRefused", "the record refused a write that its owner may make")
     return {
         "Type": "Choice",
@@ -408,14 +408,14 @@ def _park(plan: SagaPlan) -> State:
         # A callback that found no waiting task may just have resolved the cause: then the write is refused, the
         # execution ends, and the reconciler recovers the saga.
         names.append(a.ANSWERED_AT)
-        condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT.value})"
+        condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT})"
     return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
             "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
             condition=condition,
-            names={f"#{name.value}": name.value for name in names},
+            names={f"#{name}": name for name in names},
             values={":now": now(), ":stuck": {"S": expression("$string($exists($stuck) ? $stuck : {})")}},
         ),
         "Catch": [refused_write(FENCED)],

@@ -59,7 +59,7 @@ def fence_states(
         standing_outputs: what they become in the second.
     """
     look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
-    status = f"${flow.row}.{LogAttribute.STATUS.value}.S"
+    status = f"${flow.row}.{LogAttribute.STATUS}.S"
     awaited = step.wait is not None and not step.job
     stand = [StepStatus.DONE, StepStatus.READ] if awaited else [StepStatus.DONE]
     # A late effect is not the effect that the saga relies on: it is compensated.
@@ -83,11 +83,11 @@ def fence_states(
         },
     }
     if step.provider is not None:
-        in_doubt = expression(f'{status} = "{StepStatus.INTENT.value}"')
+        in_doubt = expression(f'{status} = "{StepStatus.INTENT}"')
         states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask})
         # A provider's call may have been made of the outputs that the step saw.
         sent = payload(plan, step, "{}", item=item_of(flow)) | outputs_in_the_log(plan, flow, step, known)
-        sent |= share_of(flow, step) | {CallField.MODE.value: CallMode.ASK.value}
+        sent |= share_of(flow, step) | {CallField.MODE: CallMode.ASK}
         states[ask] = {
             "Type": "Task",
             "Resource": "arn:aws:states:::lambda:invoke",
@@ -108,7 +108,7 @@ def fence_states(
 
 def _listed(statuses: Sequence[StepStatus]) -> str:
     """JSONata condition of being one of these."""
-    texts = [f'"{status.value}"' for status in statuses]
+    texts = [f'"{status}"' for status in statuses]
     return f"= {texts[0]}" if len(texts) == 1 else f"in [{', '.join(texts)}]"
 
 
@@ -128,22 +128,22 @@ def look_at_row(plan: SagaPlan, flow: Flow, step: CompiledStep, following: str) 
 
 def _tombstone(plan: SagaPlan, flow: Flow, step: CompiledStep, instead: str | None) -> State:
     a = LogAttribute
-    kept: State = {a.OUTPUT.value: {"S": instead}} if instead is not None else {}
+    kept: State = {a.OUTPUT: {"S": instead}} if instead is not None else {}
     return {
         **call("dynamodb:putItem"),
         "Arguments": {
             "TableName": plan.log_table,
             "Item": {
                 **row_key(row_name(flow, step)),
-                a.STATUS.value: {"S": StepStatus.TOMBSTONE.value},
+                a.STATUS: {"S": StepStatus.TOMBSTONE},
                 **kept,
-                a.SIDE.value: {"S": plan.side_of(step).value},
-                a.ATTEMPT.value: {"S": expression(EXECUTION)},
-                a.CREATED_AT.value: now(),
-                a.UPDATED_AT.value: now(),
-                a.EXPIRATION.value: seconds_from_now(plan.log_days * _DAY_SECONDS),
+                a.SIDE: {"S": plan.side_of(step)},
+                a.ATTEMPT: {"S": expression(EXECUTION)},
+                a.CREATED_AT: now(),
+                a.UPDATED_AT: now(),
+                a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),
             },
             "ConditionExpression": "attribute_not_exists(#saga_id)",
-            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value},
+            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID},
         },
     }

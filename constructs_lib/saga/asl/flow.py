@@ -172,7 +172,7 @@ def share_of(flow: Flow, step: CompiledStep) -> State:
     index = flow.nodes.index(step)
     own = [node.name for node in flow.nodes[:index]]
     share = {ShareField.OF: flow.shares, ShareField.OWN: own, ShareField.LEFT: len(flow.nodes) - index}
-    return {CallField.SHARE.value: {field.value: value for field, value in share.items()}}
+    return {CallField.SHARE: dict(share)}
 
 
 def row_text(flow: Flow, step: CompiledStep) -> str:

@@ -24,7 +24,7 @@ from saga_runtime.protocol import PhaseField, StartField
 
 BAD_ITEMS: Final = "BadItems"
 _MARGIN_SECONDS: Final = 10
-_CHILD_OUTPUTS: Final = f"{INPUT}.{StartField.OUTPUTS.value}"
+_CHILD_OUTPUTS: Final = f"{INPUT}.{StartField.OUTPUTS}"
 
 
 def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
@@ -103,7 +103,7 @@ def _merged(flow: Flow, index: int, phase: str) -> str:
 
 def _express(_plan: SagaPlan, group: CompiledGroup, known: str) -> State:
     """The call succeeds even if the execution fails: its status shows that."""
-    lost = jsonata_object({PhaseField.OK.value: False, PhaseField.FAILURE.value: broken(group.name)})
+    lost = jsonata_object({PhaseField.OK: False, PhaseField.FAILURE: broken(group.name)})
     answer = f'$states.result.Status = "SUCCEEDED" ? $parse($states.result.Output) : {lost}'
     return {
         "Type": "Task",
@@ -210,14 +210,14 @@ def _branch(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tu
             "Type": "Pass",
             "Output": {
                 **phase_through(flow, f"$exists({flow.own_outputs()}) ? {flow.own_outputs()} : {{}}"),
-                PhaseField.OK.value: False,
-                PhaseField.FAILURE.value: expression(f"${flow.failure}"),
+                PhaseField.OK: False,
+                PhaseField.FAILURE: expression(f"${flow.failure}"),
             },
             "End": True,
         },
         fenced: {
             "Type": "Pass",
-            "Output": {PhaseField.OK.value: False, PhaseField.FENCED.value: True},
+            "Output": {PhaseField.OK: False, PhaseField.FENCED: True},
             "End": True,
         },
     }

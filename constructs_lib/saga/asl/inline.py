@@ -32,9 +32,9 @@ def joining(plan: SagaPlan) -> list[State]:
     it gives up the step at which it found it.
     """
     back, _ = compensating(plan)
-    direction = f"$record.{RecordAttribute.DIRECTION.value}.S"
+    direction = f"$record.{RecordAttribute.DIRECTION}.S"
     undecided = f"{mine()} and $not($exists({direction}))"
-    compensates = f'{mine()} and {direction} = "{Direction.COMPENSATE.value}"'
+    compensates = f'{mine()} and {direction} = "{Direction.COMPENSATE}"'
     entries: dict[str, list[str]] = {}
     for index, node in enumerate(plan.steps[: plan.last_pivot + 1]):
         entries.setdefault(give_up_name(plan, index), []).append(f'"{node.name}"')

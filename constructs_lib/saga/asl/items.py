@@ -22,14 +22,14 @@ def item_fields(group: CompiledGroup) -> State:
     digits than JSONata keeps, because the gatekeeper refuses longer ones.
     """
     path = request_path(group.items)
-    key = {CallField.ITEM_KEY.value: expression(ITEM_KEY)}
+    key: State = {CallField.ITEM_KEY: expression(ITEM_KEY)}
     if path is not None:
         return {
             **key,
-            CallField.ITEM_PATH.value: list(path),
-            CallField.ITEM_INDEX.value: expression(f"{_ITEM}.Index"),
+            CallField.ITEM_PATH: list(path),
+            CallField.ITEM_INDEX: expression(f"{_ITEM}.Index"),
         }
-    return {**key, CallField.ITEM.value: expression(f'$string({{"{ITEM_MEMBER}": {_ITEM}.Value.value}})')}
+    return {**key, CallField.ITEM: expression(f'$string({{"{ITEM_MEMBER}": {_ITEM}.Value.value}})')}
 
 
 def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:

@@ -47,7 +47,7 @@ def outputs_in_the_log(plan: SagaPlan, flow: Flow, step: CompiledStep, known: st
     if unkept and known is not None:
         # Nothing that a function found is an empty object, which is nothing to JSONata.
         at_hand = f"$merge([{{}}, $sift({known}, function($v, $k) {{ $k in {json.dumps(unkept)} }})])"
-    return {CallField.OUTPUTS.value: expression(at_hand), CallField.LOGGED.value: {k.value: v for k, v in told.items()}}
+    return {CallField.OUTPUTS: expression(at_hand), CallField.LOGGED: dict(told)}
 
 
 def known_on_the_way_back(group: CompiledGroup | None) -> str:
@@ -88,7 +88,7 @@ def read_outputs(
 
 
 def _read_one(plan: SagaPlan, step: CompiledStep, following: str) -> State:
-    found = f"$states.result.Item.{LogAttribute.OUTPUT.value}.S"
+    found = f"$states.result.Item.{LogAttribute.OUTPUT}.S"
     with_it = f'$merge([$o, {{"{step.name}": $parse({found})}}])'
     return {
         **call("dynamodb:getItem"),
@@ -99,13 +99,13 @@ def _read_one(plan: SagaPlan, step: CompiledStep, following: str) -> State:
 
 
 def _read_items(plan: SagaPlan, step: CompiledStep, first: str, following: str) -> dict[str, State]:
-    a, name = LogAttribute, f"{LogAttribute.STEP.value}.S"
+    a, name = LogAttribute, f"{LogAttribute.STEP}.S"
     key = f'$substringBefore($substringAfter({name}, "["), "]")'
-    page = f"$states.result.Items[$exists({a.OUTPUT.value})].{{{key}: $parse({a.OUTPUT.value}.S)}}"
+    page = f"$states.result.Items[$exists({a.OUTPUT})].{{{key}: $parse({a.OUTPUT}.S)}}"
     items = f'$merge([{{}}, $lookup($o, "{step.name}"), {page}])'
     outputs = expression(f'($o := {KNOWN_ON_THE_WAY_BACK}; $merge([$o, {{"{step.name}": {items}}}]))')
     arguments = rows(plan, a.STEP, a.OUTPUT) | {"Limit": _ROWS_WITH_OUTPUTS}
-    arguments["KeyConditionExpression"] += f" AND begins_with(#{a.STEP.value}, :items)"
+    arguments["KeyConditionExpression"] += f" AND begins_with(#{a.STEP}, :items)"
     arguments["ExpressionAttributeValues"] |= {":items": {"S": f"{step.name}["}}
     over = f"{first}: all?"
     return pages(first, arguments, {"outputs": outputs}, over=over) | {
@@ -135,19 +135,19 @@ def pages(first: str, arguments: State, assign: State, *, over: str, again: Stat
 
 def next_page(first: str, *, while_: str = "true") -> State:
     """Rule of a choice: on to the next page, if there is one and it matters."""
-    more = f"$exists(${_REST}.{LogAttribute.SAGA_ID.value}) and {while_}"
+    more = f"$exists(${_REST}.{LogAttribute.SAGA_ID}) and {while_}"
     return {"Condition": expression(more), "Next": f"{first}: more"}
 
 
 def rows(plan: SagaPlan, *attributes: LogAttribute) -> State:
     """Arguments of a query of a saga's rows."""
-    names = {f"#{name.value}": name.value for name in attributes}
+    names = {f"#{name}": name for name in attributes}
     return {
         "TableName": plan.log_table,
         "ConsistentRead": True,
         "KeyConditionExpression": "#saga_id = :saga_id",
         "ProjectionExpression": ", ".join(names),
-        "ExpressionAttributeNames": {"#saga_id": LogAttribute.SAGA_ID.value, **names},
+        "ExpressionAttributeNames": {"#saga_id": LogAttribute.SAGA_ID, **names},
         "ExpressionAttributeValues": {":saga_id": {"S": expression(SAGA_ID)}},
     }
 

@@ -152,7 +152,7 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
     saga runs.
     """
     noted = f'"{plan.fingerprint[:WAYS_AT]}" & $substring({RAN_UNDER}, {WAYS_AT})'
-    over = f"$number($record.{RecordAttribute.UPDATED_AT.value}.N) + 1000 * {_outlived(plan)}"
+    over = f"$number($record.{RecordAttribute.UPDATED_AT}.N) + 1000 * {_outlived(plan)}"
     return {
         OUTLIVE: {
             "Type": "Wait",
@@ -184,8 +184,8 @@ def _compatible(plan: SagaPlan) -> dict[str, State]:
                 plan,
                 "SET #definition = :definition, #updated_at = :now",
                 names={
-                    "#definition": RecordAttribute.DEFINITION.value,
-                    "#updated_at": RecordAttribute.UPDATED_AT.value,
+                    "#definition": RecordAttribute.DEFINITION,
+                    "#updated_at": RecordAttribute.UPDATED_AT,
                 },
                 values={":definition": {"S": expression(noted)}, ":now": now()},
             ),
@@ -225,7 +225,7 @@ def _same_ways(plan: SagaPlan) -> State:
 
 
 def _read_direction(plan: SagaPlan) -> State:
-    failure = f"$states.result.Item.{RecordAttribute.FAILURE.value}.S"
+    failure = f"$states.result.Item.{RecordAttribute.FAILURE}.S"
     return {
         **call("dynamodb:getItem"),
         "Arguments": {"TableName": plan.request_table, "Key": record_key(), "ConsistentRead": True},
@@ -240,13 +240,13 @@ def _read_direction(plan: SagaPlan) -> State:
 def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first_late: str | None) -> State:
     """Keep a written direction. An execution that no longer owns the record changes nothing."""
     a = RecordAttribute
-    direction = f"$record.{a.DIRECTION.value}.S"
+    direction = f"$record.{a.DIRECTION}.S"
     mine = (
-        f"$record.{a.SAGA_ID.value}.S = {SAGA_ID} and $record.{a.OWNER.value}.S = {EXECUTION} "
-        f'and $record.{a.STATUS.value}.S = "{RecordStatus.IN_PROGRESS.value}"'
+        f"$record.{a.SAGA_ID}.S = {SAGA_ID} and $record.{a.OWNER}.S = {EXECUTION} "
+        f'and $record.{a.STATUS}.S = "{RecordStatus.IN_PROGRESS}"'
     )
     unread = "$not($exists($compatible))"
-    late = {"Condition": expression(f"$exists({INPUT}.{StartField.LATE.value})"), "Next": first_late}
+    late = {"Condition": expression(f"$exists({INPUT}.{StartField.LATE})"), "Next": first_late}
     return {
         "Type": "Choice",
         "Choices": [
@@ -254,8 +254,8 @@ def _which_direction(plan: SagaPlan, *, undecided: str, compensating: str, first
             {"Condition": expression(f"$not({mine})"), "Next": FENCED},
             {"Condition": expression(f"{unread} and {other_names(plan)}"), "Next": OUTLIVE},
             {"Condition": expression(unread), "Next": READ_ROWS},
-            {"Condition": expression(f'{direction} = "{Direction.FORWARD.value}"'), "Next": SAME_WAYS},
-            {"Condition": expression(f'{direction} = "{Direction.COMPENSATE.value}"'), "Next": compensating},
+            {"Condition": expression(f'{direction} = "{Direction.FORWARD}"'), "Next": SAME_WAYS},
+            {"Condition": expression(f'{direction} = "{Direction.COMPENSATE}"'), "Next": compensating},
         ],
         "Default": undecided,
     }

@@ -22,9 +22,9 @@ from saga_runtime.protocol import (
 )
 
 INPUT: Final = "$states.context.Execution.Input"
-SAGA_ID: Final = f"{INPUT}.{StartField.SAGA_ID.value}"
-REQUEST_ID: Final = f"{INPUT}.{StartField.REQUEST_ID.value}"
-REQUEST: Final = f"{INPUT}.{StartField.REQUEST.value}"
+SAGA_ID: Final = f"{INPUT}.{StartField.SAGA_ID}"
+REQUEST_ID: Final = f"{INPUT}.{StartField.REQUEST_ID}"
+REQUEST: Final = f"{INPUT}.{StartField.REQUEST}"
 EXECUTION: Final = "$states.context.Execution.Name"
 CONDITION_FAILED: Final = "DynamoDB.ConditionalCheckFailedException"
 CANCELED: Final = "DynamoDb.TransactionCanceledException"
@@ -51,12 +51,12 @@ def seconds_from_now(seconds: int) -> State:
 
 def record_key() -> State:
     """Key of the request record."""
-    return {RecordAttribute.ID.value: {"S": expression(REQUEST_ID)}}
+    return {RecordAttribute.ID: {"S": expression(REQUEST_ID)}}
 
 
 def row_key(row: str) -> State:
     """Key of a saga log row, by its sort key."""
-    return {LogAttribute.SAGA_ID.value: {"S": expression(SAGA_ID)}, LogAttribute.STEP.value: {"S": row}}
+    return {LogAttribute.SAGA_ID: {"S": expression(SAGA_ID)}, LogAttribute.STEP: {"S": row}}
 
 
 def call(action: str) -> State:
@@ -100,7 +100,7 @@ def record_update(
         "ConditionExpression": condition,
         "ExpressionAttributeNames": {**OWNED_NAMES, **names},
         "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
             ":owner": {"S": expression(EXECUTION)},
             **values,
         },
@@ -110,24 +110,24 @@ def record_update(
 def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: State) -> State:
     """Build the event of a step function; ``item`` has the item that it works on, if any."""
     call = {
-        CallField.PROTOCOL.value: PROTOCOL_VERSION,
-        CallField.SAGA_ID.value: expression(SAGA_ID),
-        CallField.STEP.value: step.name,
-        CallField.SIDE.value: plan.side_of(step).value,
-        CallField.LOG_TABLE.value: plan.log_table,
-        CallField.LOG_DAYS.value: plan.log_days,
-        CallField.REQUEST.value: expression(REQUEST),
-        CallField.OUTPUTS.value: expression(outputs),
-        CallField.EXECUTION.value: expression(EXECUTION),
+        CallField.PROTOCOL: PROTOCOL_VERSION,
+        CallField.SAGA_ID: expression(SAGA_ID),
+        CallField.STEP: step.name,
+        CallField.SIDE: plan.side_of(step),
+        CallField.LOG_TABLE: plan.log_table,
+        CallField.LOG_DAYS: plan.log_days,
+        CallField.REQUEST: expression(REQUEST),
+        CallField.OUTPUTS: expression(outputs),
+        CallField.EXECUTION: expression(EXECUTION),
     }
     if step.record:
-        call[CallField.RECORD.value] = True
+        call[CallField.RECORD] = True
     if step.provider is not None:
-        call[CallField.PROVIDER.value] = dict(step.provider)
+        call[CallField.PROVIDER] = dict(step.provider)
     if plan.payloads is not None:
-        call[CallField.PAYLOADS.value] = plan.payloads
+        call[CallField.PAYLOADS] = plan.payloads
         if step.inline:
-            call[CallField.INLINE.value] = True
+            call[CallField.INLINE] = True
     return call | item
 
 
@@ -159,7 +159,7 @@ def step_retries(
     """
     long_cap, long_attempts = (LONG_CAP_SECONDS, LONG_ATTEMPTS) if no_way_back else (0, 0)
     return [
-        {"ErrorEquals": [ErrorName.FENCED.value, ErrorName.UNDECIDED.value, *permanent], "MaxAttempts": 0},
+        {"ErrorEquals": [ErrorName.FENCED, ErrorName.UNDECIDED, *permanent], "MaxAttempts": 0},
         {
             "ErrorEquals": [*(str(name) for name in TRANSIENT_ERRORS), *transient],
             "IntervalSeconds": retry.transient_interval,

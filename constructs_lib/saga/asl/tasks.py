@@ -157,7 +157,7 @@ def _leads_on(flow: Flow, index: int, exits: Exits, output: str) -> State:
 def phase_through(flow: Flow, outputs: str) -> State:
     """Result of a phase whose steps are all done."""
     key = {"key": expression(ITEM_KEY)} if flow.of_map is not None else {}
-    return {PhaseField.OK.value: True, PhaseField.OUTPUTS.value: expression(outputs), **key}
+    return {PhaseField.OK: True, PhaseField.OUTPUTS: expression(outputs), **key}
 
 
 def _retries(step: CompiledStep, exits: Exits) -> list[State]:
@@ -174,7 +174,7 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
     going_on = [
         {"ErrorEquals": _meant_by(step, error), "Next": _going_on_name(step, error)} for error in sorted(step.going_on)
     ]
-    timed_out = ErrorName.CALLBACK_TIMED_OUT.value
+    timed_out = ErrorName.CALLBACK_TIMED_OUT
     not_in_time: list[State] = []
     if step.wait is not None and not step.job and timed_out not in step.going_on:
         nobody = refused(plan, step.name, error=timed_out, detail="what the step waits for did not happen in time")
@@ -188,7 +188,7 @@ def _catches(plan: SagaPlan, flow: Flow, step: CompiledStep, exits: Exits) -> li
             {"ErrorEquals": list(errors), "Next": exits.give_up, "Assign": {flow.failure: by_name, **stuck}}
         ]
     return [
-        {"ErrorEquals": [ErrorName.FENCED.value], **exits.fences},
+        {"ErrorEquals": [ErrorName.FENCED], **exits.fences},
         *going_on,
         *not_in_time,
         {
@@ -222,8 +222,8 @@ def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
     message = step.notice.message or f'{{"saga_id": {SAGA_ID}, "step": "{step.name}", "outputs": $outputs}}'
     text = f'($m := ($request := $parse({REQUEST}){outputs}; {message}); $type($m) = "string" ? $m : $string($m))'
     return sent | {
-        CallField.QUEUE_URL.value: step.notice.queue_url,
-        CallField.MESSAGE.value: expression(text),
+        CallField.QUEUE_URL: step.notice.queue_url,
+        CallField.MESSAGE: expression(text),
     }
 
 
@@ -237,23 +237,23 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
     look, decide = f"{step.name}: row", f"{step.name}: stands?"
     item = {
         **row_key(row_name(flow, step)),
-        a.STATUS.value: {"S": StepStatus.DONE.value},
-        a.OUTPUT.value: {"S": expression(f"$string({output})")},
-        a.SIDE.value: {"S": plan.side_of(step).value},
-        a.ATTEMPT.value: {"S": expression(EXECUTION)},
-        a.CREATED_AT.value: now(),
-        a.UPDATED_AT.value: now(),
-        a.EXPIRATION.value: seconds_from_now(plan.log_days * _DAY_SECONDS),
+        a.STATUS: {"S": StepStatus.DONE},
+        a.OUTPUT: {"S": expression(f"$string({output})")},
+        a.SIDE: {"S": plan.side_of(step)},
+        a.ATTEMPT: {"S": expression(EXECUTION)},
+        a.CREATED_AT: now(),
+        a.UPDATED_AT: now(),
+        a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),
     }
     put = {
         "Put": {
             "TableName": plan.log_table,
             "Item": item,
             "ConditionExpression": "attribute_not_exists(#saga_id)",
-            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value},
+            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID},
         }
     }
-    status = f"${flow.row}.{a.STATUS.value}.S"
+    status = f"${flow.row}.{a.STATUS}.S"
     behind = exits.give_up == exits.stuck
     thrown = {**(flow.tells(thrown_at(step.name)) if behind else {}), **exits.notes}
     canceled = found_at(step.name, "TransactionCanceled", "the writes were canceled")
@@ -289,7 +289,7 @@ def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[s
             "Type": "Choice",
             "Choices": [
                 {
-                    "Condition": expression(f'{status} = "{StepStatus.DONE.value}"'),
+                    "Condition": expression(f'{status} = "{StepStatus.DONE}"'),
                     "Next": flow.following(index),
                     "Assign": {flow.variable: replayed(flow, index)},
                 },

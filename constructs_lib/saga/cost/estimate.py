@@ -104,7 +104,7 @@ def as_json(estimate: Estimate) -> dict[str, Any]:
         "longest_compensation": _bill(estimate, estimate.back) if estimate.back is not None else None,
         "prices": [
             {
-                "meter": price.meter.value,
+                "meter": price.meter,
                 "dollars": str(price.dollars),
                 "per": price.per,
                 "as_of": price.as_of,
@@ -133,7 +133,7 @@ def as_json(estimate: Estimate) -> dict[str, Any]:
                 "rule": other.rule,
                 "without": other.without,
                 "dollars": float(other.usage.dollars() * THOUSAND),
-                "by_purpose": {purpose.value: float(other.usage.dollars(purpose) * THOUSAND) for purpose in Purpose},
+                "by_purpose": {purpose: float(other.usage.dollars(purpose) * THOUSAND) for purpose in Purpose},
             }
             for other in estimate.others
         ]
@@ -143,10 +143,10 @@ def as_json(estimate: Estimate) -> dict[str, Any]:
 def _bill(estimate: Estimate, bill: Bill) -> dict[str, Any]:
     document: dict[str, Any] = {
         "way": bill.usage.way,
-        "used_by_one": {meter.value: float(bill.usage.total(meter)) for meter in Meter if bill.usage.total(meter)},
+        "used_by_one": {meter: float(bill.usage.total(meter)) for meter in Meter if bill.usage.total(meter)},
         "dollars": float(bill.for_sagas(THOUSAND)),
-        "by_service": {name.value: float(dollars * THOUSAND) for name, dollars in bill.by_service.items()},
-        "by_purpose": {name.value: float(dollars * THOUSAND) for name, dollars in bill.by_purpose.items()},
+        "by_service": {name: float(dollars * THOUSAND) for name, dollars in bill.by_service.items()},
+        "by_purpose": {name: float(dollars * THOUSAND) for name, dollars in bill.by_purpose.items()},
     }
     if estimate.per_day is not None:
         document["dollars_a_month"] = float(bill.for_month(estimate.per_day))

@@ -67,7 +67,7 @@ def _used(estimate: Estimate) -> Iterator[str]:
     for meter in Meter:
         amounts = [bill.usage.total(meter) for bill in estimate.bills]
         if any(amounts):
-            yield f"  {meter.value:<{_NAME}}" + _cells([number(amount) for amount in amounts])
+            yield f"  {meter:<{_NAME}}" + _cells([number(amount) for amount in amounts])
     yield f"  {'$ per 1,000 sagas':<{_NAME}}" + _cells([f"${bill.for_sagas(THOUSAND):,.4f}" for bill in estimate.bills])
     if estimate.per_day is not None:
         months = [f"${bill.for_month(estimate.per_day):,.2f}" for bill in estimate.bills]
@@ -87,10 +87,10 @@ def number(amount: Decimal) -> str:
 
 def _bars(bill: Bill, bar: str) -> Iterator[str]:
     yield "  where it goes: 1,000 sagas on the happy path"
-    yield from _bar_lines([(name.value, dollars) for name, dollars in bill.by_service.items()], bar)
+    yield from _bar_lines([(name, dollars) for name, dollars in bill.by_service.items()], bar)
     yield ""
     yield "  and what for"
-    yield from _bar_lines([(name.value, dollars) for name, dollars in bill.by_purpose.items()], bar)
+    yield from _bar_lines([(name, dollars) for name, dollars in bill.by_purpose.items()], bar)
 
 
 def _bar_lines(lines: Sequence[tuple[str, Decimal]], bar: str) -> Iterator[str]:
@@ -144,4 +144,4 @@ def _prices(prices: dict[Meter, Price]) -> Iterator[str]:
     yield f"prices: {REGION}, on demand, first tier"
     for price in sorted(prices.values(), key=lambda price: list(Meter).index(price.meter)):
         per = f"per {price.per:,}" if price.per > 1 else "each"
-        yield f"  {price.meter.value:<{_NAME}}${price.dollars:<13}{per:<15}{price.as_of}  {price.source}"
+        yield f"  {price.meter:<{_NAME}}${price.dollars:<13}{per:<15}{price.as_of}  {price.source}"

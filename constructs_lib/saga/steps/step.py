@@ -168,7 +168,7 @@ class Step:
     @property
     def permanent_errors(self) -> tuple[str, ...]:
         """Every error name that refuses this step."""
-        return tuple(dict.fromkeys((*(error.value for error in PERMANENT_ERRORS), *self.refusals)))
+        return tuple(dict.fromkeys((*PERMANENT_ERRORS, *self.refusals)))
 
     @property
     def steps(self) -> Iterator[Step]:
@@ -426,7 +426,7 @@ class Step:
             wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
             when=_bare(when),
             retry=retry or Retry(),
-            refusals=tuple(dict.fromkeys((*refusals, Rejected.__name__, ErrorName.CALLBACK_TIMED_OUT.value))),
+            refusals=tuple(dict.fromkeys((*refusals, Rejected.__name__, ErrorName.CALLBACK_TIMED_OUT))),
             on_error=dict(on_error or {}),
         )
 

@@ -83,7 +83,7 @@ def _group(
     steps = list(group.steps)
     return CompiledGroup(
         name=group.name,
-        kind=GroupKind(group.kind.value),
+        kind=GroupKind(group.kind),
         branches=tuple(tuple(plain(step) for step in branch) for branch in group.branches),
         when=group.when,
         items=group.items or "",
@@ -153,12 +153,12 @@ def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
         ProviderField.UNDO_WINDOW: provider.undo_idempotent_for,
     }
     return {
-        ProviderField.GRACE.value: int(provider.grace.to_seconds()),
-        ProviderField.MARGIN.value: int(provider.clock_margin.to_seconds()),
-        ProviderField.VERIFY.value: provider.verify,
-        ProviderField.VERIFY_UNDO.value: provider.verify_undo,
-        **{name.value: _seconds(window) for name, window in windows.items()},
-        **({ProviderField.REFUSALS.value: list(refusals)} if refusals else {}),
+        ProviderField.GRACE: int(provider.grace.to_seconds()),
+        ProviderField.MARGIN: int(provider.clock_margin.to_seconds()),
+        ProviderField.VERIFY: provider.verify,
+        ProviderField.VERIFY_UNDO: provider.verify_undo,
+        **{name: _seconds(window) for name, window in windows.items()},
+        **({ProviderField.REFUSALS: list(refusals)} if refusals else {}),
     }
 
 
@@ -195,7 +195,7 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
     return [
         {
             "name": step.name,
-            "kind": step.kind.value,
+            "kind": step.kind,
             "side": sides[step.name],
             "compensated": step.compensated,
             "per_item": node.kind is StepKind.MAP,
@@ -215,7 +215,7 @@ def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
             for step in leaves_of(steps)
         ]
     )
-    return {leaf.name: plan.side_of(leaf).value for leaf in plan.leaves}
+    return {leaf.name: plan.side_of(leaf) for leaf in plan.leaves}
 
 
 def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[str, dict[str, Any]]]:
@@ -225,9 +225,9 @@ def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[st
     for step in leaves_of(steps):
         if step.wait is not None:
             served.setdefault(step.wait.via, {})[step.name] = {
-                ServedStepField.SIDE.value: sides[step.name],
-                ServedStepField.JOB.value: step.kind is StepKind.CALLBACK,
-                ServedStepField.UNDO.value: step.compensated,
+                ServedStepField.SIDE: sides[step.name],
+                ServedStepField.JOB: step.kind is StepKind.CALLBACK,
+                ServedStepField.UNDO: step.compensated,
             }
     return served
 
@@ -330,7 +330,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
     if isinstance(node, StepGroup):
         return StepDescription(
             name=node.name,
-            kind=node.kind.value,
+            kind=node.kind,
             side=sides[next(node.steps).name],
             when=node.when,
             compensated=any(step.compensated for step in node.steps),
@@ -348,7 +348,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
     return StepDescription(
         name=node.name,
-        kind=node.kind.value,
+        kind=node.kind,
         side=sides[node.name],
         when=node.when,
         function=function,

@@ -80,7 +80,7 @@ def request_paths(steps: Iterable[object]) -> tuple[Path, ...]:
 def paths_environment(steps: Iterable[object]) -> dict[str, str]:
     """Environment of a function that starts sagas: which numbers of a request expressions of these steps read."""
     paths = request_paths(steps)
-    return {Env.EXPRESSION_PATHS.value: json.dumps(paths, separators=(",", ":"), ensure_ascii=False)} if paths else {}
+    return {Env.EXPRESSION_PATHS: json.dumps(paths, separators=(",", ":"), ensure_ascii=False)} if paths else {}
 
 
 def _paths(variable: str, text: str) -> set[Path]:

@@ -159,7 +159,7 @@ def _history(saga: SagaDescription, worst: Need) -> Iterator[Finding]:
         if need.events > MAX_HISTORY_EVENTS:
             widest = max(saga.steps, key=lambda step: _once(step).events)
             yield Finding(
-                id=f"cdk-sagas-history-{severity.value}",
+                id=f"cdk-sagas-history-{severity}",
                 severity=severity,
                 message=f"the saga's history may have {need.events} events {when}, and Step Functions keeps "
                 f"{MAX_HISTORY_EVENTS}; {widest.name} has most of them: lower max_items, or put steps into Step.child",

@@ -37,6 +37,7 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Ru
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_text(shape, ways, run), encoding="utf-8")
         return []
+    shape = json.loads(_text(shape, ways, run))["steps"]  # as the file would have it
     how = f"run the synth once with {WRITE_VARIABLE}=1 and commit {path.name}"
     if not path.exists():
         message = f"definition_file {path.name} does not exist; {how}"
@@ -52,7 +53,7 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Ru
     if (switched := _switched(_committed_run(path), run)) is not None:
         return [switched]
     incompatible = list(_incompatible(before, shape, how)) or list(_other_ways(before_ways, ways, how))
-    same = list(committed) == [dict(step) for step in shape] and _committed_run(path) is run
+    same = committed == shape and _committed_run(path) is run
     if incompatible or same:
         return incompatible
     message = f"the saga's definition differs from {path.name} in a way that sagas in flight can follow; {how}"
@@ -120,7 +121,7 @@ def _text(shape: Shape, ways: Mapping[str, str], run: Run) -> str:
 def _committed_run(path: Path) -> Run | None:
     """The run in a file; None if there is no such file, or if a synth did not write it."""
     try:
-        return Run(json.loads(path.read_text("utf-8")).get("run", Run.STANDARD.value))
+        return Run(json.loads(path.read_text("utf-8")).get("run", Run.STANDARD))
     except (OSError, ValueError, AttributeError):
         return None
 

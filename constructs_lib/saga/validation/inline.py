@@ -35,7 +35,7 @@ def check_inline(steps: Sequence[Step | StepGroup], run: Run, definition_file: s
     kept: list[Step] = []
     for step in steps:
         if isinstance(step, StepGroup):
-            raise _refused(step.name, run, f"is a {step.kind.value} group", "declare its steps one after the other")
+            raise _refused(step.name, run, f"is a {step.kind} group", "declare its steps one after the other")
         reason = _reason(step)
         if reason is not None:
             raise _refused(step.name, run, *reason)

@@ -63,7 +63,7 @@ def _rows_moved_forward(world: World) -> Invariant:
     violations = []
     for (log, key), statuses in world.rows_seen.items():
         for status in (StepStatus.DONE, StepStatus.UNDONE):
-            times = statuses.count(status.value)
+            times = statuses.count(status)
             if times > 1:
                 violations.append(f"step {key[-1]} of {key[0]} in {log} became {status} {times} times: {statuses}")
     return Invariant(

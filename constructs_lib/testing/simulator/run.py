@@ -196,9 +196,9 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         left["messages"] = waiting
     records = [item for table in world.parts.requests for item in world.records(table)]
     if open_now := [
-        f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED.value in item else ''}"
+        f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED in item else ''}"
         for item in records
-        if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS.value
+        if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS
     ]:
         left["sagas"] = open_now
     if clients := [fate.key for fate in fates if not fate.done]:

@@ -201,7 +201,7 @@ class World:
 
     def records(self, table: str) -> list[Item]:
         """Every request record of a table; what others keep in it is left out."""
-        return [item for item in self.db.items(table) if RecordAttribute.SAGA_ID.value in item]
+        return [item for item in self.db.items(table) if RecordAttribute.SAGA_ID in item]
 
     def output(self, name: str) -> str:
         """An output of the stack that has it."""

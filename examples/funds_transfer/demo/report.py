@@ -180,7 +180,7 @@ def _faults(table: Table, report: Report) -> None:
         fired[trouble.kind] += outcome.fired > 0
     for kind in Kind:
         paint = table.style.good if fired[kind] == planned[kind] else table.style.bad
-        table.line(kind.value, paint(f"{fired[kind]} / {planned[kind]}"))
+        table.line(kind, paint(f"{fired[kind]} / {planned[kind]}"))
 
 
 def _invariants(table: Table, report: Report) -> None:

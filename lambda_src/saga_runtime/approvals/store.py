@@ -94,7 +94,7 @@ def write_decision(job_id: str, decision: Decision, *, instead_of: Decision | No
     if instead_of is not None:
         entry["Put"] |= {
             "ConditionExpression": _STILL,
-            "ExpressionAttributeNames": {"#decision": a.DECISION.value},
+            "ExpressionAttributeNames": {"#decision": a.DECISION},
             "ExpressionAttributeValues": {":found": {"S": instead_of.encode()}},
         }
     result = write(entry)

@@ -140,12 +140,12 @@ def answer_of(log: LogRow) -> Outcome | None:
         return Outcome.success(log.output or "{}")
     # A delivered refusal is final, even if the job was done after all, and is or will be compensated.
     if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):
-        return Outcome.failure(log.error or ErrorName.PERMANENT.value, log.detail or "refused")
+        return Outcome.failure(log.error or ErrorName.PERMANENT, log.detail or "refused")
     return _fenced(log)
 
 
 def _fenced(log: LogRow) -> Outcome:
-    return Outcome.failure(ErrorName.FENCED.value, f"step {log.step} of saga {log.saga_id} was compensated")
+    return Outcome.failure(ErrorName.FENCED, f"step {log.step} of saga {log.saga_id} was compensated")
 
 
 class Registration(StrEnum):

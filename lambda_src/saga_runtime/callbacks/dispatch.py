@@ -101,7 +101,7 @@ class Job:
         # Before the provider is asked: its answer may be quicker than whatever comes after that.
         registration = register(waiting)
         if registration in (Registration.OLD, Registration.ANSWERED):
-            telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration.value)
+            telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration)
         elif row is None:
             if not self._is_given_up():
                 self._hand_over(nobody_else=True)
@@ -116,7 +116,7 @@ class Job:
         told = send_directly(self.message.waiting.token, answer)
         if not told:
             nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)
-        telemetry.event("job_known", job_id=self.message.waiting.job_id, found=row.status.value, told=told)
+        telemetry.event("job_known", job_id=self.message.waiting.job_id, found=row.status, told=told)
         return True
 
     def _go_on(self, row: LogRow, registration: Registration) -> None:
@@ -303,7 +303,7 @@ def announce(message: Message, function: HandOver | None, remaining_ms: Callable
         return
     registration = register(waiting)
     if registration in (Registration.OLD, Registration.ANSWERED):
-        telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration.value)
+        telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration)
         return
     if message.is_overdue(clock.now_ms()):
         detail = f"what step {call.step} waits for has not happened within {waiting.timeout_seconds} s"

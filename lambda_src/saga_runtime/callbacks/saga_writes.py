@@ -32,12 +32,12 @@ def log_check(table: str, job: JobId, found: LogRow | None) -> Any:
     a = LogAttribute
     check: dict[str, Any] = {"TableName": table, "Key": log_key(job.saga_id, job.row_name)}
     if found is None:
-        check |= {"ConditionExpression": NO_ROW, "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value}}
+        check |= {"ConditionExpression": NO_ROW, "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID}}
     else:
         check |= {
             "ConditionExpression": SAME_LOG_ROW,
-            "ExpressionAttributeNames": {"#status": a.STATUS.value},
-            "ExpressionAttributeValues": {":found": {"S": found.status.value}},
+            "ExpressionAttributeNames": {"#status": a.STATUS},
+            "ExpressionAttributeValues": {":found": {"S": found.status}},
         }
     return {"ConditionCheck": check}
 
@@ -86,7 +86,6 @@ class LogPlace:
                 raise ValueError(f"{change} needs that there is no row, and it is {found.status}")
 
     def _put(self, status: StepStatus, said: Mapping[LogAttribute, Mapping[str, str]], now_ms: int) -> Any:
-        extra = {name.value: value for name, value in said.items()}
         return row_put(
             self.table,
             self.job.saga_id,
@@ -96,23 +95,23 @@ class LogPlace:
             now_ms,
             self.keep_days,
             self.attempt,
-            extra,
+            said,
         )
 
     def _update(
         self, status: StepStatus, found: LogRow, said: Mapping[LogAttribute, Mapping[str, str]], now_ms: int
     ) -> Any:
         a = LogAttribute
-        new = {a.STATUS: {"S": status.value}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **said}
+        new = {a.STATUS: {"S": status}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **said}
         return {
             "Update": {
                 "TableName": self.table,
                 "Key": log_key(self.job.saga_id, self.job.row_name),
                 "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in new),
                 "ConditionExpression": SAME_LOG_ROW,
-                "ExpressionAttributeNames": {f"#{name}": name.value for name in new},
+                "ExpressionAttributeNames": {f"#{name}": name for name in new},
                 "ExpressionAttributeValues": {f":{name}": value for name, value in new.items()}
-                | {":found": {"S": found.status.value}},
+                | {":found": {"S": found.status}},
             }
         }
 
@@ -210,15 +209,15 @@ class SagaRecord:
         return {
             "Update": {
                 "TableName": table,
-                "Key": {a.ID.value: {"S": self.request_id}},
+                "Key": {a.ID: {"S": self.request_id}},
                 "UpdateExpression": expression,
                 "ConditionExpression": condition,
-                "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+                "ExpressionAttributeNames": {f"#{name}": name for name in names},
                 "ExpressionAttributeValues": {
                     **{f":{name}": value for name, value in sets.items()},
                     **values,
                     ":saga_id": {"S": self.saga_id},
-                    ":found": {"S": self.status.value},
+                    ":found": {"S": self.status},
                 },
             }
         }

@@ -83,7 +83,7 @@ def read_log(table: str, job: JobId) -> LogRow | None:
 
 def read_record(table: str, saga_id: str) -> SagaRecord | None:
     """A saga's request record; None if its key is another saga's by now, or free."""
-    item = _read(table, {RecordAttribute.ID.value: {"S": request_id_from(saga_id)}})
+    item = _read(table, {RecordAttribute.ID: {"S": request_id_from(saga_id)}})
     record = None if item is None else SagaRecord.from_item(item)
     return record if record is not None and record.saga_id == saga_id else None
 

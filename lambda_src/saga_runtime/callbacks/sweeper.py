@@ -90,7 +90,7 @@ def _due(shard: str, now_ms: int) -> Iterator[tuple[str, int]]:
             TableName=token_table(),
             IndexName=DUE_INDEX,
             KeyConditionExpression="#shard = :shard AND #due_at <= :now",
-            ExpressionAttributeNames={"#shard": a.DUE_SHARD.value, "#due_at": a.DUE_AT.value},
+            ExpressionAttributeNames={"#shard": a.DUE_SHARD, "#due_at": a.DUE_AT},
             ExpressionAttributeValues={":shard": {"S": shard}, ":now": {"N": str(now_ms)}},
         )
     )

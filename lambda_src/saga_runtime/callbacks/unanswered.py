@@ -35,14 +35,14 @@ def unanswered_entry(row: TokenRow, job: JobId, log: LogRow | None, record: Saga
         f.HEARTBEAT_AT: row.heartbeat_at,
         f.DISPATCHES: row.dispatches,
         f.DISPATCH_ERROR: row.dispatch_error,
-        f.LOG_STATUS: log.status.value if log is not None else "",
+        f.LOG_STATUS: log.status if log is not None else "",
         f.FIRST_ATTEMPT_AT: log.first_attempt_at if log is not None else 0,
         f.ACCEPTED_AT: log.accepted_at if log is not None else 0,
-        f.RECORD_STATUS: record.status.value if record is not None else "",
+        f.RECORD_STATUS: record.status if record is not None else "",
         f.LOG_TABLE: row.log_table,
         f.REQUEST_TABLE: row.request_table,
     }
-    entry = {UNANSWERED_FIELD: {name.value: value for name, value in fields.items()}}
+    entry = {UNANSWERED_FIELD: dict(fields)}
     return json.dumps(entry, separators=(",", ":"), ensure_ascii=False)
 
 

@@ -39,7 +39,7 @@ Value = Mapping[str, Any] | None
 
 def token_key(row_id: str) -> dict[str, dict[str, str]]:
     """Primary key of a token row."""
-    return {TokenAttribute.ID.value: {"S": row_id}}
+    return {TokenAttribute.ID: {"S": row_id}}
 
 
 def marker_put(table: str, marker: Marker, now_ms: int) -> Any:
@@ -58,20 +58,20 @@ def token_put(
 ) -> Any:
     """A row's first write, on condition that it does not exist."""
     a = TokenAttribute
-    item = {
+    item: dict[str, Value] = {
         **token_key(row_id),
-        a.STATUS.value: {"S": status.value},
-        **{name.value: value for name, value in more.items() if value is not None},
-        a.CREATED_AT.value: {"N": str(now_ms)},
-        a.UPDATED_AT.value: {"N": str(now_ms)},
-        a.EXPIRATION.value: {"N": str(now_ms // 1000 + keep_days * _DAY_SECONDS)},
+        a.STATUS: {"S": status},
+        **{name: value for name, value in more.items() if value is not None},
+        a.CREATED_AT: {"N": str(now_ms)},
+        a.UPDATED_AT: {"N": str(now_ms)},
+        a.EXPIRATION: {"N": str(now_ms // 1000 + keep_days * _DAY_SECONDS)},
     }
     return {
         "Put": {
             "TableName": table,
             "Item": item,
             "ConditionExpression": ABSENT,
-            "ExpressionAttributeNames": {"#id": a.ID.value},
+            "ExpressionAttributeNames": {"#id": a.ID},
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }
@@ -251,7 +251,7 @@ def token_update(
 ) -> Any:
     """Change a row; on condition that its state, its attempt, and its late effect are as read."""
     a = TokenAttribute
-    changes = {**changes, a.STATUS: {"S": status.value}, a.UPDATED_AT: {"N": str(now_ms)}}
+    changes = {**changes, a.STATUS: {"S": status}, a.UPDATED_AT: {"N": str(now_ms)}}
     sets = {name: value for name, value in changes.items() if value is not None}
     removes = [f"#{name}" for name, value in changes.items() if value is None]
     condition, values = _as_read(found)
@@ -265,7 +265,7 @@ def token_update(
             "Key": token_key(found.id),
             "UpdateExpression": expression,
             "ConditionExpression": condition,
-            "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+            "ExpressionAttributeNames": {f"#{name}": name for name in names},
             "ExpressionAttributeValues": {f":{name}": value for name, value in sets.items()} | values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
@@ -281,12 +281,12 @@ def token_check(table: str, row_id: str, found: TokenRow | None) -> Any:
     else:
         condition, check["ExpressionAttributeValues"] = _as_read(found)
         names = [a.STATUS, a.ORDER, a.APPLIED_LATE_AT]
-    check |= {"ConditionExpression": condition, "ExpressionAttributeNames": {f"#{name}": name.value for name in names}}
+    check |= {"ConditionExpression": condition, "ExpressionAttributeNames": {f"#{name}": name for name in names}}
     return {"ConditionCheck": check}
 
 
 def _as_read(found: TokenRow) -> tuple[str, dict[str, dict[str, str]]]:
-    values = {":found": {"S": found.status.value}}
+    values: dict[str, dict[str, str]] = {":found": {"S": found.status}}
     same, late = NOBODY_YET, NOT_LATE
     if found.order:
         same = SAME_ATTEMPT
@@ -331,7 +331,7 @@ def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int, *, in
             "Key": token_key(job_id),
             "UpdateExpression": f"SET #dispatch_error = {why}, #updated_at = :now ADD #dispatches :one",
             "ConditionExpression": "attribute_exists(#id)",
-            "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+            "ExpressionAttributeNames": {f"#{name}": name for name in names},
             "ExpressionAttributeValues": {
                 ":error": {"S": text[:MAX_DISPATCH_ERROR]},
                 ":now": {"N": str(now_ms)},

@@ -284,7 +284,7 @@ def response_of(saga_id: str, output: Any) -> str:
     if not isinstance(output, Mapping):
         raise TypeError(f"output must be an object, got {type(output).__name__}; return a JSON object")
     try:
-        text = canonical_json({"saga_id": saga_id, "status": RecordStatus.COMPLETED.value, "result": output})
+        text = canonical_json({"saga_id": saga_id, "status": RecordStatus.COMPLETED, "result": output})
     except Invalid as error:
         raise ValueError(f"output must be JSON without floats, got another value; {error.message}") from error
     if has_reserved_member(text):

@@ -183,7 +183,7 @@ class OperationRequest:
                 return nothing
             if record.scope != scope or record.saga_id != saga_id:
                 return nothing
-            document: dict[str, Any] = {"saga_id": saga_id, "status": record.status.value}
+            document: dict[str, Any] = {"saga_id": saga_id, "status": record.status}
             if self.steps is not None:
                 document["steps"] = self.steps(saga_id)
         except (ClientError, BotoCoreError) as error:
@@ -200,7 +200,7 @@ class OperationRequest:
 def read_record(request_table: str, request_id: str) -> RequestRecord | None:
     """The record of a request, read strongly; None if it does not exist."""
     found = aws.dynamodb().get_item(
-        TableName=request_table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+        TableName=request_table, Key={RecordAttribute.ID: {"S": request_id}}, ConsistentRead=True
     )
     return RequestRecord.from_item(found["Item"]) if "Item" in found else None
 
@@ -217,7 +217,7 @@ def answer_final(common: OperationSettings, event: Event, met: Met, record: Requ
             "the request was settled, and is not repeated; a new request needs a new key",
             headers={"Location": location(event, record.saga_id)},
             saga_id=record.saga_id,
-            saga_status=record.status.value,
+            saga_status=record.status,
             http_status=record.http_status,
         )
     telemetry.count(Metric.REPLAYED, saga_id=record.saga_id)
@@ -234,7 +234,7 @@ def answer_in_progress(common: OperationSettings, event: Event, record: RequestR
     """Answer a duplicate of a request whose saga is not settled."""
     headers = {**RETRY_AFTER, "Location": location(event, record.saga_id)}
     if common.in_progress_answer is InProgressAnswer.ACCEPTED:
-        return answer(202, {"saga_id": record.saga_id, "status": record.status.value}, headers)
+        return answer(202, {"saga_id": record.saga_id, "status": record.status}, headers)
     return problem(
         Problem.IN_PROGRESS,
         "the first request with this key has not been settled yet",
@@ -256,7 +256,7 @@ def _settled(common: OperationSettings, record: RequestRecord, send: Callable[[s
             Problem.UNSENDABLE,
             f"{error}; nothing will change that: ask the operators of this API, with the saga's id",
             saga_id=record.saga_id,
-            saga_status=record.status.value,
+            saga_status=record.status,
             http_status=record.http_status,
         )
 

@@ -78,7 +78,7 @@ def problem(kind: Problem, detail: str, *, headers: Mapping[str, str] | None = N
     """A problem answer. ``detail`` is shown to the client."""
     status, title = _TITLES[kind]
     document = {
-        "type": f"urn:cdk-sagas:problem:{kind.value}",
+        "type": f"urn:cdk-sagas:problem:{kind}",
         "title": title,
         "status": status,
         "detail": detail,

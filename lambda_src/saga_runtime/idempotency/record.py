@@ -42,9 +42,9 @@ OWNED: Final = "attribute_exists(#id) AND #status = :in_progress AND #owner = :o
 """Condition of every update of a record after its reservation."""
 
 OWNED_NAMES: Final = {
-    "#id": RecordAttribute.ID.value,
-    "#status": RecordAttribute.STATUS.value,
-    "#owner": RecordAttribute.OWNER.value,
+    "#id": RecordAttribute.ID,
+    "#status": RecordAttribute.STATUS,
+    "#owner": RecordAttribute.OWNER,
 }
 
 RESERVE: Final = "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
@@ -107,27 +107,27 @@ def reserve_put(reservation: Reservation) -> dict[str, Any]:
     now = str(reservation.now_ms)
     put: dict[str, Any] = {
         "Item": {
-            a.ID.value: {"S": reservation.request_id},
-            a.STATUS.value: {"S": RecordStatus.IN_PROGRESS.value},
-            a.FINGERPRINT.value: {"S": reservation.fingerprint},
-            a.SCOPE.value: {"S": reservation.scope},
-            a.OPERATION.value: {"S": reservation.operation},
-            a.INPUT.value: {"S": reservation.start_input},
-            a.SAGA_ID.value: {"S": reservation.saga_id},
-            a.OWNER.value: {"S": reservation.saga_id},
-            a.DEFINITION.value: {"S": reservation.definition},
-            a.EXECUTION_ARN.value: {"S": reservation.execution_arn},
-            a.RECOVERY_MACHINE_ARN.value: {"S": reservation.recovery_machine_arn},
-            a.CREATED_AT.value: {"N": now},
-            a.DUE_AT.value: {"N": str(reservation.now_ms + reservation.due_after_ms)},
-            a.DUE_SHARD.value: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
+            a.ID: {"S": reservation.request_id},
+            a.STATUS: {"S": RecordStatus.IN_PROGRESS},
+            a.FINGERPRINT: {"S": reservation.fingerprint},
+            a.SCOPE: {"S": reservation.scope},
+            a.OPERATION: {"S": reservation.operation},
+            a.INPUT: {"S": reservation.start_input},
+            a.SAGA_ID: {"S": reservation.saga_id},
+            a.OWNER: {"S": reservation.saga_id},
+            a.DEFINITION: {"S": reservation.definition},
+            a.EXECUTION_ARN: {"S": reservation.execution_arn},
+            a.RECOVERY_MACHINE_ARN: {"S": reservation.recovery_machine_arn},
+            a.CREATED_AT: {"N": now},
+            a.DUE_AT: {"N": str(reservation.now_ms + reservation.due_after_ms)},
+            a.DUE_SHARD: {"S": due_shard_of(reservation.request_id, reservation.due_shards)},
         },
         **_where_free(reservation.now_ms),
     }
     if reservation.money is not None:
         put["Item"] |= {
-            a.AMOUNT.value: {"N": str(reservation.money.amount)},
-            a.CURRENCY.value: {"S": reservation.money.currency},
+            a.AMOUNT: {"N": str(reservation.money.amount)},
+            a.CURRENCY: {"S": reservation.money.currency},
         }
     return put
 
@@ -138,13 +138,13 @@ def _where_free(now_ms: int) -> dict[str, Any]:
     return {
         "ConditionExpression": RESERVE,
         "ExpressionAttributeNames": {
-            "#id": a.ID.value,
-            "#status": a.STATUS.value,
-            "#expiration": a.EXPIRATION.value,
+            "#id": a.ID,
+            "#status": a.STATUS,
+            "#expiration": a.EXPIRATION,
         },
         "ExpressionAttributeValues": {
-            ":completed": {"S": RecordStatus.COMPLETED.value},
-            ":failed": {"S": RecordStatus.FAILED.value},
+            ":completed": {"S": RecordStatus.COMPLETED},
+            ":failed": {"S": RecordStatus.FAILED},
             ":now_seconds": {"N": str(now_ms // 1000)},
         },
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
@@ -187,25 +187,25 @@ def direct_put(record: DirectRecord) -> dict[str, Any]:
     now_seconds = record.now_ms // 1_000
     put: dict[str, Any] = {
         "Item": {
-            a.ID.value: {"S": record.request_id},
-            a.STATUS.value: {"S": record.status.value},
-            a.FINGERPRINT.value: {"S": record.fingerprint},
-            a.SCOPE.value: {"S": record.scope},
-            a.OPERATION.value: {"S": record.operation},
-            a.SAGA_ID.value: {"S": record.saga_id},
-            a.OWNER.value: {"S": record.owner},
-            a.EXECUTION_ARN.value: {"S": ""},
-            a.RECOVERY_MACHINE_ARN.value: {"S": ""},
-            a.CREATED_AT.value: {"N": str(record.now_ms)},
-            a.HTTP_STATUS.value: {"N": str(record.http_status)},
-            a.BODY.value: {"S": record.body},
-            a.EXPIRATION.value: {"N": str(now_seconds + record.remember_seconds)},
-            a.RESPONSE_EXPIRES_AT.value: {"N": str(now_seconds + record.replay_seconds)},
+            a.ID: {"S": record.request_id},
+            a.STATUS: {"S": record.status},
+            a.FINGERPRINT: {"S": record.fingerprint},
+            a.SCOPE: {"S": record.scope},
+            a.OPERATION: {"S": record.operation},
+            a.SAGA_ID: {"S": record.saga_id},
+            a.OWNER: {"S": record.owner},
+            a.EXECUTION_ARN: {"S": ""},
+            a.RECOVERY_MACHINE_ARN: {"S": ""},
+            a.CREATED_AT: {"N": str(record.now_ms)},
+            a.HTTP_STATUS: {"N": str(record.http_status)},
+            a.BODY: {"S": record.body},
+            a.EXPIRATION: {"N": str(now_seconds + record.remember_seconds)},
+            a.RESPONSE_EXPIRES_AT: {"N": str(now_seconds + record.replay_seconds)},
         },
         **_where_free(record.now_ms),
     }
     if record.remember_seconds > record.replay_seconds:
-        put["Item"][a.RESPONSE_SHARD.value] = {"S": due_shard_of(record.request_id, record.due_shards)}
+        put["Item"][a.RESPONSE_SHARD] = {"S": due_shard_of(record.request_id, record.due_shards)}
     return put
 
 
@@ -218,10 +218,10 @@ def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
     a = RecordAttribute
     removed = (a.INPUT, a.BODY, a.FAILURE, a.STUCK, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
     return {
-        "Key": {a.ID.value: {"S": request_id}},
-        "UpdateExpression": f"REMOVE {', '.join(f'#{name.value}' for name in removed)}",
+        "Key": {a.ID: {"S": request_id}},
+        "UpdateExpression": f"REMOVE {', '.join(f'#{name}' for name in removed)}",
         "ConditionExpression": RESPONSE_OVER,
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (*removed, a.RESPONSE_EXPIRES_AT)},
+        "ExpressionAttributeNames": {f"#{name}": name for name in (*removed, a.RESPONSE_EXPIRES_AT)},
         "ExpressionAttributeValues": {":now_seconds": {"N": str(now_ms // 1_000)}},
     }
 

@@ -99,16 +99,16 @@ class LedgerBuilder:
         a = LedgerAttribute
         item = {
             **account_key(account_id),
-            a.KIND.value: {"S": "account"},
-            a.BALANCE.value: {"N": str(opening.minor_units)},
-            a.HELD.value: {"N": "0"},
+            a.KIND: {"S": "account"},
+            a.BALANCE: {"N": str(opening.minor_units)},
+            a.HELD: {"N": "0"},
             **unit_fields(opening.unit),
-            a.STATE.value: {"S": AccountState.OPEN.value},
-            a.SEQUENCE.value: {"N": "1" if opening.minor_units else "0"},
-            a.OPENED_AT.value: {"N": str(now_ms)},
+            a.STATE: {"S": AccountState.OPEN},
+            a.SEQUENCE: {"N": "1" if opening.minor_units else "0"},
+            a.OPENED_AT: {"N": str(now_ms)},
         }
         if cap is not None:
-            item[a.CAP.value] = {"N": str(cap)}
+            item[a.CAP] = {"N": str(cap)}
         writes = [put_new(self.table, item, lambda _: DuplicatePosting(f"account {account_id} exists"))]
         if opening.minor_units:
             common: Any = {"entry_id": opening_id(account_id), "now_ms": now_ms}
@@ -328,12 +328,12 @@ class LedgerBuilder:
                 "UpdateExpression": "SET #state = :closed",
                 "ConditionExpression": "#sequence = :read AND #balance = :zero",
                 "ExpressionAttributeNames": {
-                    "#state": a.STATE.value,
-                    "#sequence": a.SEQUENCE.value,
-                    "#balance": a.BALANCE.value,
+                    "#state": a.STATE,
+                    "#sequence": a.SEQUENCE,
+                    "#balance": a.BALANCE,
                 },
                 "ExpressionAttributeValues": {
-                    ":closed": {"S": AccountState.CLOSED.value},
+                    ":closed": {"S": AccountState.CLOSED},
                     ":read": {"N": str(account.sequence)},
                     ":zero": {"N": "0"},
                 },

@@ -105,9 +105,9 @@ def _credit(table: str, shard: Shard, amount: Money, entries: int) -> Write:
     """Add to a shard; the first credit makes it."""
     a = LedgerAttribute
     fixed: dict[str, Any] = {
-        a.KIND.value: {"S": "shard"},
+        a.KIND: {"S": "shard"},
         **unit_fields(amount.unit),
-        a.STATE.value: {"S": AccountState.OPEN.value},
+        a.STATE: {"S": AccountState.OPEN},
         **due_fields(shard.partition, shard.due_at),
     }
     update = {
@@ -121,9 +121,9 @@ def _credit(table: str, shard: Shard, amount: Money, entries: int) -> Write:
             "AND #balance <= :room)"
         ),
         "ExpressionAttributeNames": {
-            "#pk": a.PK.value,
-            "#balance": a.BALANCE.value,
-            "#sequence": a.SEQUENCE.value,
+            "#pk": a.PK,
+            "#balance": a.BALANCE,
+            "#sequence": a.SEQUENCE,
             **{f"#{name}": name for name in fixed},
         },
         "ExpressionAttributeValues": {
@@ -204,9 +204,9 @@ def _take(table: str, shard: Shard, *, closes: bool) -> Write:
     """Take everything out of a shard, on condition that it is as it was read."""
     a = LedgerAttribute
     state = AccountState.CLOSED if closes else AccountState.OPEN
-    names = {"#balance": a.BALANCE.value, "#sequence": a.SEQUENCE.value, "#state": a.STATE.value}
+    names = {"#balance": a.BALANCE, "#sequence": a.SEQUENCE, "#state": a.STATE}
     if closes:
-        names |= {"#due_shard": a.DUE_SHARD.value, "#due_at": a.DUE_AT.value}
+        names |= {"#due_shard": a.DUE_SHARD, "#due_at": a.DUE_AT}
     update = {
         "TableName": table,
         "Key": shard.key,
@@ -217,10 +217,10 @@ def _take(table: str, shard: Shard, *, closes: bool) -> Write:
         "ExpressionAttributeValues": {
             ":zero": {"N": "0"},
             ":next": {"N": str(shard.sequence + (1 if shard.balance.minor_units else 0))},
-            ":state": {"S": state.value},
+            ":state": {"S": state},
             ":balance": {"N": str(shard.balance.minor_units)},
             ":sequence": {"N": str(shard.sequence)},
-            ":open": {"S": AccountState.OPEN.value},
+            ":open": {"S": AccountState.OPEN},
         },
     }
     return Write(action={"Update": update}, refusal=changed)

@@ -104,7 +104,7 @@ class HoldBuilder:
         if hold.state is HoldState.CAPTURED and hold.closed_by == entry_id:
             return []
         if hold.state is not HoldState.OPEN:
-            raise HoldClosed(f"hold {hold.hold_id} is {hold.state.value.lower()}")
+            raise HoldClosed(f"hold {hold.hold_id} is {hold.state.lower()}")
         if now_ms >= hold.expires_at:
             raise HoldClosed(f"hold {hold.hold_id} is expired")
         if captured.minor_units > hold.amount.minor_units:
@@ -143,7 +143,7 @@ class HoldBuilder:
     ) -> Write:
         a = LedgerAttribute
         fields: dict[LedgerAttribute, dict[str, str]] = {
-            a.STATE: {"S": state.value},
+            a.STATE: {"S": state},
             a.CLOSED_AT: {"N": str(now_ms)},
         }
         if closed_by is not None:
@@ -156,9 +156,9 @@ class HoldBuilder:
             "Key": hold_key(hold.account_id, hold.hold_id),
             "UpdateExpression": f"SET {', '.join(f'#{name} = :{name}' for name in fields)} REMOVE #due_shard, #due_at",
             "ConditionExpression": "#state = :open",
-            "ExpressionAttributeNames": {f"#{name}": name.value for name in names},
+            "ExpressionAttributeNames": {f"#{name}": name for name in names},
             "ExpressionAttributeValues": {
-                ":open": {"S": HoldState.OPEN.value},
+                ":open": {"S": HoldState.OPEN},
                 **{f":{name}": value for name, value in fields.items()},
             },
         }
@@ -171,7 +171,7 @@ class HoldBuilder:
             "Key": account_key(hold.account_id),
             "UpdateExpression": "SET #held = #held - :amount",
             "ConditionExpression": "#held >= :amount",
-            "ExpressionAttributeNames": {"#held": LedgerAttribute.HELD.value},
+            "ExpressionAttributeNames": {"#held": LedgerAttribute.HELD},
             "ExpressionAttributeValues": {":amount": {"N": str(hold.amount.minor_units)}},
         }
         return Write(action={"Update": update}, refusal=changed)

@@ -146,13 +146,13 @@ class Hold:
         a = LedgerAttribute
         return {
             **hold_key(self.account_id, self.hold_id),
-            a.KIND.value: {"S": "hold"},
-            a.HOLD_ID.value: {"S": self.hold_id},
-            a.AMOUNT.value: {"N": str(self.amount.minor_units)},
+            a.KIND: {"S": "hold"},
+            a.HOLD_ID: {"S": self.hold_id},
+            a.AMOUNT: {"N": str(self.amount.minor_units)},
             **unit_fields(self.amount.unit),
-            a.STATE.value: {"S": self.state.value},
-            a.OPENED_AT.value: {"N": str(now_ms)},
-            a.EXPIRES_AT.value: {"N": str(self.expires_at)},
+            a.STATE: {"S": self.state},
+            a.OPENED_AT: {"N": str(now_ms)},
+            a.EXPIRES_AT: {"N": str(self.expires_at)},
             **due_fields(self.hold_id, self.expires_at),
         }
 
@@ -186,7 +186,7 @@ class Shard:
     def key(self) -> Key:
         """Its primary key."""
         a = LedgerAttribute
-        return {a.PK.value: {"S": self.partition}, a.SK.value: {"S": _SHARD_SK}}
+        return {a.PK: {"S": self.partition}, a.SK: {"S": _SHARD_SK}}
 
     @property
     def partition(self) -> str:
@@ -276,13 +276,13 @@ def sweep_id(shard: Shard) -> str:
 def account_key(account_id: str) -> Key:
     """Primary key of an account's item."""
     a = LedgerAttribute
-    return {a.PK.value: {"S": f"account#{check_account_id(account_id)}"}, a.SK.value: {"S": _ACCOUNT_SK}}
+    return {a.PK: {"S": f"account#{check_account_id(account_id)}"}, a.SK: {"S": _ACCOUNT_SK}}
 
 
 def hold_key(account_id: str, hold_id: str) -> Key:
     """Primary key of a hold."""
     a = LedgerAttribute
-    return {**account_key(account_id), a.SK.value: {"S": f"hold#{check_entry_id(hold_id)}"}}
+    return {**account_key(account_id), a.SK: {"S": f"hold#{check_entry_id(hold_id)}"}}
 
 
 def entry_key(account_id: str, entry_id: str, number: int = 1) -> Key:
@@ -305,23 +305,23 @@ def _entry_of(partition: str, entry_id: str, number: int) -> Key:
     # The number comes first: no other id can be mistaken for the second entry of this one.
     kind = "entry" if number == 1 else f"entry{number}"
     return {
-        LedgerAttribute.PK.value: {"S": partition},
-        LedgerAttribute.SK.value: {"S": f"{kind}#{check_entry_id(entry_id)}"},
+        LedgerAttribute.PK: {"S": partition},
+        LedgerAttribute.SK: {"S": f"{kind}#{check_entry_id(entry_id)}"},
     }
 
 
 def unit_fields(unit: Unit) -> dict[str, dict[str, str]]:
     """Attributes of a unit, next to an amount."""
     a = LedgerAttribute
-    return {a.CURRENCY.value: {"S": unit.code}, a.PLACES.value: {"N": str(unit.places)}}
+    return {a.CURRENCY: {"S": unit.code}, a.PLACES: {"N": str(unit.places)}}
 
 
 def due_fields(name: str, due_at: int) -> dict[str, dict[str, str]]:
     """Attributes of an item in the index of due items."""
     a = LedgerAttribute
     return {
-        a.DUE_SHARD.value: {"S": f"{spread(name, LEDGER_DUE_SHARDS):02d}"},
-        a.DUE_AT.value: {"N": str(due_at)},
+        a.DUE_SHARD: {"S": f"{spread(name, LEDGER_DUE_SHARDS):02d}"},
+        a.DUE_AT: {"N": str(due_at)},
     }
 
 

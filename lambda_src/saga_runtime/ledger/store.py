@@ -140,7 +140,7 @@ class Ledger:
         table = os.environ.get(Env.LEDGER_TABLE, "")
         if not table.strip():
             raise RuntimeError(
-                f"the environment variable {Env.LEDGER_TABLE.value} is missing; "
+                f"the environment variable {Env.LEDGER_TABLE} is missing; "
                 "give the function environment=ledger.environment"
             )
         return cls(table, LedgerTerms.from_json(os.environ.get(Env.LEDGER_TERMS, "")))
@@ -401,7 +401,7 @@ class Ledger:
         except HoldClosed:
             if held.state is not HoldState.CAPTURED:
                 telemetry.count(Metric.LATE_CAPTURE)
-                telemetry.event("late_capture", hold=hold, entry=call.key, state=held.state.value)
+                telemetry.event("late_capture", hold=hold, entry=call.key, state=held.state)
             raise
 
     def void(self, call: EntryCall, *, account: str, hold: str) -> Sequence[Write]:

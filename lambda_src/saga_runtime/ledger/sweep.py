@@ -50,7 +50,7 @@ def _sweep(ledger: Ledger, item: Item) -> bool:
     kind, _, name = item[LedgerAttribute.PK]["S"].partition("#")
     if kind == "account":
         return ledger.expire(name, item[LedgerAttribute.SK]["S"].partition("#")[2])
-    return ledger.sweep_shard({key.value: {"S": item[key]["S"]} for key in (LedgerAttribute.PK, LedgerAttribute.SK)})
+    return ledger.sweep_shard({key: {"S": item[key]["S"]} for key in (LedgerAttribute.PK, LedgerAttribute.SK)})
 
 
 def _due(table: str, now_ms: int) -> Iterator[Item]:
@@ -63,8 +63,8 @@ def _due(table: str, now_ms: int) -> Iterator[Item]:
                 IndexName=DUE_INDEX,
                 KeyConditionExpression="#shard = :shard AND #due_at <= :now",
                 ExpressionAttributeNames={
-                    "#shard": LedgerAttribute.DUE_SHARD.value,
-                    "#due_at": LedgerAttribute.DUE_AT.value,
+                    "#shard": LedgerAttribute.DUE_SHARD,
+                    "#due_at": LedgerAttribute.DUE_AT,
                 },
                 ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms)}},
                 **({"ExclusiveStartKey": start} if start else {}),

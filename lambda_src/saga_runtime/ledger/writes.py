@@ -28,7 +28,7 @@ def put_new(table: str, item: dict[str, Any], refusal: Refusal) -> Write:
         "TableName": table,
         "Item": item,
         "ConditionExpression": "attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": LedgerAttribute.PK.value},
+        "ExpressionAttributeNames": {"#pk": LedgerAttribute.PK},
     }
     return Write(action={"Put": put}, refusal=refusal)
 
@@ -50,11 +50,11 @@ def account_update(table: str, account: Account, *, after: int, entries: int, he
         "UpdateExpression": "SET #balance = :after, #sequence = :next, #held = :keeps",
         "ConditionExpression": _AS_READ,
         "ExpressionAttributeNames": {
-            "#balance": a.BALANCE.value,
-            "#sequence": a.SEQUENCE.value,
-            "#held": a.HELD.value,
-            "#state": a.STATE.value,
-            "#currency": a.CURRENCY.value,
+            "#balance": a.BALANCE,
+            "#sequence": a.SEQUENCE,
+            "#held": a.HELD,
+            "#state": a.STATE,
+            "#currency": a.CURRENCY,
         },
         "ExpressionAttributeValues": {
             ":after": {"N": str(after)},
@@ -63,7 +63,7 @@ def account_update(table: str, account: Account, *, after: int, entries: int, he
             ":read": {"N": str(account.sequence)},
             ":held": {"N": str(account.held)},
             ":keeps": {"N": str(held)},
-            ":open": {"S": AccountState.OPEN.value},
+            ":open": {"S": AccountState.OPEN},
             ":currency": {"S": account.balance.unit.code},
         },
     }
@@ -84,15 +84,15 @@ def entry_put(
     a = LedgerAttribute
     item: dict[str, Any] = {
         **key,
-        a.KIND.value: {"S": "entry"},
-        a.ENTRY_ID.value: {"S": entry_id},
-        a.AMOUNT.value: {"N": str(amount.minor_units)},
-        a.CURRENCY.value: {"S": amount.unit.code},
-        a.COUNTERPARTY.value: {"S": counterparty},
-        a.POSTED_AT.value: {"N": str(now_ms)},
+        a.KIND: {"S": "entry"},
+        a.ENTRY_ID: {"S": entry_id},
+        a.AMOUNT: {"N": str(amount.minor_units)},
+        a.CURRENCY: {"S": amount.unit.code},
+        a.COUNTERPARTY: {"S": counterparty},
+        a.POSTED_AT: {"N": str(now_ms)},
     }
     if after is not None:
-        item |= {a.BALANCE_AFTER.value: {"N": str(after[0])}, a.SEQUENCE.value: {"N": str(after[1])}}
+        item |= {a.BALANCE_AFTER: {"N": str(after[0])}, a.SEQUENCE: {"N": str(after[1])}}
     exists = f"entry {entry_id} of {key[a.PK]['S'].split('#')[1]} exists"
     return put_new(table, item, lambda _: DuplicatePosting(exists))
 
@@ -177,7 +177,7 @@ def check_open(account: Account, amount: Money) -> None:
         AccountClosed, CurrencyMismatch: if it is.
     """
     if account.state is not AccountState.OPEN:
-        raise AccountClosed(f"account {account.account_id} is {account.state.value.lower()}")
+        raise AccountClosed(f"account {account.account_id} is {account.state.lower()}")
     if account.balance.unit != amount.unit:
         raise CurrencyMismatch(
             f"account {account.account_id} is kept in {account.balance.currency}, the amount is in {amount.currency}"

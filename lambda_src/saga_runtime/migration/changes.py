@@ -154,8 +154,8 @@ def born(
             old |= {concern.attributes[name]: value for name, value in given.items()}
         if target is not Target.OLD:
             place = Place.DUAL if target is Target.DUAL else Place.NEW
-            old[concern.mark] = {"S": place.value}
-            new = {**_key(layout, customer, concern.item), **given, AT: {"S": place.value}}
+            old[concern.mark] = {"S": place}
+            new = {**_key(layout, customer, concern.item), **given, AT: {"S": place}}
             writes.append(_put_absent(layout, table, new))
     # The last phase deletes old items; the new ones refuse a second birth.
     removed = Target.REMOVED in targets.values()
@@ -197,7 +197,7 @@ class _Guard:
     def refusal(self, item: Item) -> SagaError | None:
         """The error that an item explains; None: this concern is not the reason."""
         stored = item.get(self.mark)
-        if stored != (None if self.place is Place.OLD else {"S": self.place.value}):
+        if stored != (None if self.place is Place.OLD else {"S": self.place}):
             return Conflict("a concern moved between read and write")
         return self.change.refusal() if self.guarded and not self._holds(item) else None
 
@@ -228,7 +228,7 @@ class _Update:
         """Apply a change if the mark is as read; ``guarded``: this item decides whether its values allow it."""
         at = self._name(mark)
         self._conditions.append(
-            f"attribute_not_exists({at})" if place is Place.OLD else f"{at} = {self._value({'S': place.value})}"
+            f"attribute_not_exists({at})" if place is Place.OLD else f"{at} = {self._value({'S': place})}"
         )
         for name, number in change.add.items():
             if number:

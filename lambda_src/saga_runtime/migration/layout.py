@@ -100,14 +100,14 @@ class Concern:
                 raise Invalid(f"attributes of concern {self.name} must not be blank, got {new!r}: {old!r}; name both")
         if MigrationAttribute.AT in self.attributes or len(set(self.attributes.values())) != len(self.attributes):
             raise Invalid(
-                f"attributes of concern {self.name} must differ, and from {MigrationAttribute.AT.value}, got "
+                f"attributes of concern {self.name} must differ, and from {MigrationAttribute.AT}, got "
                 f"{dict(self.attributes)}; rename one"
             )
 
     @property
     def mark(self) -> str:
         """The attribute of an old item that records the place."""
-        return f"{MigrationAttribute.AT.value}_{self.name}"
+        return f"{MigrationAttribute.AT}_{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,13 +246,13 @@ class Layout:
         """The layout as JSON values."""
         f = MigrationField
         return {
-            f.NAME.value: self.name,
-            f.OLD_ITEM.value: self.old_item,
-            f.PARTITION_KEY.value: self.partition_key,
-            f.SORT_KEY.value: self.sort_key,
-            f.PILOTS.value: list(self.pilots),
-            f.GROUPS.value: [
-                {one.name: {f.ITEM.value: one.item, f.ATTRIBUTES.value: dict(one.attributes)} for one in group}
+            f.NAME: self.name,
+            f.OLD_ITEM: self.old_item,
+            f.PARTITION_KEY: self.partition_key,
+            f.SORT_KEY: self.sort_key,
+            f.PILOTS: list(self.pilots),
+            f.GROUPS: [
+                {one.name: {f.ITEM: one.item, f.ATTRIBUTES: dict(one.attributes)} for one in group}
                 for group in self.groups
             ],
         }

@@ -84,7 +84,7 @@ def removal(layout: Layout, table: str, customer: str) -> list[Any]:
 
 
 def _at(place: Place) -> dict[str, str]:
-    return {"S": place.value}
+    return {"S": place}
 
 
 class _Entry:

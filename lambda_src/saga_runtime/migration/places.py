@@ -10,7 +10,7 @@ from saga_runtime.migration.layout import Concern, Place
 from saga_runtime.protocol import MigrationAttribute
 
 Item = Mapping[str, Mapping[str, Any]]
-AT = MigrationAttribute.AT.value
+AT = MigrationAttribute.AT
 
 
 def place_of(concern: Concern, old: Item | None, new: Item | None) -> Place | None:
@@ -20,7 +20,7 @@ def place_of(concern: Concern, old: Item | None, new: Item | None) -> Place | No
     """
     if old is not None:
         return Place(old[concern.mark]["S"]) if concern.mark in old else Place.OLD
-    return Place.NEW if new is not None and new.get(AT) == {"S": Place.NEW.value} else None
+    return Place.NEW if new is not None and new.get(AT) == {"S": Place.NEW} else None
 
 
 def truth_of(concern: Concern, item: Item | None, *, is_new: bool) -> dict[str, Any] | None:
@@ -28,9 +28,9 @@ def truth_of(concern: Concern, item: Item | None, *, is_new: bool) -> dict[str, 
     if item is None:
         return None
     if is_new:
-        true = item.get(AT) in ({"S": Place.DUAL.value}, {"S": Place.NEW.value})
+        true = item.get(AT) in ({"S": Place.DUAL}, {"S": Place.NEW})
         return {name: item[name] for name in concern.attributes if name in item} if true else None
-    if concern.mark in item and item[concern.mark] != {"S": Place.DUAL.value}:
+    if concern.mark in item and item[concern.mark] != {"S": Place.DUAL}:
         return None
     return {new: item[old] for new, old in concern.attributes.items() if old in item}
 

@@ -158,10 +158,10 @@ class Progress:
             _A.COMPARED: self.compared,
             _A.DIFFERENT: self.different,
         }
-        item: dict[str, Any] = {name.value: {"N": str(value)} for name, value in numbers.items()}
-        item[_A.EXAMPLES.value] = {"S": json.dumps(list(self.examples))}
+        item: dict[str, Any] = {name: {"N": str(value)} for name, value in numbers.items()}
+        item[_A.EXAMPLES] = {"S": json.dumps(list(self.examples))}
         if self.cursor is not None:
-            item[_A.CURSOR.value] = {"S": json.dumps(self.cursor)}
+            item[_A.CURSOR] = {"S": json.dumps(self.cursor)}
         if self.last is not None:
-            item[_A.LAST.value] = {"S": self.last.to_json()}
+            item[_A.LAST] = {"S": self.last.to_json()}
         return item

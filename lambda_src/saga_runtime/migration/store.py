@@ -117,7 +117,7 @@ class Store:
 
     def phase(self) -> Phase:
         """The phase; ``LEGACY`` without an item."""
-        item: Any = self._get(self.own_partition, _A.PHASE.value)
+        item: Any = self._get(self.own_partition, _A.PHASE)
         if item is None:
             return Phase()
         return Phase(number=int(item[_A.PHASE]["N"]), changed_at_ms=int(item[_A.CHANGED_AT]["N"]))
@@ -138,12 +138,12 @@ class Store:
         put: dict[str, Any] = {
             "TableName": self.table,
             "Item": {
-                **self.own(_A.PHASE.value),
-                _A.PHASE.value: {"N": str(to)},
-                _A.CHANGED_AT.value: {"N": str(changed.changed_at_ms)},
+                **self.own(_A.PHASE),
+                _A.PHASE: {"N": str(to)},
+                _A.CHANGED_AT: {"N": str(changed.changed_at_ms)},
             },
             "ConditionExpression": "attribute_not_exists(#phase)" if first else "#phase = :read AND #at = :at",
-            "ExpressionAttributeNames": {"#phase": _A.PHASE.value, **({} if first else {"#at": _A.CHANGED_AT.value})},
+            "ExpressionAttributeNames": {"#phase": _A.PHASE, **({} if first else {"#at": _A.CHANGED_AT})},
             **({} if first else {"ExpressionAttributeValues": values}),
         }
         try:

@@ -37,12 +37,12 @@ class Terms:
         f = MigrationField
         return {
             **self.layout.to_json(),
-            f.MOST_PHASE.value: self.most_phase,
-            f.SEGMENTS.value: self.segments,
-            f.ENDED_AFTER.value: self.ended_after_seconds,
-            f.CLEAN_FOR.value: self.clean_for_seconds,
-            f.KEPT_FOR.value: self.kept_for_seconds,
-            f.WRITERS.value: list(self.writers),
+            f.MOST_PHASE: self.most_phase,
+            f.SEGMENTS: self.segments,
+            f.ENDED_AFTER: self.ended_after_seconds,
+            f.CLEAN_FOR: self.clean_for_seconds,
+            f.KEPT_FOR: self.kept_for_seconds,
+            f.WRITERS: list(self.writers),
         }
 
     @classmethod

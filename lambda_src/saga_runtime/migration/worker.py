@@ -33,7 +33,7 @@ _A: Final = MigrationAttribute
 
 def read_progress(store: Store, job: Job, segment: int) -> Progress:
     """Progress of a job in a segment, read strongly."""
-    key = store.own(f"{job.value}#{segment}")
+    key = store.own(f"{job}#{segment}")
     return Progress.from_item(aws.dynamodb().get_item(TableName=store.table, Key=key, ConsistentRead=True).get("Item"))
 
 
@@ -125,13 +125,13 @@ class Worker:
         fresh = read == Progress()
         condition: dict[str, Any] = {
             "ConditionExpression": "attribute_not_exists(#v)" if fresh else "#v = :v",
-            "ExpressionAttributeNames": {"#v": _A.VERSION.value},
+            "ExpressionAttributeNames": {"#v": _A.VERSION},
             **({} if fresh else {"ExpressionAttributeValues": {":v": {"N": str(read.version)}}}),
         }
         try:
             aws.dynamodb().put_item(
                 TableName=self.store.table,
-                Item={**self.store.own(f"{self.job.value}#{self.segment}"), **after.attributes()},
+                Item={**self.store.own(f"{self.job}#{self.segment}"), **after.attributes()},
                 **condition,
             )
         except ClientError as error:
@@ -225,7 +225,7 @@ class Worker:
             telemetry.seconds(Metric.MIGRATION_CLEAN, (done.ended_at_ms - done.clean_since_ms) // 1_000)
         telemetry.event(
             "migration_passed",
-            job=self.job.value,
+            job=self.job,
             phase=done.phase,
             seen=done.seen,
             moved=done.moved,

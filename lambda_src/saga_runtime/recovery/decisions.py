@@ -215,12 +215,12 @@ def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict
     """Arguments of the update that postpones a saga's check; on condition that it was not made due meanwhile."""
     a = RecordAttribute
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #due_at = :due",
         "ConditionExpression": STILL_IN_PROGRESS,
-        "ExpressionAttributeNames": {**OWNED_NAMES, "#due_at": a.DUE_AT.value},
+        "ExpressionAttributeNames": {**OWNED_NAMES, "#due_at": a.DUE_AT},
         "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
             ":owner": {"S": record.owner},
             ":was": {"N": str(record.due_at)},
             ":due": {"N": str(now_ms + after_ms)},
@@ -233,13 +233,13 @@ def clear_update(record: RequestRecord) -> dict[str, Any]:
     a = RecordAttribute
     names = (a.SAGA_ID, a.STATUS, a.DUE_AT, a.DUE_SHARD)
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "REMOVE #due_at, #due_shard",
         "ConditionExpression": STILL_SETTLED,
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeNames": {f"#{name}": name for name in names},
         "ExpressionAttributeValues": {
             ":saga_id": {"S": record.saga_id},
-            ":found": {"S": record.status.value},
+            ":found": {"S": record.status},
             ":was": {"N": str(record.due_at)},
         },
     }
@@ -247,7 +247,7 @@ def clear_update(record: RequestRecord) -> dict[str, Any]:
 
 def stuck_of(reason: ParkedFor) -> dict[str, str]:
     """Stored reason of a parked saga; it names no step."""
-    return {"step": "", "error": reason.value, "detail": _SAID[reason]}
+    return {"step": "", "error": reason, "detail": _SAID[reason]}
 
 
 def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[str, Any]:
@@ -259,12 +259,12 @@ def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[s
         names.append(a.ANSWERED_AT)
         condition = MAY_PARK
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
         "ConditionExpression": condition,
-        "ExpressionAttributeNames": {**OWNED_NAMES, **{f"#{name.value}": name.value for name in names}},
+        "ExpressionAttributeNames": {**OWNED_NAMES, **{f"#{name}": name for name in names}},
         "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
             ":owner": {"S": record.owner},
             ":now": {"N": str(now_ms)},
             ":stuck": {"S": json.dumps(stuck_of(reason))},
@@ -342,13 +342,13 @@ def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
     a = RecordAttribute
     names = (a.SAGA_ID, a.STATUS, a.ROWS_UNTIL)
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #rows_until = :until",
         "ConditionExpression": STILL_OPEN,
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeNames": {f"#{name}": name for name in names},
         "ExpressionAttributeValues": {
             ":saga_id": {"S": record.saga_id},
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
             ":until": {"N": str(until)},
         },
     }
@@ -360,8 +360,6 @@ def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict
         "Key": key,
         "UpdateExpression": "SET #expiration = :until",
         "ConditionExpression": STILL_THERE,
-        "ExpressionAttributeNames": {
-            f"#{name.value}": name.value for name in (LogAttribute.SAGA_ID, LogAttribute.EXPIRATION)
-        },
+        "ExpressionAttributeNames": {f"#{name}": name for name in (LogAttribute.SAGA_ID, LogAttribute.EXPIRATION)},
         "ExpressionAttributeValues": {":was": {"N": str(expiration)}, ":until": {"N": str(until)}},
     }

@@ -111,10 +111,10 @@ def _page(table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[s
         "IndexName": RESPONSE_INDEX,
         "KeyConditionExpression": "#response_shard = :shard AND #response_expires_at <= :now",
         "ProjectionExpression": "#id",
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in names},
+        "ExpressionAttributeNames": {f"#{name}": name for name in names},
         "ExpressionAttributeValues": {":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms // 1_000)}},
         "Limit": PAGE,
         **({"ExclusiveStartKey": start} if start else {}),
     }
     found: Any = aws.dynamodb().query(**asked)
-    return [str(item[a.ID.value]["S"]) for item in found["Items"]], found.get("LastEvaluatedKey")
+    return [str(item[a.ID]["S"]) for item in found["Items"]], found.get("LastEvaluatedKey")

@@ -18,7 +18,7 @@ from saga_runtime.shared import aws, clock
 
 KEPT_MS: Final = 10_000
 """Milliseconds for which a read is valid: a check reads before each action."""
-HOLD_KEY: Final = {HoldAttribute.ID.value: {"S": HOLD_ID}}
+HOLD_KEY: Final[dict[str, dict[str, str]]] = {HoldAttribute.ID: {"S": HOLD_ID}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

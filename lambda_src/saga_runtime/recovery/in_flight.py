@@ -183,7 +183,7 @@ def _pages(dynamodb: Any, part: _Part, remaining_ms: Callable[[], int]) -> Itera
         "TableName": part.table,
         "IndexName": DUE_INDEX,
         "KeyConditionExpression": "#shard = :shard",
-        "ExpressionAttributeNames": {"#shard": RecordAttribute.DUE_SHARD.value},
+        "ExpressionAttributeNames": {"#shard": RecordAttribute.DUE_SHARD},
         "ExpressionAttributeValues": {":shard": {"S": f"{part.shard:02d}"}},
     }
     start: Mapping[str, Any] | None = {}

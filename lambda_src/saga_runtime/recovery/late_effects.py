@@ -119,10 +119,10 @@ def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> d
     if at_ms is not None:
         values[":at"] = {"N": str(at_ms)}
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #late_tried = :tried" + (" REMOVE #late_at" if at_ms is None else ", #late_at = :at"),
         "ConditionExpression": TRIES_GROW,
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.LATE_TRIED, a.LATE_AT)},
+        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.LATE_TRIED, a.LATE_AT)},
         "ExpressionAttributeValues": values,
     }
 
@@ -136,7 +136,7 @@ def late_name(saga_id: str, number: int) -> str:
 
 def late_input(start_input: str) -> str:
     """Input of such an execution: the saga's input, with the mode for late effects."""
-    return json.dumps(json.loads(start_input) | {StartField.LATE.value: True}, separators=(",", ":"))
+    return json.dumps(json.loads(start_input) | {StartField.LATE: True}, separators=(",", ":"))
 
 
 def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[str, ...]:
@@ -151,7 +151,7 @@ def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[
     """Rows with late effects, and how many are compensated."""
     a = LogAttribute
     wanted = [StepStatus.APPLIED_LATE, StepStatus.UNDONE, *([StepStatus.UNDOING] if record.settled else [])]
-    values = {f":s{n}": {"S": status.value} for n, status in enumerate(wanted)}
+    values = {f":s{n}": {"S": status} for n, status in enumerate(wanted)}
     found: list[str] = []
     undone = 0
     asked: dict[str, Any] = {
@@ -160,15 +160,15 @@ def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[
         "KeyConditionExpression": "#saga_id = :saga_id",
         "FilterExpression": f"#status IN ({', '.join(values)})",
         "ProjectionExpression": "#step, #status",
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STATUS, a.STEP)},
+        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STATUS, a.STEP)},
         "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}, **values},
     }
     for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            if item[a.STATUS.value]["S"] == StepStatus.UNDONE:
+            if item[a.STATUS]["S"] == StepStatus.UNDONE:
                 undone += 1
             else:
-                found.append(item[a.STEP.value]["S"])
+                found.append(item[a.STEP]["S"])
     return tuple(found), undone
 
 

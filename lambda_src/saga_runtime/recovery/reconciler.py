@@ -189,10 +189,10 @@ class Reconciler:
         machines = {saga.machine for saga in self.caretaker.served if saga.requests == table}
         items, following = _due_items(table, shard, now_ms, start, a.EXECUTION_ARN)
         ours = (item for item in items if _machine(item) in machines)
-        oldest = min((int(item[a.DUE_AT.value]["N"]) for item in ours), default=now_ms)
+        oldest = min((int(item[a.DUE_AT]["N"]) for item in ours), default=now_ms)
         with self._mine:
             self._done.overdue_seconds = max(self._done.overdue_seconds, (now_ms - oldest) // 1_000)
-        return [str(item[a.ID.value]["S"]) for item in items], following
+        return [str(item[a.ID]["S"]) for item in items], following
 
     def _look_at(self, caretaker: Caretaker, table: str, now_ms: int, request_id: str, again: bool) -> None:
         found = caretaker.read(table, request_id)
@@ -254,7 +254,7 @@ def _machine(item: AttributeMap) -> str:
 def _page(table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[str], Start | None]:
     """Keys of one page of what is due in a shard."""
     items, following = _due_items(table, shard, now_ms, start)
-    return [str(item[RecordAttribute.ID.value]["S"]) for item in items], following
+    return [str(item[RecordAttribute.ID]["S"]) for item in items], following
 
 
 def _due_items(
@@ -270,13 +270,13 @@ def _due_items(
         more: attributes that are read in addition to the key and ``due_at``.
     """
     a = RecordAttribute
-    names = {f"#{name.value}": name.value for name in (a.ID, a.DUE_AT, *more)}
+    names = {f"#{name}": name for name in (a.ID, a.DUE_AT, *more)}
     asked: dict[str, Any] = {
         "TableName": table,
         "IndexName": DUE_INDEX,
         "KeyConditionExpression": "#shard = :shard AND #due_at <= :now",
         "ProjectionExpression": ", ".join(names),
-        "ExpressionAttributeNames": {**names, "#shard": a.DUE_SHARD.value},
+        "ExpressionAttributeNames": {**names, "#shard": a.DUE_SHARD},
         "ExpressionAttributeValues": {":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms)}},
         "Limit": PAGE,
         **({"ExclusiveStartKey": start} if start else {}),

@@ -272,21 +272,21 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
         "TableName": table,
         "Key": log_key(saga_id, subject.name),
         "ConditionExpression": AS_READ,
-        "ExpressionAttributeNames": {"#status": a.STATUS.value, "#attempt": a.ATTEMPT.value},
-        "ExpressionAttributeValues": {":found": {"S": row.status.value}, ":held": {"S": row.attempt}},
+        "ExpressionAttributeNames": {"#status": a.STATUS, "#attempt": a.ATTEMPT},
+        "ExpressionAttributeValues": {":found": {"S": row.status}, ":held": {"S": row.attempt}},
     }
     if change.to is None:
         return {"Delete": write}
     write["UpdateExpression"] = "SET #status = :to, #attempt = :attempt, #updated_at = :now"
-    write["ExpressionAttributeNames"] |= {"#updated_at": a.UPDATED_AT.value}
+    write["ExpressionAttributeNames"] |= {"#updated_at": a.UPDATED_AT}
     write["ExpressionAttributeValues"] |= {
-        ":to": {"S": change.to.value},
+        ":to": {"S": change.to},
         ":attempt": {"S": attempt},
         ":now": {"N": str(now_ms)},
     }
     if change.output is not None:
         write["UpdateExpression"] += ", #output = :output"
-        write["ExpressionAttributeNames"] |= {"#output": a.OUTPUT.value}
+        write["ExpressionAttributeNames"] |= {"#output": a.OUTPUT}
         write["ExpressionAttributeValues"] |= {":output": {"S": change.output}}
     return {"Update": write}
 
@@ -295,15 +295,15 @@ def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict
     """Arguments of the ONE conditional update that hands a parked saga to its next recovery."""
     a = RecordAttribute
     number, parked = record.recoveries + 1, (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
-    names = {f"#{name.value}": name.value for name in (a.RECOVERIES, a.UPDATED_AT, a.DUE_AT, *parked)}
+    names = {f"#{name}": name for name in (a.RECOVERIES, a.UPDATED_AT, a.DUE_AT, *parked)}
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due "
-        f"REMOVE {', '.join(f'#{name.value}' for name in parked)}",
+        f"REMOVE {', '.join(f'#{name}' for name in parked)}",
         "ConditionExpression": PARKED,
         "ExpressionAttributeNames": {**OWNED_NAMES, **names},
         "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
             ":owner": {"S": record.owner},
             ":new_owner": {"S": recovery_name(record.saga_id, number)},
             ":number": {"N": str(number)},

@@ -155,7 +155,7 @@ class Resolver:
         item = answer.get("Item")
         if item is None:
             return None, None
-        side = item.get(LogAttribute.SIDE.value)
+        side = item.get(LogAttribute.SIDE)
         return LogRow.from_item(item), Side(side["S"]) if side else None
 
     def _require_unsettled(self, record: RequestRecord) -> None:

@@ -181,7 +181,7 @@ class Caretaker:
         Raises:
             ValueError: if the item is not a saga's.
         """
-        key = {RecordAttribute.ID.value: {"S": request_id}}
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
         item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
         if item is None:
             return None
@@ -344,17 +344,17 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
         "ConsistentRead": True,
         "KeyConditionExpression": "#saga_id = :saga_id",
         "ProjectionExpression": "#step, #expiration",
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
+        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
         "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}},
     }
     ends: list[int] = []
     for page in aws.dynamodb().get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            if a.EXPIRATION.value not in item:
+            if a.EXPIRATION not in item:
                 continue
-            end = int(item[a.EXPIRATION.value]["N"])
+            end = int(item[a.EXPIRATION]["N"])
             if end < before:
-                key = log_key(record.saga_id, item[a.STEP.value]["S"])
+                key = log_key(record.saga_id, item[a.STEP]["S"])
                 # Refused, another process has extended it: at least for as long.
                 end = until if _updated(saga.log, keep_row_update(key, end, until)) else before
             ends.append(end)
@@ -399,11 +399,11 @@ def _late_log(table: str, row_id: str) -> str | None:
         aws.dynamodb()
         .get_item(
             TableName=table,
-            Key={a.ID.value: {"S": row_id}},
+            Key={a.ID: {"S": row_id}},
             ConsistentRead=True,
             ProjectionExpression="#log_table, #applied_late_at",
-            ExpressionAttributeNames={f"#{name.value}": name.value for name in (a.LOG_TABLE, a.APPLIED_LATE_AT)},
+            ExpressionAttributeNames={f"#{name}": name for name in (a.LOG_TABLE, a.APPLIED_LATE_AT)},
         )
         .get("Item")
     )
-    return item[a.LOG_TABLE.value]["S"] if item is not None and a.APPLIED_LATE_AT.value in item else None
+    return item[a.LOG_TABLE]["S"] if item is not None and a.APPLIED_LATE_AT in item else None

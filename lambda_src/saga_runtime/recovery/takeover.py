@@ -148,21 +148,21 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> d
     a = RecordAttribute
     number = record.recoveries + 1
     return {
-        "Key": {a.ID.value: {"S": record.request_id}},
+        "Key": {a.ID: {"S": record.request_id}},
         "UpdateExpression": (
             "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due REMOVE #answered_at"
         ),
         "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
         "ExpressionAttributeNames": {
             **OWNED_NAMES,
-            "#recoveries": a.RECOVERIES.value,
-            "#updated_at": a.UPDATED_AT.value,
-            "#due_at": a.DUE_AT.value,
-            "#answered_at": a.ANSWERED_AT.value,
-            "#parked": a.PARKED.value,
+            "#recoveries": a.RECOVERIES,
+            "#updated_at": a.UPDATED_AT,
+            "#due_at": a.DUE_AT,
+            "#answered_at": a.ANSWERED_AT,
+            "#parked": a.PARKED,
         },
         "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS.value},
+            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
             ":owner": {"S": record.owner},
             ":new_owner": {"S": recovery_name(record.saga_id, number)},
             ":number": {"N": str(number)},
@@ -199,7 +199,7 @@ class Recoverer:
     def read(self, request_id: str) -> RequestRecord | None:
         """The request record, read strongly."""
         found = self.dynamodb.get_item(
-            TableName=self.table, Key={RecordAttribute.ID.value: {"S": request_id}}, ConsistentRead=True
+            TableName=self.table, Key={RecordAttribute.ID: {"S": request_id}}, ConsistentRead=True
         )
         return RequestRecord.from_item(found["Item"]) if "Item" in found else None
 

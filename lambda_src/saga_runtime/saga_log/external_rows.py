@@ -57,7 +57,7 @@ class Holder:
     def intent(self, now_ms: int) -> Any:
         """Record that the provider may be called; on condition that it was not."""
         a = LogAttribute
-        times = {a.DEADLINE.value: {"N": str(self.deadline)}, a.FIRST_ATTEMPT_AT.value: {"N": str(now_ms)}}
+        times = {a.DEADLINE: {"N": str(self.deadline)}, a.FIRST_ATTEMPT_AT: {"N": str(now_ms)}}
         return row_put(
             self.table,
             self.saga_id,
@@ -139,8 +139,8 @@ class Holder:
         held: str | None = None,
     ) -> Any:
         a = LogAttribute
-        new = {a.STATUS: {"S": wanted.value}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **sets}
-        values = {f":{name}": value for name, value in new.items()} | {":found": {"S": found.value}}
+        new = {a.STATUS: {"S": wanted}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **sets}
+        values = {f":{name}": value for name, value in new.items()} | {":found": {"S": found}}
         if held is not None:
             values[":held"] = {"S": held}
         update = "SET " + ", ".join(f"#{name} = :{name}" for name in new)
@@ -152,7 +152,7 @@ class Holder:
                 "Key": log_key(self.saga_id, self.row_name),
                 "UpdateExpression": update,
                 "ConditionExpression": condition,
-                "ExpressionAttributeNames": {f"#{name}": name.value for name in (*new, *removes)},
+                "ExpressionAttributeNames": {f"#{name}": name for name in (*new, *removes)},
                 "ExpressionAttributeValues": values,
                 "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             }

@@ -17,7 +17,7 @@ from saga_runtime.protocol import LogAttribute, LoggedField
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 
-_NAMES: Final = {f"#{name.value}": name.value for name in (LogAttribute.STEP, LogAttribute.OUTPUT)}
+_NAMES: Final = {f"#{name}": name for name in (LogAttribute.STEP, LogAttribute.OUTPUT)}
 _PROJECTION: Final = ",".join(_NAMES)
 
 
@@ -106,7 +106,7 @@ class LoggedOutputs(Mapping[str, Any]):
                 TableName=self.table,
                 KeyConditionExpression="#saga_id = :saga_id AND begins_with(#step, :items)",
                 ProjectionExpression=_PROJECTION,
-                ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID.value, **_NAMES},
+                ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID, **_NAMES},
                 ExpressionAttributeValues={":saga_id": {"S": self.saga_id}, ":items": {"S": f"{step}["}},
                 ConsistentRead=True,
             )

@@ -20,7 +20,7 @@ def steps_of(log_table: str, saga_id: str) -> list[dict[str, Any]]:
             ConsistentRead=True,
             KeyConditionExpression="#saga_id = :saga_id",
             ProjectionExpression="#step,#status,#updated_at",
-            ExpressionAttributeNames={f"#{x}": x.value for x in (a.SAGA_ID, a.STEP, a.STATUS, a.UPDATED_AT)},
+            ExpressionAttributeNames={f"#{x}": x for x in (a.SAGA_ID, a.STEP, a.STATUS, a.UPDATED_AT)},
             ExpressionAttributeValues={":saga_id": {"S": saga_id}},
         )
     )

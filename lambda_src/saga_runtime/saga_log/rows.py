@@ -109,14 +109,14 @@ class LogRow:
 
 def log_key(saga_id: str, row_name: str) -> dict[str, dict[str, str]]:
     """Primary key of a row; its name is the step's, with the item's key in a map (``identity.row_name_of``)."""
-    return {LogAttribute.SAGA_ID.value: {"S": saga_id}, LogAttribute.STEP.value: {"S": row_name}}
+    return {LogAttribute.SAGA_ID: {"S": saga_id}, LogAttribute.STEP: {"S": row_name}}
 
 
 def done_put(
     *, table: str, saga_id: str, step: str, side: Side, attempt: str, output: str, now_ms: int, keep_days: int
 ) -> Any:
     """The row of a step that took effect, as one entry of the transaction that makes it take effect."""
-    extra = {LogAttribute.OUTPUT.value: {"S": output}}
+    extra = {LogAttribute.OUTPUT: {"S": output}}
     return row_put(table, saga_id, step, StepStatus.DONE, side, now_ms, keep_days, attempt, extra)
 
 
@@ -140,13 +140,13 @@ def undone_update(
             "UpdateExpression": "SET #status = :undone, #attempt = :attempt, #updated_at = :now",
             "ConditionExpression": STILL_DONE,
             "ExpressionAttributeNames": {
-                "#status": a.STATUS.value,
-                "#attempt": a.ATTEMPT.value,
-                "#updated_at": a.UPDATED_AT.value,
+                "#status": a.STATUS,
+                "#attempt": a.ATTEMPT,
+                "#updated_at": a.UPDATED_AT,
             },
             "ExpressionAttributeValues": {
-                ":undone": {"S": StepStatus.UNDONE.value},
-                ":done": {"S": found.value},
+                ":undone": {"S": StepStatus.UNDONE},
+                ":done": {"S": found},
                 ":attempt": {"S": attempt},
                 ":now": {"N": str(now_ms)},
             },
@@ -164,26 +164,26 @@ def row_put(
     now_ms: int,
     keep_days: int,
     attempt: str,
-    extra: Mapping[str, Mapping[str, str]],
+    extra: Mapping[LogAttribute, Mapping[str, str]],
 ) -> Any:
     """A row's first write, on condition that it does not exist."""
     a = LogAttribute
-    item = {
+    item: dict[str, Mapping[str, str]] = {
         **log_key(saga_id, step),
-        a.STATUS.value: {"S": status.value},
-        a.SIDE.value: {"S": side.value},
-        a.ATTEMPT.value: {"S": attempt},
-        a.CREATED_AT.value: {"N": str(now_ms)},
-        a.UPDATED_AT.value: {"N": str(now_ms)},
-        a.EXPIRATION.value: {"N": str(now_ms // _SECOND_MS + keep_days * _DAY_SECONDS)},
-        **extra,
+        a.STATUS: {"S": status},
+        a.SIDE: {"S": side},
+        a.ATTEMPT: {"S": attempt},
+        a.CREATED_AT: {"N": str(now_ms)},
+        a.UPDATED_AT: {"N": str(now_ms)},
+        a.EXPIRATION: {"N": str(now_ms // _SECOND_MS + keep_days * _DAY_SECONDS)},
     }
+    item |= extra.items()
     return {
         "Put": {
             "TableName": table,
             "Item": item,
             "ConditionExpression": NO_ROW,
-            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID.value},
+            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID},
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
     }

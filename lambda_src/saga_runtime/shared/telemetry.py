@@ -87,7 +87,7 @@ def level_of(name: str) -> int:
 def count(metric: Metric, **fields: str) -> None:
     """Count an event; written by ``flush``, with these fields: one line is both metric and log."""
     with _collecting:
-        _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=1)
+        _metrics.add_metric(name=metric, unit=MetricUnit.Count, value=1)
         for name, value in fields.items():
             _metrics.add_metadata(name, value)
 
@@ -95,13 +95,13 @@ def count(metric: Metric, **fields: str) -> None:
 def seconds(metric: Metric, value: float) -> None:
     """Measure how long something takes, or has taken; written by ``flush``."""
     with _collecting:
-        _metrics.add_metric(name=metric.value, unit=MetricUnit.Seconds, value=value)
+        _metrics.add_metric(name=metric, unit=MetricUnit.Seconds, value=value)
 
 
 def gauge(metric: Metric, value: int) -> None:
     """Set a gauge; written by ``flush``."""
     with _collecting:
-        _metrics.add_metric(name=metric.value, unit=MetricUnit.Count, value=value)
+        _metrics.add_metric(name=metric, unit=MetricUnit.Count, value=value)
 
 
 def money(metric: Metric, amount: int, currency: str) -> None:
@@ -111,7 +111,7 @@ def money(metric: Metric, amount: int, currency: str) -> None:
     """
     with (
         _collecting,
-        single_metric(metric.value, MetricUnit.Count, amount, namespace=METRIC_NAMESPACE) as told,
+        single_metric(metric, MetricUnit.Count, amount, namespace=METRIC_NAMESPACE) as told,
     ):
         told.add_dimension(CURRENCY_DIMENSION, currency)
 

@@ -121,7 +121,7 @@ def read_row(call: StepCall) -> LogRow | None:
 
 
 _READ = tuple(
-    a.value
+    a
     for a in (
         LogAttribute.SAGA_ID,
         LogAttribute.STEP,

@@ -52,7 +52,7 @@ def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
             raise ProtocolMismatch(f"a compensation is called to undo or to undo {CallMode.LATE}, got mode={mode!r}")
         try:
             done = _run(function, call, context.get_remaining_time_in_millis, only_late=mode is not None)
-            telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done.value)
+            telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done)
             return {OUTPUT_FIELD: {}}
         finally:
             telemetry.flush()

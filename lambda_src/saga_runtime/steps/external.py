@@ -83,7 +83,7 @@ class ProviderStep(ABC, Generic[Given]):
             elif row.status is StepStatus.INTENT:
                 self.learn(invocation, row)
             else:
-                telemetry.event("step_asked", saga_id=call.saga_id, step=call.row_name, found=row.status.value)
+                telemetry.event("step_asked", saga_id=call.saga_id, step=call.row_name, found=row.status)
                 return decode_output(row.output) if row.status is StepStatus.DONE else {}
         raise TransientError(f"the row of step {call.step} keeps changing")
 

@@ -60,7 +60,7 @@ class ExternalCompensation(Generic[Given]):
             raise ProtocolMismatch(f"a compensation is called to undo or to undo {CallMode.LATE}, got mode={mode!r}")
         try:
             done = self._run(invocation, only_late=mode is not None)
-            telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done.value)
+            telemetry.event("compensation", saga_id=call.saga_id, step=call.row_name, found=done)
             return {OUTPUT_FIELD: {}}
         finally:
             telemetry.flush()

@@ -101,7 +101,7 @@ def _answer(function: Callable[[StepCall], Mapping[str, Any]], call: StepCall) -
 
 
 def _read_put(call: StepCall, output: str) -> Any:
-    extra = {LogAttribute.OUTPUT.value: {"S": output}}
+    extra = {LogAttribute.OUTPUT: {"S": output}}
     return row_put(
         call.log_table,
         call.saga_id,

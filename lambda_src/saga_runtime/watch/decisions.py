@@ -134,18 +134,18 @@ def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
     f = EndField
     execution = Execution.of(said)
     return {
-        f.ID.value: row.id,
-        f.EXECUTION_ARN.value: execution.arn,
-        f.NAME.value: said["name"],
-        f.STATE_MACHINE_ARN.value: said["stateMachineArn"],
-        f.STATUS.value: execution.status,
-        f.ERROR.value: said.get("error"),
-        f.CAUSE.value: said.get("cause"),
-        f.INPUT.value: said.get("input"),
-        f.STARTED_AT.value: execution.started_at,
-        f.STOPPED_AT.value: execution.stopped_at,
-        f.REDRIVE_COUNT.value: execution.redrives,
-        f.ATTEMPT.value: row.attempt,
+        f.ID: row.id,
+        f.EXECUTION_ARN: execution.arn,
+        f.NAME: said["name"],
+        f.STATE_MACHINE_ARN: said["stateMachineArn"],
+        f.STATUS: execution.status,
+        f.ERROR: said.get("error"),
+        f.CAUSE: said.get("cause"),
+        f.INPUT: said.get("input"),
+        f.STARTED_AT: execution.started_at,
+        f.STOPPED_AT: execution.stopped_at,
+        f.REDRIVE_COUNT: execution.redrives,
+        f.ATTEMPT: row.attempt,
     }
 
 

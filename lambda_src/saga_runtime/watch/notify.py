@@ -154,12 +154,12 @@ class Teller:
     def _leave_to_a_person(self, row: EndRow) -> None:
         """Send the entry before the row is marked: at least once."""
         entry = {
-            WatchAttribute.ID.value: row.id,
-            WatchAttribute.END.value: row.end.value,
-            WatchAttribute.ATTEMPT.value: row.attempt,
-            WatchAttribute.ERROR.value: row.error,
+            WatchAttribute.ID: row.id,
+            WatchAttribute.END: row.end,
+            WatchAttribute.ATTEMPT: row.attempt,
+            WatchAttribute.ERROR: row.error,
         }
-        message = json.dumps({WatchMessageField.STUCK.value: entry})
+        message = json.dumps({WatchMessageField.STUCK: entry})
         aws.sqs().send_message(QueueUrl=self.watcher.dead_letters, MessageBody=message)
         if self.watcher.updated(stuck_update(row, clock.now_ms())):
             telemetry.count(Metric.BAD_ENDS_STUCK, row_id=row.id)

@@ -87,7 +87,7 @@ def end_id(execution_arn: str, redrives: int) -> str:
 
 def list_id(machine_arn: str, end: BadEnd) -> str:
     """The id of how far a machine's executions that ended in one way were listed."""
-    return f"{WATCH_LIST_PREFIX}{machine_arn}#{end.value}"
+    return f"{WATCH_LIST_PREFIX}{machine_arn}#{end}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,18 +156,18 @@ def found_put(
     """
     return {
         "Item": {
-            _A.ID.value: {"S": id},
-            _A.STATUS.value: {"S": WatchStatus.PENDING.value},
-            _A.END.value: {"S": end.value},
-            _A.STOPPED_AT.value: {"N": str(stopped_at)},
-            _A.FOUND_AT.value: {"N": str(now_ms)},
-            _A.ATTEMPT.value: {"N": "0"},
-            _A.NOT_BEFORE.value: {"N": str(not_before)},
-            _A.DUE_AT.value: {"N": str(not_before)},
-            _A.DUE_SHARD.value: {"S": _shard_of(id)},
+            _A.ID: {"S": id},
+            _A.STATUS: {"S": WatchStatus.PENDING},
+            _A.END: {"S": end},
+            _A.STOPPED_AT: {"N": str(stopped_at)},
+            _A.FOUND_AT: {"N": str(now_ms)},
+            _A.ATTEMPT: {"N": "0"},
+            _A.NOT_BEFORE: {"N": str(not_before)},
+            _A.DUE_AT: {"N": str(not_before)},
+            _A.DUE_SHARD: {"S": _shard_of(id)},
         },
         "ConditionExpression": NEW_OR_OF_AN_EARLIER_ONE,
-        "ExpressionAttributeNames": {"#id": _A.ID.value, "#stopped_at": _A.STOPPED_AT.value},
+        "ExpressionAttributeNames": {"#id": _A.ID, "#stopped_at": _A.STOPPED_AT},
         "ExpressionAttributeValues": {":started_at": {"N": str(started_at)}},
     }
 
@@ -179,10 +179,10 @@ def _shard_of(id: str) -> str:
 def queued_update(id: str, due_at: int, until: int) -> dict[str, Any]:
     """Arguments of the update after which a due end is not queued again before ``until``; nothing else changes."""
     return {
-        "Key": {_A.ID.value: {"S": id}},
+        "Key": {_A.ID: {"S": id}},
         "UpdateExpression": "SET #due_at = :until",
         "ConditionExpression": STILL_DUE,
-        "ExpressionAttributeNames": {"#due_at": _A.DUE_AT.value},
+        "ExpressionAttributeNames": {"#due_at": _A.DUE_AT},
         "ExpressionAttributeValues": {":was": {"N": str(due_at)}, ":until": {"N": str(until)}},
     }
 
@@ -222,7 +222,7 @@ def again_update(id: str, now_ms: int) -> dict[str, Any]:
     return _update(
         id,
         {
-            _A.STATUS: {"S": WatchStatus.PENDING.value},
+            _A.STATUS: {"S": WatchStatus.PENDING},
             _A.ATTEMPT: {"N": "0"},
             _A.NOT_BEFORE: {"N": str(now_ms)},
             _A.DUE_AT: {"N": str(now_ms)},
@@ -230,7 +230,7 @@ def again_update(id: str, now_ms: int) -> dict[str, Any]:
             _A.UPDATED_AT: {"N": str(now_ms)},
         },
         STILL_STUCK,
-        {":stuck": {"S": WatchStatus.STUCK.value}},
+        {":stuck": {"S": WatchStatus.STUCK}},
     )
 
 
@@ -242,7 +242,7 @@ def _pending(row: EndRow, now_ms: int, until: int, values: Mapping[WatchAttribut
 
 def _settled(row: EndRow, status: WatchStatus, now_ms: int) -> dict[str, Any]:
     values: dict[WatchAttribute, Any] = {
-        _A.STATUS: {"S": status.value},
+        _A.STATUS: {"S": status},
         _A.UPDATED_AT: {"N": str(now_ms)},
     }
     if status is WatchStatus.STUCK:
@@ -260,15 +260,15 @@ def _update(
     compared: Mapping[str, Any],
     gone: tuple[WatchAttribute, ...] = (),
 ) -> dict[str, Any]:
-    expression = "SET " + ", ".join(f"#{name.value} = :{name.value}" for name in values)
+    expression = "SET " + ", ".join(f"#{name} = :{name}" for name in values)
     if gone:
-        expression += " REMOVE " + ", ".join(f"#{name.value}" for name in gone)
+        expression += " REMOVE " + ", ".join(f"#{name}" for name in gone)
     return {
-        "Key": {_A.ID.value: {"S": id}},
+        "Key": {_A.ID: {"S": id}},
         "UpdateExpression": expression,
         "ConditionExpression": condition,
-        "ExpressionAttributeNames": {f"#{name.value}": name.value for name in (*values, *gone)},
-        "ExpressionAttributeValues": {**{f":{name.value}": value for name, value in values.items()}, **compared},
+        "ExpressionAttributeNames": {f"#{name}": name for name in (*values, *gone)},
+        "ExpressionAttributeValues": {**{f":{name}": value for name, value in values.items()}, **compared},
     }
 
 
@@ -312,15 +312,15 @@ def list_put(row: ListRow) -> dict[str, Any]:
     """Arguments of the put that begins a list's progress; refused if it exists."""
     return {
         "Item": {
-            _A.ID.value: {"S": row.id},
-            _A.KNOWN_UNTIL.value: {"N": str(row.known_until)},
-            _A.CERTAIN_UNTIL.value: {"N": str(row.certain_until)},
-            _A.DUE_AT.value: {"N": str(row.due_at)},
-            _A.PASS_AT.value: {"N": str(row.pass_at)},
-            _A.VERSION.value: {"N": str(row.version)},
+            _A.ID: {"S": row.id},
+            _A.KNOWN_UNTIL: {"N": str(row.known_until)},
+            _A.CERTAIN_UNTIL: {"N": str(row.certain_until)},
+            _A.DUE_AT: {"N": str(row.due_at)},
+            _A.PASS_AT: {"N": str(row.pass_at)},
+            _A.VERSION: {"N": str(row.version)},
         },
         "ConditionExpression": NEW,
-        "ExpressionAttributeNames": {"#id": _A.ID.value},
+        "ExpressionAttributeNames": {"#id": _A.ID},
     }
 
 

@@ -132,13 +132,13 @@ class Sweep:
 
     def _page(self, watched: Watched, end: BadEnd, row: ListRow) -> Mapping[str, Any] | None:
         """A page of a list; None: its token has expired."""
-        token: dict[str, Any] = {"nextToken": row.page_token} if row.page_token is not None else {}
+        asked: Any = {"stateMachineArn": watched.machine, "statusFilter": end, "maxResults": PAGE}
+        if row.page_token is not None:
+            asked["nextToken"] = row.page_token
         try:
-            answer: Mapping[str, Any] = aws.step_functions().list_executions(
-                stateMachineArn=watched.machine, statusFilter=end.value, maxResults=PAGE, **token
-            )
+            answer: Mapping[str, Any] = aws.step_functions().list_executions(**asked)
         except ClientError as error:
-            if aws.error_code(error) != "InvalidToken" or not token:
+            if aws.error_code(error) != "InvalidToken" or row.page_token is None:
                 raise
             return None
         return answer
@@ -154,7 +154,7 @@ class Sweep:
                 page = self._guarded(shard, partial(self._due_page, shard, start, now_ms))
                 if page is None:
                     break
-                yield from (str(item[WatchAttribute.ID.value]["S"]) for item in page["Items"])
+                yield from (str(item[WatchAttribute.ID]["S"]) for item in page["Items"])
                 start = page.get("LastEvaluatedKey")
 
     def _due_page(self, shard: str, start: Mapping[str, Any], now_ms: int) -> Mapping[str, Any]:
@@ -163,7 +163,7 @@ class Sweep:
             "TableName": self.watcher.table,
             "IndexName": DUE_INDEX,
             "KeyConditionExpression": "#shard = :shard AND #due_at <= :now",
-            "ExpressionAttributeNames": {"#shard": a.DUE_SHARD.value, "#due_at": a.DUE_AT.value},
+            "ExpressionAttributeNames": {"#shard": a.DUE_SHARD, "#due_at": a.DUE_AT},
             "ExpressionAttributeValues": {":shard": {"S": shard}, ":now": {"N": str(now_ms)}},
             **({"ExclusiveStartKey": start} if start else {}),
         }
@@ -182,7 +182,7 @@ class Sweep:
             self.looked.oldest_seconds = max(self.looked.oldest_seconds, late // 1_000)
         if watched is not None:
             # Queued before that is recorded: at least once.
-            message = json.dumps({WatchMessageField.DUE.value: row.id})
+            message = json.dumps({WatchMessageField.DUE: row.id})
             aws.sqs().send_message(QueueUrl=self.watcher.queue, MessageBody=message)
             self.looked.queued += 1
         self.watcher.updated(queued_update(row.id, row.due_at, now_ms + QUEUED_MS))

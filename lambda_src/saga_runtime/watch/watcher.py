@@ -112,7 +112,7 @@ class Watcher:
 
     def item(self, row_id: str) -> AttributeMap | None:
         """An item, read strongly."""
-        key = {WatchAttribute.ID.value: {"S": row_id}}
+        key: dict[str, dict[str, str]] = {WatchAttribute.ID: {"S": row_id}}
         item: AttributeMap | None = (
             aws.dynamodb().get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item")
         )

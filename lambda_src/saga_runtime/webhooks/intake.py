@@ -389,7 +389,7 @@ class _Taken:
         aws.sqs().send_message(
             QueueUrl=queue,
             MessageBody=body,
-            MessageAttributes={EventField.REASON.value: {"DataType": "String", "StringValue": code}},
+            MessageAttributes={EventField.REASON: {"DataType": "String", "StringValue": code}},
         )
 
 
@@ -585,12 +585,12 @@ def _failed(receiver: str, error: Exception) -> None:
 def _to_message(event: WebhookEvent) -> str:
     """A webhook's event as a message."""
     kept = {
-        EventField.BODY.value: event.body.decode("utf-8", errors="surrogateescape"),
-        EventField.HEADERS.value: dict(event.headers),
-        EventField.QUERY.value: dict(event.query),
-        EventField.RECEIVED_AT.value: event.received_at,
+        EventField.BODY: event.body.decode("utf-8", errors="surrogateescape"),
+        EventField.HEADERS: dict(event.headers),
+        EventField.QUERY: dict(event.query),
+        EventField.RECEIVED_AT: event.received_at,
     }
-    return json.dumps({EventField.WEBHOOK.value: kept}, separators=(",", ":"))
+    return json.dumps({EventField.WEBHOOK: kept}, separators=(",", ":"))
 
 
 def _from_message(body: str, *, kept: bool) -> Any:
@@ -605,14 +605,14 @@ def _from_message(body: str, *, kept: bool) -> Any:
         raise Invalid("a message must be JSON") from error
     if not isinstance(document, dict):
         raise Invalid(f"a message must be a JSON object, got {type(document).__name__}")
-    webhook = document.get(EventField.WEBHOOK.value) if kept else None
+    webhook = document.get(EventField.WEBHOOK) if kept else None
     if webhook is None:
         return document
     return WebhookEvent(
-        body=webhook[EventField.BODY.value].encode("utf-8", errors="surrogateescape"),
-        headers=HeaderValues({name: (value,) for name, value in webhook[EventField.HEADERS.value].items()}),
-        query=webhook[EventField.QUERY.value],
-        received_at=webhook[EventField.RECEIVED_AT.value],
+        body=webhook[EventField.BODY].encode("utf-8", errors="surrogateescape"),
+        headers=HeaderValues({name: (value,) for name, value in webhook[EventField.HEADERS].items()}),
+        query=webhook[EventField.QUERY],
+        received_at=webhook[EventField.RECEIVED_AT],
     )
 
 

@@ -174,7 +174,7 @@ def signed(event: Any, expected: Scheme, take: Callable[[WebhookEvent], HttpAnsw
         return unavailable()
     if found is not Signature.GENUINE:
         wrong = found in (Signature.WRONG, Signature.STALE)
-        telemetry.count(Metric.SIGNATURE_REFUSED if wrong else Metric.UNSIGNED, reason=found.value)
+        telemetry.count(Metric.SIGNATURE_REFUSED if wrong else Metric.UNSIGNED, reason=found)
         kind, detail = _REFUSALS[found]
         return problem(kind, detail)
     headers = HeaderValues(request.headers)

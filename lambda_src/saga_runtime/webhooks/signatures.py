@@ -301,7 +301,7 @@ def scheme_of(text: str) -> Scheme:
     listed = given.pop(SchemeField.SECRETS, None)
     if not isinstance(listed, list) or not all(isinstance(secret, str) for secret in listed):
         raise ValueError(f"the secrets of a webhook's scheme are a list of ARNs, got {type(listed).__name__}")
-    members = {name.value: value for name, value in given.items()}
+    members = dict(given)
     try:
         return _KINDS[kind](secrets=tuple(listed), **members)
     except TypeError as error:
@@ -340,7 +340,7 @@ def _decoded(texts: Iterable[str], decode: Callable[[str], bytes], digest: str) 
 
 def _common(kind: SchemeKind, scheme: Scheme) -> dict[SchemeField, Any]:
     f = SchemeField
-    fields = {f.KIND: kind.value, f.SECRETS: list(scheme.secrets), f.TOLERANCE: scheme.tolerance}
+    fields = {f.KIND: kind, f.SECRETS: list(scheme.secrets), f.TOLERANCE: scheme.tolerance}
     fields[f.PREVIOUS] = scheme.previous
     return fields if scheme.field is None else {**fields, f.FIELD: scheme.field}
 

@@ -200,10 +200,10 @@ def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
     (setting,) = cloud.one("Api/RestApi/DeploymentStage.prod").properties["MethodSettings"]
     assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (7, 9)
     variables = cloud.one("Api/Gatekeeper/orders/Function").properties["Environment"]["Variables"]
-    assert variables[Env.KEY_POLICY.value] == "OPTIONAL"
-    assert variables[Env.IN_PROGRESS_ANSWER.value] == "ACCEPTED"
-    assert variables[Env.DUE_SHARDS.value] == "3"
-    assert variables[Env.MAX_BODY_BYTES.value] == "1000"
+    assert variables[Env.KEY_POLICY] == "OPTIONAL"
+    assert variables[Env.IN_PROGRESS_ANSWER] == "ACCEPTED"
+    assert variables[Env.DUE_SHARDS] == "3"
+    assert variables[Env.MAX_BODY_BYTES] == "1000"
     assert not cloud.of_type("AWS::ApiGateway::Account")
 
 
@@ -212,7 +212,7 @@ def test_a_gatekeeper_that_lets_clients_wait_outlives_the_wait_and_not_the_gatew
     TransactionApi(stack, "Api", operations={"orders": waiting})
 
     function = Cloud(stack).one("Api/Gatekeeper/orders/Function").properties
-    assert function["Environment"]["Variables"][Env.MAX_WAIT_SECONDS.value] == "20"
+    assert function["Environment"]["Variables"][Env.MAX_WAIT_SECONDS] == "20"
     assert 20 < function["Timeout"] < 29
 
 
@@ -255,7 +255,7 @@ def test_each_operation_has_an_alarm_of_starts_that_are_refused(stack: Stack) ->
         alarm = cloud.one(f"Api/Alarms/StartRefused/{name}", "AWS::CloudWatch::Alarm").properties
         variables = cloud.one(f"Api/Gatekeeper/{name}/Function").properties["Environment"]["Variables"]
         assert (alarm["Namespace"], alarm["MetricName"], alarm["Threshold"]) == ("CdkSagas", "SagaStartRefused", 0)
-        assert alarm["Dimensions"] == [{"Name": "service", "Value": variables[Env.SERVICE.value]}]
+        assert alarm["Dimensions"] == [{"Name": "service", "Value": variables[Env.SERVICE]}]
     assert api.alarms == [api.start_refused_alarms["orders"], api.start_refused_alarms["refunds"]]
 
 

@@ -89,7 +89,7 @@ def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: 
     )
     assert (settings.replay_seconds, settings.remember_seconds) == (7 * 86_400, 400 * 86_400)
     assert (settings.refusal_policy, settings.http_status_by_error) == (RefusalPolicy.OPEN, {"InsufficientFunds": 402})
-    assert set(variables) <= {name.value for name in Env}
+    assert set(variables) <= set(Env)
 
 
 def test_its_function_has_the_backoff_that_it_was_given(stack: Stack) -> None:
@@ -130,7 +130,7 @@ def test_it_reads_the_bucket_of_the_saga_that_it_replaces(stack: Stack) -> None:
 
     assert "s3:GetObject" in {action.rstrip("*") for action in actions}
     assert not [action for action in actions if action.startswith("s3:Put")]
-    assert Env.PAYLOADS.value in found.one("Pay/Function").properties["Environment"]["Variables"]
+    assert Env.PAYLOADS in found.one("Pay/Function").properties["Environment"]["Variables"]
 
 
 def test_it_reads_the_bucket_of_the_previous_saga(stack: Stack) -> None:
@@ -141,7 +141,7 @@ def test_it_reads_the_bucket_of_the_previous_saga(stack: Stack) -> None:
 
     variables = Cloud(stack).one("Pay/Function").properties["Environment"]["Variables"]
 
-    assert variables[Env.PAYLOADS.value] == "${Payloads/Bucket}"
+    assert variables[Env.PAYLOADS] == "${Payloads/Bucket}"
 
 
 def test_saga_and_direct_operation_may_share_a_table(stack: Stack) -> None:
@@ -180,7 +180,7 @@ class TestWhatEndsTheSynth:
 
     def test_a_variable_that_the_api_sets(self, stack: Stack) -> None:
         with pytest.raises(ValueError, match=r"environment must not set .*CDK_SAGAS_OPERATION"):
-            _function(stack, environment={Env.OPERATION.value: "x"})
+            _function(stack, environment={Env.OPERATION: "x"})
 
     def test_a_schema_that_is_invalid(self, stack: Stack) -> None:
         with pytest.raises(ValueError, match="schema of DirectFunction Pay must be a JSON schema"):

@@ -150,8 +150,8 @@ class TestTheTokenTable:
 
     def test_is_keyed_by_job_and_expires(self, cloud: Cloud) -> None:
         table = cloud.one("Warehouse/Tokens/Table").properties
-        assert table["KeySchema"] == [{"AttributeName": TokenAttribute.ID.value, "KeyType": "HASH"}]
-        expires = {"AttributeName": TokenAttribute.EXPIRATION.value, "Enabled": True}
+        assert table["KeySchema"] == [{"AttributeName": TokenAttribute.ID, "KeyType": "HASH"}]
+        expires = {"AttributeName": TokenAttribute.EXPIRATION, "Enabled": True}
         assert table["TimeToLiveSpecification"] == expires
 
     def test_has_a_sparse_index_that_holds_no_token(self, cloud: Cloud) -> None:
@@ -159,7 +159,7 @@ class TestTheTokenTable:
         assert index["IndexName"] == DUE_INDEX
         assert index["Projection"] == {"ProjectionType": "KEYS_ONLY"}
         keys = [(key["AttributeName"], key["KeyType"]) for key in index["KeySchema"]]
-        assert keys == [(TokenAttribute.DUE_SHARD.value, "HASH"), (TokenAttribute.DUE_AT.value, "RANGE")]
+        assert keys == [(TokenAttribute.DUE_SHARD, "HASH"), (TokenAttribute.DUE_AT, "RANGE")]
 
     def test_runs_every_minute(self, cloud: Cloud) -> None:
         rule = cloud.one("Warehouse/Tokens/Schedule", "AWS::Events::Rule").properties
@@ -421,7 +421,7 @@ class TestAlarms:
     def test_cover_the_metrics_of_the_integrations_functions(self, cloud: Cloud, alarm: str, metric: Metric) -> None:
         found = cloud.one(f"Warehouse/Alarms/{alarm}", ALARM).properties
         assert found["Namespace"] == METRIC_NAMESPACE
-        assert (found["MetricName"], found["Statistic"]) == (metric.value, "Sum")
+        assert (found["MetricName"], found["Statistic"]) == (metric, "Sum")
         assert found["Dimensions"] == [{"Name": "service", "Value": "Shop-Warehouse"}]
         assert (found["Threshold"], found["ComparisonOperator"]) == (0, "GreaterThanThreshold")
         assert found["TreatMissingData"] == "notBreaching"
@@ -432,7 +432,7 @@ class TestAlarms:
         parts = {metric["Id"]: metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]}
         assert total["Expression"] == " + ".join(f"FILL({name}, 0)" for name in parts)
         assert {(part["MetricName"], part["Dimensions"][0]["Value"]) for part in parts.values()} == {
-            (metric.value, service)
+            (metric, service)
             for metric in (Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE)
             for service in ("Shop-Warehouse", "Shop-Warehouse-Tokens-Sweeper")
         }

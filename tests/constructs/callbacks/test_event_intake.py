@@ -77,7 +77,7 @@ def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: 
 
     assert (settings.operation, settings.request_table) == ("stripe", "${Requests/Table}")
     assert (settings.kept, settings.parked) == ("${Stripe/Kept}", "${Stripe/Parked}")
-    assert Env.WEBHOOK_SCHEME.value in variables
+    assert Env.WEBHOOK_SCHEME in variables
 
 
 def test_a_kept_event_is_planned_every_five_minutes_and_parked_after_a_day(cloud: Cloud) -> None:

@@ -56,8 +56,8 @@ def test_a_function_is_traced(reference: Cloud, path: str) -> None:
 @pytest.mark.parametrize("path", OURS)
 def test_a_function_has_its_protocol_and_its_name_in_its_environment(reference: Cloud, path: str) -> None:
     variables = reference.one(f"{path}/Function").properties["Environment"]["Variables"]
-    assert variables[Env.PROTOCOL.value] == str(PROTOCOL_VERSION)
-    assert variables[Env.SERVICE.value] == f"FundsTransfer/{path}".replace("/", "-")
+    assert variables[Env.PROTOCOL] == str(PROTOCOL_VERSION)
+    assert variables[Env.SERVICE] == f"FundsTransfer/{path}".replace("/", "-")
 
 
 @pytest.mark.parametrize("path", OURS)

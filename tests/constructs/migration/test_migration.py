@@ -126,7 +126,7 @@ def test_difference_sets_off_its_alarm(stack: Stack) -> None:
     migration = _migration(stack)
 
     alarm = Cloud(stack).one("Split/Different").properties
-    assert (alarm["MetricName"], alarm["Threshold"]) == (Metric.MIGRATION_DIFFERENCE.value, 0)
+    assert (alarm["MetricName"], alarm["Threshold"]) == (Metric.MIGRATION_DIFFERENCE, 0)
     assert migration.alarms == [migration.difference_alarm, migration.failed_alarm]
 
 

@@ -109,7 +109,7 @@ def test_what_does_not_happen_in_time_is_a_refusal(why: Failure) -> None:
     done = forward(JOBS, Review=why)
 
     answer = body(done, "Settle failed")
-    assert (answer["error"], answer["step"], answer["status"]) == (ErrorName.CALLBACK_TIMED_OUT.value, "Review", 422)
+    assert (answer["error"], answer["step"], answer["status"]) == (ErrorName.CALLBACK_TIMED_OUT, "Review", 422)
     assert done.trace[3:6] == ["Compensate from Review", "Undo Pay", "Undo Reserve"]
 
 

@@ -93,7 +93,7 @@ def _functions(definition: dict[str, Any]) -> list[tuple[str, Any]]:
 def test_fenced_is_caught_first_and_touches_nothing(definition: dict[str, Any]) -> None:
     for name, state in _functions(definition):
         first = state["Catch"][0]
-        assert first["ErrorEquals"] == [ErrorName.FENCED.value], name
+        assert first["ErrorEquals"] == [ErrorName.FENCED], name
         assert definition["States"][first["Next"]]["Type"] == "Fail", name
 
 
@@ -122,7 +122,7 @@ def test_what_no_further_try_could_change_is_never_retried(definition: dict[str,
     """Another execution owns the saga; or what the call did can only be found out by an operator."""
     called = [(name, state) for name, state in tasks(definition) if state["Resource"] == LAMBDA]
     for name, state in called:
-        assert _retry_of(state, error.value)["MaxAttempts"] == 0, name
+        assert _retry_of(state, error)["MaxAttempts"] == 0, name
 
 
 def _forward_steps(definition: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -132,7 +132,7 @@ def _forward_steps(definition: dict[str, Any]) -> list[tuple[str, Any]]:
 def test_a_refusal_is_never_retried(definition: dict[str, Any]) -> None:
     for name, state in _forward_steps(definition):
         for error in PERMANENT_ERRORS:
-            assert _retry_of(state, error.value)["MaxAttempts"] == 0, (name, error)
+            assert _retry_of(state, error)["MaxAttempts"] == 0, (name, error)
 
 
 def test_what_is_transient_is_retried_with_full_jitter_and_a_cap(definition: dict[str, Any]) -> None:
@@ -157,7 +157,7 @@ def test_what_is_in_doubt_is_retried_without_jitter(definition: dict[str, Any], 
 
 def test_the_delays_of_what_is_in_doubt_outlast_the_function(definition: dict[str, Any]) -> None:
     for name, state in _functions(definition):
-        rule = _retry_of(state, ErrorName.IN_DOUBT.value)
+        rule = _retry_of(state, ErrorName.IN_DOUBT)
         delays = [
             min(rule["IntervalSeconds"] * rule["BackoffRate"] ** n, rule["MaxDelaySeconds"])
             for n in range(rule["MaxAttempts"])

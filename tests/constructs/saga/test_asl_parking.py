@@ -39,8 +39,8 @@ def dynamodb() -> MemoryDynamoDB:
         A.EXECUTION_ARN: f"arn:aws:states:eu-west-1:111111111111:execution:Shop:{EXECUTION}",
         A.RECOVERY_MACHINE_ARN: "arn:aws:states:eu-west-1:111111111111:stateMachine:ShopRecovery",
     }
-    item: dict[str, Any] = {name.value: {"S": str(text)} for name, text in texts.items()}
-    memory.put_item(TableName="requests", Item={**item, A.CREATED_AT.value: {"N": str(NOW_MS)}})
+    item: dict[str, Any] = {name: {"S": str(text)} for name, text in texts.items()}
+    memory.put_item(TableName="requests", Item={**item, A.CREATED_AT: {"N": str(NOW_MS)}})
     return memory
 
 
@@ -79,15 +79,15 @@ def not_answered_in_time(memory: MemoryDynamoDB, *, meanwhile: Any = None) -> Ru
 def test_a_saga_whose_job_is_not_answered_is_parked(dynamodb: MemoryDynamoDB) -> None:
     done = not_answered_in_time(dynamodb)
 
-    assert (done.error, item_of(dynamodb)[A.PARKED.value]["S"]) == ("SagaParked", EXECUTION)
+    assert (done.error, item_of(dynamodb)[A.PARKED]["S"]) == ("SagaParked", EXECUTION)
 
 
 def test_a_callback_right_before_parking_keeps_the_saga_for_its_next_recovery(dynamodb: MemoryDynamoDB) -> None:
     done = not_answered_in_time(dynamodb, meanwhile=answered)
 
-    assert (done.error, A.PARKED.value in item_of(dynamodb)) == ("SagaFenced", False)
+    assert (done.error, A.PARKED in item_of(dynamodb)) == ("SagaFenced", False)
 
     taken_over = take_over_update(RequestRecord.from_item(item_of(dynamodb)), NOW_MS, 60_000)
     dynamodb.update_item(TableName="requests", **taken_over)
 
-    assert A.ANSWERED_AT.value not in item_of(dynamodb)
+    assert A.ANSWERED_AT not in item_of(dynamodb)

@@ -106,8 +106,8 @@ def described(saga: SagaPlan) -> SagaDescription:
     steps = tuple(
         StepDescription(
             name=node.name,
-            kind=node.kind.value,
-            side=saga.side_of(node.leaves[0]).value,
+            kind=node.kind,
+            side=saga.side_of(node.leaves[0]),
             when=node.when,
             branches=tuple(tuple(_described(saga, leaf) for leaf in branch) for branch in node.branches),
             max_items=node.max_items if node.kind is GroupKind.MAP else 0,
@@ -132,7 +132,7 @@ def _described(saga: SagaPlan, node: CompiledStep) -> StepDescription:
     return StepDescription(
         name=node.name,
         kind=kind,
-        side=saga.side_of(node).value,
+        side=saga.side_of(node),
         when=node.when,
         compensated=node.compensated,
         routes=dict.fromkeys(saga.on_error, "notify") if node is saga.steps[0] else {},

@@ -15,12 +15,12 @@ from tests.constructs.support.plans import PLANS, plan, step
 FORWARD = "arn:aws:states:eu-central-1:111122223333:stateMachine:Forward"
 CHILD = f"{FORWARD}Child"
 PROVIDER = {
-    ProviderField.GRACE.value: 30,
-    ProviderField.MARGIN.value: 5,
-    ProviderField.WINDOW.value: 0,
-    ProviderField.UNDO_WINDOW.value: 0,
-    ProviderField.VERIFY.value: True,
-    ProviderField.VERIFY_UNDO.value: True,
+    ProviderField.GRACE: 30,
+    ProviderField.MARGIN: 5,
+    ProviderField.WINDOW: 0,
+    ProviderField.UNDO_WINDOW: 0,
+    ProviderField.VERIFY: True,
+    ProviderField.VERIFY_UNDO: True,
 }
 PUT = {"Put": {"TableName": "stock", "Item": {"id": {"S": "sku"}}}}
 SHIP = CompiledGroup(

@@ -29,8 +29,8 @@ from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.interpreter import Failure, run
 from tests.constructs.support.jsonata import evaluated
 
-RECORD = {attribute.value for attribute in RecordAttribute}
-LOG = {attribute.value for attribute in LogAttribute}
+RECORD = set(RecordAttribute)
+LOG = set(LogAttribute)
 MACHINES = ["Transfer/StateMachine", "Transfer/Recovery"]
 
 
@@ -43,7 +43,7 @@ def _gatekeeper(reference: Cloud) -> dict[str, str]:
 
 
 def test_every_variable_of_ours_is_in_the_vocabulary(reference: Cloud) -> None:
-    known = {variable.value for variable in Env}
+    known = set(Env)
     for function in reference.of_type("AWS::Lambda::Function"):
         assert set(_variables(function)) <= known, function.path
 
@@ -63,7 +63,7 @@ def test_the_gatekeeper_reads_its_settings_from_what_the_template_gives_it(refer
 @pytest.mark.parametrize("optional", [Env.CLOCK])
 def test_what_only_local_aws_sets_is_not_in_the_template(reference: Cloud, optional: Env) -> None:
     for function in reference.of_type("AWS::Lambda::Function"):
-        assert optional.value not in _variables(function)
+        assert optional not in _variables(function)
 
 
 def test_records_that_are_reserved_and_settled_fit_the_tables_keys(reference: Cloud) -> None:
@@ -124,7 +124,7 @@ def test_a_placeholder_is_called_as_its_attribute(reference: Cloud, path: str) -
 
 @pytest.mark.parametrize("path", MACHINES)
 def test_states_that_are_written_or_looked_for_are_those_of_the_runtime(reference: Cloud, path: str) -> None:
-    known = {s.value for s in RecordStatus} | {s.value for s in StepStatus}
+    known = set(RecordStatus) | set(StepStatus)
     for name, state in tasks(reference.definition(path)):
         values = state["Arguments"].get("ExpressionAttributeValues", {})
         for placeholder in (":in_progress", ":settled", *(f":s{n}" for n in range(9))):
@@ -136,7 +136,7 @@ def test_a_step_function_understands_what_the_state_machine_sends(reference: Clo
     definition = reference.definition("Transfer/StateMachine")
     sent = run(definition, lambda name, _: {"Payload": {"output": {"of": name}}}, request='{"amount":5}').sent
     payload = sent["Transfer"]["Payload"]
-    assert set(payload) <= {field.value for field in CallField}
+    assert set(payload) <= set(CallField)
     call = StepCall.from_event(payload, attempt="a", now_ms=0)
     assert (call.step, call.request, call.log_table) == ("Transfer", {"amount": 5}, "${Transfer/Log/Table}")
     assert call.log_days == 400
@@ -158,7 +158,7 @@ def test_the_tombstone_of_the_state_machine_is_a_row_that_the_runtime_reads(refe
 
 def test_infrastructure_and_runtime_speak_one_protocol_version(reference: Cloud) -> None:
     for function in reference.of_type("AWS::Lambda::Function"):
-        assert _variables(function)[Env.PROTOCOL.value] == str(PROTOCOL_VERSION)
+        assert _variables(function)[Env.PROTOCOL] == str(PROTOCOL_VERSION)
     for _, state in tasks(reference.definition("Transfer/StateMachine")):
         payload = state["Arguments"].get("Payload")
         if payload is not None:

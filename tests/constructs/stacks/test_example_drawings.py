@@ -38,7 +38,7 @@ def assembly(new_app: AppFactory) -> Path:
 
 
 def test_every_kind_of_step_has_its_shape() -> None:
-    assert {kind.value for kind in StepKind} == set(LOOKS)
+    assert set(StepKind) == set(LOOKS)
 
 
 def test_there_are_examples() -> None:

@@ -81,7 +81,7 @@ def test_conflicts_and_missing_keys_set_off_alarms(cloud: Cloud) -> None:
         conflict, missing = alarms[f"{function}/TransactionConflict"], alarms[f"{function}/IdempotencyKeyMissing"]
         assert (conflict["MetricName"], conflict["Threshold"], conflict["Period"]) == ("TransactionConflict", 5, 300)
         assert (missing["MetricName"], missing["Threshold"]) == ("IdempotencyKeyMissing", 0)
-        service = cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.SERVICE.value]
+        service = cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.SERVICE]
         assert conflict["Dimensions"] == [{"Name": "service", "Value": service}]
 
 
@@ -89,7 +89,7 @@ def test_keys_are_optional_only_at_the_named_faces(new_app: AppFactory) -> None:
     cloud = Cloud(WalletStack(new_app(), "Wallet", optional_keys=["Terminal"]))
 
     policies = {
-        function: cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.KEY_POLICY.value]
+        function: cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.KEY_POLICY]
         for function in FUNCTIONS
     }
     assert {f for f, policy in policies.items() if policy == "OPTIONAL"} == {"Terminal/Payments", "Terminal/TopUps"}

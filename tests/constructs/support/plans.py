@@ -9,7 +9,7 @@ from constructs_lib.saga.asl import CompiledStep, GoingOn, Node, Notice, SagaPla
 from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import PERMANENT_ERRORS, ErrorName
 
-PERMANENT = tuple(error.value for error in PERMANENT_ERRORS)
+PERMANENT = tuple(PERMANENT_ERRORS)
 QUEUE = "https://sqs.example/queue.fifo"
 TO_PARTNER = '$request.to_ledger = "partner"'
 
@@ -32,7 +32,7 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
 
 PROVIDER = {"grace": 30, "margin": 5, "verify": True, "window": 0, "verify_undo": True, "undo_window": 0}
 WAITING = Waiting(queue_url="https://sqs.example/jobs", heartbeat=120, timeout=600, attempts=5)
-TIMED_OUT = ErrorName.CALLBACK_TIMED_OUT.value
+TIMED_OUT = ErrorName.CALLBACK_TIMED_OUT
 
 
 def job(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:

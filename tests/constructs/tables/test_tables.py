@@ -66,9 +66,9 @@ def _key(*names: str) -> list[dict[str, str]]:
 
 def test_the_request_table_has_the_key_and_the_ttl_that_powertools_expects(reference: Cloud) -> None:
     table = reference.one("Requests/Table").properties
-    assert table["KeySchema"] == _key("id") == _key(RecordAttribute.ID.value)
+    assert table["KeySchema"] == _key("id") == _key(RecordAttribute.ID)
     assert table["TimeToLiveSpecification"] == {"AttributeName": "expiration", "Enabled": True}
-    assert RecordAttribute.EXPIRATION.value == "expiration"
+    assert str(RecordAttribute.EXPIRATION) == "expiration"
 
 
 def test_the_indexes_are_sparse_and_hold_what_adds_up_to_the_money_in_flight_and_no_request(reference: Cloud) -> None:
@@ -76,38 +76,38 @@ def test_the_indexes_are_sparse_and_hold_what_adds_up_to_the_money_in_flight_and
     assert table["GlobalSecondaryIndexes"] == [
         {
             "IndexName": DUE_INDEX,
-            "KeySchema": _key(RecordAttribute.DUE_SHARD.value, RecordAttribute.DUE_AT.value),
+            "KeySchema": _key(RecordAttribute.DUE_SHARD, RecordAttribute.DUE_AT),
             "Projection": {
                 "ProjectionType": "INCLUDE",
-                "NonKeyAttributes": [name.value for name in IN_FLIGHT_ATTRIBUTES],
+                "NonKeyAttributes": list(IN_FLIGHT_ATTRIBUTES),
             },
         },
         {
             "IndexName": RESPONSE_INDEX,
-            "KeySchema": _key(RecordAttribute.RESPONSE_SHARD.value, RecordAttribute.RESPONSE_EXPIRES_AT.value),
+            "KeySchema": _key(RecordAttribute.RESPONSE_SHARD, RecordAttribute.RESPONSE_EXPIRES_AT),
             "Projection": {"ProjectionType": "KEYS_ONLY"},
         },
     ]
     assert not {RecordAttribute.INPUT, RecordAttribute.BODY, RecordAttribute.SCOPE} & set(IN_FLIGHT_ATTRIBUTES)
     types = {a["AttributeName"]: a["AttributeType"] for a in table["AttributeDefinitions"]}
     assert types == {
-        RecordAttribute.ID.value: "S",
-        RecordAttribute.DUE_SHARD.value: "S",
-        RecordAttribute.DUE_AT.value: "N",
-        RecordAttribute.RESPONSE_SHARD.value: "S",
-        RecordAttribute.RESPONSE_EXPIRES_AT.value: "N",
+        RecordAttribute.ID: "S",
+        RecordAttribute.DUE_SHARD: "S",
+        RecordAttribute.DUE_AT: "N",
+        RecordAttribute.RESPONSE_SHARD: "S",
+        RecordAttribute.RESPONSE_EXPIRES_AT: "N",
     }
 
 
 def test_the_saga_log_is_keyed_by_saga_and_step_and_expires(reference: Cloud) -> None:
     table = reference.one("Transfer/Log/Table").properties
-    assert table["KeySchema"] == _key(LogAttribute.SAGA_ID.value, LogAttribute.STEP.value)
-    assert table["TimeToLiveSpecification"] == {"AttributeName": LogAttribute.EXPIRATION.value, "Enabled": True}
+    assert table["KeySchema"] == _key(LogAttribute.SAGA_ID, LogAttribute.STEP)
+    assert table["TimeToLiveSpecification"] == {"AttributeName": LogAttribute.EXPIRATION, "Enabled": True}
 
 
 def test_the_ledger_never_expires(reference: Cloud) -> None:
     table = reference.one("Ledger/Table").properties
-    assert table["KeySchema"] == _key(LedgerAttribute.PK.value, LedgerAttribute.SK.value)
+    assert table["KeySchema"] == _key(LedgerAttribute.PK, LedgerAttribute.SK)
     assert "TimeToLiveSpecification" not in table
 
 

@@ -16,8 +16,8 @@ from saga_runtime.protocol import LogAttribute, OutcomeField, RecordAttribute, S
 from .crowd import GO, PICK, Crowd, Kind, Said, Waiter, output_of
 
 _WAITS: Final = ".waitForTaskToken"
-_FIRST: Final = frozenset({Receipt.SETTLED.value})
-_EITHER: Final = frozenset({Receipt.SETTLED.value, Receipt.EARLY.value})
+_FIRST: Final = frozenset({Receipt.SETTLED})
+_EITHER: Final = frozenset({Receipt.SETTLED, Receipt.EARLY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ def _rows_told(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
     for step in _steps_of(waiter):
         row = found.tokens.get(waiter.job(step), {})
         status = row.get(a.STATUS, {}).get("S")
-        left = [name.value for name in (a.TOKEN, a.DUE_AT, a.CONFLICT, a.APPLIED_LATE_AT) if name in row]
+        left = [name for name in (a.TOKEN, a.DUE_AT, a.CONFLICT, a.APPLIED_LATE_AT) if name in row]
         if status not in (allowed if step == PICK else {TokenStatus.SETTLED}) or left:
             yield f"{waiter.order} ({waiter.kind}): the row of step {step} is {status} and has {left}"
     if RecordAttribute.DUE_AT in found.records[waiter.saga_id]:
@@ -195,9 +195,9 @@ def _counted_once(waiter: Waiter, said: list[Said]) -> Iterator[str]:
     counted = [receipt for receipt in receipts if receipt != Receipt.DUPLICATE]
     match waiter.kind:
         case Kind.EARLY:
-            expected = frozenset({Receipt.EARLY.value})
+            expected = frozenset({Receipt.EARLY})
         case Kind.OWN_ID:
-            expected = frozenset({Receipt.UNKNOWN.value})
+            expected = frozenset({Receipt.UNKNOWN})
         case Kind.RACING | Kind.AT_ONCE:
             expected = _EITHER
         case _:

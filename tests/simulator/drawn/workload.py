@@ -175,7 +175,7 @@ def _requests(world: World) -> Iterator[tuple[Item, int, Mapping[str, Any]]]:
     """Records that keep their request, the number of the saga, and the request."""
     for table in world.parts.requests:
         for record in world.records(table):
-            if RecordAttribute.INPUT.value in record and not is_direct(record):
+            if RecordAttribute.INPUT in record and not is_direct(record):
                 given = json.loads(record[RecordAttribute.INPUT]["S"])
                 number = int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
                 yield record, number, json.loads(given["request"])

@@ -287,7 +287,7 @@ def test_a_parked_saga_is_due_after_a_late_effect(depot: Depot) -> None:
 def test_a_settled_record_outlives_a_late_effect(depot: Depot) -> None:
     """Its response, and its key, have nearly expired."""
     soon = NOW_MS // 1_000 + 60
-    depot.change_record(status=RecordStatus.FAILED.value, expiration=soon, response_expires_at=soon)
+    depot.change_record(status=RecordStatus.FAILED, expiration=soon, response_expires_at=soon)
     test_a_fenced_job_that_was_done_is_a_late_effect(depot)
     for name in ("expiration", "response_expires_at"):
         assert int(depot.record()[name]) == depot.world.clock.ms // 1_000 + 7 * 86_400

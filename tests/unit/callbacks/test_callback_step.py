@@ -58,7 +58,7 @@ def cut_off(picking: Picking, fault: Fault = LOST) -> None:
 
 def write(picking: Picking, status: StepStatus, **more: str) -> None:
     """Let the job's row be in a state."""
-    extra = {name: {"N" if value.isdigit() else "S": value} for name, value in more.items()}
+    extra = {LogAttribute(name): {"N" if value.isdigit() else "S": value} for name, value in more.items()}
     entry = row_put("log", SAGA_ID, STEP, status, picking.depot.holder("x").side, 1, 400, "somebody", extra)
     picking.depot.write(entry)
 

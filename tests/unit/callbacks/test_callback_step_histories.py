@@ -344,7 +344,7 @@ def say(picking: Picking, statement: Statement) -> StepStatus | None:
 
 def settle_saga(picking: Picking) -> None:
     """Let the saga end."""
-    picking.depot.change_record(status=RecordStatus.FAILED.value, http_status=422, body="{}")
+    picking.depot.change_record(status=RecordStatus.FAILED, http_status=422, body="{}")
 
 
 def test_an_ended_saga_reports_only_what_is_left_to_compensate(make: Open) -> None:

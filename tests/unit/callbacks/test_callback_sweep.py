@@ -126,7 +126,7 @@ def test_an_entry_and_what_is_logged_of_it_show_no_token(silence: Silence) -> No
 
 
 def test_a_job_of_a_settled_or_deleted_saga_is_reported(silence: Silence) -> None:
-    silence.depot.change_record(status=RecordStatus.FAILED.value)
+    silence.depot.change_record(status=RecordStatus.FAILED)
     silence.depot.world.clock.ms += DUE_MS
 
     assert silence.sweep().unanswered == 1
@@ -143,7 +143,7 @@ def test_a_job_whose_saga_still_waits_is_not_reported(silence: Silence) -> None:
 def test_a_wait_without_a_job_is_not_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     depot = Depot.open(world, monkeypatch, job=False)
     depot.register()
-    depot.change_record(status=RecordStatus.FAILED.value)
+    depot.change_record(status=RecordStatus.FAILED)
     depot.world.clock.ms += DUE_MS
 
     assert sweep(remaining_ms=lambda: 60_000).unanswered == 0

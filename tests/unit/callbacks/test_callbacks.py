@@ -360,7 +360,7 @@ def test_a_sweep_redelivers_and_measures_overdue_waits(depot: Depot) -> None:
 
     assert (found["waiting"], found["complete"], found["failed"]) == (1, True, 0)
     assert depot.world.told.measured[Metric.OLDEST_WAITING] == HEARTBEAT_SECONDS + 59
-    depot.change_record(status=RecordStatus.FAILED.value)
+    depot.change_record(status=RecordStatus.FAILED)
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
     assert TokenAttribute.DUE_AT not in depot.token
 
@@ -420,7 +420,7 @@ def test_a_sweep_clears_a_late_effect_once_it_is_compensated(depot: Depot) -> No
     depot.compensate()
     depot.says("e1")
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 1
-    depot.change_log(status=StepStatus.UNDONE.value)
+    depot.change_log(status=StepStatus.UNDONE)
 
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 0
 

@@ -189,7 +189,7 @@ def changed(name: str, value: str) -> Callable[[Desk], None]:
     def change(desk: Desk) -> None:
         aws.dynamodb().update_item(
             TableName="requests",
-            Key={A.ID.value: {"S": REQUEST_ID}},
+            Key={A.ID: {"S": REQUEST_ID}},
             UpdateExpression="SET #name = :value",
             ExpressionAttributeNames={"#name": name},
             ExpressionAttributeValues={":value": {"S": value}},
@@ -224,9 +224,7 @@ def test_what_changed_since_it_was_read_is_not_moved(desk: Desk, happens: Callab
 def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(desk: Desk) -> None:
     desk.park()
     update: Any = adopt_update(desk.record, target(), desk.now, 60_000)
-    aws.dynamodb().update_item(
-        TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked"
-    )
+    aws.dynamodb().update_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked")
 
     with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
         aws.dynamodb().update_item(TableName="requests", **update)

@@ -244,7 +244,7 @@ def test_all_lists_what_is_settled_and_what_was_never_answered(operator: Operato
     attempt = operator.depot.enter()
     operator.depot.write(operator.depot.holder("a").intent(NOW_MS))
     register(replace(operator.depot.waiting(attempt), dead_letters=url))
-    operator.depot.change_record(status=RecordStatus.FAILED.value)
+    operator.depot.change_record(status=RecordStatus.FAILED)
     operator.depot.world.clock.ms += DUE_MS
     sweep(remaining_ms=lambda: 60_000)
 

@@ -20,12 +20,12 @@ ENDPOINT, CLOCK = "http://127.0.0.1:4566", "1700000000.0:20.0"
 @pytest.fixture(autouse=True)
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """A shell without settings, in a folder of its own."""
-    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", Env.CLOCK.value):
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE", "AWS_ENDPOINT_URL", Env.CLOCK):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.chdir(tmp_path)
     yield
-    os.environ.pop(Env.CLOCK.value, None)
+    os.environ.pop(Env.CLOCK, None)
 
 
 def options(region: str | None = None) -> argparse.Namespace:

@@ -180,15 +180,15 @@ def unreadable(clinic: Clinic) -> None:
 def late_job(clinic: Clinic, step: str = STEP, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
     t, now = TokenAttribute, str(clinic.world.clock.ms)
     row: dict[str, Any] = {
-        t.ID.value: {"S": f"{SAGA_ID}#{step}"},
-        t.STATUS.value: {"S": "LATE"},
-        t.UPDATED_AT.value: {"N": now},
-        t.OUTCOME.value: {"S": '{"ok":true,"output":"{}"}'},
-        t.LOG_TABLE.value: {"S": "log"},
-        t.REQUEST_TABLE.value: {"S": "requests"},
-        t.APPLIED_LATE_AT.value: {"N": now},
-        t.DUE_AT.value: {"N": now},
-        t.DUE_SHARD.value: {"S": "01"},
+        t.ID: {"S": f"{SAGA_ID}#{step}"},
+        t.STATUS: {"S": "LATE"},
+        t.UPDATED_AT: {"N": now},
+        t.OUTCOME: {"S": '{"ok":true,"output":"{}"}'},
+        t.LOG_TABLE: {"S": "log"},
+        t.REQUEST_TABLE: {"S": "requests"},
+        t.APPLIED_LATE_AT: {"N": now},
+        t.DUE_AT: {"N": now},
+        t.DUE_SHARD: {"S": "01"},
     }
     aws.dynamodb().put_item(TableName="tokens", Item=row)
     clinic.put_row(step, status)
@@ -298,7 +298,7 @@ def waits_for_nothing_and_is_due(clinic: Clinic) -> None:
         TableName="tokens",
         Key={"id": {"S": JOB_ID}},
         UpdateExpression="SET #dead = :dead",
-        ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTERS.value},
+        ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTERS},
         ExpressionAttributeValues={":dead": {"S": clinic.queues["jobs-dead"]}},
     )
     clinic.pass_time(11 * 60_000)

@@ -32,7 +32,7 @@ OTHER = "bbbbbbbbbbbbbbbbbbbbbbbbbb-m0000000"
 def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
     """A stack with a saga that runs; nothing is wrong."""
     with clinic_in(world, monkeypatch, boto3_session) as clinic:
-        clinic.functions["Gatekeeper"][Env.LEDGER_TABLE.value] = "ledger"
+        clinic.functions["Gatekeeper"][Env.LEDGER_TABLE] = "ledger"
         yield clinic
 
 
@@ -49,7 +49,7 @@ def succeeded(clinic: Clinic, name: str = SAGA_ID, verdict: RecordStatus | None 
         clinic.world.executions.start(name, clinic.desk.record.input)
     clinic.dies(name, ExecutionStatus.SUCCEEDED)
     if verdict is not None:
-        output = json.dumps({"saga_id": SAGA_ID, "status": verdict.value})
+        output = json.dumps({"saga_id": SAGA_ID, "status": verdict})
         clinic.world.executions.by_name[name].output = output
 
 
@@ -179,8 +179,8 @@ def post(entry_id: str, posted_at: int = NOW_MS) -> None:
     a = LedgerAttribute
     item: Any = {
         **entry_key("alice", entry_id),
-        a.ENTRY_ID.value: {"S": entry_id},
-        a.POSTED_AT.value: {"N": str(posted_at)},
+        a.ENTRY_ID: {"S": entry_id},
+        a.POSTED_AT: {"N": str(posted_at)},
     }
     aws.dynamodb().put_item(TableName="ledger", Item=item)
 

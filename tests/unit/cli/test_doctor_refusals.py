@@ -63,7 +63,7 @@ def many_things(clinic: Clinic) -> None:
     clinic.failures["Dispatcher"] = "jobs-dead"
     other = reservation_of(key="another")
     put: Any = reserve_put(other)
-    put["Item"][RecordAttribute.DUE_SHARD.value] = {"S": SHARD}
+    put["Item"][RecordAttribute.DUE_SHARD] = {"S": SHARD}
     aws.dynamodb().put_item(**put, TableName="requests")
     clinic.world.executions.start(other.saga_id, "{}")
     clinic.dies(other.saga_id)

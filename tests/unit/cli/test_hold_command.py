@@ -77,7 +77,7 @@ def test_second_hold_keeps_the_first_ones_reason_and_time(clinic: Clinic) -> Non
 
 def test_of_two_operators_who_hold_at_once_the_first_ones_reason_stays(clinic: Clinic) -> None:
     a = HoldAttribute
-    other: Any = {**HOLD_KEY, a.SINCE.value: {"N": "1"}, a.REASON.value: {"S": "first"}}
+    other: Any = {**HOLD_KEY, a.SINCE: {"N": "1"}, a.REASON: {"S": "first"}}
     before(clinic.world.wire, "PutItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=other))
 
     assert hold("on", "--reason", "second") == 0
@@ -111,7 +111,7 @@ def test_wrong_options_are_refused(
 
 
 def test_stack_without_a_reconciler_is_refused(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
-    del clinic.functions["Reconciler"][Env.HOLD_TABLE.value]
+    del clinic.functions["Reconciler"][Env.HOLD_TABLE]
 
     assert hold("on") == 1
     assert "must have a TimeoutReconciler of sagas, got none" in capsys.readouterr().err

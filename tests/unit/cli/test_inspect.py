@@ -385,7 +385,7 @@ def test_where_the_saga_was_stuck_is_shown(desk: Desk) -> None:
         TableName="requests",
         Key={"id": {"S": REQUEST_ID}},
         UpdateExpression="SET #stuck = :stuck",
-        ExpressionAttributeNames={"#stuck": RecordAttribute.STUCK.value},
+        ExpressionAttributeNames={"#stuck": RecordAttribute.STUCK},
         ExpressionAttributeValues={":stuck": {"S": '{"step":"Charge","error":"StepUndecided","detail":"why"}'}},
     )
 

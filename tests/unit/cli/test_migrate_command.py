@@ -52,8 +52,8 @@ class Deployment:
             raise Gone
         told = self.terms.to_json()
         if FunctionName == "Pay":
-            told[MigrationField.WRITERS.value] = []
-        variables = {Env.MIGRATION.value: json.dumps(told), Env.MIGRATION_TABLE.value: TABLE}
+            told[MigrationField.WRITERS] = []
+        variables = {Env.MIGRATION: json.dumps(told), Env.MIGRATION_TABLE: TABLE}
         return {
             "LastModified": datetime.fromtimestamp(self.deployed_ms / 1_000, UTC).isoformat(),
             "Environment": {"Variables": variables if FunctionName in {"Pay", "Worker"} else {}},

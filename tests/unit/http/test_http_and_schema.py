@@ -20,7 +20,7 @@ def test_every_problem_is_a_problem_document_with_its_status(kind: Problem) -> N
     proxy = problem(kind, "because", headers={"Retry-After": "2"}, saga_id="s").to_proxy()
     document = json.loads(proxy["body"])
 
-    assert document["type"] == f"urn:cdk-sagas:problem:{kind.value}"
+    assert document["type"] == f"urn:cdk-sagas:problem:{kind}"
     assert document["status"] == proxy["statusCode"]
     assert 400 <= proxy["statusCode"] < 600
     assert (document["detail"], document["saga_id"]) == ("because", "s")

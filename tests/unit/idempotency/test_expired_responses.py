@@ -23,7 +23,7 @@ from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World, table_of
 
 A = RecordAttribute
-CONTENT = {name.value for name in (A.INPUT, A.BODY, A.FAILURE, A.STUCK, A.AMOUNT, A.CURRENCY)}
+CONTENT = {A.INPUT, A.BODY, A.FAILURE, A.STUCK, A.AMOUNT, A.CURRENCY}
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def reconciled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def measured(remaining_ms: int = 60_000) -> None:
     """Call the reconciler as its schedule for measuring does."""
-    entry.handler({LookField.LOOK.value: Look.IN_FLIGHT.value}, Context(remaining_ms=remaining_ms))
+    entry.handler({LookField.LOOK: Look.IN_FLIGHT}, Context(remaining_ms=remaining_ms))
 
 
 def item_of(world: World) -> dict[str, Any]:
@@ -50,13 +50,13 @@ def test_expired_response_is_removed_with_its_request(world: World) -> None:
     saga_id = accepted(world)
     aws.dynamodb().update_item(
         TableName="requests",
-        Key={A.ID.value: {"S": request_id_from(saga_id)}},
+        Key={A.ID: {"S": request_id_from(saga_id)}},
         UpdateExpression="SET #f = :f, #s = :f, #a = :a, #c = :c",
         ExpressionAttributeNames={
-            "#f": A.FAILURE.value,
-            "#s": A.STUCK.value,
-            "#a": A.AMOUNT.value,
-            "#c": A.CURRENCY.value,
+            "#f": A.FAILURE,
+            "#s": A.STUCK,
+            "#a": A.AMOUNT,
+            "#c": A.CURRENCY,
         },
         ExpressionAttributeValues={":f": {"S": "{}"}, ":a": {"N": "1"}, ":c": {"S": "EUR"}},
     )
@@ -67,7 +67,7 @@ def test_expired_response_is_removed_with_its_request(world: World) -> None:
     measured()
 
     after = item_of(world)
-    assert set(before) - set(after) == CONTENT | {A.RESPONSE_SHARD.value}
+    assert set(before) - set(after) == CONTENT | {A.RESPONSE_SHARD}
     assert after == {name: before[name] for name in after}
     assert "DE00" not in str(after)
     assert str(BODY["amount"]) not in str(after)
@@ -134,15 +134,15 @@ def test_settle_of_a_record_without_a_shard_is_found_in_the_first_one(world: Wor
     saga_id = accepted(world)
     aws.dynamodb().update_item(
         TableName="requests",
-        Key={A.ID.value: {"S": request_id_from(saga_id)}},
+        Key={A.ID: {"S": request_id_from(saga_id)}},
         UpdateExpression="REMOVE #s, #d",
-        ExpressionAttributeNames={"#s": A.DUE_SHARD.value, "#d": A.DUE_AT.value},
+        ExpressionAttributeNames={"#s": A.DUE_SHARD, "#d": A.DUE_AT},
     )
     update = settle(
         request_id=request_id_from(saga_id), execution=saga_id, status=RecordStatus.COMPLETED, now_ms=world.clock.ms
     )
     aws.dynamodb().update_item(**update)
-    assert item_of(world)[A.RESPONSE_SHARD.value] == {"S": "00"}
+    assert item_of(world)[A.RESPONSE_SHARD] == {"S": "00"}
     world.clock.ms += 7 * DAY_MS
 
     measured()
@@ -248,9 +248,9 @@ def test_a_tombstone_is_never_recovered(world: World, monkeypatch: pytest.Monkey
     assert world.calls_of(lambda: entry.handler({"Records": [ended]}, Context())) == ["GetItem"]
     aws.dynamodb().update_item(
         TableName="requests",
-        Key={A.ID.value: before["id"]},
+        Key={A.ID: before["id"]},
         UpdateExpression="SET #d = :now, #s = :shard",
-        ExpressionAttributeNames={"#d": A.DUE_AT.value, "#s": A.DUE_SHARD.value},
+        ExpressionAttributeNames={"#d": A.DUE_AT, "#s": A.DUE_SHARD},
         ExpressionAttributeValues={":now": {"N": str(world.clock.ms)}, ":shard": {"S": "00"}},
     )
     entry.handler({}, Context())

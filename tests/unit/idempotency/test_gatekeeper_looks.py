@@ -33,7 +33,7 @@ def test_a_status_request_returns_status_and_steps_and_then_the_response(world: 
     settled(world, saga_id, RecordStatus.COMPLETED, '{"paid":"2.00"}')
     done = world.call(get(saga_id))
 
-    steps = [{"step": "Transfer", "status": StepStatus.DONE.value, "at_ms": 5}]
+    steps = [{"step": "Transfer", "status": StepStatus.DONE, "at_ms": 5}]
     assert running[:2] == (200, {"saga_id": saga_id, "status": "IN_PROGRESS", "steps": steps})
     assert running[2]["Retry-After"]
     assert done[1] == {

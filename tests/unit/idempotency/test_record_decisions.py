@@ -142,7 +142,7 @@ def test_an_invalid_request_record_is_refused(missing: str) -> None:
 
 def test_a_status_that_this_release_does_not_know_is_not_guessed_at() -> None:
     with pytest.raises(ValueError, match="INPROGRESS"):
-        RequestRecord.from_item({**ITEM, RecordAttribute.STATUS.value: {"S": "INPROGRESS"}})
+        RequestRecord.from_item({**ITEM, RecordAttribute.STATUS: {"S": "INPROGRESS"}})
 
 
 @pytest.mark.parametrize("shards", [0, -1, 101])

@@ -84,7 +84,7 @@ def test_unknown_customer_is_refused_in_every_phase(table: Table, phase: int) ->
 MOVES = [(Move.COPY, 1, DUAL), (Move.SEAL, DUAL, NEW), (Move.UNSEAL, NEW, DUAL), (Move.RETREAT, DUAL, 7)]
 
 
-@pytest.mark.parametrize(("move", "start", "end"), MOVES, ids=[one[0].value for one in MOVES])
+@pytest.mark.parametrize(("move", "start", "end"), MOVES, ids=[one[0] for one in MOVES])
 def test_move_is_refused_after_a_write_or_a_move_in_between(table: Table, move: Move, start: int, end: int) -> None:
     table.move_to(start)
     old, new = table.store.pair("anna", POINT)

@@ -31,15 +31,15 @@ def record(
 ) -> Item:
     """A request record in shard 00, as far as it matters here."""
     item: Item = {
-        A.ID.value: {"S": request_id},
-        A.STATUS.value: {"S": "IN_PROGRESS"},
-        A.EXECUTION_ARN.value: {"S": f"arn:aws:states:eu-central-1:{ACCOUNT}:execution:{machine}:{request_id}-1"},
-        A.CREATED_AT.value: {"N": str(NOW_MS - age_ms)},
-        A.DUE_SHARD.value: {"S": "00"},
-        A.DUE_AT.value: {"N": str(NOW_MS + 10 * MINUTE_MS)},
+        A.ID: {"S": request_id},
+        A.STATUS: {"S": "IN_PROGRESS"},
+        A.EXECUTION_ARN: {"S": f"arn:aws:states:eu-central-1:{ACCOUNT}:execution:{machine}:{request_id}-1"},
+        A.CREATED_AT: {"N": str(NOW_MS - age_ms)},
+        A.DUE_SHARD: {"S": "00"},
+        A.DUE_AT: {"N": str(NOW_MS + 10 * MINUTE_MS)},
     }
     if money is not None:
-        item |= {A.AMOUNT.value: {"N": str(money[0])}, A.CURRENCY.value: {"S": money[1]}}
+        item |= {A.AMOUNT: {"N": str(money[0])}, A.CURRENCY: {"S": money[1]}}
     return item | {name: {"N" if name.endswith("_at") else "S": value} for name, value in more.items()}
 
 
@@ -66,7 +66,7 @@ def put(table: str, *items: Item) -> None:
 
 def look(remaining_ms: int = 60_000) -> dict[str, Any]:
     """Have it measured as the schedule does."""
-    return entry.handler({LookField.LOOK.value: Look.IN_FLIGHT.value}, Context(remaining_ms=remaining_ms))
+    return entry.handler({LookField.LOOK: Look.IN_FLIGHT}, Context(remaining_ms=remaining_ms))
 
 
 def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tables: World) -> None:
@@ -108,11 +108,11 @@ def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tab
 
 
 def test_what_others_keep_in_the_same_table_is_not_counted(tables: World) -> None:
-    settled = record("settled", "Transfers", money=(5, "EUR")) | {A.STATUS.value: {"S": "COMPLETED"}}
+    settled = record("settled", "Transfers", money=(5, "EUR")) | {A.STATUS: {"S": "COMPLETED"}}
     elsewhere = record("elsewhere", "Orders", money=(5, "EUR"))
-    powertools: Item = {A.ID.value: {"S": "fn#1"}, A.STATUS.value: {"S": "INPROGRESS"}, "data": {"S": "{}"}}
-    torn: Item = {A.ID.value: {"S": "torn"}, A.DUE_SHARD.value: {"S": "00"}, A.DUE_AT.value: {"N": "1"}}
-    unnamed = record("unnamed", "Transfers") | {A.EXECUTION_ARN.value: {"S": "nobody's"}}
+    powertools: Item = {A.ID: {"S": "fn#1"}, A.STATUS: {"S": "INPROGRESS"}, "data": {"S": "{}"}}
+    torn: Item = {A.ID: {"S": "torn"}, A.DUE_SHARD: {"S": "00"}, A.DUE_AT: {"N": "1"}}
+    unnamed = record("unnamed", "Transfers") | {A.EXECUTION_ARN: {"S": "nobody's"}}
     put("transfers", settled, elsewhere, powertools, torn, unnamed, record("mine", "Transfers", money=(5, "EUR")))
 
     assert (look()["sagas"], tables.told.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
@@ -125,7 +125,7 @@ def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World)
         record("left", "TransfersOfLastYear", due_at=str(NOW_MS - UNATTENDED_MS), money=(5, "EUR")),
         record("reconciled", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1)),
         record("of a person", "Orders", due_at="1", parked="of a person-1"),
-        record("settled", "Orders", due_at="1") | {A.STATUS.value: {"S": "FAILED"}},
+        record("settled", "Orders", due_at="1") | {A.STATUS: {"S": "FAILED"}},
         record("own", "Transfers", due_at="1"),
     )
     put("orders", record("left, too", "Transfers", due_at="1", due_shard="01"))
@@ -136,11 +136,11 @@ def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World)
 
 
 AMOUNTS: dict[str, Item] = {
-    "none": {A.CURRENCY.value: {"S": "EUR"}},
-    "no currency": {A.AMOUNT.value: {"N": "5"}},
-    "a text": {A.AMOUNT.value: {"S": "5"}, A.CURRENCY.value: {"S": "EUR"}},
-    "a fraction": {A.AMOUNT.value: {"N": "5.5"}, A.CURRENCY.value: {"S": "EUR"}},
-    "in no currency that is a text": {A.AMOUNT.value: {"N": "5"}, A.CURRENCY.value: {"N": "978"}},
+    "none": {A.CURRENCY: {"S": "EUR"}},
+    "no currency": {A.AMOUNT: {"N": "5"}},
+    "a text": {A.AMOUNT: {"S": "5"}, A.CURRENCY: {"S": "EUR"}},
+    "a fraction": {A.AMOUNT: {"N": "5.5"}, A.CURRENCY: {"S": "EUR"}},
+    "in no currency that is a text": {A.AMOUNT: {"N": "5"}, A.CURRENCY: {"N": "978"}},
 }
 
 
@@ -154,9 +154,9 @@ def test_an_invalid_amount_is_unknown_and_everything_else_is_reported(tables: Wo
 
 
 ODD: dict[str, Item] = {
-    "made at no time": {A.CREATED_AT.value: {"S": "yesterday"}},
-    "a status of another type": {A.STATUS.value: {"N": "1"}},
-    "an execution of another type": {A.EXECUTION_ARN.value: {"N": "1"}},
+    "made at no time": {A.CREATED_AT: {"S": "yesterday"}},
+    "a status of another type": {A.STATUS: {"N": "1"}},
+    "an execution of another type": {A.EXECUTION_ARN: {"N": "1"}},
 }
 
 
@@ -169,7 +169,7 @@ def test_an_invalid_record_blocks_no_other(tables: World, odd: str) -> None:
 
 
 def test_a_saga_that_was_parked_at_no_time_has_waited_since_it_was_made(tables: World) -> None:
-    odd = record("odd", "Transfers", age_ms=MINUTE_MS, parked="odd-1") | {A.PARKED_AT.value: {"S": "yesterday"}}
+    odd = record("odd", "Transfers", age_ms=MINUTE_MS, parked="odd-1") | {A.PARKED_AT: {"S": "yesterday"}}
     put("transfers", odd)
 
     assert look()["oldest_parked_seconds"] == 60
@@ -260,7 +260,7 @@ def test_once() -> None:
 
 
 def test_only_open() -> None:
-    assert _added([record("a", "Transfers") | {A.STATUS.value: {"S": "FAILED"}}]) == 0
+    assert _added([record("a", "Transfers") | {A.STATUS: {"S": "FAILED"}}]) == 0
 
 
 def test_only_own() -> None:

@@ -40,18 +40,18 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Ses
 
 def has_row(status: StepStatus, row: str = "Pick", output: str = "{}") -> None:
     """Write a log row; its attempt ended long ago."""
-    numbers = {name.value: {"N": "1"} for name in (LogAttribute.UPDATED_AT, LogAttribute.FIRST_ATTEMPT_AT)}
+    numbers = {name: {"N": "1"} for name in (LogAttribute.UPDATED_AT, LogAttribute.FIRST_ATTEMPT_AT)}
     text = {
-        LogAttribute.STATUS.value: status.value,
-        LogAttribute.SIDE.value: Side.BEFORE.value,
-        LogAttribute.OUTPUT.value: output,
+        LogAttribute.STATUS: status,
+        LogAttribute.SIDE: Side.BEFORE,
+        LogAttribute.OUTPUT: output,
     }
     item: Any = {
         **log_key(SAGA_ID, row),
         **{name: {"S": value} for name, value in text.items()},
         **numbers,
-        LogAttribute.ATTEMPT.value: {"S": "a"},
-        LogAttribute.DEADLINE.value: {"N": "1"},
+        LogAttribute.ATTEMPT: {"S": "a"},
+        LogAttribute.DEADLINE: {"N": "1"},
     }
     aws.dynamodb().put_item(TableName="log", Item=item)
 
@@ -60,10 +60,10 @@ def settle() -> None:
     a = RecordAttribute
     aws.dynamodb().update_item(
         TableName="requests",
-        Key={a.ID.value: {"S": REQUEST_ID}},
+        Key={a.ID: {"S": REQUEST_ID}},
         UpdateExpression="SET #status = :failed",
-        ExpressionAttributeNames={"#status": a.STATUS.value},
-        ExpressionAttributeValues={":failed": {"S": RecordStatus.FAILED.value}},
+        ExpressionAttributeNames={"#status": a.STATUS},
+        ExpressionAttributeValues={":failed": {"S": RecordStatus.FAILED}},
     )
 
 
@@ -91,7 +91,7 @@ def test_a_late_effect_is_undone_by_an_execution_that_knows_it_is_only_about_tha
     started = desk.world.executions.by_name[L1]
     sent = json.loads(started.input)
     assert started.machine == before.recovery_machine_arn
-    assert sent == json.loads(before.input) | {StartField.LATE.value: True}
+    assert sent == json.loads(before.input) | {StartField.LATE: True}
     assert desk.record == before
 
 
@@ -252,9 +252,9 @@ def remove_request() -> None:
     a = RecordAttribute
     aws.dynamodb().update_item(
         TableName="requests",
-        Key={a.ID.value: {"S": REQUEST_ID}},
+        Key={a.ID: {"S": REQUEST_ID}},
         UpdateExpression="REMOVE #input, #body",
-        ExpressionAttributeNames={"#input": a.INPUT.value, "#body": a.BODY.value},
+        ExpressionAttributeNames={"#input": a.INPUT, "#body": a.BODY},
     )
 
 
@@ -336,7 +336,7 @@ def test_every_row_of_a_long_log_is_checked(desk: Desk) -> None:
 
 def has_job(desk: Desk) -> None:
     """Let the saga's definition have a step that is a job."""
-    told = {CallField.TOKEN.value: "{% $states.context.Task.Token %}", CallField.PROVIDER.value: {}}
+    told = {CallField.TOKEN: "{% $states.context.Task.Token %}", CallField.PROVIDER: {}}
     pick = {"Type": "Task", "Arguments": {"QueueUrl": "queue", "MessageBody": told}}
     desk.definitions[MACHINE_ARN]["States"]["Pick"] = pick
 

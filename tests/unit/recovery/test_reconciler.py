@@ -150,7 +150,7 @@ class Watch:
         """Change attributes of the record."""
         aws.dynamodb().update_item(
             TableName="requests",
-            Key={A.ID.value: {"S": REQUEST_ID}},
+            Key={A.ID: {"S": REQUEST_ID}},
             UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
             ExpressionAttributeNames={f"#{name}": name for name in values},
             ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
@@ -188,7 +188,7 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
         f.OPERATORS: queue,
         f.TOKENS: {"tokens": ["Pick"]},
     }
-    monkeypatch.setenv(Env.RECONCILED, json.dumps([{name.value: value for name, value in told.items()}]))
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([dict(told)]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, str(LIMIT))
     monkeypatch.setenv(Env.LONGEST_LOOK, "900")
     monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
@@ -471,11 +471,11 @@ def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE, *, step
     """Record a late effect of a job of the saga."""
     t, now = TokenAttribute, str(watch.world.clock.ms)
     row: dict[str, Any] = {
-        t.ID.value: {"S": f"{SAGA_ID}#{step}"},
-        t.LOG_TABLE.value: {"S": "log"},
-        t.APPLIED_LATE_AT.value: {"N": now},
-        t.DUE_AT.value: {"N": now},
-        t.DUE_SHARD.value: {"S": SHARD},
+        t.ID: {"S": f"{SAGA_ID}#{step}"},
+        t.LOG_TABLE: {"S": "log"},
+        t.APPLIED_LATE_AT: {"N": now},
+        t.DUE_AT: {"N": now},
+        t.DUE_SHARD: {"S": SHARD},
     }
     aws.dynamodb().put_item(TableName="tokens", Item=row)
     put_row(step, status)
@@ -485,11 +485,11 @@ def put_row(name: str, status: StepStatus, *, expiration: int = 1, output: str =
     a = LogAttribute
     item: Any = {
         **log_key(SAGA_ID, name),
-        a.STATUS.value: {"S": status.value},
-        a.SIDE.value: {"S": Side.BEFORE.value},
-        a.UPDATED_AT.value: {"N": "1"},
-        a.OUTPUT.value: {"S": output},
-        a.EXPIRATION.value: {"N": str(expiration)},
+        a.STATUS: {"S": status},
+        a.SIDE: {"S": Side.BEFORE},
+        a.UPDATED_AT: {"N": "1"},
+        a.OUTPUT: {"S": output},
+        a.EXPIRATION: {"N": str(expiration)},
     }
     aws.dynamodb().put_item(TableName="log", Item=item)
 
@@ -525,11 +525,11 @@ def test_another_sagas_late_effects_are_checked_in_the_same_sweep(watch: Watch) 
     aws.dynamodb().put_item(
         TableName="tokens",
         Item={
-            TokenAttribute.ID.value: {"S": f"{other}#Pick"},
-            TokenAttribute.LOG_TABLE.value: {"S": "log"},
-            TokenAttribute.APPLIED_LATE_AT.value: {"N": "1"},
-            TokenAttribute.DUE_AT.value: {"N": "1"},
-            TokenAttribute.DUE_SHARD.value: {"S": SHARD},
+            TokenAttribute.ID: {"S": f"{other}#Pick"},
+            TokenAttribute.LOG_TABLE: {"S": "log"},
+            TokenAttribute.APPLIED_LATE_AT: {"N": "1"},
+            TokenAttribute.DUE_AT: {"N": "1"},
+            TokenAttribute.DUE_SHARD: {"S": SHARD},
         },
     )
 
@@ -606,7 +606,7 @@ def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> 
 
 def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> None:
     late_job(watch)
-    aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})
+    aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}})
 
     assert watch.sweep()["late"] == 1
     assert watch.counted(Metric.LATE_STANDS) == 1
@@ -636,10 +636,7 @@ def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: W
 
     watch.sweep()
 
-    ends = {
-        item[LogAttribute.STEP.value]["S"]: int(item[LogAttribute.EXPIRATION.value]["N"])
-        for item in watch.world.items("log")
-    }
+    ends = {item[LogAttribute.STEP]["S"]: int(item[LogAttribute.EXPIRATION]["N"]) for item in watch.world.items("log")}
     assert ends == {"Old": now + 400 * day, "Young": now + 260 * day}
 
 
@@ -665,7 +662,7 @@ def test_every_row_of_a_long_log_is_kept_for_longer(watch: Watch) -> None:
 
     keys: list[Any] = [log_key(SAGA_ID, name) for name in names]
     rows = [aws.dynamodb().get_item(TableName="log", Key=key)["Item"] for key in keys]
-    assert {row[LogAttribute.EXPIRATION.value]["N"] for row in rows} == {str(now + 400 * 86_400)}
+    assert {row[LogAttribute.EXPIRATION]["N"] for row in rows} == {str(now + 400 * 86_400)}
 
 
 def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> None:
@@ -677,7 +674,7 @@ def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> Non
     watch.sweep()
 
     assert calls.count("Query") == LOOKING
-    assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == ["1"]
+    assert [item[LogAttribute.EXPIRATION]["N"] for item in watch.world.items("log")] == ["1"]
 
 
 def the_log_is_kept_once_in_a_while(watch: Watch) -> None:
@@ -704,7 +701,7 @@ def kept_for_days(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
 def ends_in_days(watch: Watch) -> list[int]:
     """When the rows end, in days from now."""
     now = watch.world.clock.ms // 1_000
-    return [(int(item[LogAttribute.EXPIRATION.value]["N"]) - now) // 86_400 for item in watch.world.items("log")]
+    return [(int(item[LogAttribute.EXPIRATION]["N"]) - now) // 86_400 for item in watch.world.items("log")]
 
 
 def days_pass(watch: Watch, days: int) -> None:
@@ -759,7 +756,7 @@ def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
     key: Any = log_key(SAGA_ID, "Old")
     aws.dynamodb().update_item(TableName="log", Key=key, UpdateExpression="REMOVE expiration")
 
-    assert (watch.sweep()["failed"], LogAttribute.EXPIRATION.value in watch.world.items("log")[0]) == (0, False)
+    assert (watch.sweep()["failed"], LogAttribute.EXPIRATION in watch.world.items("log")[0]) == (0, False)
     assert watch.record.rows_until is not None
 
 
@@ -845,12 +842,12 @@ def test_the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
 
 
 POISON: dict[str, dict[str, Any]] = {
-    "no saga's": {A.SAGA_ID.value: None},
-    "an attribute is missing": {A.INPUT.value: None},
-    "an unknown status": {A.STATUS.value: {"S": "LOST"}},
-    "an invalid number": {A.CREATED_AT.value: {"S": "yesterday"}},
-    "a time of another type": {A.PARKED_AT.value: {"S": "yesterday"}, A.PARKED.value: {"S": SAGA_ID}},
-    "no execution": {A.EXECUTION_ARN.value: {"S": "here"}},
+    "no saga's": {A.SAGA_ID: None},
+    "an attribute is missing": {A.INPUT: None},
+    "an unknown status": {A.STATUS: {"S": "LOST"}},
+    "an invalid number": {A.CREATED_AT: {"S": "yesterday"}},
+    "a time of another type": {A.PARKED_AT: {"S": "yesterday"}, A.PARKED: {"S": SAGA_ID}},
+    "no execution": {A.EXECUTION_ARN: {"S": "here"}},
 }
 """Possible contents of a foreign record."""
 
@@ -933,7 +930,7 @@ def test_an_event_of_a_record_that_cannot_be_read_comes_again_and_keeps_no_other
 ) -> None:
     (item,) = watch.world.items("requests")
     other = f"{'b' * 26}-1"
-    broken = {**item, A.ID.value: {"S": "b" * 26}, A.SAGA_ID.value: {"S": other}, **POISON[kind]}
+    broken = {**item, A.ID: {"S": "b" * 26}, A.SAGA_ID: {"S": other}, **POISON[kind]}
     stored: Any = {name: value for name, value in broken.items() if value is not None}
     aws.dynamodb().put_item(TableName="requests", Item=stored)
     watch.dies()
@@ -955,7 +952,7 @@ def test_an_event_whose_calls_fail_comes_again(watch: Watch) -> None:
 
 
 def record_is_gone(watch: Watch) -> None:
-    aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})
+    aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}})
 
 
 @pytest.mark.parametrize("name", [SAGA_ID, R1, recovery_name(SAGA_ID, 12)])
@@ -1078,7 +1075,7 @@ def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: p
 @pytest.mark.parametrize("kind", POISON)
 def test_an_unreadable_record_blocks_no_other_and_is_counted(watch: Watch, kind: str) -> None:
     (item,) = watch.world.items("requests")
-    broken = {**item, A.ID.value: {"S": "broken"}, A.DUE_AT.value: {"N": "1"}, **POISON[kind]}
+    broken = {**item, A.ID: {"S": "broken"}, A.DUE_AT: {"N": "1"}, **POISON[kind]}
     stored: Any = {name: value for name, value in broken.items() if value is not None}
     aws.dynamodb().put_item(TableName="requests", Item=stored)
     watch.dies()
@@ -1090,7 +1087,7 @@ def test_an_unreadable_record_blocks_no_other_and_is_counted(watch: Watch, kind:
     assert [fields["row_id"] for name, fields in watch.world.told.events if name == "reconcile_failed"] == ["broken"]
 
     assert watch.sweep()["broken"] == 1
-    aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": "broken"}})
+    aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": "broken"}})
     watch.sweep()
     assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
 
@@ -1136,7 +1133,7 @@ def test_an_index_that_is_behind_costs_one_read(watch: Watch, monkeypatch: pytes
     watch.dies()
     if gone:
         record_is_gone(watch)
-    stale = {A.ID.value: {"S": REQUEST_ID}, A.DUE_AT.value: {"N": str(NOW_MS)}}
+    stale = {A.ID: {"S": REQUEST_ID}, A.DUE_AT: {"N": str(NOW_MS)}}
     due_items = RECONCILER._due_items
 
     def behind(table: str, shard: int, *rest: Any) -> Any:
@@ -1238,7 +1235,7 @@ def switch(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
 def hold(watch: Watch) -> None:
     """Set the switch, as an operator does."""
     a = HoldAttribute
-    item: Any = {**HOLD_KEY, a.SINCE.value: {"N": str(watch.world.clock.ms)}, a.REASON.value: {"S": "restore"}}
+    item: Any = {**HOLD_KEY, a.SINCE: {"N": str(watch.world.clock.ms)}, a.REASON: {"S": "restore"}}
     aws.dynamodb().put_item(TableName=SWITCH, Item=item)
 
 
@@ -1705,7 +1702,7 @@ def test_a_job_without_a_late_effect_costs_one_read(watch: Watch) -> None:
     late_job(watch)
     aws.dynamodb().update_item(
         TableName="tokens",
-        Key={TokenAttribute.ID.value: {"S": f"{SAGA_ID}#Pick"}},
+        Key={TokenAttribute.ID: {"S": f"{SAGA_ID}#Pick"}},
         UpdateExpression="REMOVE applied_late_at",
     )
 
@@ -1847,7 +1844,7 @@ def test_a_row_kept_for_longer_meanwhile_is_not_shortened(watch: Watch) -> None:
     before(watch.world.wire, "UpdateItem", lambda: put_row("Old", StepStatus.DONE, expiration=for_long), on=2)
     watch.sweep()
 
-    assert [item[LogAttribute.EXPIRATION.value]["N"] for item in watch.world.items("log")] == [str(for_long)]
+    assert [item[LogAttribute.EXPIRATION]["N"] for item in watch.world.items("log")] == [str(for_long)]
 
 
 def test_operators_are_notified_before_the_record_says_so(watch: Watch) -> None:

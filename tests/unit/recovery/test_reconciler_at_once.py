@@ -53,13 +53,13 @@ WORKERS = 4
 SEEDS = range(6)
 PLENTY_MS = 3_600_000
 OLD_MS = 89 * DAY_MS
-TIMES = frozenset({A.DUE_AT.value, A.UPDATED_AT.value, A.PARKED_AT.value, A.ROWS_UNTIL.value})
+TIMES = frozenset({A.DUE_AT, A.UPDATED_AT, A.PARKED_AT, A.ROWS_UNTIL})
 
 
 def set_attributes(request_id: str, **values: dict[str, str]) -> None:
     aws.dynamodb().update_item(
         TableName="requests",
-        Key={A.ID.value: {"S": request_id}},
+        Key={A.ID: {"S": request_id}},
         UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
         ExpressionAttributeNames={f"#{name}": name for name in values},
         ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
@@ -106,7 +106,7 @@ class Fleet:
             self.fail(parked)
             set_attributes(parked.request_id, parked={"S": parked.saga_id}, parked_at={"N": "1"})
             settled = self.reserve(f"settled-{n}")
-            set_attributes(settled.request_id, status={"S": RecordStatus.COMPLETED.value})
+            set_attributes(settled.request_id, status={"S": RecordStatus.COMPLETED})
             self.reserve(f"gone-{n}", age_ms=OLD_MS, start=False)
             self.late(settled)
             self.reserve(f"broken-{n}")
@@ -123,18 +123,18 @@ class Fleet:
             row_name = f"Pick[{item_key}]"
             shard = due_shard_of(reservation.request_id, SHARDS)
             token: dict[str, Any] = {
-                t.ID.value: {"S": f"{reservation.saga_id}#{row_name}"},
-                t.LOG_TABLE.value: {"S": "log"},
-                t.APPLIED_LATE_AT.value: {"N": now},
-                t.DUE_AT.value: {"N": now},
-                t.DUE_SHARD.value: {"S": shard},
+                t.ID: {"S": f"{reservation.saga_id}#{row_name}"},
+                t.LOG_TABLE: {"S": "log"},
+                t.APPLIED_LATE_AT: {"N": now},
+                t.DUE_AT: {"N": now},
+                t.DUE_SHARD: {"S": shard},
             }
             aws.dynamodb().put_item(TableName="tokens", Item=token)
             row: Any = {
                 **log_key(reservation.saga_id, row_name),
-                a.STATUS.value: {"S": StepStatus.APPLIED_LATE.value},
-                a.SIDE.value: {"S": Side.BEFORE.value},
-                a.EXPIRATION.value: {"N": "1"},
+                a.STATUS: {"S": StepStatus.APPLIED_LATE},
+                a.SIDE: {"S": Side.BEFORE},
+                a.EXPIRATION: {"N": "1"},
             }
             aws.dynamodb().put_item(TableName="log", Item=row)
 
@@ -169,9 +169,7 @@ class Fleet:
         """Final state without times."""
         return {
             "records": {
-                item[A.ID.value]["S"]: {
-                    name: next(iter(value.values())) for name, value in item.items() if name not in TIMES
-                }
+                item[A.ID]["S"]: {name: next(iter(value.values())) for name, value in item.items() if name not in TIMES}
                 for item in self.world.items("requests")
             },
             "executions": {name: found.input for name, found in self.world.executions.by_name.items()},
@@ -192,7 +190,7 @@ def fleet(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
     monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
     monkeypatch.setattr(RECONCILER, "PAGE", 2)
     with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
-        aws.dynamodb().delete_item(TableName="requests", Key={A.ID.value: {"S": REQUEST_ID}})
+        aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}})
         world.executions.by_name.clear()
         world.clock.ms += OLD_MS + DAY_MS
         fleet = Fleet(desk, queue)
@@ -240,16 +238,16 @@ def expected(fleet: Fleet) -> dict[str, Any]:
     records, executions = end["records"], end["executions"]
     for dead, never, settled in zip(*(kind(fleet, name) for name in ("dead", "never-started", "settled")), strict=True):
         owner = recovery_name(dead.saga_id, 1)
-        records[dead.request_id] |= {A.OWNER.value: owner, A.RECOVERIES.value: "1"}
+        records[dead.request_id] |= {A.OWNER: owner, A.RECOVERIES: "1"}
         executions[owner] = dead.start_input
         executions[never.saga_id] = never.start_input
-        del records[settled.request_id][A.DUE_SHARD.value]
+        del records[settled.request_id][A.DUE_SHARD]
         late = json.loads(settled.start_input) | {"late": True}
         executions[late_name(settled.saga_id, 1)] = json.dumps(late, separators=(",", ":"))
     for name, reason in (("exhausted", ParkedFor.RECOVERIES_EXHAUSTED), ("gone", ParkedFor.NAME_EXPIRED)):
         for parked in kind(fleet, name):
             stuck = json.dumps(stuck_of(reason))
-            records[parked.request_id] |= {A.PARKED.value: parked.saga_id, A.STUCK.value: stuck}
+            records[parked.request_id] |= {A.PARKED: parked.saga_id, A.STUCK: stuck}
             end["told"].append(parked.saga_id)
     return end | {"told": sorted(end["told"])}
 

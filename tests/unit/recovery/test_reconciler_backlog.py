@@ -85,7 +85,7 @@ class Cloud:
             first = int(asked.get("ExclusiveStartKey", {}).get("first", 0))
             page = ids[first : first + asked["Limit"]]
             more = first + len(page) < len(ids)
-            items = [{A.ID.value: {"S": found}} for found in page]
+            items = [{A.ID: {"S": found}} for found in page]
             return {"Items": items, **({"LastEvaluatedKey": {"first": first + len(page)}} if more else {})}
 
     def describe_execution(self, *, executionArn: str) -> Any:  # noqa: N803  # AWS's name

@@ -29,7 +29,7 @@ LATER_MS = NOW_MS + 3_600_000
 STOPPED = NOW_MS // 1_000 + 60
 """When executions ended; epoch seconds."""
 ITEM: dict[str, Any] = reserve_put(reservation_of())["Item"]
-TAKEN_OVER: dict[str, Any] = {**ITEM, A.OWNER.value: {"S": R1}, A.RECOVERIES.value: {"N": "1"}}
+TAKEN_OVER: dict[str, Any] = {**ITEM, A.OWNER: {"S": R1}, A.RECOVERIES: {"N": "1"}}
 SAGA = Served(machine="Transfers", requests="requests", shards=16, log="log", days=400, operators="queue")
 FIRST = execution_of(MACHINE_ARN, SAGA_ID)
 FORWARD, RECOVERY = execution_of(MACHINE_ARN, R1), execution_of(RECOVERY_MACHINE_ARN, R1)
@@ -208,8 +208,9 @@ def test_of_a_recovery_that_runs_nothing_else_is_asked(cloud: Cloud) -> None:
 def test_the_owner_of_a_settled_or_parked_saga_is_not_described(
     cloud: Cloud, parked: bool, status: RecordStatus
 ) -> None:
-    more = {A.PARKED.value: {"S": SAGA_ID}} if parked else {}
-    cloud.item = {**ITEM, A.STATUS.value: {"S": status.value}, **more}
+    cloud.item = {**ITEM, A.STATUS: {"S": status}}
+    if parked:
+        cloud.item[A.PARKED] = {"S": SAGA_ID}
 
     assert look(cloud) is not None
     assert cloud.asked == []
@@ -247,7 +248,7 @@ def test_a_recovery_that_transfers_during_its_recovery_is_left_alone(cloud: Clou
 
 def test_an_owner_that_settles_while_it_is_recovered_is_done_with(cloud: Cloud) -> None:
     cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED"}
-    cloud.then[FIRST] = lambda: setattr(cloud, "item", {**ITEM, A.STATUS.value: {"S": "COMPLETED"}})
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", {**ITEM, A.STATUS: {"S": "COMPLETED"}})
 
     assert recoverer(cloud).recover(RequestRecord.from_item(ITEM), LATER_MS) == (Finding.SETTLED, None)
 
@@ -279,7 +280,7 @@ def test_a_saga_whose_owner_succeeded_is_never_recovered(
 def test_an_owner_that_settles_between_two_questions_is_done_with(cloud: Cloud) -> None:
     cloud.item, cloud.statuses = ITEM, {FIRST: "SUCCEEDED"}
     seen: Seen | None
-    cloud.then[FIRST] = lambda: setattr(cloud, "item", {**ITEM, A.STATUS.value: {"S": "COMPLETED"}})
+    cloud.then[FIRST] = lambda: setattr(cloud, "item", {**ITEM, A.STATUS: {"S": "COMPLETED"}})
 
     seen = look(cloud)
 
@@ -318,7 +319,7 @@ def test_what_was_not_started_is_started_in_its_own_machine_with_its_stored_byte
 
     assert seen is not None
     assert caretaker(cloud).carry_out(seen) is True
-    assert cloud.started == [(machine, name, ITEM[A.INPUT.value]["S"])]
+    assert cloud.started == [(machine, name, ITEM[A.INPUT]["S"])]
 
 
 def test_a_used_name_means_that_the_execution_was_started(cloud: Cloud) -> None:
@@ -353,8 +354,8 @@ def test_a_recovery_on_a_machine_of_another_is_parked_once_it_has_been_due_for_l
 
 
 def test_a_recovery_that_may_not_be_described_for_a_moment_is_an_error(cloud: Cloud) -> None:
-    due = {A.DUE_AT.value: {"N": str(LATER_MS - DENIED_MS + 1)}}
-    cloud.item, cloud.statuses = {**TAKEN_OVER, **due}, {RECOVERY: "DENIED"}
+    cloud.item = {**TAKEN_OVER, A.DUE_AT: {"N": str(LATER_MS - DENIED_MS + 1)}}
+    cloud.statuses = {RECOVERY: "DENIED"}
 
     with pytest.raises(ClientError, match="AccessDenied"):
         look(cloud)

@@ -50,12 +50,15 @@ from tests.unit.support.world import Context, World
 
 LOG_DAYS: Final = 30
 SHORT: Final[dict[str, Any]] = {CallField.LOG_DAYS: LOG_DAYS}
-_KEYS: Final = {
-    "requests": [RecordAttribute.ID.value],
-    "log": [LogAttribute.SAGA_ID.value, LogAttribute.STEP.value],
-    "tokens": [TokenAttribute.ID.value],
+_KEYS: Final[dict[str, list[str]]] = {
+    "requests": [RecordAttribute.ID],
+    "log": [LogAttribute.SAGA_ID, LogAttribute.STEP],
+    "tokens": [TokenAttribute.ID],
 }
-_COUNTER: Final = {LedgerAttribute.PK.value: {"S": "counter"}, LedgerAttribute.SK.value: {"S": "counter"}}
+_COUNTER: Final[dict[str, dict[str, str]]] = {
+    LedgerAttribute.PK: {"S": "counter"},
+    LedgerAttribute.SK: {"S": "counter"},
+}
 
 
 def pass_days(world: World, days: float, *, expire: Iterable[str] = ("log", "tokens", "requests")) -> None:
@@ -404,7 +407,7 @@ def test_an_event_that_comes_again_when_its_marker_is_gone_changes_nothing_by_th
     before = (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken))
     for item in picking.world.items("tokens"):
         if item[TokenAttribute.STATUS]["S"] == "EVENT":
-            key: Any = {TokenAttribute.ID.value: item[TokenAttribute.ID]}
+            key: Any = {TokenAttribute.ID: item[TokenAttribute.ID]}
             aws.dynamodb().delete_item(TableName="tokens", Key=key)
 
     assert picking.calls_back("event-1") is Receipt.DUPLICATE
@@ -434,7 +437,7 @@ def test_a_step_whose_output_cannot_be_read_any_more_is_neither_undone_nor_repea
         TableName="log",
         Key=log_key(SAGA_ID, "Charge"),
         UpdateExpression="SET #output = :lost",
-        ExpressionAttributeNames={"#output": LogAttribute.OUTPUT.value},
+        ExpressionAttributeNames={"#output": LogAttribute.OUTPUT},
         ExpressionAttributeValues={":lost": {"S": lost}},
     )
 
@@ -484,7 +487,7 @@ def test_a_person_may_take_over_what_has_outlived_its_rows(world: World) -> None
 def test_a_recovery_that_was_decided_and_not_started_is_parked_from_the_day_on_that_names_may_be_free(
     days: float, need: Need
 ) -> None:
-    item = {**_reserved(), RecordAttribute.OWNER.value: {"S": f"{SAGA_ID}-r1"}}
+    item = {**_reserved(), RecordAttribute.OWNER: {"S": f"{SAGA_ID}-r1"}}
     found = Found(record=RequestRecord.from_item(item))
     now_ms = NOW_MS + int(days * DAY_MS)
 

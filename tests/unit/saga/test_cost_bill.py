@@ -166,5 +166,5 @@ def test_json_agrees_with_the_text() -> None:
     assert document["happy_path"]["dollars"] == pytest.approx(float(estimate.happy.for_sagas(1_000)))
     assert document["longest_compensation"]["way"] == "Charge refuses"
     assert [other["name"] for other in document["compared"]] == [other.name for other in estimate.others]
-    assert {price["meter"] for price in document["prices"]} == {price.meter.value for price in estimate.prices}
+    assert {price["meter"] for price in document["prices"]} == {price.meter for price in estimate.prices}
     assert document["quotas"][0]["source"].startswith("https://docs.aws.amazon.com/")

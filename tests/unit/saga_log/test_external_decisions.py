@@ -79,7 +79,7 @@ FORGOTTEN = LAST + 1
         (row_of(S.UNDONE, output="{}"), E.FENCED, U.NOTHING),
         (row_of(S.READ, output="{}"), E.FOREIGN, U.NOTHING),
     ],
-    ids=lambda value: value.status.value + ("+output" if value.output else "") if isinstance(value, LogRow) else None,
+    ids=lambda value: value.status + ("+output" if value.output else "") if isinstance(value, LogRow) else None,
 )
 def test_a_row_that_is_decided_decides_whatever_the_time_and_the_provider(
     row: LogRow | None, step: Entry, undo: UndoEntry | None, now_ms: int, kind: str

@@ -343,12 +343,12 @@ Says = Callable[[Statement], Change]
 
 def settle(picking: Picking, status: RecordStatus = RecordStatus.FAILED) -> None:
     """Let the saga end."""
-    picking.depot.change_record(status=status.value, http_status=422, body="{}")
+    picking.depot.change_record(status=status, http_status=422, body="{}")
 
 
 def park(picking: Picking) -> None:
     """Let the saga wait for a person."""
-    picking.depot.change_record(parked=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE.value)
+    picking.depot.change_record(parked=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE)
 
 
 @pytest.mark.parametrize("state", ["settled", "parked", "running"])

@@ -77,7 +77,7 @@ CLASSES: dict[str, type[SagaError]] = {
 
 @pytest.mark.parametrize("name", ErrorName)
 def test_every_name_that_a_state_machine_matches_is_a_class_of_that_name(name: ErrorName) -> None:
-    assert CLASSES[name.value].__name__ == name.value
+    assert CLASSES[name].__name__ == name
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -97,7 +97,7 @@ telemetry.seconds(Metric.OLDEST_IN_FLIGHT, 5)
 telemetry.money(Metric.MONEY_IN_FLIGHT, 7, "EUR")
 telemetry.flush()
 """
-    environment = {**os.environ, Env.SERVICE.value: "Shop-Reconciler-Function"}
+    environment = {**os.environ, Env.SERVICE: "Shop-Reconciler-Function"}
     written = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, check=True, text=True
     )
@@ -131,4 +131,4 @@ def test_threads_that_count_at_once_lose_nothing(capsys: pytest.CaptureFixture[s
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for metric in (Metric.ORPHANS, Metric.IN_FLIGHT):
-        assert sum(len(line.get(metric.value, [])) for line in lines) == 8_000
+        assert sum(len(line.get(metric, [])) for line in lines) == 8_000

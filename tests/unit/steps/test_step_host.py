@@ -236,7 +236,7 @@ def test_a_host_without_a_function_names_it(
 ) -> None:
     monkeypatch.delenv(missing)
 
-    with pytest.raises(ProtocolMismatch, match=missing.value):
+    with pytest.raises(ProtocolMismatch, match=missing):
         run(shop)
 
     assert functions.sent == []

@@ -194,7 +194,7 @@ class Clinic:
         """Change attributes of the record."""
         aws.dynamodb().update_item(
             TableName="requests",
-            Key={RecordAttribute.ID.value: {"S": REQUEST_ID}},
+            Key={RecordAttribute.ID: {"S": REQUEST_ID}},
             UpdateExpression="SET " + ", ".join(f"#{name} = :{name}" for name in values),
             ExpressionAttributeNames={f"#{name}": name for name in values},
             ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
@@ -204,14 +204,14 @@ class Clinic:
         """Take attributes out of the record."""
         aws.dynamodb().update_item(
             TableName="requests",
-            Key={RecordAttribute.ID.value: {"S": REQUEST_ID}},
+            Key={RecordAttribute.ID: {"S": REQUEST_ID}},
             UpdateExpression="REMOVE " + ", ".join(f"#{name}" for name in names),
             ExpressionAttributeNames={f"#{name}": name for name in names},
         )
 
     def forget(self) -> None:
         """Delete the record."""
-        aws.dynamodb().delete_item(TableName="requests", Key={RecordAttribute.ID.value: {"S": REQUEST_ID}})
+        aws.dynamodb().delete_item(TableName="requests", Key={RecordAttribute.ID: {"S": REQUEST_ID}})
 
     def put_row(self, step: str, status: StepStatus, *, expires_in_ms: int = DAYS * DAY_MS) -> None:
         """Write a row of the log."""
@@ -220,14 +220,14 @@ class Clinic:
             TableName="log",
             Item={
                 **log_key(SAGA_ID, step),
-                a.STATUS.value: {"S": status.value},
-                a.SIDE.value: {"S": Side.BEFORE.value},
-                a.ATTEMPT.value: {"S": "attempt"},
-                a.DEADLINE.value: {"N": str(now_ms)},
-                a.FIRST_ATTEMPT_AT.value: {"N": str(now_ms)},
-                a.CREATED_AT.value: {"N": str(now_ms)},
-                a.UPDATED_AT.value: {"N": str(now_ms)},
-                a.EXPIRATION.value: {"N": str((now_ms + expires_in_ms) // 1_000)},
+                a.STATUS: {"S": status},
+                a.SIDE: {"S": Side.BEFORE},
+                a.ATTEMPT: {"S": "attempt"},
+                a.DEADLINE: {"N": str(now_ms)},
+                a.FIRST_ATTEMPT_AT: {"N": str(now_ms)},
+                a.CREATED_AT: {"N": str(now_ms)},
+                a.UPDATED_AT: {"N": str(now_ms)},
+                a.EXPIRATION: {"N": str((now_ms + expires_in_ms) // 1_000)},
             },
         )
 
@@ -298,7 +298,7 @@ class Clinic:
             if one.status == asked["statusFilter"] and recoveries == (re.search(r"-[rl]\d+$", one.name) is not None):
                 stopped = (one.stopped_ms or NOW_MS + 2_000) / 1_000
                 arn = f"{asked['stateMachineArn'].replace(':stateMachine:', ':execution:')}:{one.name}"
-                yield {"executionArn": arn, "name": one.name, "status": one.status.value, "stopDate": stopped}
+                yield {"executionArn": arn, "name": one.name, "status": one.status, "stopDate": stopped}
 
     def _function(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
         name = unquote(request.url.partition("?")[0]).split("/")[-2]
@@ -424,7 +424,7 @@ def _deploy(clinic: Clinic) -> None:
         queue(name, dead)
     create_hold_table()
     f = ReconciledField
-    told: dict[ReconciledField, Any] = {
+    told: dict[str, Any] = {
         f.MACHINE: "Transfers",
         f.REQUESTS: "requests",
         f.SHARDS: SHARDS,
@@ -433,7 +433,7 @@ def _deploy(clinic: Clinic) -> None:
         f.OPERATORS: clinic.queues["operators"],
         f.TOKENS: {"tokens": ["Pick"]},
     }
-    gatekeeper: dict[Env, str] = {
+    gatekeeper: dict[str, str] = {
         Env.STATE_MACHINE_ARN: MACHINE_ARN,
         Env.REQUEST_TABLE: "requests",
         Env.LOG_TABLE: "log",
@@ -441,16 +441,16 @@ def _deploy(clinic: Clinic) -> None:
     }
     clinic.functions |= {
         "Reconciler": {
-            Env.RECONCILED.value: json.dumps([{name.value: value for name, value in told.items()}]),
-            Env.RECOVERIES_LIMIT.value: str(LIMIT),
-            Env.HOLD_TABLE.value: SWITCH,
+            Env.RECONCILED: json.dumps([told]),
+            Env.RECOVERIES_LIMIT: str(LIMIT),
+            Env.HOLD_TABLE: SWITCH,
         },
-        "Gatekeeper": {name.value: value for name, value in gatekeeper.items()},
-        "Sweeper": {Env.TOKEN_TABLE.value: "tokens"},
+        "Gatekeeper": gatekeeper,
+        "Sweeper": {Env.TOKEN_TABLE: "tokens"},
         "Dispatcher": {
-            Env.TOKEN_TABLE.value: "tokens",
-            Env.INTEGRATION.value: "Shop/Warehouse",
-            Env.DEAD_LETTERS.value: clinic.queues["jobs-dead"],
+            Env.TOKEN_TABLE: "tokens",
+            Env.INTEGRATION: "Shop/Warehouse",
+            Env.DEAD_LETTERS: clinic.queues["jobs-dead"],
         },
     }
     clinic.rules |= {
@@ -479,15 +479,15 @@ def create_hold_table() -> None:
     client.create_table(
         TableName=SWITCH,
         BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": HoldAttribute.ID.value, "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": HoldAttribute.ID.value, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": HoldAttribute.ID, "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": HoldAttribute.ID, "KeyType": "HASH"}],
     )
 
 
 def create_watch_table() -> None:
     """The table of what is kept of hand-written state machines, keyed as the construct keys it."""
     client: Any = aws.dynamodb()
-    keys = [(WatchAttribute.ID.value, "S"), (WatchAttribute.DUE_SHARD.value, "S"), (WatchAttribute.DUE_AT.value, "N")]
+    keys = [(WatchAttribute.ID, "S"), (WatchAttribute.DUE_SHARD, "S"), (WatchAttribute.DUE_AT, "N")]
     index = [
         {"AttributeName": name, "KeyType": role} for (name, _), role in zip(keys[1:], ("HASH", "RANGE"), strict=True)
     ]

@@ -210,19 +210,19 @@ class Depot:
 
     def token_row(self, row_id: str) -> dict[str, str]:
         """A row of the token table without types; empty without one."""
-        key = {TokenAttribute.ID.value: {"S": row_id}}
+        key: dict[str, dict[str, str]] = {TokenAttribute.ID: {"S": row_id}}
         item = aws.dynamodb().get_item(TableName="tokens", Key=key, ConsistentRead=True).get("Item", {})
         return {name: str(next(iter(value.values()))) for name, value in item.items()}
 
     def record(self) -> dict[str, str]:
         """The saga's request record, without types."""
-        key = {RecordAttribute.ID.value: {"S": reservation_of().request_id}}
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": reservation_of().request_id}}
         item = aws.dynamodb().get_item(TableName="requests", Key=key, ConsistentRead=True)["Item"]
         return {name: str(next(iter(value.values()))) for name, value in item.items()}
 
     def change_record(self, **values: str | int) -> None:
         """Change attributes of the saga's record."""
-        _change("requests", {RecordAttribute.ID.value: {"S": reservation_of().request_id}}, values)
+        _change("requests", {RecordAttribute.ID: {"S": reservation_of().request_id}}, values)
 
     def change_log(self, **values: str | int) -> None:
         """Change attributes of the job's log row."""

@@ -40,10 +40,10 @@ CHILD_ARN = f"{MACHINE_ARN}Child"
 def function_state(step: str, side: Side, **more: Any) -> dict[str, Any]:
     """A state that invokes a step's function, with the members that the function reads."""
     told = {
-        CallField.STEP.value: step,
-        CallField.SIDE.value: side.value,
-        CallField.LOG_TABLE.value: "log",
-        CallField.LOG_DAYS.value: LOG_DAYS,
+        CallField.STEP: step,
+        CallField.SIDE: side,
+        CallField.LOG_TABLE: "log",
+        CallField.LOG_DAYS: LOG_DAYS,
         **more,
     }
     return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Arguments": {"Payload": told}}
@@ -51,8 +51,8 @@ def function_state(step: str, side: Side, **more: Any) -> dict[str, Any]:
 
 def definitions_of(shop: Shop) -> dict[str, dict[str, Any]]:
     """Definitions by machine: a step at a provider, an atomic pivot, a map in a child, one more step at a provider."""
-    provider = {CallField.PROVIDER.value: {str(name): value for name, value in shop.provider.items()}}
-    item = {CallField.ITEM_KEY.value: "{% $states.context.Map.Item.Value.key %}"}
+    provider = {CallField.PROVIDER: {str(name): value for name, value in shop.provider.items()}}
+    item = {CallField.ITEM_KEY: "{% $states.context.Map.Item.Value.key %}"}
     child = {"Type": "Task", "Arguments": {"StateMachineArn": CHILD_ARN}}
     foreign = {"Type": "Task", "Arguments": {"StateMachineArn": f"{MACHINE_ARN}OfSomebodyElse"}}
     ship = {"States": {"Ship": function_state("Ship", Side.AFTER, **item, **provider)}}
@@ -212,7 +212,7 @@ class Desk:
             200,
             {
                 "executionArn": body["executionArn"],
-                "status": there.status.value,
+                "status": there.status,
                 "startDate": NOW_MS / 1_000,
                 **stopped,
                 **output,

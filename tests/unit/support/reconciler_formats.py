@@ -28,17 +28,17 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
     """All of it, of a record in progress."""
     a = RecordAttribute
     record = RequestRecord.from_item(item)
-    dead = {a.OWNER.value: {"S": f"{SAGA_ID}-r20"}, a.RECOVERIES.value: {"N": "20"}}
-    failure = {a.FAILURE.value: {"S": '{"error":"Declined"}'}}
+    dead: AttributeMap = {a.OWNER: {"S": f"{SAGA_ID}-r20"}, a.RECOVERIES: {"N": "20"}}
+    failure: AttributeMap = {a.FAILURE: {"S": '{"error":"Declined"}'}}
     exhausted = Found.from_item({**item, **dead, **failure})
-    settled = RequestRecord.from_item({**item, a.STATUS.value: {"S": "COMPLETED"}})
+    settled = RequestRecord.from_item({**item, a.STATUS: {"S": "COMPLETED"}})
     assert exhausted is not None
     return {
         "due later": look_later_update(record, _LATER_MS, 60_000),
         "not due any more": clear_update(settled),
         "taken over": take_over_update(record, _LATER_MS, 60_000),
         "taken over again": take_over_update(exhausted.record, _LATER_MS, 3_600_000),
-        "parked": {reason.value: park_update(record, reason, _LATER_MS) for reason in ParkedFor},
+        "parked": {reason: park_update(record, reason, _LATER_MS) for reason in ParkedFor},
         "operators' entry": operators_entry(exhausted, ParkedFor.RECOVERIES_EXHAUSTED),
         "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
         "rows kept": rows_kept_update(record, 1_710_000_000),

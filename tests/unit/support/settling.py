@@ -36,7 +36,7 @@ def settle(*, request_id: str, execution: str, status: RecordStatus, now_ms: int
             a.RESPONSE_SHARD,
         ),
         {
-            ":settled": {"S": status.value},
+            ":settled": {"S": status},
             ":http_status": {"N": "200" if status is RecordStatus.COMPLETED else "422"},
             ":body": {"S": body},
             ":now": {"N": str(now_ms)},
@@ -64,7 +64,7 @@ def direct(*, request_id: str, execution: str, direction: Direction, now_ms: int
     """Write the direction, once."""
     a = RecordAttribute
     update = "SET #direction = :direction, #updated_at = :now"
-    values: dict[str, Any] = {":direction": {"S": direction.value}, ":now": {"N": str(now_ms)}}
+    values: dict[str, Any] = {":direction": {"S": direction}, ":now": {"N": str(now_ms)}}
     names = [a.DIRECTION, a.UPDATED_AT]
     if direction is Direction.COMPENSATE:
         update += ", #failure = if_not_exists(#failure, :failure)"
@@ -96,12 +96,12 @@ def _owned(
     also: str | None = None,
 ) -> dict[str, Any]:
     condition = f"{record.OWNED} AND {also}" if also else record.OWNED
-    used = {**record.OWNED_NAMES, **{f"#{name.value}": name.value for name in names}}
-    owned = {":in_progress": {"S": RecordStatus.IN_PROGRESS.value}, ":owner": {"S": owner}}
+    used = {**record.OWNED_NAMES, **{f"#{name}": name for name in names}}
+    owned = {":in_progress": {"S": RecordStatus.IN_PROGRESS}, ":owner": {"S": owner}}
     return with_used_placeholders(
         {
             "TableName": "requests",
-            "Key": {RecordAttribute.ID.value: {"S": request_id}},
+            "Key": {RecordAttribute.ID: {"S": request_id}},
             "UpdateExpression": update,
             "ConditionExpression": condition,
             "ExpressionAttributeNames": used,

@@ -96,5 +96,5 @@ class StepModel:
         if self.compensated:
             assert self.applied == self.undone, "an effect remains after its compensation"
         assert len(self.outputs) <= 1, "two answers of one step"
-        done = self.row is not None and self.row.status.value == "DONE"
+        done = self.row is not None and self.row.status == "DONE"
         assert done == (self.applied - self.undone == 1), "the row and the effect disagree"

@@ -55,7 +55,7 @@ pay = direct_operation(planned)
 def deploy(monkeypatch: pytest.MonkeyPatch, **changes: str) -> None:
     """Deploy the operation with these settings."""
     PLANNED.clear()
-    for name, value in {**DIRECT_ENV, **{Env[name].value: value for name, value in changes.items()}}.items():
+    for name, value in (*DIRECT_ENV.items(), *((Env[name], value) for name, value in changes.items())):
         monkeypatch.setenv(name, value)
     module.settings.cache_clear()
 

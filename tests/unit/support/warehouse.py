@@ -277,7 +277,7 @@ class Picking:
     @property
     def status(self) -> str | None:
         """The row's status."""
-        return self.row.status.value if self.row is not None else None
+        return self.row.status if self.row is not None else None
 
     def told(self, number: int = 1) -> Any:
         """Outcome that the n-th attempt received: its output, or an error's name; None: nothing."""

@@ -135,12 +135,12 @@ class Watch:
         """Configure what the runtime watches, in addition to earlier settings."""
         f = WatchedField
         self.told = {
-            f.MACHINE.value: MACHINE,
-            f.FUNCTION.value: FUNCTION,
-            f.ENDS.value: [BadEnd.TIMED_OUT.value, BadEnd.ABORTED.value],
-            f.GRACE.value: GRACE_MS // 1_000,
-            f.LEASE.value: LEASE_MS // 1_000,
-            f.ATTEMPTS.value: ATTEMPTS,
+            f.MACHINE: MACHINE,
+            f.FUNCTION: FUNCTION,
+            f.ENDS: [BadEnd.TIMED_OUT, BadEnd.ABORTED],
+            f.GRACE: GRACE_MS // 1_000,
+            f.LEASE: LEASE_MS // 1_000,
+            f.ATTEMPTS: ATTEMPTS,
             **self.told,
             **values,
         }
@@ -216,7 +216,7 @@ class Watch:
     @property
     def items(self) -> dict[str, dict[str, Any]]:
         """Stored items, by id."""
-        return {item[WatchAttribute.ID.value]["S"]: item for item in self.world.items("watch")}
+        return {item[WatchAttribute.ID]["S"]: item for item in self.world.items("watch")}
 
     @property
     def rows(self) -> dict[str, EndRow]:
@@ -276,17 +276,17 @@ def watch_in(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
         TableName="watch",
         BillingMode="PAY_PER_REQUEST",
         AttributeDefinitions=[
-            {"AttributeName": a.ID.value, "AttributeType": "S"},
-            {"AttributeName": a.DUE_SHARD.value, "AttributeType": "S"},
-            {"AttributeName": a.DUE_AT.value, "AttributeType": "N"},
+            {"AttributeName": a.ID, "AttributeType": "S"},
+            {"AttributeName": a.DUE_SHARD, "AttributeType": "S"},
+            {"AttributeName": a.DUE_AT, "AttributeType": "N"},
         ],
-        KeySchema=[{"AttributeName": a.ID.value, "KeyType": "HASH"}],
+        KeySchema=[{"AttributeName": a.ID, "KeyType": "HASH"}],
         GlobalSecondaryIndexes=[
             {
                 "IndexName": DUE_INDEX,
                 "KeySchema": [
-                    {"AttributeName": a.DUE_SHARD.value, "KeyType": "HASH"},
-                    {"AttributeName": a.DUE_AT.value, "KeyType": "RANGE"},
+                    {"AttributeName": a.DUE_SHARD, "KeyType": "HASH"},
+                    {"AttributeName": a.DUE_AT, "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "KEYS_ONLY"},
             }

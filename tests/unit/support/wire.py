@@ -137,7 +137,7 @@ def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
         case Action.THROTTLE:
             return error_response(request, "ThrottlingException")
         case Action.DENY | Action.INVALID | Action.MISSING:
-            return error_response(request, fault.action.value)
+            return error_response(request, fault.action)
         case Action.CONFLICT:
             count = len(body_of(request)["TransactItems"])
             reasons = [{"Code": "TransactionConflict"}, *({"Code": "None"} for _ in range(count - 1))]

@@ -32,23 +32,23 @@ from tests.unit.support.tasks import Tasks
 from tests.unit.support.wire import Wire
 
 _KEYS: dict[str, list[str]] = {
-    "requests": [RecordAttribute.ID.value],
-    "log": [LogAttribute.SAGA_ID.value, LogAttribute.STEP.value],
-    "ledger": [LedgerAttribute.PK.value, LedgerAttribute.SK.value],
-    "tokens": [TokenAttribute.ID.value],
+    "requests": [RecordAttribute.ID],
+    "log": [LogAttribute.SAGA_ID, LogAttribute.STEP],
+    "ledger": [LedgerAttribute.PK, LedgerAttribute.SK],
+    "tokens": [TokenAttribute.ID],
 }
 _KEYS_ONLY = {"ProjectionType": "KEYS_ONLY"}
 _INDEXES: dict[str, list[tuple[str, tuple[str, str], list[str]]]] = {
     "requests": [
         (
             DUE_INDEX,
-            (RecordAttribute.DUE_SHARD.value, RecordAttribute.DUE_AT.value),
-            [name.value for name in IN_FLIGHT_ATTRIBUTES],
+            (RecordAttribute.DUE_SHARD, RecordAttribute.DUE_AT),
+            list(IN_FLIGHT_ATTRIBUTES),
         ),
-        (RESPONSE_INDEX, (RecordAttribute.RESPONSE_SHARD.value, RecordAttribute.RESPONSE_EXPIRES_AT.value), []),
+        (RESPONSE_INDEX, (RecordAttribute.RESPONSE_SHARD, RecordAttribute.RESPONSE_EXPIRES_AT), []),
     ],
-    "tokens": [(DUE_INDEX, (TokenAttribute.DUE_SHARD.value, TokenAttribute.DUE_AT.value), [])],
-    "ledger": [(DUE_INDEX, (LedgerAttribute.DUE_SHARD.value, LedgerAttribute.DUE_AT.value), [])],
+    "tokens": [(DUE_INDEX, (TokenAttribute.DUE_SHARD, TokenAttribute.DUE_AT), [])],
+    "ledger": [(DUE_INDEX, (LedgerAttribute.DUE_SHARD, LedgerAttribute.DUE_AT), [])],
 }
 """Index, its keys, and its further attributes."""
 
@@ -82,7 +82,7 @@ class Told:
     def count(self, metric: Metric, **fields: str) -> None:
         """Replaces ``telemetry.count``."""
         self.counts[metric] += 1
-        self.events.append((metric.value, dict(fields)))
+        self.events.append((metric, dict(fields)))
 
     def gauge(self, metric: Metric, value: int) -> None:
         """Replaces ``telemetry.gauge``."""

@@ -59,13 +59,13 @@ def _broken(audit: list[Invariant]) -> set[str]:
 
 def _record(status: RecordStatus, saga_id: str = SAGA) -> dict[str, Any]:
     a = RecordAttribute
-    return {a.ID.value: {"S": REQUEST}, a.SAGA_ID.value: {"S": saga_id}, a.STATUS.value: {"S": status.value}}
+    return {a.ID: {"S": REQUEST}, a.SAGA_ID: {"S": saga_id}, a.STATUS: {"S": status}}
 
 
 def _row(status: StepStatus, step: str = "Transfer", saga_id: str = SAGA, side: Side = Side.BEFORE) -> dict[str, Any]:
     a = LogAttribute
-    key = {a.SAGA_ID.value: {"S": saga_id}, a.STEP.value: {"S": step}}
-    return {**key, a.STATUS.value: {"S": status.value}, a.SIDE.value: {"S": side.value}}
+    key: dict[str, Any] = {a.SAGA_ID: {"S": saga_id}, a.STEP: {"S": step}}
+    return {**key, a.STATUS: {"S": status}, a.SIDE: {"S": side}}
 
 
 def _lose_an_entry(items: Items) -> None:
@@ -165,7 +165,7 @@ class TestSagas:
 
     def test_are_consistent_with_a_skipped_step_that_was_compensated_since(self) -> None:
         def passed_over(status: StepStatus) -> dict[str, Any]:
-            return {**_row(status, "Gift"), LogAttribute.INSTEAD.value: {"S": "{}"}}
+            return {**_row(status, "Gift"), LogAttribute.INSTEAD: {"S": "{}"}}
 
         done, completed = _row(StepStatus.DONE), [_record(RecordStatus.COMPLETED)]
 

@@ -20,7 +20,7 @@ Effects = list[ProviderEffect]
 
 def _row(status: StepStatus, step: str = "Charge", saga_id: str = SAGA) -> dict[str, Any]:
     a = LogAttribute
-    return {a.SAGA_ID.value: {"S": saga_id}, a.STEP.value: {"S": step}, a.STATUS.value: {"S": status.value}}
+    return {a.SAGA_ID: {"S": saga_id}, a.STEP: {"S": step}, a.STATUS: {"S": status}}
 
 
 def _effect(step: str = "Charge", *, undo: bool = False, amount: int = 500, saga_id: str = SAGA) -> ProviderEffect:

@@ -393,7 +393,7 @@ def test_the_fields_are_those_of_the_protocol() -> None:
     fields = HmacScheme(secrets=ARN, header="A", timestamp_header="T", template=template, field="key").fields()
 
     assert set(fields) == set(SchemeField)
-    assert {scheme.fields()[SchemeField.KIND] for scheme, _ in SIGNED} == {kind.value for kind in SchemeKind}
+    assert {scheme.fields()[SchemeField.KIND] for scheme, _ in SIGNED} == set(SchemeKind)
 
 
 def test_stale_stays_stale() -> None:

@@ -67,7 +67,7 @@ class Weather:
         if found is Trouble.CONFLICT and (service != "dynamodb" or operation not in _OF_DYNAMODB):
             return None
         if found is not None:
-            self.hit[f"{actor.of} {service}:{operation}", found.value] += 1
+            self.hit[f"{actor.of} {service}:{operation}", found] += 1
         return found
 
     def interruption(self, machine: str, state: str) -> Event | None:
@@ -83,7 +83,7 @@ class Weather:
         number = self.met[of, what]
         for planned in self.climate.planned or ():
             if (planned.of, planned.what) == (of, what) and 0 <= number - planned.nth < planned.times:
-                self.hit[f"{of} {what}", planned.how.value] += 1
+                self.hit[f"{of} {what}", planned.how] += 1
                 return planned.how
         return None
 
@@ -92,7 +92,7 @@ class Weather:
         share = self.climate.events.get(event)
         if share is None or self.is_over or self._random.random() >= share:
             return False
-        self.hit[where, event.value] += 1
+        self.hit[where, event] += 1
         return True
 
     def latency(self) -> int:

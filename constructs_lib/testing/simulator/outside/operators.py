@@ -61,14 +61,14 @@ class Operator:
         try:
             for operation in self._world.parts.operations.values():
                 for item in self._world.records(operation.requests):
-                    if RecordAttribute.PARKED.value in item and self._is_of(operation, item):
+                    if RecordAttribute.PARKED in item and self._is_of(operation, item):
                         self._resume(operation, item)
         finally:
             self._active = False
 
     def _is_of(self, operation: Operation, item: Mapping[str, Any]) -> bool:
-        named = item[RecordAttribute.OPERATION.value]["S"] == operation.name
-        return bool(named and machine_of(item[RecordAttribute.EXECUTION_ARN.value]["S"]) == operation.machine)
+        named = item[RecordAttribute.OPERATION]["S"] == operation.name
+        return bool(named and machine_of(item[RecordAttribute.EXECUTION_ARN]["S"]) == operation.machine)
 
     def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
         record = RequestRecord.from_item(item)
@@ -97,12 +97,12 @@ class Operator:
     def _state_what_is_so(self, resolver: Resolver, record: RequestRecord, operation: Operation, now_ms: int) -> None:
         """Say of every step that is in doubt whether it was applied, as far as that can be found out."""
         for row in self._world.db.items(operation.log):
-            status = StepStatus(row[LogAttribute.STATUS.value]["S"])
-            if row[LogAttribute.SAGA_ID.value]["S"] != record.saga_id or status not in UNDER_WAY:
+            status = StepStatus(row[LogAttribute.STATUS]["S"])
+            if row[LogAttribute.SAGA_ID]["S"] != record.saga_id or status not in UNDER_WAY:
                 continue
             applied = self._workload.find_out(self._world, row)
             if applied is not None:
                 statement = Statement(applied=applied, undo=status is StepStatus.UNDOING)
-                name = row[LogAttribute.STEP.value]["S"]
+                name = row[LogAttribute.STEP]["S"]
                 resolver.resolve(record, name, None, statement, now_ms)
                 self._world.trace.note("operator", f"states {name} of {record.saga_id}: applied={applied}")

@@ -30,5 +30,5 @@ def handler(call: StepCall) -> dict[str, str]:
         "agent_spent_today": str(spent),
         "agent_cap": str(cap),
         "payer_balance": str(payer.balance.minor_units),
-        "payee_state": payee.state.value,
+        "payee_state": payee.state,
     }

@@ -118,14 +118,14 @@ class Controls:
             "TableName": self.table,
             "Item": {
                 "id": {"S": _claim_id(intent.obligation)},
-                "state": {"S": ClaimState.CLAIMED.value},
+                "state": {"S": ClaimState.CLAIMED},
                 "saga_id": {"S": call.saga_id},
                 "agent": {"S": agent},
                 "updated_at": {"N": str(call.now_ms)},
             },
             "ConditionExpression": "attribute_not_exists(#id) OR #state = :released",
             "ExpressionAttributeNames": {"#id": "id", "#state": "state"},
-            "ExpressionAttributeValues": {":released": {"S": ClaimState.RELEASED.value}},
+            "ExpressionAttributeValues": {":released": {"S": ClaimState.RELEASED}},
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         return Write(action={"Put": put}, refusal=_taken)
@@ -139,8 +139,8 @@ class Controls:
             "ConditionExpression": "#saga_id = :saga_id AND #state = :claimed",
             "ExpressionAttributeNames": {"#state": "state", "#saga_id": "saga_id", "#updated_at": "updated_at"},
             "ExpressionAttributeValues": {
-                ":state": {"S": state.value},
-                ":claimed": {"S": ClaimState.CLAIMED.value},
+                ":state": {"S": state},
+                ":claimed": {"S": ClaimState.CLAIMED},
                 ":saga_id": {"S": call.saga_id},
                 ":now": {"N": str(call.now_ms)},
             },

@@ -17,7 +17,7 @@ def handler(call: StepCall) -> dict[str, str]:
     answer = model_from_env().ask(prompt)
     recommended = Recommendation.of_answer(answer.content, asked=Intent.of_request(call.request).amount)
     return {
-        "decision": recommended.decision.value,
+        "decision": recommended.decision,
         "amount": str(recommended.amount.minor_units),
         "reason": recommended.reason,
         "model": answer.version,

@@ -26,7 +26,7 @@ ANSWER_SCHEMA: Final[dict[str, Any]] = {
     "required": ["decision", "amount", "reason"],
     "additionalProperties": False,
     "properties": {
-        "decision": {"type": "string", "enum": [decision.value for decision in Decision]},
+        "decision": {"type": "string", "enum": list(Decision)},
         "amount": {"type": "integer", "minimum": 0, "description": "minor units; at most what was asked for"},
         "reason": {"type": "string", "minLength": 1, "maxLength": 500},
     },
@@ -69,7 +69,7 @@ class Recommendation:
         lowest, highest = (1, asked.minor_units) if decision is Decision.PAY else (0, 0)
         if not lowest <= amount <= highest:
             raise ModelAnswerRefused(
-                f"the model recommends to {decision.value} {amount}, and may recommend {lowest} to {highest}"
+                f"the model recommends to {decision} {amount}, and may recommend {lowest} to {highest}"
             )
         return cls(decision=decision, amount=Money(amount, asked.currency), reason=answer["reason"])
 

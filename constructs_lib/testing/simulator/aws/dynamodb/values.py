@@ -99,13 +99,18 @@ def stored(value: Any, depth: int = 0) -> dict[str, Any]:
         raise invalid("Nesting Levels have exceeded supported limits: Attributes have nested more than 32 levels")
     for kind, held in value.items():
         if kind == "S":
-            if type(held) is not str:
-                raise invalid(f"Type mismatch: S must be a text, got {type(held).__name__}")
-            return {"S": held}
+            return {"S": held if type(held) is str else _plain(held, "S must be a text")}
         if kind == "N":
             return {"N": _number(held)}
         return {kind: _STORED[kind](held, depth)} if kind in _STORED else _unknown(kind)
     raise AssertionError  # a mapping of one member has a first one
+
+
+def _plain(held: Any, rule: str) -> str:
+    """The text itself; of a member of a ``StrEnum``, what boto3 sends."""
+    if not isinstance(held, str):
+        raise invalid(f"Type mismatch: {rule}, got {type(held).__name__}")
+    return str(held)
 
 
 def _unknown(kind: str) -> dict[str, Any]:
@@ -113,8 +118,7 @@ def _unknown(kind: str) -> dict[str, Any]:
 
 
 def _number(held: Any) -> str:
-    if type(held) is not str:
-        raise invalid(f"Type mismatch: N must be a text, got {type(held).__name__}")
+    held = _plain(held, "N must be a text")
     return held if _PLAIN.fullmatch(held) else number_text(number(held))
 
 
@@ -162,9 +166,7 @@ def _set_of(spell: Callable[[Any], Any]) -> Callable[[Any, int], list[Any]]:
 
 
 def _text(held: Any) -> str:
-    if type(held) is not str:
-        raise invalid(f"Type mismatch: SS must hold texts, got {type(held).__name__}")
-    return held
+    return _plain(held, "SS must hold texts")
 
 
 _STORED: Final[dict[str, Callable[[Any, int], Any]]] = {
