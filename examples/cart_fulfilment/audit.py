@@ -74,7 +74,7 @@ def _orders_agree(items: Sequence[Item], rows: Sequence[Item]) -> Invariant:
         if step == _SELLING and status in _STATUSES:
             shipped = statuses.get((saga, "ShipOrder")) is StepStatus.DONE
             expected[saga] = "SHIPPED" if shipped else _STATUSES[status]
-    found = {i["id"]["S"].partition("#")[2]: i["status"]["S"] for i in items if i["entry"]["S"] == "order"}
+    found = {i["id"]["S"].partition("#")[2]: i["state"]["S"] for i in items if i["entry"]["S"] == "order"}
     violations = [
         f"order {saga} is {found.get(saga)}, and its rows require {expected.get(saga)}"
         for saga in sorted(found | expected)

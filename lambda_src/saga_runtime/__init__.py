@@ -63,6 +63,10 @@ if TYPE_CHECKING:
     from saga_runtime.steps.read_only import read_only_step
     from saga_runtime.steps.step import Commit, StepCall
     from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
+    from saga_runtime.versions.errors import InvalidTransition, ItemExists, OperationReused, VersionConflict
+    from saga_runtime.versions.items import VersionedItem
+    from saga_runtime.versions.once import Outcome, commit_once
+    from saga_runtime.versions.transitions import Transitions
     from saga_runtime.webhooks.intake import Begin, event_operation, event_saga
     from saga_runtime.webhooks.receiver import WebhookEvent, event_receiver, webhook
 
@@ -97,6 +101,8 @@ __all__ = [
     "HoldUnknown",
     "InsufficientFunds",
     "Invalid",
+    "InvalidTransition",
+    "ItemExists",
     "Ledger",
     "LedgerBuilder",
     "LedgerTerms",
@@ -104,6 +110,8 @@ __all__ = [
     "Money",
     "NotApplied",
     "NotYet",
+    "OperationReused",
+    "Outcome",
     "Pending",
     "PermanentError",
     "Rejected",
@@ -116,9 +124,12 @@ __all__ = [
     "StillWorking",
     "Succeeded",
     "TransientError",
+    "Transitions",
     "Unit",
     "Unknown",
     "Verdict",
+    "VersionConflict",
+    "VersionedItem",
     "WebhookEvent",
     "Write",
     "account_key",
@@ -126,6 +137,7 @@ __all__ = [
     "atomic_step",
     "callback_step",
     "check_account_id",
+    "commit_once",
     "compensation",
     "direct_operation",
     "event_operation",
@@ -207,6 +219,14 @@ __getattr__, __dir__ = lazy_exports(
         "external_compensation": ".steps.external_compensation",
         "external_step": ".steps.external",
         "read_only_step": ".steps.read_only",
+        "InvalidTransition": ".versions.errors",
+        "ItemExists": ".versions.errors",
+        "OperationReused": ".versions.errors",
+        "VersionConflict": ".versions.errors",
+        "VersionedItem": ".versions.items",
+        "Transitions": ".versions.transitions",
+        "Outcome": ".versions.once",
+        "commit_once": ".versions.once",
         "webhook": ".webhooks.receiver",
     },
 )

@@ -128,7 +128,7 @@ class CartSystem(TwoLedgers):
     def order(self, saga_id: str) -> str | None:
         """Status of the order; None without an order."""
         found = [item for item in self.shop() if item["id"]["S"] == f"order#{saga_id}"]
-        return str(found[0]["status"]["S"]) if found else None
+        return str(found[0]["state"]["S"]) if found else None
 
     # --- Those who answer later
 

@@ -10,6 +10,7 @@ from tests.specification import (
     test_atomic_step,
     test_callback_step,
     test_changed_definition,
+    test_check_and_set,
     test_collecting,
     test_direct_operation,
     test_event_intake,
@@ -20,6 +21,7 @@ from tests.specification import (
     test_migration,
     test_request_record,
     test_resolved_step,
+    test_transitions,
     test_whole_saga,
 )
 from tests.specification.suite import Suite
@@ -40,6 +42,8 @@ SUITES: Final = {
     "test_changed_definition.py": test_changed_definition.TestChangedDefinition.suite,
     "test_adopted_saga.py": test_adopted_saga.TestAdoptedSaga.suite,
     "test_late_undo.py": test_late_undo.TestLateUndo.suite,
+    "test_check_and_set.py": test_check_and_set.TestCheckAndSet.suite,
+    "test_transitions.py": test_transitions.TestTransitions.suite,
     "test_migration.py": test_migration.TestMigration.suite,
 }
 """Every model's suite, by the file of its tests."""

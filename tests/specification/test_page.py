@@ -8,6 +8,7 @@ from tests.specification.adopted_saga import AdoptPromise
 from tests.specification.atomic_step import StepPromise
 from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.changed_definition import DefinitionPromise
+from tests.specification.check_and_set import VersionPromise
 from tests.specification.collecting import CollectingPromise
 from tests.specification.conditions import ROOT
 from tests.specification.direct_operation import DirectPromise
@@ -19,6 +20,7 @@ from tests.specification.late_undo import LatePromise
 from tests.specification.migration import MigrationPromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
+from tests.specification.transitions import TransitionPromise
 
 FOLDER = ROOT / "tests" / "specification"
 PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
@@ -37,6 +39,8 @@ PROMISES = (
     AdoptPromise,
     LatePromise,
     MigrationPromise,
+    VersionPromise,
+    TransitionPromise,
 )
 
 

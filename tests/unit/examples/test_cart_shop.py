@@ -86,7 +86,7 @@ class Carts:
 
     def order(self, saga_id: str = SAGA_ID) -> str:
         found = [i for i in self.world.items("shop") if i["id"]["S"] == f"order#{saga_id}"]
-        return str(found[0]["status"]["S"]) if found else ""
+        return str(found[0]["state"]["S"]) if found else ""
 
     def _event(self, step: str, saga_id: str, lines: tuple[tuple[str, int], ...], **outputs: Any) -> dict[str, Any]:
         items = [{"sku": sku, "quantity": quantity} for sku, quantity in lines or (("lamp", 1),)]

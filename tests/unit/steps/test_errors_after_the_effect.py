@@ -158,6 +158,15 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "is_saga_id": lambda _: identity.is_saga_id(None),  # type: ignore[arg-type]  # what it refuses
     "is_item_key": lambda _: identity.is_item_key(None),  # type: ignore[arg-type]  # what it refuses
     "fingerprint_of": lambda _: identity.fingerprint_of(None, ""),  # type: ignore[arg-type]  # what it refuses
+    # Versions.
+    "Backoff": lambda _: _door("Backoff")(attempts=0),
+    "VersionedItem": lambda _: _door("VersionedItem")(table="", key={}),
+    "Transitions": lambda _: _door("Transitions")(table={}, initial="a"),
+    "commit_once": lambda _: _door("commit_once")(None, marker=None, request={}, remember_seconds=0),
+    "ItemExists": _raiser(_door("ItemExists")("x")),
+    "InvalidTransition": _raiser(_door("InvalidTransition")("x")),
+    "OperationReused": _raiser(_door("OperationReused")("x")),
+    "VersionConflict": _raiser(_door("VersionConflict")("x")),
     # The package itself.
     "Accepted": lambda _: _door("Accepted")(job_id=" "),
     "Callback": lambda _: _door("Callback")(job_id="", event_id="1", outcome=None),
@@ -184,7 +193,18 @@ RAISES: dict[str, Callable[[Any], object]] = {
 }
 QUIET = {
     # Values, types and decorators that check nothing when they are made.
-    *("Account", "Applied", "CallbackCall", "Hold", "Ledger", "LedgerBuilder", "NotApplied", "Pending", "StillWorking"),
+    *(
+        "Account",
+        "Applied",
+        "CallbackCall",
+        "Hold",
+        "Ledger",
+        "LedgerBuilder",
+        "NotApplied",
+        "Outcome",
+        "Pending",
+        "StillWorking",
+    ),
     *("ACCOUNT_ID_PATTERN", "EntryCall", "Leg"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
     *("DirectCall", "direct_operation"),

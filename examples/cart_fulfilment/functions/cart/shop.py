@@ -6,7 +6,7 @@
 ``goods#{sku}``       ``item``               ``price``, ``currency``, ``stock``: what is not sold; ``version``
 ``goods#{sku}``       ``hold#{step key}``    ``quantity`` that a cart holds, ``until`` when (epoch milliseconds)
 ``goods#{sku}``       a step key             one movement: what that step took from the stock, or put back
-``order#{saga id}``   ``order``              what was bought, by whom; ``status``: PAID, then SHIPPED or CANCELED
+``order#{saga id}``   ``order``              what was bought, by whom; ``state``: PAID, then SHIPPED or CANCELED
 ====================  =====================  ===================================================================
 
 A hold is a lock that expires: free is the stock, less the holds that have not expired. The hold of a cart whose saga is
@@ -19,16 +19,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from saga_runtime import PermanentError, StepCall, Write
+from saga_runtime import PermanentError, StepCall, Transitions, VersionedItem, Write
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.shared import aws
 
 ITEM: Final = "item"
 ORDER: Final = "order"
 PAID: Final = "PAID"
+ORDERS: Final = Transitions(table={PAID: ["SHIPPED", "CANCELED"], "SHIPPED": [], "CANCELED": []}, initial=PAID)
 HOLD_PREFIX: Final = "hold#"
 HOLDING_STEP: Final = "ReserveInventory"
 _DAY_MS: Final = 86_400_000
@@ -171,26 +172,17 @@ class Shop:
 
     def order(self, call: StepCall, lines: Sequence[Line], **texts: str) -> Write:
         """The order, under the saga's id: one request is one order."""
-        values = {"status": PAID, "lines": json.dumps(lines), "step_key": call.key, **texts}
-        item = {**_order(call), **{name: {"S": text} for name, text in values.items()}}
-        return Write(action={"Put": {"TableName": self.table, "Item": item}})
+        [write] = ORDERS.create(self._order(call), _typed(lines=json.dumps(lines), step_key=call.key, **texts))
+        return write
 
-    def mark(self, call: StepCall, status: str, **texts: str) -> Write:
-        """Set the status of a paid order: a canceled one is not shipped, and a shipped one not canceled."""
-        changes = {"status": status, **texts}
-        update = {
-            "TableName": self.table,
-            "Key": _order(call),
-            "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in changes),
-            "ConditionExpression": "#status = :paid",
-            "ExpressionAttributeNames": {f"#{name}": name for name in changes},
-            "ExpressionAttributeValues": {
-                ":paid": {"S": PAID},
-                **{f":{name}": {"S": text} for name, text in changes.items()},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return Write(action={"Update": update}, refusal=lambda order: _not_paid(call, order))
+    def mark(self, call: StepCall, state: str, **texts: str) -> Write:
+        """Set the state of a paid order: a canceled one is not shipped, and a shipped one not canceled."""
+        [write] = ORDERS.move(self._order(call), PAID, state, values=_typed(**texts))
+        return replace(write, refusal=lambda order: _not_paid(call, order))
+
+    def _order(self, call: StepCall) -> VersionedItem:
+        key = {"id": {"S": f"order#{call.saga_id}"}, "entry": {"S": ORDER}}
+        return VersionedItem(table=self.table, key=key)
 
     def _taken(self, goods: Goods, quantity: int) -> Write:
         """Write on the condition that none were taken since they were read; else the runtime has them read again."""
@@ -219,8 +211,8 @@ def lines_of(call: StepCall) -> list[dict[str, Any]]:
 
 
 def _not_paid(call: StepCall, order: Mapping[str, Any] | None) -> PermanentError:
-    status = order["status"]["S"] if order else "unknown"
-    return PermanentError(f"order {call.saga_id} must be PAID, got {status}")
+    state = order["state"]["S"] if order else "unknown"
+    return PermanentError(f"order {call.saga_id} must be PAID, got {state}")
 
 
 def _hold_of(call: StepCall) -> str:
@@ -231,5 +223,5 @@ def _goods(sku: str, entry: str) -> dict[str, Any]:
     return {"id": {"S": f"goods#{sku}"}, "entry": {"S": entry}}
 
 
-def _order(call: StepCall) -> dict[str, Any]:
-    return {"id": {"S": f"order#{call.saga_id}"}, "entry": {"S": ORDER}}
+def _typed(**texts: str) -> dict[str, dict[str, str]]:
+    return {name: {"S": text} for name, text in texts.items()}

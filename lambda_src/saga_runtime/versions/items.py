@@ -1,0 +1,171 @@
+"""Items with a version: check-and-set. Pure builders of writes.
+
+A version only grows, and belongs to one state of its item. That the version is ``expected + 1`` does not show who wrote
+it: the log row of a step, the record of a direct operation, or the marker of ``commit_once`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.errors import Conflict, SagaError
+from saga_runtime.saga_log.write import Refusal, Write
+from saga_runtime.versions.errors import ItemExists, VersionConflict
+
+VERSION: Final = "version"
+STATE: Final = "state"
+HOLDER: Final = "holder"
+_RESERVED: Final = frozenset({VERSION, STATE, HOLDER})
+AttributeValue = Mapping[str, Any]
+Item = Mapping[str, AttributeValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedItem:
+    """One item that is changed by check-and-set.
+
+    Attribute ``version`` is a number from 1 on; every write raises it by 1. So all writes of the item must be made
+    here, and the item must never be deleted: with a new item under its key the versions would begin again, and a write
+    that still travels could fit. Give it a state ``DELETED`` instead.
+
+    Guaranteed: of all writes that expect one version, one takes effect.
+    Not guaranteed: which operation's it was. Return the writes from an atomic step or a direct operation, or commit
+    them by ``commit_once``: these know their operation, and answer its repetition with the first result.
+
+    Example:
+        >>> from saga_runtime import VersionedItem
+        >>> account = VersionedItem(table="accounts", key={"id": {"S": "a-1"}})
+        >>> [write] = account.update(expected_version=3, values={"limit": {"N": "500"}})
+        >>> write.action["Update"]["ConditionExpression"]
+        '#version = :expected'
+
+    Attributes:
+        table: name of the table.
+        key: key of the item, in DynamoDB's typed form: ``{"id": {"S": "a-1"}}``.
+
+    Raises:
+        ValueError: if the table's name is blank, or there is no key.
+    """
+
+    table: str
+    key: Item
+
+    def __post_init__(self) -> None:
+        if not self.table.strip():
+            raise ValueError(f"table of an item must be a table's name, got {self.table!r}; pass its name")
+        if not self.key or not all(self.key.values()):
+            raise ValueError(f"key of an item must have a value of each of its attributes, got {self.key!r}; pass them")
+
+    def create(self, values: Item | None = None) -> list[Write]:
+        """Create the item, as version 1.
+
+        Refused with ``ItemExists`` if it exists.
+
+        Args:
+            values: its attributes.
+        """
+        return self.put_new(self.checked(values))
+
+    def update(
+        self,
+        *,
+        expected_version: int,
+        values: Item | None = None,
+        remove: Collection[str] = (),
+        read_now: bool = False,
+    ) -> list[Write]:
+        """Change the item, if its version is the expected one.
+
+        Refused with ``VersionConflict``, which has the current version, if it is another one.
+
+        Args:
+            expected_version: the version that the caller has seen; 1 or more.
+            values: attributes to set.
+            remove: names of attributes to remove.
+            read_now: whether this very plan has read the version. Then the plan is made again, with a new read,
+                instead of a refusal.
+
+        Raises:
+            ValueError: for a wrong argument.
+        """
+        changes = self.checked(values)
+        self.checked({name: {} for name in remove})
+        return self.change(expected_version=expected_version, values=changes, remove=remove, read_now=read_now)
+
+    def checked(self, values: Item | None) -> dict[str, AttributeValue]:
+        """Values of attributes that a caller may write.
+
+        Raises:
+            ValueError: for an attribute that belongs to the item, or is not an identifier.
+        """
+        for name in values or {}:
+            if name in _RESERVED or name in self.key:
+                raise ValueError(f"values must leave {name!r} to the item, got it; leave it out")
+            if not name.isidentifier():
+                raise ValueError(f"names of attributes must be identifiers, got {name!r}; rename the attribute")
+        return dict(values or {})
+
+    def put_new(self, values: Item) -> list[Write]:
+        """Put the item if it does not exist."""
+        put = {
+            "TableName": self.table,
+            "Item": {**self.key, **values, VERSION: {"N": "1"}},
+            "ConditionExpression": "attribute_not_exists(#key)",
+            "ExpressionAttributeNames": {"#key": next(iter(self.key))},
+        }
+        return [Write(action={"Put": put}, refusal=lambda _: ItemExists("the item exists"))]
+
+    def change(
+        self,
+        *,
+        expected_version: int | None,
+        values: Item,
+        remove: Collection[str] = (),
+        conditions: Item | None = None,
+        read_now: bool = False,
+    ) -> list[Write]:
+        """Change the item if its version, and further attributes, are as expected; version None: whatever it is."""
+        expected = dict(conditions or {})
+        if expected_version is not None:
+            expected = {VERSION: {"N": str(_version(expected_version))}, **expected}
+        sets = [f"#{VERSION} = #{VERSION} + :one", *(f"#{name} = :new_{name}" for name in values)]
+        names = {VERSION, *values, *remove, *expected}
+        update = {
+            "TableName": self.table,
+            "Key": dict(self.key),
+            "UpdateExpression": f"SET {', '.join(sets)}"
+            + (f" REMOVE {', '.join(f'#{name}' for name in remove)}" if remove else ""),
+            "ConditionExpression": " AND ".join(
+                f"#{name} = :{'expected' if name == VERSION else f'old_{name}'}" for name in expected
+            ),
+            "ExpressionAttributeNames": {f"#{name}": name for name in sorted(names)},
+            "ExpressionAttributeValues": {
+                ":one": {"N": "1"},
+                **{f":new_{name}": value for name, value in values.items()},
+                **{f":{'expected' if name == VERSION else f'old_{name}'}": value for name, value in expected.items()},
+            },
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        }
+        refusal: Refusal = _stale if read_now else _conflict
+        return [Write(action={"Update": update}, refusal=refusal)]
+
+
+def _version(value: int) -> int:
+    if type(value) is not int or value < 1:
+        raise ValueError(f"expected_version must be an integer of 1 or more, got {value!r}; pass what was read")
+    return value
+
+
+def _conflict(item: Item | None) -> SagaError:
+    if item is None:
+        return VersionConflict("the item does not exist", current_version=None, current_state=None)
+    version = int(item[VERSION]["N"]) if VERSION in item else None
+    state = item[STATE]["S"] if STATE in item else None
+    found = f"version {version}" if state is None else f"version {version}, state {state}"
+    return VersionConflict(f"the item has another version: {found}", current_version=version, current_state=state)
+
+
+def _stale(_: Item | None) -> SagaError:
+    return Conflict("the item was changed after it was read")

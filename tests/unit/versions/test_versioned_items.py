@@ -1,0 +1,262 @@
+"""Check-and-set over serialized DynamoDB: one write per version, one effect per operation, and the naive forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from saga_runtime import Commit, ItemExists, OperationReused, Outcome, VersionConflict, VersionedItem, commit_once
+from saga_runtime.errors import Conflict, TransientError
+from saga_runtime.shared import aws
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+ACCOUNT = VersionedItem(table="ledger", key={"pk": {"S": "account"}, "sk": {"S": "limit"}})
+WRITE = "TransactWriteItems"
+
+
+@pytest.fixture(autouse=True)
+def created(world: World) -> None:
+    """The account, as version 1, with a limit of 100."""
+    commit(ACCOUNT.create({"limit": {"N": "100"}}))
+    world.wire.forget()
+
+
+def commit(writes: Any) -> None:
+    """Commit writes in a transaction of their own, outside any operation."""
+    aws.dynamodb().transact_write_items(TransactItems=[write.action for write in writes])
+
+
+def read() -> Mapping[str, Any]:
+    """The account."""
+    key: Any = ACCOUNT.key
+    return aws.dynamodb().get_item(TableName="ledger", Key=key, ConsistentRead=True)["Item"]
+
+
+def version() -> int:
+    """Its version."""
+    return int(read()["version"]["N"])
+
+
+def marker(operation: str) -> VersionedItem:
+    """An operation's marker."""
+    return VersionedItem(table="ledger", key={"pk": {"S": f"op#{operation}"}, "sk": {"S": "marker"}})
+
+
+def set_limit(operation: str, limit: int, expected_version: int) -> Outcome:
+    """Set the limit, on condition of a version that a client has seen."""
+    return commit_once(
+        lambda: Commit(
+            writes=ACCOUNT.update(expected_version=expected_version, values={"limit": {"N": str(limit)}}),
+            output={"version": expected_version + 1},
+        ),
+        marker=marker(operation),
+        request={"limit": limit},
+    )
+
+
+def raise_limit(operation: str, by: int) -> Outcome:
+    """Raise the limit by an amount, whatever it is."""
+
+    def plan() -> Commit:
+        item = read()
+        limit = int(item["limit"]["N"]) + by
+        found = int(item["version"]["N"])
+        values = {"limit": {"N": str(limit)}}
+        return Commit(
+            writes=ACCOUNT.update(expected_version=found, values=values, read_now=True), output={"limit": limit}
+        )
+
+    return commit_once(plan, marker=marker(operation), request={"by": by})
+
+
+class TestAnUpdate:
+    def test_of_the_expected_version_succeeds_and_raises_it(self) -> None:
+        assert set_limit("a", 200, 1) == Outcome(output={"version": 2}, replayed=False)
+        assert (version(), read()["limit"]) == (2, {"N": "200"})
+
+    def test_of_another_version_is_a_conflict_that_has_the_current_one(self) -> None:
+        set_limit("a", 200, 1)
+
+        with pytest.raises(VersionConflict, match="another version: version 2") as raised:
+            set_limit("b", 300, 1)
+
+        assert (raised.value.current_version, raised.value.current_state) == (2, None)
+        assert read()["limit"] == {"N": "200"}
+
+    def test_of_an_item_that_does_not_exist_is_a_conflict_without_a_version(self) -> None:
+        absent = VersionedItem(table="ledger", key={"pk": {"S": "absent"}, "sk": {"S": "x"}})
+
+        with pytest.raises(VersionConflict, match="does not exist") as raised:
+            commit_once(lambda: Commit(writes=absent.update(expected_version=1)), marker=marker("a"), request={})
+
+        assert raised.value.current_version is None
+
+    def test_removes_attributes(self) -> None:
+        commit(ACCOUNT.update(expected_version=1, remove=["limit"]))
+
+        assert "limit" not in read()
+        assert version() == 2
+
+    def test_creates_no_second_item(self) -> None:
+        with pytest.raises(ItemExists):
+            commit_once(lambda: Commit(writes=ACCOUNT.create()), marker=marker("a"), request={})
+
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({"expected_version": 0}, "expected_version must be an integer of 1 or more, got 0"),
+            ({"expected_version": True}, "expected_version must be an integer of 1 or more, got True"),
+            ({"expected_version": 1, "values": {"version": {"N": "9"}}}, "values must leave 'version' to the item"),
+            ({"expected_version": 1, "values": {"pk": {"S": "9"}}}, "values must leave 'pk' to the item"),
+            ({"expected_version": 1, "remove": ["holder"]}, "values must leave 'holder' to the item"),
+            ({"expected_version": 1, "values": {"a b": {"S": "9"}}}, "names of attributes must be identifiers"),
+        ],
+    )
+    def test_with_a_wrong_argument_is_refused(self, wrong: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            ACCOUNT.update(**wrong)
+
+    @pytest.mark.parametrize(("table", "key"), [(" ", {"pk": {"S": "a"}}), ("t", {}), ("t", {"pk": {}})])
+    def test_of_no_item_is_refused(self, table: str, key: dict[str, Any]) -> None:
+        with pytest.raises(ValueError, match=r"must (be|have)"):
+            VersionedItem(table=table, key=key)
+
+
+class TestAnOperation:
+    def test_that_is_repeated_gets_the_first_output_and_changes_nothing(self) -> None:
+        first = set_limit("a", 200, 1)
+        set_limit("b", 300, 2)
+        set_limit("c", 400, 3)
+
+        again = set_limit("a", 200, 1)
+
+        assert again == Outcome(output=first.output, replayed=True)
+        assert (version(), read()["limit"]) == (4, {"N": "400"})
+
+    def test_that_reads_again_under_its_id_has_one_effect(self) -> None:
+        raise_limit("a", 10)
+
+        assert raise_limit("a", 10) == Outcome(output={"limit": 110}, replayed=True)
+        assert read()["limit"] == {"N": "110"}
+
+    def test_may_try_again_under_its_id_after_a_conflict(self) -> None:
+        set_limit("a", 200, 1)
+        with pytest.raises(VersionConflict):
+            set_limit("b", 300, 1)
+
+        assert set_limit("b", 300, 2).output == {"version": 3}
+
+    def test_with_another_request_under_its_id_is_refused(self) -> None:
+        set_limit("a", 200, 1)
+
+        with pytest.raises(OperationReused):
+            set_limit("a", 999, 2)
+
+        assert read()["limit"] == {"N": "200"}
+
+    def test_whose_answer_was_lost_gets_its_output(self, world: World) -> None:
+        world.wire.plan(Fault(operation=WRITE, action=Action.DROP, moment=Moment.AFTER))
+
+        assert set_limit("a", 200, 1).output == {"version": 2}
+        assert version() == 2
+
+    def test_whose_plan_refuses_what_it_did_itself_gets_its_output(self) -> None:
+        def plan() -> Commit:
+            if int(read()["limit"]["N"]) != 100:
+                raise VersionConflict("the limit was changed", current_version=None, current_state=None)
+            return Commit(writes=ACCOUNT.update(expected_version=1, values={"limit": {"N": "150"}}), output={"a": 1})
+
+        first = commit_once(plan, marker=marker("a"), request={})
+
+        assert commit_once(plan, marker=marker("a"), request={}) == Outcome(output=first.output, replayed=True)
+
+    def test_keeps_exact_numbers_in_its_output(self) -> None:
+        plan = lambda: Commit(output={"amount": Decimal("0.10"), "n": 2**60})  # noqa: E731
+
+        assert commit_once(plan, marker=marker("a"), request={}).output == {"amount": Decimal("0.1"), "n": 2**60}
+        assert commit_once(plan, marker=marker("a"), request={}).output == {"amount": Decimal("0.1"), "n": 2**60}
+
+    @pytest.mark.parametrize("moment", list(Moment))
+    def test_that_dies_around_its_commit_has_one_effect_when_it_comes_again(self, world: World, moment: Moment) -> None:
+        world.wire.plan(Fault(operation=WRITE, action=Action.KILL, moment=moment, times=1))
+        with pytest.raises(Killed):
+            raise_limit("a", 10)
+
+        assert raise_limit("a", 10).output == {"limit": 110}
+        assert (version(), read()["limit"]) == (2, {"N": "110"})
+
+    def test_is_planned_again_after_a_stale_read(self, world: World) -> None:
+        world.wire.plan(Fault(operation=WRITE, action=Action.CONFLICT, times=1))
+
+        assert raise_limit("a", 10).output == {"limit": 110}
+        assert world.wire.sent == ["GetItem", WRITE] * 2
+
+    @pytest.mark.parametrize(("action", "error"), [(Action.CONFLICT, Conflict), (Action.THROTTLE, TransientError)])
+    def test_that_is_disturbed_for_too_long_may_be_called_again(
+        self, world: World, action: Action, error: type[TransientError]
+    ) -> None:
+        world.wire.plan(Fault(operation=WRITE, action=action, times=10_000))
+        with pytest.raises(error):
+            raise_limit("a", 10)
+        world.wire.forget()
+
+        assert raise_limit("a", 10) == Outcome(output={"limit": 110}, replayed=False)
+
+    def test_is_remembered_for_400_days(self, world: World) -> None:
+        raise_limit("a", 10)
+
+        (found,) = (item for item in world.items("ledger") if item["pk"] == {"S": "op#a"})
+        assert int(found["expiration"]["N"]) == world.clock.ms // 1_000 + 400 * 86_400
+
+    @pytest.mark.parametrize("seconds", [0, True, 1.5])
+    def test_remembered_for_no_time_is_refused(self, seconds: Any) -> None:
+        with pytest.raises(ValueError, match="remember_seconds must be an integer of 1 or more"):
+            commit_once(Commit, marker=marker("a"), request={}, remember_seconds=seconds)
+
+
+def test_ten_threads_of_ten_operations_lose_no_update() -> None:
+    with ThreadPoolExecutor(max_workers=10) as pool:
+        outcomes = list(pool.map(lambda n: raise_limit(f"op-{n % 5}", 1), range(10)))
+
+    assert sum(not outcome.replayed for outcome in outcomes) == 5
+    assert (version(), read()["limit"]) == (6, {"N": "105"})
+
+
+class TestNaiveForms:
+    """Forms that articles have: the version alone decides. Each trace is the model's."""
+
+    def test_the_next_version_is_taken_for_ones_own_update(self) -> None:
+        """Two clients read version 1, the other one updates it: "version 2, so it was me", and the update is lost."""
+        set_limit("other", 500, 1)
+
+        def naive(limit: int, expected: int) -> str:
+            try:
+                commit_once(
+                    lambda: Commit(
+                        writes=ACCOUNT.update(expected_version=expected, values={"limit": {"N": str(limit)}})
+                    ),
+                    marker=marker("naive"),
+                    request={},
+                )
+            except VersionConflict as conflict:
+                return "already processed" if conflict.current_version == expected + 1 else "conflict"
+            return "success"
+
+        assert naive(200, 1) == "already processed"
+        assert read()["limit"] == {"N": "500"}, "and this update was not written"
+        with pytest.raises(VersionConflict):
+            set_limit("mine", 200, 1)
+
+    def test_a_repetition_after_two_others_is_taken_for_a_conflict(self) -> None:
+        """The answer was lost, two others updated: "version 4 is not 2, so a conflict", though it was done."""
+        mine = set_limit("mine", 200, 1)
+        set_limit("b", 300, 2)
+        set_limit("c", 400, 3)
+
+        assert version() not in {1, 2}, "by the version this is a conflict"
+        assert set_limit("mine", 200, 1) == Outcome(output=mine.output, replayed=True)
