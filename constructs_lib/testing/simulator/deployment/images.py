@@ -47,9 +47,13 @@ SHARED: Final = frozenset(
 )
 """Libraries of which a process has one copy, whatever a bundle brings along."""
 _OURS: Final = ("saga_runtime", "handlers")
+_DATED: Final = "aws_lambda_powertools"
+"""The shared library that reads the date."""
 _CLIENTS: Final = "saga_runtime.shared.aws"
 """The module whose caches hold clients only: they stay from run to run. Others may hold what a run gave them."""
 
+_virtual: Final[set[str]] = set()
+"""Shared libraries whose modules all read the virtual date."""
 _codes: Final[dict[tuple[str, str], CodeType]] = {}
 
 
@@ -153,6 +157,7 @@ class Image(Modules):
         self.bundle = bundle
         self.handler: Callable[[Any, Any], Any] | None = None
         self._kept: dict[str, ModuleType] = {"datetime": virtual_datetime()}
+        self._caches: list[_lru_cache_wrapper[Any]] = []
         self.held = dict(self._kept)
 
     def start(self) -> Callable[[Any, Any], Any]:
@@ -164,25 +169,24 @@ class Image(Modules):
         if self.handler is None:
             module, _, name = self.spec.handler.replace("/", ".").rpartition(".")
             self.handler = getattr(importlib.import_module(module), name)
-            virtualize_dates("aws_lambda_powertools")
+            if _DATED not in _virtual:
+                virtualize_dates(_DATED)
+                _virtual.add(_DATED)
         return self.handler
 
     def reset(self) -> None:
         """Be cold again: nothing is left of what the function's own modules hold."""
         libraries = self.bundle.libraries
-        self._kept |= {name: module for name, module in self.held.items() if name.partition(".")[0] in libraries}
-        self.held = dict(self._kept)
         for name, module in self.held.items():
-            if name.partition(".")[0] in _OURS and name != _CLIENTS:
-                _empty_caches(module)
+            top = name.partition(".")[0]
+            if top in libraries and name not in self._kept:
+                self._kept[name] = module
+                if top in _OURS and name != _CLIENTS:
+                    self._caches += (value for value in vars(module).values() if isinstance(value, _lru_cache_wrapper))
+        self.held = dict(self._kept)
+        for cache in self._caches:
+            cache.cache_clear()
         self.handler = None
-
-
-def _empty_caches(module: ModuleType) -> None:
-    """Let a module's functions forget what they returned."""
-    for value in vars(module).values():
-        if isinstance(value, _lru_cache_wrapper):
-            value.cache_clear()
 
 
 class Switch:
@@ -198,8 +202,10 @@ class Switch:
         self._active: Modules = self._outside
 
     def __enter__(self) -> Self:
+        _virtual.clear()
         self._active = self._outside
-        self._outside.held = {name: sys.modules[name] for name in tuple(sys.modules) if self._is_private(name)}
+        private = self._private
+        self._outside.held = {name: held for name, held in sys.modules.items() if name.partition(".")[0] in private}
         sys.meta_path.insert(0, self)
         return self
 
@@ -218,7 +224,7 @@ class Switch:
         if wanted is active:
             return
         modules = sys.modules
-        for name in active.held:
+        for name in active.held.keys() - wanted.held.keys():
             modules.pop(name, None)
         modules.update(wanted.held)
         self._active = wanted
@@ -231,6 +237,8 @@ class Switch:
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
         """Find a module of the function that runs; remember one that the simulating process loads only now."""
         active = self._active
+        if fullname.startswith(_DATED):
+            _virtual.discard(_DATED)
         if isinstance(active, Image):
             if fullname.partition(".")[0] not in active.bundle.names:
                 return None

@@ -56,8 +56,8 @@ def virtualize_dates(library: str) -> None:
 
     Outside of a simulation that is the real one.
     """
-    for name in tuple(sys.modules):
-        if name.startswith(library) and name not in _virtualized:
+    for name in [name for name in sys.modules if name.startswith(library)]:
+        if name not in _virtualized:
             _virtualized.add(name)
             members = vars(sys.modules[name])
             for member, value in list(members.items()):

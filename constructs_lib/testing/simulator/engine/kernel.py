@@ -20,6 +20,7 @@ from greenlet import getcurrent, greenlet
 SECOND: Final = 1_000_000
 """Virtual time is counted in microseconds: whole numbers, so that sums are exact."""
 MILLISECOND: Final = 1_000
+_END_OF_TIME: Final = 2**63
 
 Result = TypeVar("Result")
 
@@ -175,6 +176,7 @@ class Kernel:
         self.hub = getcurrent()
         self.steps = 0
         self._most_steps = most_steps
+        self._until = start
         self._heap: list[tuple[int, int, Timer | _Rest]] = []
         self._number = 0
 
@@ -214,10 +216,22 @@ class Kernel:
     def sleep(self, delay: int) -> None:
         """Let the present task wait for some microseconds.
 
+        The task continues at once if nothing else is due until then: the hub would resume it next.
+
         Raises:
             ProcessKilled: if its process is dead.
         """
         task = current_task()
+        due = self.now + delay
+        if (
+            task.process.alive
+            and due <= self._until
+            and not (self._heap and self._heap[0][0] <= due)
+            and self.steps < self._most_steps
+        ):
+            self.steps += 1
+            self.now = due
+            return
         self._number += 1
         heapq.heappush(self._heap, (self.now + delay, self._number, _Rest(task, task.waits + 1)))
         self.wait(task)
@@ -238,7 +252,7 @@ class Kernel:
 
         Args:
             until: the last moment; None: there is none.
-            ended: is asked after every entry.
+            ended: called after every entry.
 
         Returns:
             Whether it stopped because ``ended`` was true.
@@ -247,6 +261,7 @@ class Kernel:
             OutOfStepsError: if more happens than a run may take.
         """
         heap = self._heap
+        self._until = until if until is not None else _END_OF_TIME
         while heap:
             moment, _, entry = heap[0]
             if until is not None and moment > until:

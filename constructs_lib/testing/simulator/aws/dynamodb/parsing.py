@@ -25,6 +25,8 @@ from constructs_lib.testing.simulator.aws.dynamodb.trees import (
     Path,
     Placeholder,
     Size,
+    Typed,
+    typed_operands,
 )
 from constructs_lib.testing.simulator.aws.dynamodb.updates import (
     Addition,
@@ -63,12 +65,14 @@ class Expression:
         tree: what it means.
         names: placeholders of names that it uses.
         values: placeholders of values that it uses.
+        typed: of a condition: operands of operators that take some types only.
     """
 
     text: str
     tree: Any
     names: frozenset[str]
     values: frozenset[str]
+    typed: tuple[Typed, ...]
 
     def check_given(self, kind: str, names: Mapping[str, str], values: Mapping[str, Any]) -> None:
         """Refuse a request that leaves a placeholder undefined.
@@ -122,7 +126,8 @@ def _parsed(text: str, kind: str, rule: Callable[[_Parser], Any]) -> Expression:
     tree = rule(parser)
     if parser.token is not None:
         parser.refuse()
-    return Expression(text, tree, frozenset(parser.names), frozenset(parser.values))
+    typed = tuple(typed_operands(tree)) if rule is _Parser.condition else ()
+    return Expression(text, tree, frozenset(parser.names), frozenset(parser.values), typed)
 
 
 class _Parser:

@@ -109,7 +109,7 @@ def query(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, An
     condition = condition_of(text, "KeyConditionExpression")
     filtered, projection = _filter(source), _projection(source)
     check_placeholders([part for part in (condition, filtered, projection) if part is not None], names, values)
-    check_types(condition.tree, values)
+    check_types(condition.typed, values)
     wanted = _range_of(text, tuple(names.items()), schema)
     partition = _operand(wanted.partition, schema.kinds[0], names, values)
     found: Sequence[tuple[Key, Item]]
@@ -191,7 +191,7 @@ def _page(
     """Items from the start that was given, up to the limits of a page; the filter counts after them."""
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
     if filtered is not None:
-        check_types(filtered.tree, values)
+        check_types(filtered.typed, values)
     of_key = tuple(dict.fromkeys((*schema.names, *table.schema.names)))
     start = source.get("ExclusiveStartKey")
     if start:

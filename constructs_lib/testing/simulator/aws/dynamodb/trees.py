@@ -307,37 +307,46 @@ def without(condition: Condition, clause: Condition) -> Condition:
     return condition
 
 
-def check_types(condition: Condition, values: Values) -> None:
-    """Refuse operands of types that an operator does not take, as DynamoDB does before it looks at an item.
+Typed: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""An operator, the placeholder of an operand, and the types that the operator takes there."""
 
-    Raises:
-        ServiceError: naming operator and type.
-    """
+
+def typed_operands(condition: Condition) -> Iterator[Typed]:
+    """Yield operands that are values, of operators that take some types only."""
     match condition:
         case AllOf(parts) | AnyOf(parts):
             for part in parts:
-                check_types(part, values)
+                yield from typed_operands(part)
         case Not(part):
-            check_types(part, values)
+            yield from typed_operands(part)
         case Comparison(left, operator, right) if operator not in ("=", "<>"):
-            for operand in (left, right):
-                _check_operand(operator, operand, values, ("S", "N", "B"))
+            yield from _typed(operator, (left, right), ("S", "N", "B"))
         case Between(_, low, high):
-            for operand in (low, high):
-                _check_operand("BETWEEN", operand, values, ("S", "N", "B"))
+            yield from _typed("BETWEEN", (low, high), ("S", "N", "B"))
         case Function("begins_with", (_, operand)):
-            _check_operand("begins_with", operand, values, ("S", "B"))
+            yield from _typed("begins_with", (operand,), ("S", "B"))
         case Function("attribute_type", (_, operand)):
-            _check_operand("attribute_type", operand, values, ("S",))
-            if isinstance(operand, Placeholder) and not is_type(values[operand.name].get("S")):
-                raise invalid(f"Invalid attribute type name found; type: {values[operand.name].get('S')}")
+            yield from _typed("attribute_type", (operand,), ("S",))
         case _:
             return
 
 
-def _check_operand(operator: str, operand: Operand, values: Values, kinds: tuple[str, ...]) -> None:
-    if isinstance(operand, Placeholder) and kind_of(values[operand.name]) not in kinds:
-        raise invalid(
-            "Incorrect operand type for operator or function; "
-            f"operator or function: {operator}, operand type: {kind_of(values[operand.name])}"
-        )
+def _typed(operator: str, operands: tuple[Operand, ...], kinds: tuple[str, ...]) -> Iterator[Typed]:
+    return ((operator, operand.name, kinds) for operand in operands if isinstance(operand, Placeholder))
+
+
+def check_types(operands: tuple[Typed, ...], values: Values) -> None:
+    """Refuse operands of types that an operator does not take, as DynamoDB does before it reads an item.
+
+    Raises:
+        ServiceError: naming operator and type.
+    """
+    for operator, name, kinds in operands:
+        value = values[name]
+        if kind_of(value) not in kinds:
+            raise invalid(
+                "Incorrect operand type for operator or function; "
+                f"operator or function: {operator}, operand type: {kind_of(value)}"
+            )
+        if operator == "attribute_type" and not is_type(value.get("S")):
+            raise invalid(f"Invalid attribute type name found; type: {value.get('S')}")

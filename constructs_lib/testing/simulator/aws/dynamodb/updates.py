@@ -105,7 +105,8 @@ class Update:
         places = [action.path.resolved(names) for action in self.actions]
         _check_places(places, keys)
         results = [_result(action, item, names, values) for action in self.actions]
-        updated = copied_item(item)
+        nested = any(len(place) > 1 for place in places)
+        updated: dict[str, Any] = copied_item(item) if nested else dict(item)
         removed: list[tuple[str | int, ...]] = []
         for action, place, result in zip(self.actions, places, results, strict=True):
             if result is None:

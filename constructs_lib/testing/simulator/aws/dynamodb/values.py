@@ -252,6 +252,7 @@ def size_of(value: Value) -> int:
     raise AssertionError(f"no value that was stored: {value!r}")
 
 
+@lru_cache(maxsize=4096)
 def number_size(text: str) -> int:
     """About one byte for two significant digits, and one more."""
     digits = len(text.lstrip("-0.").replace(".", "").rstrip("0")) or 1
@@ -262,8 +263,13 @@ def item_size(item: Mapping[str, Value]) -> int:
     """Bytes of an item."""
     size = 0
     for name, value in item.items():
-        text = value.get("S")
-        size += len(name) + (len(text) if text is not None and text.isascii() else size_of(value))
+        for kind, held in value.items():
+            if kind == "S" and held.isascii():
+                size += len(name) + len(held)
+            elif kind == "N":
+                size += len(name) + number_size(held)
+            else:
+                size += len(name) + size_of(value)
     return size
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from constructs_lib.testing.simulator.aws.dynamodb.parsing import Expression, condition_of, update_of
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Key, Table
-from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition, check_types
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition, Typed, check_types
 from constructs_lib.testing.simulator.aws.dynamodb.updates import Update
 from constructs_lib.testing.simulator.aws.dynamodb.values import (
     MOST_ITEM_BYTES,
@@ -76,7 +76,9 @@ class Write:
             return found
         if self.update is None:
             return None
-        before = found if found is not None else {name: self.source["Key"][name] for name in self.table.schema.names}
+        before = (
+            found if found is not None else {name: dict(self.source["Key"][name]) for name in self.table.schema.names}
+        )
         after = self.update.applied(before, self.names, self.values, self.table.schema.names)
         check_item(self.table, after)
         return after
@@ -103,11 +105,12 @@ def understood(kind: str, table: Table, source: Mapping[str, Any], change: Any =
     given = source.get("ExpressionAttributeValues")
     values = stored_item(given) if given else {}
     condition = expression = None
+    typed: tuple[Typed, ...] = ()
     used: list[Expression] = []
     if (text := source.get("ConditionExpression")) is not None:
         parsed = condition_of(text)
         used.append(parsed)
-        condition = parsed.tree
+        condition, typed = parsed.tree, parsed.typed
     elif kind == "ConditionCheck":
         raise invalid("The expression can not be empty;")
     item = None
@@ -125,7 +128,7 @@ def understood(kind: str, table: Table, source: Mapping[str, Any], change: Any =
             expression = Update(())
     check_placeholders(used, names, values)
     if condition is not None:
-        check_types(condition, values)
+        check_types(typed, values)
         if change is not None:
             condition = change(table, source["ConditionExpression"], condition)
     old = source.get("ReturnValuesOnConditionCheckFailure", "NONE")
@@ -140,15 +143,17 @@ def check_placeholders(used: list[Expression], names: Mapping[str, str], values:
     Raises:
         ServiceError: naming them.
     """
+    known_names: frozenset[str] = frozenset()
+    known_values = known_names
+    for expression in used:
+        known_names |= expression.names
+        known_values |= expression.values
+    if known_names == names.keys() and known_values == values.keys():
+        return
     for expression in used:
         expression.check_given("Expression", names, values)
-    for given, what in ((names, "Names"), (values, "Values")):
-        count = len(given)
-        if not count:
-            continue
-        known = set().union(*(expression.names if what == "Names" else expression.values for expression in used))
-        if len(known) != count:
-            unused = sorted(set(given) - known)
+    for given, known, what in ((names, known_names, "Names"), (values, known_values, "Values")):
+        if unused := sorted(given.keys() - known):
             raise invalid(
                 f"Value provided in ExpressionAttribute{what} unused in expressions: keys: {{{', '.join(unused)}}}"
             )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec, arn
@@ -137,7 +138,12 @@ def moment_of(microseconds: int) -> datetime:
 
 def timestamp(microseconds: int) -> str:
     """A moment as the context object gives it."""
-    return moment_of(microseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{_to_the_second(microseconds // SECOND)}.{microseconds % SECOND // MILLISECOND:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 @dataclass(slots=True, kw_only=True)
