@@ -54,7 +54,7 @@ lint: setup ## ruff: rules and format; layers of the rooms; plain English
 types: setup ## mypy --strict
 	@mypy
 
-format: setup ## let ruff mend what it can
+format: setup ## let ruff fix what it can
 	@ruff check --fix-only --quiet $(PATHS)
 	@ruff format $(PATHS)
 

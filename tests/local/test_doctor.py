@@ -168,7 +168,7 @@ def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: 
         print(told)
         assert (status, _stored(ward)) == (1, before)
         assert ward.finds("--deep") == {
-            "nobody looks": "person",  # a record that was reserved an hour ago is long due
+            "not monitored": "person",  # a record that was reserved an hour ago is long due
             "rule disabled": "person",
             "function at zero": "person",
             "dead letters": "person",
@@ -252,8 +252,8 @@ def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     # The emulator does not know the actions of three of Lambda's operations, and refuses them to everybody.
     unknown = set(re.findall(r"not allowed: (\w+)", refused))
     assert unknown <= {"GetFunctionConcurrency", "GetEventSourceMapping", "GetFunctionEventInvokeConfig"}
-    found.pop("not looked at")
-    assert found == {"nobody looks": "person", "rule disabled": "person", "start refused": "repair"}
+    found.pop("not checked")
+    assert found == {"not monitored": "person", "rule disabled": "person", "start refused": "repair"}
     assert "NOT repaired, AccessDenied" in " ".join(refused.split())
     assert f"repaired: started {reserved}" in " ".join(repaired.split())
 

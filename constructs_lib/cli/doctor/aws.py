@@ -156,7 +156,7 @@ class Aws:
         """Findings about what could not be read: one for each reason."""
         return [
             Finding(
-                kind=Kind.NOT_LOOKED_AT,
+                kind=Kind.NOT_CHECKED,
                 severity=Severity.PERSON,
                 id=min(what) if len(what) == 1 else f"{min(what)} and {len(what) - 1} more",
                 what=refusal.found if len(what) == 1 else f"{refusal.found}; {_names(sorted(what))}",

@@ -32,8 +32,8 @@ class Severity(StrEnum):
 class Kind(StrEnum):
     """Kinds of findings, as displayed."""
 
-    NOT_LOOKED_AT = "not looked at"
-    NOBODY_LOOKS = "nobody looks"
+    NOT_CHECKED = "not checked"
+    NOT_MONITORED = "not monitored"
     RULE_DISABLED = "rule disabled"
     SOURCE_DISABLED = "source disabled"
     THROTTLED = "function at zero"
@@ -52,36 +52,36 @@ class Kind(StrEnum):
     INTERRUPTED = "interrupted"
     NOT_STARTED = "not started"
     START_REFUSED = "start refused"
-    OVER_TIME = "over its time"
+    OVER_TIME = "over its timeout"
     STILL_DUE = "settled, still due"
     ROWS_END = "rows near their end"
     UNREADABLE = "unreadable"
 
-    LATE = "took effect late"
+    LATE = "late effect"
     CONTRADICTED = "contradicted"
-    NOT_TOLD = "answer not told"
-    NOBODY_WAITS = "answer for nobody"
-    WAITS_FOR_NOTHING = "waits for nothing"
+    NOT_DELIVERED = "outcome not delivered"
+    ORPHANED_OUTCOME = "orphaned outcome"
+    ORPHANED_WAIT = "orphaned wait"
 
     ROW_OPEN = "row left open"
     RECORD_LOST = "record lost"
     RECORD_WRONG = "record contradicted"
 
     END_STUCK = "end stuck"
-    END_NOT_TOLD = "end not told"
+    END_NOT_NOTIFIED = "end not notified"
 
 
-class Mend(StrEnum):
+class Repair(StrEnum):
     """Repairs of ``--repair``."""
 
-    LOOK_AFTER = "look after"
+    RECONCILE = "reconcile"
     """What the reconciler does for the saga."""
     MAKE_DUE = "make due"
-    TELL = "tell"
+    DELIVER = "deliver"
     """Deliver the outcome."""
     SWEEP = "sweep"
     """What the sweeper does for a row of its table that is due."""
-    UNDO_LATE = "undo late"
+    COMPENSATE_LATE = "compensate late"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +128,12 @@ class Finding:
         then: what happens next, or what to do.
         since: since when, epoch milliseconds; None: not known.
         command: what to type.
-        mend: repair by ``--repair``; None: there is none.
+        repair: action of ``--repair``; None: there is none.
         saga_id: the saga; empty for other findings.
         saga: where that saga is at home.
         table: of a job: the token table.
         amount, currency: what the saga moves, in minor units; None and empty: unknown.
-        mended: what ``--repair`` did; empty: nothing.
+        repaired: what ``--repair`` did; empty: nothing.
     """
 
     kind: Kind
@@ -143,18 +143,18 @@ class Finding:
     then: str
     since: int | None = None
     command: str = ""
-    mend: Mend | None = None
+    repair: Repair | None = None
     saga_id: str = ""
     saga: Saga | None = None
     table: str = ""
     amount: int | None = None
     currency: str = ""
-    mended: str = ""
+    repaired: str = ""
 
     @property
     def open(self) -> bool:
         """True if action is needed, by an operator or with ``--repair``."""
-        return self.severity is Severity.PERSON or (self.severity is Severity.REPAIR and not self.mended)
+        return self.severity is Severity.PERSON or (self.severity is Severity.REPAIR and not self.repaired)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,17 +193,17 @@ def by_nobody(finding: Finding) -> Finding:
     """A finding that is repaired automatically elsewhere, without the component that does it."""
     if finding.severity is not Severity.SOON:
         return finding
-    if finding.mend is None:
+    if finding.repair is None:
         return replace(finding, severity=Severity.PERSON, then=f"not done automatically: {finding.then}")
     return replace(finding, severity=Severity.REPAIR, then="not repaired automatically; run with --repair")
 
 
 def while_held(finding: Finding) -> Finding:
     """A finding that is not repaired while its saga's reconciler is held."""
-    if finding.saga is None or not finding.saga.held or finding.mend is None:
+    if finding.saga is None or not finding.saga.held or finding.repair is None:
         return finding
     then = "its reconciler is held: nothing is repaired until it is released"
-    return replace(finding, severity=Severity.PERSON, then=then, mend=None)
+    return replace(finding, severity=Severity.PERSON, then=then, repair=None)
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

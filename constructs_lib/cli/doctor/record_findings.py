@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from constructs_lib.cli.doctor.findings import Finding, Kind, Mend, Saga, Severity
+from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
 from constructs_lib.cli.shared.moments import moment
 from saga_runtime.idempotency.record import RequestRecord, due_shard_of
 from saga_runtime.protocol import RecordAttribute
@@ -63,7 +63,7 @@ class RecordFindings:
                 # Whether a right is missing here or to the reconciler, too, is not known: nothing is parked by that.
                 what = "its owner's execution may not be described: a right is missing, or its record names another "
                 what += "recovery machine"
-                return replace(self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at), mend=None)
+                return replace(self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at), repair=None)
             case Found.OWNER_SUCCEEDED:
                 what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
                 return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)
@@ -73,7 +73,7 @@ class RecordFindings:
             case Found.DEAD if need is Need.PARK:
                 what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
                 found = self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
-                return found if self.saga.limit_known else replace(found, mend=None)
+                return found if self.saga.limit_known else replace(found, repair=None)
             case Found.DEAD:
                 return self._interrupted(seen)
             case Found.RUNNING:
@@ -112,7 +112,7 @@ class RecordFindings:
             f"in progress, and {what}: no look ever finds it",
             "--repair makes it due",
             self.record.updated_at,
-            mend=Mend.MAKE_DUE,
+            repair=Repair.MAKE_DUE,
         )
 
     def _start_refused(self) -> Finding:
@@ -123,7 +123,7 @@ class RecordFindings:
             f"reserved, due for more than {minutes} min, and never started: its start is refused, or nothing tries it",
             "find start_refused in the gatekeeper's log; --repair starts it, or names the code of the refusal",
             self.record.created_at,
-            mend=Mend.LOOK_AFTER,
+            repair=Repair.RECONCILE,
         )
 
     def _interrupted(self, seen: Seen) -> Finding:
@@ -169,11 +169,11 @@ class RecordFindings:
             "find out why; the reconciler parks it, and then cdk-sagas resolve --resume resumes it",
             since,
             command=self.command("inspect", self.record.saga_id),
-            mend=Mend.LOOK_AFTER if self.saga.served.operators else None,
+            repair=Repair.RECONCILE if self.saga.served.operators else None,
         )
 
     def _soon(self, kind: Kind, what: str, then: str, since: int | None) -> Finding:
-        return self._about(kind, Severity.SOON, what, then, since, mend=Mend.LOOK_AFTER)
+        return self._about(kind, Severity.SOON, what, then, since, repair=Repair.RECONCILE)
 
     def _about(
         self,
@@ -184,7 +184,7 @@ class RecordFindings:
         since: int | None,
         *,
         command: str = "",
-        mend: Mend | None = None,
+        repair: Repair | None = None,
     ) -> Finding:
         saga_id = self.record.saga_id
         return Finding(
@@ -195,7 +195,7 @@ class RecordFindings:
             then=then,
             since=since,
             command=command,
-            mend=mend,
+            repair=repair,
             saga_id=saga_id,
             saga=self.saga,
         )
@@ -205,7 +205,7 @@ def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
     """A finding about a reconciler that has not checked what has been due for long, reported once."""
     sagas = "one saga" if len(due) == 1 else f"{len(due)} sagas"
     return Finding(
-        kind=Kind.NOBODY_LOOKS,
+        kind=Kind.NOT_MONITORED,
         severity=Severity.PERSON,
         id=machine,
         what=f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",

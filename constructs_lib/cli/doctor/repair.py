@@ -14,7 +14,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from constructs_lib.cli.doctor.aws import all_of
-from constructs_lib.cli.doctor.findings import Finding, Kind, Mend, Saga, Severity
+from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
 from constructs_lib.cli.doctor.record_findings import UNREADABLE, Item, RecordFindings, shard_for
 from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.shared.aws import NO_RIGHTS, environment
@@ -32,7 +32,7 @@ from saga_runtime.recovery.takeover import Finding as Finds
 from saga_runtime.recovery.takeover import MachineGone, Recoverer, recovery_name
 from saga_runtime.shared import aws as runtime
 
-_BY_ONE_THREAD: Final = (Mend.TELL, Mend.SWEEP)
+_BY_ONE_THREAD: Final = (Repair.DELIVER, Repair.SWEEP)
 """A variable of the process names the table."""
 _SOMEBODY: Final = "done by another process"
 _GONE: Final = "its record is gone by now"
@@ -89,16 +89,16 @@ class Repairer:
 
         def of_one_saga(places: list[int]) -> None:
             for place in places:
-                if findings[place].mend not in _BY_ONE_THREAD:
+                if findings[place].repair not in _BY_ONE_THREAD:
                     repaired[place] = self._repaired(findings[place])
 
         try:
             for place, one in enumerate(findings):
-                if one.mend in _BY_ONE_THREAD:
+                if one.repair in _BY_ONE_THREAD:
                     repaired[place] = self._repaired(one)
             all_of(of_one_saga, sagas.values())
         except KeyboardInterrupt:
-            wanted = sum(one.mend is not None for one in findings)
+            wanted = sum(one.repair is not None for one in findings)
             sys.stderr.write(
                 f"interrupted: {len(self.done)} of {wanted} repairs were made; repeat this for the others\n"
             )
@@ -106,10 +106,10 @@ class Repairer:
         return repaired
 
     def _repaired(self, finding: Finding) -> Finding:
-        if finding.mend is None:
+        if finding.repair is None:
             return finding
         try:
-            mended = replace(finding, mended=self._mend(finding, finding.mend))
+            repaired = replace(finding, repaired=self._repair(finding, finding.repair))
         except MachineGone as gone:
             return replace(finding, severity=Severity.PERSON, then=f"NOT repaired: {gone}")
         except (ClientError, BotoCoreError, SagaError, *UNREADABLE) as error:
@@ -119,19 +119,19 @@ class Repairer:
                 then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
             return replace(finding, severity=Severity.PERSON, then=then)
         self.done.append(finding.id)
-        return mended
+        return repaired
 
-    def _mend(self, finding: Finding, mend: Mend) -> str:
-        match mend:
-            case Mend.LOOK_AFTER:
+    def _repair(self, finding: Finding, repair: Repair) -> str:
+        match repair:
+            case Repair.RECONCILE:
                 return self._look_after(finding)
-            case Mend.MAKE_DUE:
+            case Repair.MAKE_DUE:
                 return self._make_due(finding)
-            case Mend.TELL:
+            case Repair.DELIVER:
                 return _tell(finding)
-            case Mend.SWEEP:
+            case Repair.SWEEP:
                 return self._sweep(finding)
-            case Mend.UNDO_LATE:
+            case Repair.COMPENSATE_LATE:
                 return self._undo_late(finding)
 
     def _look_after(self, finding: Finding) -> str:

@@ -26,7 +26,7 @@ def part_findings(system: System, more: Sequence[str] = ()) -> Iterator[Finding]
 def _nobody_looks(system: System) -> Iterator[Finding]:
     for function in system.unscheduled:
         yield _of_person(
-            Kind.NOBODY_LOOKS,
+            Kind.NOT_MONITORED,
             function.name,
             f"no schedule of the stack calls {_role(function)}: it never looks",
             "deploy its schedule again",
@@ -36,7 +36,7 @@ def _nobody_looks(system: System) -> Iterator[Finding]:
     for saga in system.sagas:
         if not saga.has_reconciler:
             yield _of_person(
-                Kind.NOBODY_LOOKS,
+                Kind.NOT_MONITORED,
                 saga.served.machine,
                 "no reconciler serves this saga: what is interrupted stays so",
                 "add a TimeoutReconciler for it to its stack; if another stack has one, name that, too, with --stack",

@@ -16,7 +16,7 @@ from typing import Any, Final
 from constructs_lib.cli.doctor.aws import Item
 from constructs_lib.cli.doctor.contradictions import Contradictions
 from constructs_lib.cli.doctor.dry_run import watcher
-from constructs_lib.cli.doctor.findings import Finding, Kind, Mend, Saga, Severity
+from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
 from constructs_lib.cli.doctor.record_findings import UNREADABLE, unreadable
 from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.scan import Scan
@@ -224,7 +224,7 @@ class Deep:
             return
         # The check of late effects finds it by its token's row; this one may have none.
         yield replace(
-            self._finding(Kind.LATE, row, what, "--repair has it undone", saga=saga, mend=Mend.UNDO_LATE),
+            self._finding(Kind.LATE, row, what, "--repair has it undone", saga=saga, repair=Repair.COMPENSATE_LATE),
             severity=Severity.REPAIR,
         )
 
@@ -249,7 +249,7 @@ class Deep:
         *,
         command: str = "",
         saga: Saga | None = None,
-        mend: Mend | None = None,
+        repair: Repair | None = None,
     ) -> Finding:
         return Finding(
             kind=kind,
@@ -259,7 +259,7 @@ class Deep:
             then=then,
             since=row.updated_at,
             command=command,
-            mend=mend,
+            repair=repair,
             saga_id=row.saga_id,
             saga=saga,
         )

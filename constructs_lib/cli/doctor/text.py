@@ -21,8 +21,8 @@ _TITLES: Final = {
     Severity.OK: "nothing to do",
 }
 _COLOURS: Final = {Severity.PERSON: "31;1", Severity.REPAIR: "33;1", Severity.SOON: "36", Severity.OK: "2"}
-_MENDED_TITLE: Final = "repaired"
-_MENDED: Final = "32"
+_REPAIRED_TITLE: Final = "repaired"
+_REPAIRED: Final = "32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,9 @@ def document_of(report: Report) -> dict[str, Any]:
 
 def _entry(finding: Finding, now_ms: int) -> dict[str, Any]:
     shown = {
-        one.name: getattr(finding, one.name) for one in dataclasses.fields(finding) if one.name not in ("saga", "mend")
+        one.name: getattr(finding, one.name)
+        for one in dataclasses.fields(finding)
+        if one.name not in ("saga", "repair")
     }
     saga = finding.saga.served if finding.saga is not None else None
     return shown | {
@@ -122,13 +124,13 @@ class _Page:
     def _groups(self) -> Iterator[tuple[str, str, list[Finding]]]:
         """Findings under their titles; repaired ones that need no more action, under their own."""
         findings = self.report.findings
-        left = [one for one in findings if one.open or not one.mended]
+        left = [one for one in findings if one.open or not one.repaired]
         for severity, title in _TITLES.items():
             found = [one for one in left if one.severity is severity]
             if found:
                 yield title, _COLOURS[severity], found
-        if mended := [one for one in findings if one.mended and not one.open]:
-            yield _MENDED_TITLE, _MENDED, mended
+        if repaired := [one for one in findings if one.repaired and not one.open]:
+            yield _REPAIRED_TITLE, _REPAIRED, repaired
 
     def _head(self) -> list[str]:
         report, flight = self.report, self.report.flight
@@ -190,9 +192,9 @@ class _Page:
         if finding.amount is not None:
             moves = f"it moves {finding.currency} {finding.amount:,}, in minor units"
             yield from (f"      {line}" for line in wrap(self._show(moves), room))
-        if finding.mended:
-            for line in wrap(self._show(f"repaired: {finding.mended}"), room):
-                yield f"      {self._painted(line, _MENDED)}"
+        if finding.repaired:
+            for line in wrap(self._show(f"repaired: {finding.repaired}"), room):
+                yield f"      {self._painted(line, _REPAIRED)}"
             if not finding.open:
                 return
         for place, line in enumerate(wrap(self._show(finding.then), room - 3)):
@@ -203,7 +205,7 @@ class _Page:
     def _sum(self) -> str:
         report = self.report
         if not report.findings:
-            return self._painted("nothing found", _MENDED)
+            return self._painted("nothing found", _REPAIRED)
         counted = [f"{title}: {len(found)}" for title, _, found in self._groups()]
         left = sum(finding.open for finding in report.findings)
         return "; ".join([*counted, f"{left} left to do" if left else "nothing left to do"])

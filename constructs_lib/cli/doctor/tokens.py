@@ -16,7 +16,7 @@ from typing import Final
 from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows
 from constructs_lib.cli.doctor.aws import all_of
 from constructs_lib.cli.doctor.dry_run import watcher
-from constructs_lib.cli.doctor.findings import Finding, Mend, Saga, Severity
+from constructs_lib.cli.doctor.findings import Finding, Repair, Saga, Severity
 from constructs_lib.cli.doctor.findings import Kind as Found
 from constructs_lib.cli.doctor.record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
 from constructs_lib.cli.doctor.records import Records
@@ -32,13 +32,13 @@ _SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttri
 _YOUNG_MS: Final = 15 * 60_000
 """Age of an outcome of an unknown job before it is reported: its dispatcher may be about to register it."""
 _THEN_BY_SWEEPER: Final = {
-    Mend.TELL: "the sweeper of tokens delivers it",
-    Mend.SWEEP: "the sweeper notifies its dead-letter queue",
+    Repair.DELIVER: "the sweeper of tokens delivers it",
+    Repair.SWEEP: "the sweeper notifies its dead-letter queue",
     None: "the sweeper notifies its dead-letter queue, when it is due",
 }
 _THEN_BY_REPAIR: Final = {
-    Mend.TELL: "--repair delivers it",
-    Mend.SWEEP: "--repair notifies its dead-letter queue, as the sweeper would",
+    Repair.DELIVER: "--repair delivers it",
+    Repair.SWEEP: "--repair notifies its dead-letter queue, as the sweeper would",
     None: "have its sweeper look when it is due: it is switched off, or it fails",
 }
 _STANDS_LATE: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
@@ -87,7 +87,7 @@ class Tokens:
         if self._overdue:
             rows = "one row is" if len(self._overdue) == 1 else f"{len(self._overdue)} rows are"
             yield Finding(
-                kind=Found.NOBODY_LOOKS,
+                kind=Found.NOT_MONITORED,
                 severity=Severity.PERSON,
                 id=self.table,
                 what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and not swept",
@@ -108,7 +108,7 @@ class Tokens:
             case Kind.SETTLING if now_ms - row.since >= SETTLING_SECONDS * 1_000:
                 due_at = row.since + SETTLING_SECONDS * 1_000
                 return self._by_sweeper(
-                    row, Found.NOT_TOLD, f"{row.outcome}, and it is not delivered", due_at, Mend.TELL
+                    row, Found.NOT_DELIVERED, f"{row.outcome}, and it is not delivered", due_at, Repair.DELIVER
                 )
             case Kind.WAITING if row.saga_id:
                 return self._waiting(row, row.job_id in indexed)
@@ -116,7 +116,7 @@ class Tokens:
                 return self._early(row)
             case Kind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
                 what = f"{row.outcome or 'an outcome'}, of an unknown job"
-                return self._of_person(row, Found.NOBODY_WAITS, what, "ask its provider what it was about")
+                return self._of_person(row, Found.ORPHANED_OUTCOME, what, "ask its provider what it was about")
             case Kind.CONFLICT:
                 what = f"{row.outcome}, and then {row.conflict}: the first one counts"
                 return self._of_person(row, Found.CONTRADICTED, what, "ask its provider which one is true")
@@ -133,12 +133,12 @@ class Tokens:
         what = f"it is waited for since then, and its saga {ended}"
         if not indexed:
             then = "nothing: no task waits any more, and the row expires"
-            return self._about(row, Found.WAITS_FOR_NOTHING, Severity.OK, what, then)
+            return self._about(row, Found.ORPHANED_WAIT, Severity.OK, what, then)
         # It is checked when an outcome is late; before its saga has settled it is left as it is.
         times = (row.expected_at, home[1].updated_at if home is not None else None)
         due_at = max(time for time in times if time is not None) if None not in times else None
         is_due = row.expected_at is not None and row.expected_at <= self.records.now_ms
-        return self._by_sweeper(row, Found.WAITS_FOR_NOTHING, what, due_at, Mend.SWEEP if is_due else None)
+        return self._by_sweeper(row, Found.ORPHANED_WAIT, what, due_at, Repair.SWEEP if is_due else None)
 
     def _early(self, row: JobView) -> Finding | None:
         home = self._home(row)
@@ -149,8 +149,8 @@ class Tokens:
         ended = "is settled" if home is not None else "has no record any more"
         what = f"{row.outcome}, and no task ever waited for it: its saga {ended}"
         if row.outcome == "done":
-            return self._of_person(row, Found.NOBODY_WAITS, what, "ask its provider, and have it undone there")
-        return self._about(row, Found.NOBODY_WAITS, Severity.OK, what, "nothing: nothing was done")
+            return self._of_person(row, Found.ORPHANED_OUTCOME, what, "ask its provider, and have it undone there")
+        return self._about(row, Found.ORPHANED_OUTCOME, Severity.OK, what, "nothing: nothing was done")
 
     def _late(self, row: JobView) -> Finding | None:
         what = "it was treated as not applied, and was applied"
@@ -192,7 +192,7 @@ class Tokens:
         if undo.execution == late_name(row.saga_id, 1) and self.records.now_ms - row.since >= NOBODY_CAME_MS:
             self.records.nobody_came(saga, row.since)
         then = f"the reconciler undoes it, by {name}"
-        return self._about(row, Found.LATE, Severity.SOON, what, then, saga=saga, mend=Mend.UNDO_LATE)
+        return self._about(row, Found.LATE, Severity.SOON, what, then, saga=saga, repair=Repair.COMPENSATE_LATE)
 
     def _home(self, row: JobView) -> tuple[Saga, RequestRecord] | None:
         """The saga of a row, and its record, read strongly; None: it has none any more."""
@@ -215,17 +215,17 @@ class Tokens:
         return None if item is None else StepStatus(item[LogAttribute.STATUS]["S"])
 
     def _by_sweeper(
-        self, row: JobView, kind: Found, what: str, due_at: int | None, mend: Mend | None = None
+        self, row: JobView, kind: Found, what: str, due_at: int | None, repair: Repair | None = None
     ) -> Finding:
         severity = Severity.SOON
-        then = _THEN_BY_SWEEPER[mend]
+        then = _THEN_BY_SWEEPER[repair]
         overdue = due_at is not None and due_at <= self.records.now_ms - NOBODY_CAME_MS
         if overdue:
             self._overdue.append(due_at or 0)
         if overdue or not self.swept:
-            severity = Severity.REPAIR if mend else Severity.PERSON
-            then = _THEN_BY_REPAIR[mend]
-        return self._about(row, kind, severity, what, then, mend=mend)
+            severity = Severity.REPAIR if repair else Severity.PERSON
+            then = _THEN_BY_REPAIR[repair]
+        return self._about(row, kind, severity, what, then, repair=repair)
 
     def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:
         saga = ["--saga", row.saga_id] if row.saga_id else []
@@ -241,7 +241,7 @@ class Tokens:
         then: str,
         *,
         saga: Saga | None = None,
-        mend: Mend | None = None,
+        repair: Repair | None = None,
     ) -> Finding:
         return Finding(
             kind=kind,
@@ -250,7 +250,7 @@ class Tokens:
             what=what,
             then=then,
             since=row.since,
-            mend=mend,
+            repair=repair,
             saga_id=row.saga_id,
             saga=saga,
             table=self.table,

@@ -58,7 +58,7 @@ class Watch:
                 overdue.append(unlisted)
         if overdue:
             yield Finding(
-                kind=Kind.NOBODY_LOOKS,
+                kind=Kind.NOT_MONITORED,
                 severity=Severity.PERSON,
                 id=self.function.name,
                 what=f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",
@@ -106,7 +106,7 @@ def _of_end(row: EndRow) -> Finding | None:
         )
     if row.status is WatchStatus.PENDING and row.error:
         return about(
-            kind=Kind.END_NOT_TOLD,
+            kind=Kind.END_NOT_NOTIFIED,
             severity=Severity.SOON,
             what=f"it {row.end}, and its function was called {calls} in vain, at last with {row.error}",
             then="its function is called again",

@@ -343,60 +343,60 @@ class Scene:
     Attributes:
         happens: creates the problem.
         found: kinds and severities of the findings, in their order.
-        mended: result of the repair; empty: nothing is repaired.
+        repaired: result of the repair; empty: nothing is repaired.
         left: findings after the repair; None: unchanged.
         deep: whether only a scan of whole tables finds it.
     """
 
     happens: Callable[[Clinic], None]
     found: tuple[tuple[str, str], ...]
-    mended: str = ""
+    repaired: str = ""
     left: tuple[tuple[str, str], ...] | None = None
     deep: bool = False
 
 
-LATE_BY_PERSON = (("took effect late", "person"),)
-BEING_UNDONE = (("took effect late", "ok"),)
+LATE_BY_PERSON = (("late effect", "person"),)
+BEING_UNDONE = (("late effect", "ok"),)
 SCENES: dict[str, Scene] = {
     "interrupted": Scene(
-        happens=interrupted, found=(("interrupted", "soon"),), mended=f"handed to {R1}, which is started", left=()
+        happens=interrupted, found=(("interrupted", "soon"),), repaired=f"handed to {R1}, which is started", left=()
     ),
     "succeeded and did not settle": Scene(
         happens=unsettled,
         found=(("left unsettled", "person"),),
-        mended="parked, and the operators were notified",
+        repaired="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
-    "not started": Scene(happens=not_started, found=(("not started", "soon"),), mended=f"started {SAGA_ID}", left=()),
+    "not started": Scene(happens=not_started, found=(("not started", "soon"),), repaired=f"started {SAGA_ID}", left=()),
     "start refused": Scene(
         happens=start_refused,
-        found=(("nobody looks", "person"), ("start refused", "repair")),
+        found=(("not monitored", "person"), ("start refused", "repair")),
     ),
     "start refused no more": Scene(
         happens=started_again,
-        found=(("nobody looks", "person"), ("start refused", "repair")),
-        mended=f"started {SAGA_ID}",
-        left=(("nobody looks", "person"),),
+        found=(("not monitored", "person"), ("start refused", "repair")),
+        repaired=f"started {SAGA_ID}",
+        left=(("not monitored", "person"),),
     ),
     "settled and still due": Scene(
-        happens=still_due, found=(("settled, still due", "soon"),), mended="not due any more", left=()
+        happens=still_due, found=(("settled, still due", "soon"),), repaired="not due any more", left=()
     ),
     "recoveries spent": Scene(
         happens=exhausted,
         found=(("recoveries spent", "person"),),
-        mended="parked, and the operators were notified",
+        repaired="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "name expired": Scene(
         happens=name_expired,
         found=(("name expired", "person"),),
-        mended="parked, and the operators were notified",
+        repaired="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "rows may be gone": Scene(
         happens=rows_gone,
         found=(("rows may be gone", "person"),),
-        mended="parked, and the operators were notified",
+        repaired="parked, and the operators were notified",
         left=(("for operators", "person"), ("parked", "person")),
     ),
     "parked": Scene(happens=parked, found=(("parked", "person"),)),
@@ -409,34 +409,34 @@ SCENES: dict[str, Scene] = {
     ),
     "owner unknown": Scene(
         happens=owner_unknown,
-        found=(("nobody looks", "person"), ("owner unknown", "person")),
+        found=(("not monitored", "person"), ("owner unknown", "person")),
     ),
-    "over its time": Scene(happens=over_time, found=(("over its time", "ok"),)),
+    "over its timeout": Scene(happens=over_time, found=(("over its timeout", "ok"),)),
     "never due": Scene(
         happens=never_due,
         found=(("never found again", "repair"),),
-        mended="due now: the next look finds it",
+        repaired="due now: the next look finds it",
         left=(),
         deep=True,
     ),
     "in no shard": Scene(
         happens=in_no_shard,
         found=(("never found again", "repair"),),
-        mended="due now: the next look finds it",
+        repaired="due now: the next look finds it",
         left=(),
         deep=True,
     ),
     "rows near their end": Scene(
         happens=rows_end,
-        found=(("rows near their end", "soon"), ("over its time", "ok")),
-        mended="its rows are kept for longer",
-        left=(("over its time", "ok"),),
+        found=(("rows near their end", "soon"), ("over its timeout", "ok")),
+        repaired="its rows are kept for longer",
+        left=(("over its timeout", "ok"),),
     ),
     "unreadable": Scene(happens=unreadable, found=(("unreadable", "person"),)),
     "late": Scene(
         happens=late,
-        found=(("took effect late", "soon"),),
-        mended=f"being undone by {L1}, which is started",
+        found=(("late effect", "soon"),),
+        repaired=f"being undone by {L1}, which is started",
         left=BEING_UNDONE,
     ),
     "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_PERSON),
@@ -445,8 +445,8 @@ SCENES: dict[str, Scene] = {
     "late, and its request is removed": Scene(happens=late_of_a_tombstone, found=LATE_BY_PERSON),
     "late, and its token gone": Scene(
         happens=late_and_its_token_gone,
-        found=(("took effect late", "repair"),),
-        mended=f"being undone by {L1}, which is started",
+        found=(("late effect", "repair"),),
+        repaired=f"being undone by {L1}, which is started",
         left=BEING_UNDONE,
         deep=True,
     ),
@@ -457,22 +457,22 @@ SCENES: dict[str, Scene] = {
         happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_PERSON, deep=True
     ),
     "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
-    "not told": Scene(happens=not_told, found=(("answer not told", "soon"),), mended="delivered", left=()),
-    "about nobody's job": Scene(happens=about_nobodys_job, found=(("answer for nobody", "person"),)),
-    "about nobody's saga": Scene(happens=about_nobodys_saga, found=(("answer for nobody", "person"),)),
-    "answered and gone": Scene(happens=answered_and_gone, found=(("answer for nobody", "person"),), deep=True),
-    "refused and gone": Scene(happens=refused_and_gone, found=(("answer for nobody", "ok"),), deep=True),
-    "waits for nothing": Scene(happens=waits_for_nothing, found=(("waits for nothing", "soon"),)),
-    "waits for nothing, and is due": Scene(
+    "not told": Scene(happens=not_told, found=(("outcome not delivered", "soon"),), repaired="delivered", left=()),
+    "about nobody's job": Scene(happens=about_nobodys_job, found=(("orphaned outcome", "person"),)),
+    "about nobody's saga": Scene(happens=about_nobodys_saga, found=(("orphaned outcome", "person"),)),
+    "answered and gone": Scene(happens=answered_and_gone, found=(("orphaned outcome", "person"),), deep=True),
+    "refused and gone": Scene(happens=refused_and_gone, found=(("orphaned outcome", "ok"),), deep=True),
+    "orphaned wait": Scene(happens=waits_for_nothing, found=(("orphaned wait", "soon"),)),
+    "orphaned wait, and is due": Scene(
         happens=waits_for_nothing_and_is_due,
-        found=(("waits for nothing", "soon"),),
-        mended="its dead-letter queue was notified",
+        found=(("orphaned wait", "soon"),),
+        repaired="its dead-letter queue was notified",
         left=(("dead letters", "person"),),
     ),
     "waited for nothing": Scene(
-        happens=waited_for_nothing_and_was_told_of, found=(("waits for nothing", "ok"),), deep=True
+        happens=waited_for_nothing_and_was_told_of, found=(("orphaned wait", "ok"),), deep=True
     ),
-    "waits without a record": Scene(happens=waits_without_record, found=(("waits for nothing", "soon"),)),
+    "waits without a record": Scene(happens=waits_without_record, found=(("orphaned wait", "soon"),)),
     "row left open": Scene(happens=row_open, found=(("row left open", "person"),), deep=True),
     "record lost": Scene(happens=record_lost, found=(("record lost", "person"),), deep=True),
     "record lost in doubt": Scene(happens=record_lost_in_doubt, found=(("record lost", "person"),), deep=True),
@@ -505,7 +505,7 @@ def test_it_is_found_and_not_a_single_write_is_made(clinic: Clinic, scene: str) 
 
     assert set(clinic.world.wire.sent) <= READS
     assert tuple((one["kind"], one["severity"]) for one in found) == SCENES[scene].found
-    assert all(one["what"] and one["then"] and not one["mended"] for one in found)
+    assert all(one["what"] and one["then"] and not one["repaired"] for one in found)
     assert clinic.stored == stored
 
 
@@ -539,10 +539,10 @@ def test_it_is_repaired_once_and_twice_is_no_more(clinic: Clinic, scene: str) ->
     again = tuple(clinic.kinds(*words))
     clinic.finds("--repair", *words)
 
-    assert [one["mended"] for one in first if one["mended"]] == ([this.mended] if this.mended else [])
+    assert [one["repaired"] for one in first if one["repaired"]] == ([this.repaired] if this.repaired else [])
     assert again == left
     assert clinic.stored == after
-    assert (after == untouched) == (not this.mended)
+    assert (after == untouched) == (not this.repaired)
 
 
 def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
@@ -551,10 +551,10 @@ def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
     (found,) = [one for one in clinic.finds("--repair") if one["kind"] == "start refused"]
 
     assert f"NOT repaired: state machine {MACHINE_ARN} must exist" in found["then"]
-    assert (found["severity"], found["mended"]) == ("person", "")
+    assert (found["severity"], found["repaired"]) == ("person", "")
 
 
-@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
 def test_two_doctors_at_once_do_what_one_does(clinic: Clinic, scene: str) -> None:
     """The other one comes before the first call that writes."""
     this, words = SCENES[scene], words_of(SCENES[scene])
@@ -571,9 +571,9 @@ def test_two_doctors_at_once_do_what_one_does(clinic: Clinic, scene: str) -> Non
     setattr(clinic.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
     mine = clinic.finds("--repair", *words)
 
-    assert [one["mended"] for one in others[0] if one["mended"]] == [this.mended]
-    (said,) = [one["mended"] for one in mine if one["mended"]]
-    assert said in (this.mended, "done by another process")
+    assert [one["repaired"] for one in others[0] if one["repaired"]] == [this.repaired]
+    (said,) = [one["repaired"] for one in mine if one["repaired"]]
+    assert said in (this.repaired, "done by another process")
     assert tuple(clinic.kinds(*words)) == (this.left or ())
     assert clinic.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
     assert set(clinic.world.executions.by_name) <= {SAGA_ID, R1, L1}
@@ -584,9 +584,9 @@ NAMED_ONLY = {
     "parked": [("parked", "person")],
     "never due": [("never found again", "repair")],
     "recoveries spent": [("interrupted", "soon")],
-    "late": [("took effect late", "person")],
-    "not told": [("answer not told", "soon")],
-    "waits for nothing": [("waits for nothing", "soon")],
+    "late": [("late effect", "person")],
+    "not told": [("outcome not delivered", "soon")],
+    "orphaned wait": [("orphaned wait", "soon")],
     "row left open": [("row left open", "person")],
     "record lost": [],
     "record lost in doubt": [("record lost", "person")],
@@ -647,12 +647,12 @@ def dead_event(clinic: Clinic) -> None:
 PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] = {
     "a saga without a reconciler": (
         lambda clinic: clinic.functions.pop("Reconciler"),
-        [("nobody looks", "person")],
+        [("not monitored", "person")],
         "add a TimeoutReconciler",
     ),
     "a reconciler that receives events of another saga": (
         lambda clinic: clinic.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
-        [("nobody looks", "person")],
+        [("not monitored", "person")],
         "add a TimeoutReconciler",
     ),
     "its schedule disabled": (
@@ -677,7 +677,7 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
     ),
     "a rule that is gone": (
         lambda clinic: clinic.rules["Ended"].update(EventBusName="bus-3"),
-        [("not looked at", "person")],
+        [("not checked", "person")],
         "rule Ended is of the stack, and is not there any more",
     ),
     "the sweeper's schedule disabled": (
@@ -712,12 +712,12 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
     ),
     "a schedule that is gone": (
         lambda clinic: clinic.rules["Schedule"].update(EventBusName="bus-3"),
-        [("not looked at", "person"), ("nobody looks", "person")],
+        [("not checked", "person"), ("not monitored", "person")],
         "no schedule of the stack calls the reconciler: it never looks",
     ),
     "a schedule that calls another one": (
         lambda clinic: clinic.rules["Sweeps"]["Targets"].clear(),
-        [("nobody looks", "person")],
+        [("not monitored", "person")],
         "no schedule of the stack calls the sweeper of tokens: it never looks",
     ),
     "an entry for operators": (
@@ -728,12 +728,12 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
     "a job on its way": (lambda clinic: send(clinic, "jobs"), [], ""),
     "a right that is missing": (
         lambda clinic: clinic.denied.add("DescribeRule"),
-        [("not looked at", "person")],
+        [("not checked", "person")],
         "not allowed: DescribeRule",
     ),
     "another right that is missing": (
         lambda clinic: clinic.denied.add("GetFunctionConcurrency"),
-        [("not looked at", "person")],
+        [("not checked", "person")],
         "function Dispatcher and 3 more",
     ),
 }
@@ -765,15 +765,15 @@ def test_without_a_running_reconciler_nothing_is_repaired_automatically(clinic: 
     unserved = part != "its schedule disabled"
     assert found.pop(SCENES[scene].found[0][0]) == ("person" if scene == "late" and unserved else "repair")
     assert list(found.values()) == ["person"]
-    mended = [one["mended"] for one in repaired if one["mended"]]
-    assert mended == ([] if scene == "late" and unserved else [SCENES[scene].mended])
+    done = [one["repaired"] for one in repaired if one["repaired"]]
+    assert done == ([] if scene == "late" and unserved else [SCENES[scene].repaired])
 
 
 def test_an_overdue_saga_is_reported_as_not_monitored_and_is_repaired(clinic: Clinic) -> None:
     clinic.dies()
     clinic.pass_time(60_000 + 15 * 60_000 + 1)
 
-    assert clinic.kinds() == [("nobody looks", "person"), ("interrupted", "repair")]
+    assert clinic.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
 
 
 def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(clinic: Clinic) -> None:
@@ -785,7 +785,7 @@ def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(clinic:
 
     assert (finding["kind"], finding["severity"]) == ("interrupted", "soon")
     assert finding["what"] == "-r1 FAILED, and did not settle it"
-    assert finding["mended"].startswith("left as it is until 2023-11-14 22:14:20 UTC")
+    assert finding["repaired"].startswith("left as it is until 2023-11-14 22:14:20 UTC")
     assert R2 not in clinic.world.executions.by_name
 
 
@@ -834,7 +834,7 @@ needs an operator (2)
          cdk-sagas inspect {SAGA_ID} --table requests
 
 repaired soon (1)
-  answer not told  {JOB_ID}  2023-11-14 22:13:20  1 m
+  outcome not delivered  {JOB_ID}  2023-11-14 22:13:20  1 m
       done, and it is not delivered
       it moves EUR 12,345, in minor units
       -> the sweeper of tokens delivers it
@@ -898,7 +898,7 @@ def test_the_document_has_everything(clinic: Clinic) -> None:
         "table": "",
         "amount": 12345,
         "currency": "EUR",
-        "mended": "",
+        "repaired": "",
         "machine": "Transfers",
         "request_table": "requests",
         "age_ms": 0,
@@ -1050,10 +1050,10 @@ ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], boo
     "notified in vain": (
         {"attempt": {"N": "2"}, "error": {"S": "Unhandled"}},
         0,
-        [("end not told", "soon")],
+        [("end not notified", "soon")],
         False,
     ),
-    "due for long": ({}, 15 * 60_000, [("nobody looks", "person")], False),
+    "due for long": ({}, 15 * 60_000, [("not monitored", "person")], False),
     "stuck": (
         {"status": {"S": "STUCK"}, "error": {"S": "Unhandled"}, "due_at": {}, "due_shard": {}, "not_before": {}},
         0,
@@ -1089,7 +1089,7 @@ def test_a_list_that_was_not_read_for_long_is_reported(clinic: Clinic) -> None:
     assert clinic.kinds() == []
     clinic.pass_time(15 * 60_000)
     due_now(clinic)
-    assert clinic.kinds() == [("nobody looks", "person")]
+    assert clinic.kinds() == [("not monitored", "person")]
 
 
 def test_a_stack_of_watched_machines_alone_is_checked(clinic: Clinic) -> None:

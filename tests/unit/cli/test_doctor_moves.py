@@ -201,7 +201,7 @@ def made_due(clinic: Clinic, meanwhile: Callable[[Clinic], None]) -> dict[str, s
     before(clinic.world.wire, "UpdateItem", happens)
     (finding,) = [one for one in clinic.finds("--deep", "--repair") if one["kind"] == "never found again"]
 
-    assert finding["mended"] == "done by another process"
+    assert finding["repaired"] == "done by another process"
     assert clinic.item == left[0]
     return clinic.item
 

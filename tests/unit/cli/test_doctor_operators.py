@@ -72,7 +72,7 @@ def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.S
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", Moment)
-@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.mended])
+@pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
 def test_a_repair_that_dies_at_any_of_its_calls_is_done_by_the_next_one(
     clinic: Clinic, scene: str, moment: Moment
 ) -> None:
@@ -96,12 +96,12 @@ def test_several_troubles_of_one_saga_are_repaired_at_once(clinic: Clinic, scene
     SCENES[scene].happens(clinic)
     interrupted(clinic)
 
-    repaired = [one["mended"] for one in clinic.finds("--deep", "--repair") if one["mended"]]
+    repaired = [one["repaired"] for one in clinic.finds("--deep", "--repair") if one["repaired"]]
 
     assert sorted(repaired) == sorted(
-        [SCENES[scene].mended, f"handed to {recovery_name(SAGA_ID, 1)}, which is started"]
+        [SCENES[scene].repaired, f"handed to {recovery_name(SAGA_ID, 1)}, which is started"]
     )
-    assert [kind for kind in clinic.kinds("--deep") if kind != ("over its time", "ok")] == []
+    assert [kind for kind in clinic.kinds("--deep") if kind != ("over its timeout", "ok")] == []
 
 
 def dies_at_write(clinic: Clinic, place: int, moment: Moment, *words: str) -> bool:
@@ -270,7 +270,7 @@ def test_a_long_check_reports_its_progress(
 # Who should look, and does not.
 
 
-@pytest.mark.parametrize("scene", ["not told", "late", "waits for nothing"])
+@pytest.mark.parametrize("scene", ["not told", "late", "orphaned wait"])
 def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(clinic: Clinic, scene: str) -> None:
     """Its schedule is enabled, and its function fails, or is never invoked."""
     SCENES[scene].happens(clinic)
@@ -280,10 +280,10 @@ def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(clinic
 
     found = dict(clinic.kinds())
 
-    assert found.pop("nobody looks") == "person"
+    assert found.pop("not monitored") == "person"
     assert found.pop(kind) == "repair"
-    repaired = {one["kind"]: one["mended"] for one in clinic.finds("--repair")}
-    assert repaired[kind] == (SCENES[scene].mended or "not due any more")
+    repaired = {one["kind"]: one["repaired"] for one in clinic.finds("--repair")}
+    assert repaired[kind] == (SCENES[scene].repaired or "not due any more")
 
 
 @pytest.mark.parametrize("minutes", [14, 16])
@@ -293,7 +293,9 @@ def test_an_undelivered_outcome_is_left_to_the_sweeper_for_15_minutes(clinic: Cl
     due_now(clinic)
 
     assert clinic.kinds() == (
-        [("answer not told", "soon")] if minutes < 15 else [("nobody looks", "person"), ("answer not told", "repair")]
+        [("outcome not delivered", "soon")]
+        if minutes < 15
+        else [("not monitored", "person"), ("outcome not delivered", "repair")]
     )
 
 
@@ -305,7 +307,7 @@ def test_a_wait_that_is_not_due_is_not_a_finding(clinic: Clinic) -> None:
 
     found = {one["kind"]: one for one in clinic.finds("--repair")}
 
-    assert (found["waits for nothing"]["severity"], found["waits for nothing"]["mended"]) == ("person", "")
+    assert (found["orphaned wait"]["severity"], found["orphaned wait"]["repaired"]) == ("person", "")
     assert clinic.stored == untouched
 
 
@@ -315,7 +317,7 @@ def test_an_undo_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -
     clinic.dies(late_name(SAGA_ID, 1))
     clinic.pass_time(NOBODY_MS)
 
-    assert clinic.kinds() == [("took effect late", "soon")]
+    assert clinic.kinds() == [("late effect", "soon")]
 
 
 @pytest.mark.parametrize("operation", ["GetFunctionConfiguration", "DescribeRule"])
@@ -324,14 +326,14 @@ def test_an_unreadable_reconciler_is_not_reported_as_missing(clinic: Clinic, ope
     interrupted(clinic)
     clinic.denied.add(operation)
 
-    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
 
 
 def test_a_function_whose_environment_may_not_be_read_is_not_taken_for_another(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.secret.add("Reconciler")
 
-    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
     assert clinic.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
 
 
@@ -348,7 +350,7 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(clinic: 
     interrupted(clinic)
     clinic.elsewhere = {"Reconciler", "Schedule", "Measure"}
 
-    assert clinic.kinds() == [("nobody looks", "person"), ("interrupted", "repair")]
+    assert clinic.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
     assert "name that, too, with --stack" in " ".join(clinic.says()[1].split())
     both = ("--stack", "Shop", "--stack", "Care")
     assert clinic.kinds(system=both) == [("interrupted", "soon")]
@@ -363,10 +365,10 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(clinic: 
 def test_with_a_table_alone_machines_supply_reconciler_and_retention(clinic: Clinic, scene: str) -> None:
     SCENES[scene].happens(clinic)
 
-    repaired = {one["kind"]: one["mended"] for one in clinic.finds("--repair", system=("--table", "requests"))}
+    repaired = {one["kind"]: one["repaired"] for one in clinic.finds("--repair", system=("--table", "requests"))}
 
-    assert repaired[scene] == SCENES[scene].mended
-    assert clinic.sent == ("parked" in SCENES[scene].mended)
+    assert repaired[scene] == SCENES[scene].repaired
+    assert clinic.sent == ("parked" in SCENES[scene].repaired)
 
 
 def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_only_usual(clinic: Clinic) -> None:
@@ -376,7 +378,7 @@ def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_
 
     found = clinic.finds("--repair", system=("--table", "requests"))
 
-    assert [(one["kind"], one["mended"]) for one in found] == [("recoveries spent", "")]
+    assert [(one["kind"], one["repaired"]) for one in found] == [("recoveries spent", "")]
     assert clinic.stored == untouched
 
 
@@ -388,7 +390,7 @@ def test_with_a_table_alone_a_saga_with_an_unknown_log_is_repaired(clinic: Clini
 
     (finding,) = clinic.finds("--repair", system=("--table", "requests"))
 
-    assert (finding["kind"], finding["mended"]) == (
+    assert (finding["kind"], finding["repaired"]) == (
         "interrupted",
         f"handed to {recovery_name(SAGA_ID, 1)}, which is started",
     )
@@ -398,7 +400,7 @@ def test_with_a_table_alone_an_unreadable_machine_is_reported(clinic: Clinic) ->
     interrupted(clinic)
     clinic.denied.add("DescribeStateMachine")
 
-    assert clinic.kinds(system=TABLES) == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.kinds(system=TABLES) == [("not checked", "person"), ("interrupted", "soon")]
 
 
 # What is never shown.
@@ -485,7 +487,7 @@ def waits_for_a_saga_that_runs(clinic: Clinic) -> None:
         (was_answered_early_and_counted, []),
         (was_answered_just_now_for_nobody, []),
         (is_being_told, []),
-        (is_old_and_its_rows_are_kept, [("over its time", "ok")]),
+        (is_old_and_its_rows_are_kept, [("over its timeout", "ok")]),
         (is_due_and_is_about_to_be_started, []),
         (waits_for_a_saga_that_runs, []),
     ],
@@ -512,14 +514,14 @@ def test_rules_may_not_be_read(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.denied.add("DescribeRule")
 
-    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
 
 
 def test_one_function_may_not_be_read(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.unseen.add("Reconciler")
 
-    assert clinic.kinds() == [("not looked at", "person"), ("interrupted", "soon")]
+    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
 
 
 def test_a_machine_of_another_table_is_ignored(clinic: Clinic) -> None:
@@ -529,7 +531,7 @@ def test_a_machine_of_another_table_is_ignored(clinic: Clinic) -> None:
 
     (finding,) = [one for one in clinic.finds("--repair", system=("--table", "requests")) if one["saga_id"]]
 
-    assert (finding["kind"], finding["mended"]) == ("name expired", "")
+    assert (finding["kind"], finding["repaired"]) == ("name expired", "")
 
 
 def test_a_saga_at_the_assumed_limit_is_not_repaired(clinic: Clinic) -> None:

@@ -36,21 +36,21 @@ def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.S
 # A refusal blocks no other check.
 
 TOLD: dict[str, tuple[str, ...]] = {
-    "BatchGetItem": ("dead letters", "not looked at"),
-    "DescribeExecution": ("answer not told", "dead letters", "not looked at", "parked"),
-    "DescribeRule": ("answer not told", "dead letters", "not looked at", "parked"),
-    "DescribeStateMachine": ("answer not told", "dead letters", "not looked at", "parked"),
-    "DescribeTable": ("answer not told", "dead letters", "parked"),
-    "GetEventSourceMapping": ("answer not told", "dead letters", "not looked at", "parked"),
-    "GetFunctionConcurrency": ("answer not told", "dead letters", "not looked at", "parked"),
-    "GetFunctionConfiguration": ("dead letters", "not looked at", "parked"),
-    "GetFunctionEventInvokeConfig": ("answer not told", "dead letters", "not looked at", "parked"),
-    "GetItem": ("answer not told", "dead letters", "not looked at", "parked"),
-    "GetQueueAttributes": ("answer not told", "not looked at", "parked"),
-    "ListExecutions": ("answer not told", "dead letters", "not looked at", "parked"),
-    "ListTargetsByRule": ("answer not told", "dead letters", "not looked at", "parked"),
-    "Query": ("answer not told", "dead letters", "not looked at"),
-    "Scan": ("answer not told", "dead letters", "not looked at", "parked"),
+    "BatchGetItem": ("dead letters", "not checked"),
+    "DescribeExecution": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "DescribeRule": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "DescribeStateMachine": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "DescribeTable": ("dead letters", "outcome not delivered", "parked"),
+    "GetEventSourceMapping": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "GetFunctionConcurrency": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "GetFunctionConfiguration": ("dead letters", "not checked", "parked"),
+    "GetFunctionEventInvokeConfig": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "GetItem": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "GetQueueAttributes": ("not checked", "outcome not delivered", "parked"),
+    "ListExecutions": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "ListTargetsByRule": ("dead letters", "not checked", "outcome not delivered", "parked"),
+    "Query": ("dead letters", "not checked", "outcome not delivered"),
+    "Scan": ("dead letters", "not checked", "outcome not delivered", "parked"),
 }
 """What is found of a parked saga, an answer and a dead letter, whatever may not be called."""
 
@@ -77,7 +77,7 @@ def test_a_refused_call_blocks_no_other_check(clinic: Clinic, operation: str) ->
     found = {one["kind"]: one for one in clinic.finds("--deep") if one["kind"] != "interrupted"}
 
     assert tuple(sorted(found)) == TOLD[operation]
-    refused = [one["what"].partition(";")[0] for one in found.values() if one["kind"] == "not looked at"]
+    refused = [one["what"].partition(";")[0] for one in found.values() if one["kind"] == "not checked"]
     assert refused == ([] if operation == "DescribeTable" else [f"not allowed: {operation}"])
 
 
@@ -99,17 +99,17 @@ def test_every_call_of_a_check_may_be_refused() -> None:
 def test_a_missing_table_blocks_no_other_check(clinic: Clinic) -> None:
     many_things(clinic)
     for table, kinds in (
-        ("tokens", {"not looked at", "dead letters", "parked", "interrupted"}),
-        ("log", {"not looked at", "dead letters", "parked", "interrupted"}),
-        ("requests", {"not looked at", "dead letters"}),
+        ("tokens", {"not checked", "dead letters", "parked", "interrupted"}),
+        ("log", {"not checked", "dead letters", "parked", "interrupted"}),
+        ("requests", {"not checked", "dead letters"}),
     ):
         aws.dynamodb().delete_table(TableName=table)
 
         found = {one["kind"]: one for one in clinic.finds("--deep")}
 
         assert found.keys() == kinds
-        assert found["not looked at"]["what"].startswith("is of the stack, and is not there any more")
-        assert f"table {table}" in f"{found['not looked at']['id']}, {found['not looked at']['what']}"
+        assert found["not checked"]["what"].startswith("is of the stack, and is not there any more")
+        assert f"table {table}" in f"{found['not checked']['id']}, {found['not checked']['what']}"
 
 
 def test_a_missing_index_blocks_no_other_check(clinic: Clinic) -> None:
@@ -119,8 +119,8 @@ def test_a_missing_index_blocks_no_other_check(clinic: Clinic) -> None:
 
     found = {one["kind"]: one for one in clinic.finds()}
 
-    assert found.keys() == {"not looked at", "dead letters", "parked", "interrupted"}
-    assert found["not looked at"]["id"] == "table tokens"
+    assert found.keys() == {"not checked", "dead letters", "parked", "interrupted"}
+    assert found["not checked"]["id"] == "table tokens"
 
 
 def test_a_query_of_a_table_without_its_index_is_one_refusal_of_many() -> None:
@@ -172,8 +172,8 @@ def test_permanent_throttling_is_reported_and_blocks_no_other_check(
 
     found = {one["kind"]: one for one in clinic.finds()}
 
-    assert found.keys() == {"not looked at", "answer not told", "dead letters", "parked"}
-    assert found["not looked at"]["what"] == "refused repeatedly: DescribeExecution, ThrottlingException"
+    assert found.keys() == {"not checked", "outcome not delivered", "dead letters", "parked"}
+    assert found["not checked"]["what"] == "refused repeatedly: DescribeExecution, ThrottlingException"
 
 
 def asks_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_an_unreadable_item_blocks_no_other_check(clinic: Clinic, item: str, wor
 
     found = {one["kind"]: one for one in clinic.finds(*words)}
 
-    assert found.keys() == {"unreadable", "interrupted", "answer not told", "dead letters", "parked"}
+    assert found.keys() == {"unreadable", "interrupted", "outcome not delivered", "dead letters", "parked"}
     assert found["unreadable"]["what"].startswith(f"an item of table {table} that cannot be read: ")
 
 
@@ -242,13 +242,13 @@ def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(clinic: Clin
     item: Any = {"id": {"S": "x"}, "due_at": {"N": str(NOW_MS)}, "due_shard": {"S": "00"}}
     aws.dynamodb().put_item(TableName="watch", Item=item)
 
-    assert clinic.kinds() == [("unreadable", "person"), ("end not told", "soon")]
+    assert clinic.kinds() == [("unreadable", "person"), ("end not notified", "soon")]
 
 
 # What it moves.
 
 
-@pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row left open", "waits for nothing"])
+@pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row left open", "orphaned wait"])
 def test_each_finding_about_a_saga_states_its_amount(clinic: Clinic, scene: str) -> None:
     clinic.update(amount={"N": "123456"}, currency={"S": "EUR"})
     SCENES[scene].happens(clinic)

@@ -161,9 +161,9 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
     found = findings(capsys, "--repair")
 
     assert clinic.stored == before
-    assert (found["interrupted"]["severity"], found["interrupted"]["mended"]) == ("person", "")
+    assert (found["interrupted"]["severity"], found["interrupted"]["repaired"]) == ("person", "")
     assert found["interrupted"]["then"] == "its reconciler is held: nothing is repaired until it is released"
 
     hold("off")
 
-    assert findings(capsys, "--repair")["interrupted"]["mended"].startswith(f"handed to {SAGA_ID}-r1")
+    assert findings(capsys, "--repair")["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
