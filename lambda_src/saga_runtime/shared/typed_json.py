@@ -28,7 +28,8 @@ def register(events: BaseEventHooks) -> None:
         "before-parse": _take_reasons,
     }
     for event, handler in handlers.items():
-        events.register(f"{event}.{operation}", handler)
+        # A client that is registered twice must not have its entries taken twice: the second time there are none.
+        events.register(f"{event}.{operation}", handler, unique_id=f"cdk-sagas-{event}")
 
 
 def _take_entries(params: dict[str, Any], context: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -87,3 +87,10 @@ def test_a_refusal_is_read_as_botocore_would(reasons: Any) -> None:
     assert typed["CancellationReasons"] == theirs["CancellationReasons"]
     assert typed["Error"] == theirs["Error"]
     assert typed["ResponseMetadata"]["HTTPStatusCode"] == theirs["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+
+def test_a_client_that_is_registered_twice_sends_its_entries() -> None:
+    sent = Sent(typed=True)
+    typed_json.register(sent.client.meta.events)
+
+    assert sent.document(TransactItems=[{"Put": {"TableName": "t", "Item": ITEM}}])["TransactItems"]

@@ -386,13 +386,13 @@ def clinic_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Sess
             return through(stubber, event_name, request, **rest)
 
         monkeypatch.setattr(BotocoreStubber, "__call__", send)
-        made: dict[str, Any] = {}
+        made: dict[tuple[str, int], Any] = {}
 
         def client(service: Any, config: Any) -> Any:
-            """One for all: to make one takes longer than to use it."""
-            if service not in made:
-                made[service] = session.client(service, config=config)
-            return made[service]
+            """One per configuration: to make one takes longer than to use it."""
+            if (service, id(config)) not in made:
+                made[service, id(config)] = session.client(service, config=config)
+            return made[service, id(config)]
 
         monkeypatch.setattr(COMMAND, "session_of", lambda _: SimpleNamespace(client=client))
         for module in (TOKEN_ROWS, TOKEN_WRITES):
