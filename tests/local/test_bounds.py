@@ -73,7 +73,7 @@ def test_a_key_of_more_digits_than_an_expression_reads_is_refused_before_anythin
     assert system.post("exact", "long-key", {"items": [{"key": "o"}]}).status == 202, "the key was not used"
 
 
-def test_outputs_of_a_map_that_are_too_large_together_are_undone(system: KindsSystem) -> None:
+def test_outputs_of_a_map_that_are_too_large_together_are_compensated(system: KindsSystem) -> None:
     items = [{"sku": f"s{number}"} for number in range(ITEMS)]
     answer = system.settle("large", "large", {"items": items, "pad": 30_000})
 

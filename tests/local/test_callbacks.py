@@ -224,7 +224,7 @@ def test_a_refusal_compensates(system: Callbacks, order: str) -> None:
     assert (system.row(key)["status"], system.row(key, "Reserve")["status"]) == ("FAILED", "UNDONE")
 
 
-def test_a_person_who_rejects_ends_the_saga(system: Callbacks) -> None:
+def test_an_operator_who_rejects_ends_the_saga(system: Callbacks) -> None:
     system.begin("rejected", go=True)
     system.waits("rejected", "Go")
     system.says("rejected", {"ok": False, "error": "Rejected", "detail": "by alice"}, step="Go")
@@ -233,7 +233,7 @@ def test_a_person_who_rejects_ends_the_saga(system: Callbacks) -> None:
     assert (answer["step"], answer["error"], answer["detail"]) == ("Go", "Rejected", "by alice")
 
 
-def test_a_saga_whose_commit_fails_undoes_the_job(system: Callbacks) -> None:
+def test_a_saga_whose_commit_fails_compensates_the_job(system: Callbacks) -> None:
     system.begin("undone", fails=True)
     system.waits("undone")
     system.says("undone", PARCEL)

@@ -332,7 +332,7 @@ class TestACart:
             "CapturePayment", "Fulfil", "Fulfil over?", "Settle completed",
         ]  # fmt: skip
 
-    def test_that_is_undone_is_undone_from_its_end_to_its_beginning(self, day: Day) -> None:
+    def test_that_is_compensated_is_compensated_from_its_end_to_its_beginning(self, day: Day) -> None:
         statuses = day.system.statuses(day["idle-carrier"].saga_id)
 
         undone = ("Pick", "ShippingLabel", "CapturePayment", "CommitOrder", "AuthorizePayment", "ReserveInventory")
@@ -422,7 +422,7 @@ class TestAnAnswer:
     @pytest.mark.parametrize(("name", "step"), [
         ("authorized-after-all", "AuthorizePayment"), ("picked-after-all", "Pick"),
     ])  # fmt: skip
-    def test_that_it_was_done_after_all_is_undone_once(self, day: Day, name: str, step: str) -> None:
+    def test_that_it_was_done_after_all_is_compensated_once(self, day: Day, name: str, step: str) -> None:
         saga_id = day[name].saga_id
 
         assert day.system.statuses(saga_id)[step] == "UNDONE"

@@ -137,7 +137,7 @@ def test_a_kill_ends_the_process_around_the_call(stack: Stack, moment: Any, took
     assert stack.invoke(put="next")["pid"] != before
 
 
-def test_a_kill_ends_the_very_process_that_made_the_call(stack: Stack, tmp_path: Path) -> None:
+def test_a_kill_ends_the_process_that_made_the_call(stack: Stack, tmp_path: Path) -> None:
     """The others are in the middle of their calls, each in a process of its own, until the last of them is."""
     stack.faults.plan(Fault(function="Worker", call=PUT, moment="after", action="kill", containing="victim"))
     keys = ["a", "b", "victim", "c"]
@@ -203,7 +203,7 @@ def test_a_call_whose_every_attempt_is_dropped_or_failed_raises_in_the_function(
     assert (outcome.matched, outcome.fired, outcome.attempts) == (1, 1, 3)
 
 
-def test_a_held_back_request_takes_effect_when_its_sender_is_dead(stack: Stack) -> None:
+def test_a_held_back_request_is_applied_when_its_sender_is_dead(stack: Stack) -> None:
     stack.invoke("Hasty", put="warm")
     stack.faults.plan(Fault(function="Hasty", call=PUT, moment="before", action="delay"))
 

@@ -306,7 +306,7 @@ class TestWithoutADatabase:
         assert system.settle("k", transfer("ada", "alan")).status == 200
         assert system.balances() == {"ada": 900, "alan": 1100}
 
-    def test_a_reservation_whose_answer_was_lost_is_recognized_as_ones_own(self, system: TransferSystem) -> None:
+    def test_a_reservation_whose_response_was_lost_is_recognized_as_ones_own(self, system: TransferSystem) -> None:
         system.aws.faults.plan(
             Fault(function=system.gatekeeper, call="dynamodb:PutItem", moment="after", action="drop")
         )

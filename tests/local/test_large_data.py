@@ -282,7 +282,7 @@ def body_of(case: Case) -> dict[str, object]:
     return {"text": text, "length": INLINE_OUTPUT_BYTES, "refuse": case.refuse}
 
 
-def test_a_death_or_a_lost_answer_at_any_call_of_the_bucket_does_no_harm(system: LargeSystem) -> None:
+def test_a_death_or_a_lost_response_at_any_call_of_the_bucket_does_no_harm(system: LargeSystem) -> None:
     planned = cases()
     with system.aws.calls.record() as calls:
         for refuse in (False, True):

@@ -269,7 +269,7 @@ class TestAnOrder:
 
         assert (document["error"], document["step"]) == ("Invalid", "ValidateInventory")
 
-    def test_has_a_key_per_step_and_another_one_for_its_undo(self, day: Day) -> None:
+    def test_has_a_key_per_step_and_another_one_for_its_compensation(self, day: Day) -> None:
         saga_id = day["empty-shelf"].saga_id
         books = day.system("empty-shelf").books(saga_id)
 

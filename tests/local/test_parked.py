@@ -224,7 +224,7 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.order)
-def test_a_person_drives_a_parked_saga_to_its_right_end(case: Case, parked: Parked) -> None:
+def test_an_operator_drives_a_parked_saga_to_its_right_end(case: Case, parked: Parked) -> None:
     step = case.says[0]
     status, told = parked.says("inspect", parked.sagas[case.order])
     assert (status, "IN_PROGRESS, parked: it waits for a person" in told) == (0, True), told

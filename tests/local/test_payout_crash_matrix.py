@@ -415,7 +415,7 @@ class TestTheMatrix:
 
 
 class TestWhateverBroke:
-    def test_every_request_is_answered_as_if_nothing_had_or_as_undone(self, matrix: Matrix) -> None:
+    def test_every_request_is_answered_as_if_nothing_had_or_as_compensated(self, matrix: Matrix) -> None:
         wrong = [
             f"{cell}: {outcome.answer.status}, expected {cell.expected}; {outcome.answer.text}"
             for cell, outcome in matrix.outcomes.items()

@@ -547,7 +547,7 @@ class TestADirection:
         ]
         assert states[-18:] == [*again, *again, "Debit", "Credit", "Receipt", "Settle completed"]
 
-    def test_of_a_parked_saga_is_left_to_a_person(self, system: TwoLedgers) -> None:
+    def test_of_a_parked_saga_is_left_to_an_operator(self, system: TwoLedgers) -> None:
         way, saga_id = interrupted(system, "k", "Debit", Moment.AFTER)
         park(system, saga_id)
         before = system.item(saga_id)

@@ -409,7 +409,7 @@ class TestAStepThatBreaks:
 
 
 class TestACallThatAwsRefuses:
-    def test_is_not_tried_again_and_fails_the_saga_under_its_name(self, counting: Counting) -> None:
+    def test_is_not_retried_and_fails_the_saga_under_its_name(self, counting: Counting) -> None:
         with counting.aws.calls.record() as calls:
             answer = counting.settle("plain", "k", Second="not granted")
             counting.states("PlainMachineArn", answer)

@@ -186,13 +186,13 @@ class TestAMapWithoutAPivotOverWhatAStepAnswered:
         assert answer.status == 200, answer.text
         assert system.counts("parcels") == {"Load[p0]": 1, "Load[p1]": 1}
 
-    def test_is_undone_by_its_own_execution(self, system: KindsSystem) -> None:
+    def test_is_compensated_by_its_own_execution(self, system: KindsSystem) -> None:
         answer = system.settle("items", "undone", {"book": True, "Load[p1]": "decline"})
 
         assert answer.status == 422
         assert system.counts("undone") == {}
 
-    def test_is_undone_by_a_recovery_that_reads_the_items_from_the_log(self, system: KindsSystem) -> None:
+    def test_is_compensated_by_a_recovery_that_reads_the_items_from_the_log(self, system: KindsSystem) -> None:
         system.aws.faults.plan(StopAt(machine="Kinds/Items/StateMachine", state="Parcels over?", moment="before"))
         saga_id = system.begin("items", "recovered", {"book": True})
 
@@ -210,7 +210,7 @@ class TestFiveLocalStepsInOneExpressPhase:
         assert answer.status == 200
         assert system.states("Phase", answer.json()["saga_id"]) == ["All", "All over?", "Settle completed"]
 
-    def test_are_undone_when_the_pivot_in_it_refuses(self, system: KindsSystem) -> None:
+    def test_are_compensated_when_the_pivot_in_it_refuses(self, system: KindsSystem) -> None:
         answer = system.settle("phase", "pivot-refuses", {"Five": "decline"})
 
         assert (answer.status, answer.json()["step"]) == (422, "Five")

@@ -52,7 +52,7 @@ class _Unconditional(_Direct):
         world.db.rewrite = lambda _table, text, condition: Always() if text == RESERVE else condition
 
 
-def test_direct_operation_takes_effect_once(deployment: Deployment) -> None:
+def test_direct_operation_is_applied_once(deployment: Deployment) -> None:
     report = simulate(deployment, _Direct(SAGAS), sagas=200)
     report.require_kept()
     assert set(report.statuses) == {"COMPLETED", "FAILED"}

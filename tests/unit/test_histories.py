@@ -64,14 +64,14 @@ def test_another_body_gets_no_answer_to_this_one() -> None:
     assert model.request(B) is Met.OTHER_BODY
 
 
-def test_a_lost_answer_to_ones_own_reservation_leads_to_the_start() -> None:
+def test_a_lost_response_to_ones_own_reservation_leads_to_the_start() -> None:
     """A gatekeeper that finds its own reservation starts the saga."""
     model = RequestModel()
     assert model.request(A, answer_lost=True) is Met.OWN
     assert len(model.starts) == 1
 
 
-def test_a_start_under_way_is_left_alone() -> None:
+def test_a_start_in_progress_is_left_alone() -> None:
     """Before ``due_at`` another gatekeeper may be starting it."""
     model, _ = reserved()
     assert model.request(A) is Met.RUNNING
@@ -215,7 +215,7 @@ def test_a_record_in_progress_is_never_expired() -> None:
 # The saga log
 
 
-def test_a_step_takes_effect_once() -> None:
+def test_a_step_is_applied_once() -> None:
     """Two attempts, one effect."""
     model = StepModel()
     for _ in range(2):
@@ -244,7 +244,7 @@ def test_a_tombstone_does_not_replace_an_effect() -> None:
     model.check()
 
 
-def test_a_step_is_undone_once() -> None:
+def test_a_step_is_compensated_once() -> None:
     """Two compensations saw the effect."""
     model = StepModel()
     model.arrive(model.send_do(), heard=True)

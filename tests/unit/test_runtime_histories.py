@@ -22,7 +22,7 @@ def test_a_step_is_not_refused_by_its_own_effect(world: World) -> None:
     _no_error(lambda: run(body=ALL_OF_IT))
 
 
-def test_an_undo_is_not_refused_by_its_own_effect(world: World) -> None:
+def test_a_compensation_is_not_refused_by_its_own_effect(world: World) -> None:
     """Its answer was lost, and what it did leaves nothing to undo it again with."""
     world.open_accounts(alice=500, bob=0)
     run()

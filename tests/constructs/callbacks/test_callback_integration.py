@@ -263,7 +263,7 @@ class TestPermissions:
             ("lambda:InvokeFunction", "${Warehouse/Direct/Function.Arn}")
         ]
 
-    def test_of_operators_are_to_look_and_to_have_dead_jobs_tried_again(self, stack: Stack) -> None:
+    def test_of_operators_are_to_look_and_to_have_dead_jobs_retried(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse").grant_operate(own(stack, "Operator"))
 
         allowed = {p for p in Cloud(stack).permissions("Operator/Role") if p[0].startswith(("sqs:", "dynamodb:"))}

@@ -115,7 +115,7 @@ def test_the_hosts_of_a_compensation_wait_for_whatever_comes_before_the_undo(sta
     assert (life - 60) * CLIENT_SHARE >= 20
 
 
-def test_the_step_is_not_slowed_down_by_its_undo(stack: Stack) -> None:
+def test_the_step_is_not_slowed_down_by_its_compensation(stack: Stack) -> None:
     assert lives(host(stack, *NAMES, seconds={"undo": 60, "verify_undo": 60}), "Step") < 60
 
 

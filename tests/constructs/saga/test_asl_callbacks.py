@@ -134,7 +134,7 @@ def test_a_saga_that_is_fenced_while_it_waits_touches_nothing() -> None:
     assert done.trace[-2:] == ["Pay", "End fenced"]
 
 
-def test_a_job_behind_the_pivot_that_is_not_answered_is_parked() -> None:
+def test_a_job_after_the_pivot_that_is_not_answered_is_parked() -> None:
     operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
 
     entry = operators_are_told(forward(operated, Ship=TIME_IS_UP))
@@ -221,7 +221,7 @@ def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
     assert (entry["late"], entry["stuck"]["error"]) == (True, "StepUndecided")
 
 
-def test_late_jobs_of_a_map_are_undone_item_by_item() -> None:
+def test_late_jobs_of_a_map_are_compensated_item_by_item() -> None:
     group = CompiledGroup(
         name="Picks",
         kind=GroupKind.MAP,
@@ -247,7 +247,7 @@ def test_a_saga_without_jobs_has_no_way_for_late_effects() -> None:
     assert not [name for name in names["States"] if "late" in name.lower()]
 
 
-def test_a_job_that_nothing_undoes_is_left_to_a_person() -> None:
+def test_a_job_that_nothing_compensates_is_left_to_an_operator() -> None:
     saga = plan(step("Reserve", undo=True), job("Pay", pivot=True))
 
     assert not [name for name in recovery_of(saga, FORWARD_MACHINE)["States"] if "late" in name.lower()]

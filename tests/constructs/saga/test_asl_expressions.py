@@ -304,7 +304,7 @@ def test_a_saga_with_a_remaining_effect_or_a_partly_read_log_is_parked(answer: d
     assert done.trace[-1] == "End parked"
 
 
-def test_a_step_behind_the_pivot_is_parked_and_never_compensated() -> None:
+def test_a_step_after_the_pivot_is_parked_and_never_compensated() -> None:
     done = run(TWO, _answers(Receipt=Failure("Runtime.ExitError")), request=PARTNER)
     assert done.trace[-3:] == ["Receipt", "Park the saga", "End parked"]
 

@@ -56,7 +56,7 @@ def test_state_names_fit_for_the_longest_names_of_steps_and_errors() -> None:
         assert not [name for name in generated["States"] if len(name) > 80]
 
 
-def test_every_task_gives_up_waiting_at_some_time(definition: dict[str, Any]) -> None:
+def test_every_task_has_a_timeout(definition: dict[str, Any]) -> None:
     without = [name for name, state in tasks(definition) if not state.get("TimeoutSeconds", 0) > 0]
     assert not without
     assert definition["TimeoutSeconds"] > 0

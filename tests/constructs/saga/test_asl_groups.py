@@ -203,7 +203,7 @@ _STATE = {"State": {"EnteredTime": "2026-11-21T10:00:00.000Z", "RetryCount": 0, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_phase_that_was_refused_is_undone_step_by_step(kind: str) -> None:
+def test_a_phase_that_was_refused_is_compensated_step_by_step(kind: str) -> None:
     failure = {"step": "Hold", "error": "Invalid", "detail": "no", "status": 422, "title": "t", "kind": "saga-refused"}
     told = _told({"ok": False, "outputs": {"Reserve": {"n": 1}}, "failure": failure}, kind)
     done = run(definition_of(_one_phase(kind)), answers(Prepare=told), given=_STATE)
@@ -472,12 +472,12 @@ def test_an_item_whose_undo_is_stuck_lets_the_others_be_undone_and_then_the_saga
     assert entry["failure"]["step"] == "Pay"
 
 
-def test_an_item_whose_undo_is_fenced_fences_the_saga() -> None:
+def test_an_item_whose_compensation_is_fenced_fences_the_saga() -> None:
     done = _ship([{"sku": "a"}], Pay=refusal(), **{"Undo Label": refusal("SagaFenced")})
     assert done.trace[-1] == "End fenced"
 
 
-def test_items_of_an_output_are_undone_without_a_pivot() -> None:
+def test_items_of_an_output_are_compensated_without_a_pivot() -> None:
     parcels = {"Payload": {"output": {"parcels": [{"id": "x"}, {"id": "y"}]}}}
     done = _forward("items from an output, no pivot", Plan=parcels, Load=refusal())
     assert keys_called(done, "Undo Load") == ["x", "y"]
@@ -503,7 +503,7 @@ def _behind(**by_state: Any) -> Run:
         ("Pack", refusal("Odd"), "Ship"),
     ],
 )
-def test_a_group_behind_the_pivot_is_tried_again_and_then_parked(failing: str, answer: Any, group: str) -> None:
+def test_a_group_after_the_pivot_is_retried_and_then_parked(failing: str, answer: Any, group: str) -> None:
     done = _behind(**{failing: answer})
     assert done.trace.count(group) == 21
     assert not [name for name in done.trace if name.startswith(("Undo", "Compensate", "Fence"))]
@@ -512,7 +512,7 @@ def test_a_group_behind_the_pivot_is_tried_again_and_then_parked(failing: str, a
     assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (failing, "StepFailed")
 
 
-def test_a_saga_continues_after_a_group_behind_the_pivot() -> None:
+def test_a_saga_continues_after_a_group_after_the_pivot() -> None:
     done = _behind(Quick=[{"Status": "FAILED"}, BEHIND["Quick"]])
     assert done.trace[:7] == ["Reserve", "Pay", "Quick", "Quick over?", "Try Quick again?", "Quick waits", "Quick"]
     assert done.trace[-1] == "Settle completed"
@@ -524,7 +524,7 @@ def test_each_group_has_tries_of_its_own() -> None:
     assert _behind(Quick=quick, Slow=slow).trace[-1] == "Settle completed"
 
 
-def test_bad_items_behind_the_pivot_wait_for_a_person() -> None:
+def test_bad_items_after_the_pivot_wait_for_an_operator() -> None:
     twice = json.dumps({"items": [{"sku": "a"}, {"sku": "a"}]})
     done = run(definition_of(GROUPED["groups behind the pivot"]), answers(BEHIND), request=twice)
     assert operators_are_told(done)["failure"]["error"] == "BadItems"

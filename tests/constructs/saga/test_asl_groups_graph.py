@@ -53,7 +53,7 @@ def test_a_step_name_of_40_characters_leaves_every_state_name_room(name: str) ->
             assert len(state) - longest + 40 <= MAX_STATE_NAME, state
 
 
-def test_every_task_gives_up_waiting_at_some_time(machine: dict[str, Any]) -> None:
+def test_every_task_has_a_timeout(machine: dict[str, Any]) -> None:
     assert not [name for name, state in tasks(machine) if not state.get("TimeoutSeconds", 0) > 0]
     assert machine["TimeoutSeconds"] > 0
 

@@ -114,7 +114,7 @@ def test_a_transaction_that_was_not_applied_is_fenced() -> None:
     assert done.sent["Undo First"]["Item"]["status"] == {"S": "TOMBSTONE"}
 
 
-def test_a_transaction_that_happened_is_undone_together_with_its_row() -> None:
+def test_a_transaction_that_happened_is_compensated_together_with_its_row() -> None:
     done = _undo(**DONE)
     update, delete = done.sent["Undo First: writes"]["TransactItems"]
     assert update["Update"]["ConditionExpression"] == "#status = :done"
@@ -131,12 +131,12 @@ def test_a_transaction_without_an_effect_is_left_alone(status: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [ROW_EXISTS, Failure("States.Timeout")], ids=["canceled", "lost"])
-def test_an_undo_whose_answer_was_lost_is_recognized_by_its_row(answer: Failure) -> None:
+def test_a_compensation_whose_response_was_lost_is_recognized_by_its_row(answer: Failure) -> None:
     done = _undo(**DONE, **{"Undo First: writes": answer, "Undo First: done? look": row("UNDONE")})
     assert done.trace[-1] == "Settle failed"
 
 
-def test_an_undo_that_is_refused_waits_for_a_person() -> None:
+def test_a_compensation_that_is_refused_waits_for_an_operator() -> None:
     by_state = {**DONE, "Undo First: writes": canceled("None", "ConditionalCheckFailed")}
     done = _undo(**by_state, **{"Undo First: done? look": row("DONE")})
     entry = operators_are_told(done)
@@ -148,7 +148,7 @@ def test_a_row_that_no_transaction_can_have_is_parked() -> None:
     assert operators_are_told(done)["stuck"]["error"] == "StepUndecided"
 
 
-def test_the_writes_of_every_item_are_undone() -> None:
+def test_the_writes_of_every_item_are_compensated() -> None:
     done_rows = {f"Undo {name}": CONDITION_FAILED for name in ("Pack", "Label")}
     looks = {f"Undo {name}: look": row("DONE", '{"key": "k"}') for name in ("Pack", "Label")}
     by_state = {"Last": Failure("Odd"), **done_rows, **looks}

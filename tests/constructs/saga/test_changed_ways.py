@@ -100,7 +100,7 @@ def test_without_comparing_the_conditions_it_goes_both_or_does_not_end(change: s
     assert (False if change == "pivots" else "both") in ended
 
 
-def test_a_person_who_resumes_it_does_not_make_it_go_both() -> None:
+def test_an_operator_who_resumes_it_does_not_make_it_go_both() -> None:
     began, deployed = _made(_pivots(LOW, HIGH), "earlier"), _made(_pivots(LOWER, HIGHER), "later", "another")
     saga = Simulation(
         plan=began, deployed=(deployed,), request=REQUEST, stops=frozenset({Stop(call=3, moment=Moment.BEFORE)})

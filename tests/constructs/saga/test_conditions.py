@@ -90,7 +90,7 @@ def test_on_the_pivot_its_row_decides() -> None:
     assert stood.trace[-3:] == ["Forward from Pay", "Book", "Settle completed"]
 
 
-def test_behind_the_pivot_the_saga_is_parked() -> None:
+def test_after_the_pivot_the_saga_is_parked() -> None:
     done = _run(step("Pay", pivot=True), step("Book", when=BIG), request={})
 
     assert "Book" not in done.trace
@@ -157,7 +157,7 @@ def test_a_group_with_a_condition_that_is_not_a_boolean_does_not_begin() -> None
     assert body(done, "Settle failed")["step"] == "Both"
 
 
-def test_a_group_behind_the_pivot_is_parked_at_once() -> None:
+def test_a_group_after_the_pivot_is_parked_at_once() -> None:
     """The same condition gives the same answer: waiting for it would be an hour for nothing."""
     group = parallel("Both", [step("Left")], [step("Right", when=BIG)])
 

@@ -100,7 +100,7 @@ def test_a_row_that_does_not_fit_ends_the_reading() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_saga_of_a_thousand_items_is_undone_and_settled() -> None:
+def test_a_saga_of_a_thousand_items_is_compensated_and_settled() -> None:
     saga = plan(of_items("All", step("Pack", undo=True), max_items=1_000), step("End", pivot=True), fingerprint="new")
     request = {"items": [{"sku": f"item-{number}"} for number in range(1_000)]}
     done = Simulation(plan=saga, request=request, refused=frozenset({"End"}), page=300).run()

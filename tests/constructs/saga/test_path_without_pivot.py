@@ -60,7 +60,7 @@ def test_a_path_that_ends_at_the_pivots_settles_at_once() -> None:
     assert trace == ["Debit", "After Debit", "Settle completed"]
 
 
-def test_behind_a_pivot_that_ran_the_last_one_may_be_passed_by() -> None:
+def test_after_a_pivot_that_ran_the_last_one_may_be_passed_by() -> None:
     to_a, to_b = (step(f"Pay{way}", pivot=True, when=f"$request.{way}") for way in "AB")
     trace = Simulation(plan=plan(DEBIT, to_a, to_b, RECEIPT), request={"A": True, "B": False}).run().traces[EXECUTION]
 

@@ -212,7 +212,7 @@ def test_a_saga_whose_compensations_name_no_outputs_reads_none() -> None:
         assert not [name for name in machine["States"] if name.startswith("Read the output")]
 
 
-def test_writes_that_are_undone_by_an_output_have_it_read() -> None:
+def test_writes_that_are_compensated_by_an_output_have_it_read() -> None:
     saga = plan(step("Quote", record=True), _undone_by("$outputs.Quote.id"), step("Pay", pivot=True))
     log = {"Item": {"output": {"S": '{"id": "q"}'}}}
     done = _recover(saga, began_as="d", **{"Read the output of Quote": log}, **STANDING)

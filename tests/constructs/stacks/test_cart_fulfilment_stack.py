@@ -108,7 +108,7 @@ def test_only_what_publishes_scans_may_put_events(cloud: Cloud) -> None:
     assert putting == {"LookFunction", "PublishScanFunction"}
 
 
-def test_everything_before_the_scan_can_be_undone(cloud: Cloud) -> None:
+def test_everything_before_the_scan_can_be_compensated(cloud: Cloud) -> None:
     states = cloud.definition("Cart/StateMachine")["States"]
 
     assert [name.removeprefix("Undo ") for name in states if name.startswith("Undo ")] == [

@@ -868,7 +868,7 @@ def test_a_missing_verify_is_reported_with_the_remedy(world: World, monkeypatch:
 
 @pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
 @pytest.mark.parametrize("times", [1, SDK_ATTEMPTS, 20])
-def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
+def test_a_write_whose_response_is_lost_is_sent_again_and_recognized(
     picking: Picking, world: World, operation: str, times: int
 ) -> None:
     world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, times=times))

@@ -308,7 +308,7 @@ def late(picking: Picking) -> None:
     picking.calls_back()
 
 
-def test_a_late_effect_is_undone(make: Open) -> None:
+def test_a_late_effect_is_compensated(make: Open) -> None:
     picking = make()
     late(picking)
     picking.undo(late=True)
@@ -371,7 +371,7 @@ def test_a_late_compensation_that_failed_is_retried(make: Open) -> None:
     assert picking.status == "UNDONE"
 
 
-def test_a_late_effect_of_a_running_saga_may_be_undone_by_hand(make: Open) -> None:
+def test_a_late_effect_of_a_running_saga_may_be_compensated_by_hand(make: Open) -> None:
     picking = make()
     late(picking)
 

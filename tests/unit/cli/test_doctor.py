@@ -744,7 +744,7 @@ def send(clinic: Clinic, name: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_switched_off_or_full_is_found_and_left_to_a_person(clinic: Clinic, part: str) -> None:
+def test_what_is_switched_off_or_full_is_found_and_left_to_an_operator(clinic: Clinic, part: str) -> None:
     happens, found, says = PARTS[part]
     happens(clinic)
 

@@ -311,7 +311,7 @@ def test_a_wait_that_is_not_due_is_not_a_finding(clinic: Clinic) -> None:
     assert clinic.stored == untouched
 
 
-def test_an_undo_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -> None:
+def test_a_compensation_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -> None:
     late(clinic)
     clinic.world.executions.start(late_name(SAGA_ID, 1), "{}")
     clinic.dies(late_name(SAGA_ID, 1))

@@ -334,7 +334,7 @@ class TestTwoInvocationsOfOneKey:
 
 
 class TestAnOpenRefusal:
-    def test_stores_nothing_and_the_same_key_may_be_tried_again(
+    def test_stores_nothing_and_the_same_key_may_be_retried(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         deploy(monkeypatch, **OPEN)

@@ -116,7 +116,7 @@ def test_a_step_key_takes_only_step_names(step: str) -> None:
         step_key_of(SAGA_ID, step)
 
 
-def test_a_provider_key_is_a_uuid_that_differs_for_the_undo() -> None:
+def test_a_provider_key_is_a_uuid_that_differs_for_the_compensation() -> None:
     keys = {provider_key_of(step_key_of(SAGA_ID, "Charge", undo=undo)) for undo in (True, False)}
 
     assert len(keys) == 2

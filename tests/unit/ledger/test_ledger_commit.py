@@ -33,7 +33,7 @@ def plan() -> Sequence[Write]:
     return LEDGER.transfer(DirectEntry("t-1"), source="alice", target="bob", amount=TEN)
 
 
-def test_a_conflict_is_tried_again_after_50_100_and_200_ms_and_more(world: World) -> None:
+def test_a_conflict_is_retried_after_50_100_and_200_ms_and_more(world: World) -> None:
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=3))
 
     assert LEDGER.commit(plan)
@@ -72,7 +72,7 @@ def test_a_throttle_comes_back_at_once(world: World) -> None:
     assert world.wire.sent.count("TransactWriteItems") == 3  # by the SDK
 
 
-def test_after_a_lost_answer_the_same_entry_id_finds_the_posting(world: World) -> None:
+def test_after_a_lost_response_the_same_entry_id_finds_the_posting(world: World) -> None:
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER, times=3))
 
     with pytest.raises(TransientError, match="did not answer"):

@@ -121,7 +121,7 @@ def test_a_debit_and_a_credit_leave_nothing_in_clearing(world: World) -> None:
     assert clearing(world, "fx") == 0
 
 
-def test_a_refund_undoes_a_debit(world: World) -> None:
+def test_a_refund_compensates_a_debit(world: World) -> None:
     debit(step_event(step="Debit"), Context())
 
     for _ in range(2):

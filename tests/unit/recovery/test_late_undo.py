@@ -133,7 +133,7 @@ def test_a_compensated_late_effect_is_not_checked_again(desk: Desk) -> None:
     assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
 
 
-def test_many_that_died_are_a_persons_business(desk: Desk) -> None:
+def test_many_that_died_are_an_operators_business(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     for number in range(1, MOST_TRIES + 1):
         assert look(desk).execution == late_name(SAGA_ID, number)
@@ -187,7 +187,7 @@ def test_after_another_try_as_many_more_are_made(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_another_try_starts_nothing_where_it_is_being_undone(desk: Desk, died: bool) -> None:
+def test_another_try_starts_nothing_where_it_is_being_compensated(desk: Desk, died: bool) -> None:
     has_row(StepStatus.APPLIED_LATE)
     look(desk)
     if died:
@@ -258,7 +258,7 @@ def remove_request() -> None:
     )
 
 
-def test_late_effect_of_a_tombstone_is_a_persons_business(desk: Desk) -> None:
+def test_late_effect_of_a_tombstone_is_an_operators_business(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     remove_request()
 
@@ -266,7 +266,7 @@ def test_late_effect_of_a_tombstone_is_a_persons_business(desk: Desk) -> None:
     assert set(desk.world.executions.by_name) == {SAGA_ID}
 
 
-def test_late_undo_that_outlives_the_request_is_running(desk: Desk) -> None:
+def test_late_compensation_that_outlives_the_request_is_running(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     look(desk)
     remove_request()
@@ -356,7 +356,7 @@ def test_the_command_retries_only_with_its_option(desk: Desk) -> None:
     assert (status, f"compensating it by {NEXT}" in said, NEXT in desk.world.executions.by_name) == (0, True, True)
 
 
-def test_the_command_undoes_late_effects_of_a_settled_saga(desk: Desk) -> None:
+def test_the_command_compensates_late_effects_of_a_settled_saga(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     settle()
     has_job(desk)

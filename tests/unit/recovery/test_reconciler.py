@@ -538,14 +538,14 @@ def test_another_sagas_late_effects_are_checked_in_the_same_sweep(watch: Watch) 
     assert watch.counted(Metric.LATE_STANDS) == 1
 
 
-def test_what_is_undone_by_now_starts_nothing(watch: Watch) -> None:
+def test_what_is_compensated_by_now_starts_nothing(watch: Watch) -> None:
     late_job(watch, StepStatus.UNDONE)
 
     assert watch.sweep()["late"] == 0
     assert set(watch.executions) == {SAGA_ID}
 
 
-def test_no_execution_is_wasted_on_a_step_that_nothing_undoes(watch: Watch) -> None:
+def test_no_execution_is_wasted_on_a_step_that_nothing_compensates(watch: Watch) -> None:
     late_job(watch, step="Announce")
     late_job(watch, StepStatus.UNDONE)
 
@@ -553,7 +553,7 @@ def test_no_execution_is_wasted_on_a_step_that_nothing_undoes(watch: Watch) -> N
     assert set(watch.executions) == {SAGA_ID}
 
 
-def test_a_late_effect_that_cannot_be_undone_alarms(watch: Watch) -> None:
+def test_a_late_effect_that_cannot_be_compensated_alarms(watch: Watch) -> None:
     late_job(watch)
     for number in range(1, 21):
         watch.sweep()
@@ -566,7 +566,7 @@ def test_a_late_effect_that_cannot_be_undone_alarms(watch: Watch) -> None:
 
 
 def test_a_late_effect_that_cannot_be_undone_is_put_off_and_alarms_all_the_same(watch: Watch) -> None:
-    test_a_late_effect_that_cannot_be_undone_alarms(watch)
+    test_a_late_effect_that_cannot_be_compensated_alarms(watch)
 
     assert "DescribeExecution" not in watch.world.calls_of(watch.sweep)
     assert watch.counted(Metric.LATE_STANDS) == 2
@@ -1202,7 +1202,7 @@ def test_every_client_is_made_before_several_workers_want_it(watch: Watch, monke
         assert reconciler.sweep().looked_at == 1
 
 
-def test_what_is_refused_for_good_is_not_tried_again(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused_for_good_is_not_retried(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeExecution")
     looks: list[int] = []
 

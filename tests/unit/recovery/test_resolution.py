@@ -51,7 +51,7 @@ def test_history(history: Callable[[Desk], None], desk: Desk) -> None:
 # --- The right end
 
 
-def test_what_happened_is_undone_with_the_output_that_the_person_gave(desk: Desk) -> None:
+def test_what_happened_is_compensated_with_the_output_that_the_person_gave(desk: Desk) -> None:
     desk.cut_off()
     desk.park()
     desk.shop.everybody_dies()
@@ -79,7 +79,7 @@ def test_what_did_not_happen_never_will(desk: Desk) -> None:
     desk.shop.check()
 
 
-def test_an_undo_that_happened_is_not_done_again(desk: Desk) -> None:
+def test_a_compensation_that_happened_is_not_done_again(desk: Desk) -> None:
     desk.shop.run()
     desk.undo_cut_off()
     desk.park()

@@ -374,7 +374,7 @@ def test_a_late_success_of_a_tombstone_notifies_the_operators(
     assert undo_late(recoverer, RequestRecord.from_item(before[0]), "log").finding is LateFinding.EXHAUSTED
 
 
-def test_response_is_not_removed_while_a_late_effect_is_to_be_undone(picking: Picking) -> None:
+def test_response_is_not_removed_while_a_late_effect_is_to_be_compensated(picking: Picking) -> None:
     give_up(picking)
     settle(picking)
     picking.world.clock.ms += 7 * DAY_MS
@@ -469,7 +469,7 @@ def test_a_status_event_of_an_expired_or_replaced_saga_does_nothing(
 # ---- rows, and recoveries by hand: cdk-sagas-retention-recovery ----------------------------------------------------
 
 
-def test_a_person_may_take_over_what_has_outlived_its_rows(world: World) -> None:
+def test_an_operator_may_take_over_what_has_outlived_its_rows(world: World) -> None:
     run()
     pass_days(world, LOG_DAYS)
     record = RequestRecord.from_item(_reserved())

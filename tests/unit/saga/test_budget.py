@@ -67,7 +67,7 @@ def test_one_step_is_tried_as_often_as_it_may_be() -> None:
     assert (TRIED.seconds, TRIED.events) == (153, 20)
 
 
-def test_a_step_behind_the_pivot_is_tried_for_long() -> None:
+def test_a_step_after_the_pivot_is_tried_for_long() -> None:
     assert worst_case(saga(PIVOT, step("Book", side="after"))) == TRIED + LONG + ENDING
     assert (LONG.seconds, LONG.events) == (9236, 125)
 
@@ -99,7 +99,7 @@ def test_items_run_a_few_at_once() -> None:
     assert worst_case(made) == items + TRIED + ENDING
 
 
-def test_items_are_undone_a_few_at_once() -> None:
+def test_items_are_compensated_a_few_at_once() -> None:
     made = saga(group("map", "Ship", [step("Pack", undo=True)], max_items=3, max_concurrency=2), PIVOT)
     forward = Need(seconds=2 * 153, events=3 * 22 + 6)
     assert worst_case(made) == forward + LONG.times(3, at_once=2) + TRIED + ENDING
@@ -115,7 +115,7 @@ def test_a_short_phase_takes_what_its_steps_take() -> None:
     assert worst_case(saga(group("express", "Quick", [step("A")], timeout=300), PIVOT)).seconds == 153 + 153 + 600
 
 
-def test_a_group_behind_the_pivot_is_run_again_and_again() -> None:
+def test_a_group_after_the_pivot_is_run_again_and_again() -> None:
     made = saga(PIVOT, group("express", "Quick", [step("A"), step("B"), step("C")], side="after", timeout=300))
     assert worst_case(made) == Need(seconds=21 * 310 + WAITS, events=21 * 11) + TRIED + ENDING
 
@@ -247,7 +247,7 @@ def test_a_step_that_is_tried_for_longer_than_its_provider_remembers_is_a_warnin
     assert "may be tried for 153 s, and its provider knows a key for 152 s" in finding.message
 
 
-def test_behind_the_pivot_a_provider_must_remember_for_longer() -> None:
+def test_after_the_pivot_a_provider_must_remember_for_longer() -> None:
     charge = step("Charge", kind="external", side="after", window=9_235)
     assert "cdk-sagas-window-Charge" in _found(saga(PIVOT, charge))
     assert "cdk-sagas-window-Charge" not in _found(saga(PIVOT, dataclasses.replace(charge, window=9_236)))

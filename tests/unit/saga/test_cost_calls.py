@@ -142,7 +142,7 @@ def _undone(kind: str) -> tuple[int, int]:
     return _counted(usage, "undo First")
 
 
-def test_the_undo_of_an_atomic_step_writes_what_is_counted(world: World) -> None:
+def test_the_compensation_of_an_atomic_step_writes_what_is_counted(world: World) -> None:
     _move(step_event(step="Only"), Context())
 
     calls = world.calls_of(lambda: _move_back(step_event(step="Only"), Context()))
@@ -150,7 +150,7 @@ def test_the_undo_of_an_atomic_step_writes_what_is_counted(world: World) -> None
     assert _units(calls, transaction=1 + _ITEMS) == _undone("atomic") == (6, 1)
 
 
-def test_the_undo_of_an_external_step_writes_what_is_counted(world: World) -> None:
+def test_the_compensation_of_an_external_step_writes_what_is_counted(world: World) -> None:
     shop = Shop(world)
     shop.run()
 

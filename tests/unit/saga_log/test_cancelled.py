@@ -68,7 +68,7 @@ def test_a_refused_write_decides_at_once_whatever_else_conflicted(
     assert (type(result), calls) == (Refused, 1)
 
 
-def test_a_conflict_of_the_first_entry_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conflict_of_the_first_entry_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another attempt may be writing the first entry, and may have done just what refuses this write."""
     result, calls = _commit(monkeypatch, CONFLICT, FAILED)
 
@@ -76,7 +76,7 @@ def test_a_conflict_of_the_first_entry_is_tried_again(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("throttles", "calls"), [(True, 2), (False, 1)])
-def test_a_throttled_item_is_tried_again_where_throttles_are(
+def test_a_throttled_item_is_retried_where_throttles_are(
     monkeypatch: pytest.MonkeyPatch, throttles: bool, calls: int
 ) -> None:
     result, sent = _commit(monkeypatch, NONE, THROTTLED, throttles=throttles)

@@ -135,7 +135,9 @@ def test_a_step_in_doubt_is_taken_up_by_what_its_provider_offers(
         (NEITHER, DEAD, U.UNDECIDED),
     ],
 )
-def test_an_undo_in_doubt_is_taken_up_by_what_its_provider_offers(kind: str, now_ms: int, undo: UndoEntry) -> None:
+def test_a_compensation_in_doubt_is_taken_up_by_what_its_provider_offers(
+    kind: str, now_ms: int, undo: UndoEntry
+) -> None:
     row = row_of(S.UNDOING, output="{}")
 
     assert undo_entry_of(row, mine=holder(now_ms), now_ms=now_ms, provider=provider_of(kind)) is undo
@@ -258,7 +260,7 @@ def test_a_takeover_keeps_when_the_provider_was_asked_first() -> None:
     assert (log.row.first_attempt_at, log.row.attempt, log.row.deadline) == (NOW_MS, "second", SECOND.deadline)
 
 
-def test_an_undo_keeps_the_output_and_counts_its_own_time() -> None:
+def test_a_compensation_keeps_the_output_and_counts_its_own_time() -> None:
     log = log_at(S.DONE)
     log.write(SECOND.undoing(NOW_MS + 7))
 

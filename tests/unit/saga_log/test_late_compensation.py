@@ -107,7 +107,7 @@ def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(picking: Picking) 
 # Compensations
 
 
-def test_a_late_effect_is_undone_by_the_ordinary_compensation(picking: Picking) -> None:
+def test_a_late_effect_is_compensated_by_the_ordinary_compensation(picking: Picking) -> None:
     late(picking)
 
     picking.undo()
@@ -152,7 +152,7 @@ def test_a_late_compensation_leaves_everything_else_alone(picking: Picking, worl
     picking.check()
 
 
-def test_an_undo_that_was_cut_off_is_carried_on_late(picking: Picking, world: World) -> None:
+def test_a_compensation_that_was_cut_off_is_carried_on_late(picking: Picking, world: World) -> None:
     late(picking)
     world.wire.plan(Fault(operation="warehouse:cancel", action=Action.DROP, moment=Moment.AFTER, times=1))
     with pytest.raises(ConnectionError):
@@ -303,7 +303,7 @@ def test_a_late_effect_of_a_step_that_was_not_skipped_fences_it(picking: Picking
         atomic_step(lambda _: Commit())(picking.event(), Context())
 
 
-def test_an_effect_that_came_after_a_refusal_is_undone(picking: Picking) -> None:
+def test_an_effect_that_came_after_a_refusal_is_compensated(picking: Picking) -> None:
     picking.dispatch()
     picking.calls_back("refused", REFUSED)
     picking.calls_back("done")

@@ -93,7 +93,7 @@ def test_a_fenced_step_never_runs(world: World) -> None:
     assert world.told.counts[Metric.STEP_FENCED] == 1
 
 
-def test_a_step_that_was_undone_never_runs_again(world: World) -> None:
+def test_a_step_that_was_compensated_never_runs_again(world: World) -> None:
     run()
     undo()
 

@@ -33,7 +33,7 @@ def test_a_step_that_never_ran_is_fenced(world: World) -> None:
     assert world.balances() == {"alice": 500, "bob": 0}
 
 
-def test_a_step_that_happened_is_undone_once_with_its_recorded_output(world: World) -> None:
+def test_a_step_that_happened_is_compensated_once_with_its_recorded_output(world: World) -> None:
     run()
 
     undo()
@@ -63,7 +63,7 @@ def test_a_row_without_an_applied_effect_is_left_alone(world: World, status: str
     assert world.rows() == {STEP_KEY: status}
 
 
-def test_the_undo_is_called_only_for_a_step_that_took_effect(world: World) -> None:
+def test_the_compensation_is_called_only_for_a_step_that_was_applied(world: World) -> None:
     called: list[tuple[str, Any]] = []
 
     @compensation
@@ -95,7 +95,7 @@ def test_a_disturbed_compensation_comes_to_the_same_end(
 
 
 @pytest.mark.parametrize("moment", list(Moment))
-def test_a_compensation_that_dies_around_its_commit_undoes_once(world: World, moment: Moment) -> None:
+def test_a_compensation_that_dies_around_its_commit_compensates_once(world: World, moment: Moment) -> None:
     run()
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=moment, times=1))
     with pytest.raises(Killed):

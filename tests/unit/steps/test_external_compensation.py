@@ -60,7 +60,7 @@ def test_a_compensation_is_recorded_then_called_then_recorded_as_done(shop: Shop
     shop.check()
 
 
-def test_an_undo_has_a_key_of_its_own(shop: Shop) -> None:
+def test_a_compensation_has_a_key_of_its_own(shop: Shop) -> None:
     shop.run()
     shop.undo()
 
@@ -86,7 +86,7 @@ def test_without_an_applied_effect_nothing_is_compensated(shop: Shop, world: Wor
     assert shop.status == state
 
 
-def test_a_step_that_may_be_under_way_is_waited_for(shop: Shop) -> None:
+def test_a_step_that_may_be_in_progress_is_waited_for(shop: Shop) -> None:
     cut_off(shop, LOST)
     shop.passes(LIFE_MS + GRACE_MS - 1)
 
@@ -163,7 +163,7 @@ def test_no_compensation_runs_while_another_may_be_alive(shop: Shop) -> None:
     assert shop.status == "UNDOING"
 
 
-def test_an_undo_that_the_gateway_knows_is_taken_over_and_repeated(shop: Shop, world: World) -> None:
+def test_a_compensation_that_the_gateway_knows_is_taken_over_and_repeated(shop: Shop, world: World) -> None:
     shop.run()
     cut_off(shop, UNDO_LOST)
     shop.passes(LIFE_MS)
@@ -260,7 +260,7 @@ def test_a_refused_compensation_is_retried_and_never_a_refused_step(shop: Shop) 
 
 @pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
 @pytest.mark.parametrize("times", [1, 3, 20])
-def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
+def test_a_write_whose_response_is_lost_is_sent_again_and_recognized(
     shop: Shop, world: World, operation: str, times: int
 ) -> None:
     if operation == "UpdateItem":
@@ -292,7 +292,7 @@ def test_a_step_that_begins_while_it_is_being_fenced_is_compensated(
     assert shop.status == "UNDONE"
 
 
-def test_an_undo_does_not_end_before_the_threads_that_it_started(shop: Shop) -> None:
+def test_a_compensation_does_not_end_before_the_threads_that_it_started(shop: Shop) -> None:
     ended = threading.Event()
 
     @external_compensation(of=shop.charge)

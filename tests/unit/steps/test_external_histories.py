@@ -276,7 +276,7 @@ def test_a_compensation_is_done_only_after_it_began(world: World) -> None:
     assert not log.write(SECOND.undone(NOW_MS))
 
 
-def test_an_undo_ends_with_its_threads(world: World) -> None:
+def test_a_compensation_ends_with_its_threads(world: World) -> None:
     """Its thread would thaw in a later invocation."""
     _ends_with_threads(world, undo=True)
 

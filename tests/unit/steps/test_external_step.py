@@ -268,7 +268,7 @@ def test_a_fenced_step_makes_no_call(shop: Shop, world: World) -> None:
     assert world.told.counts[Metric.STEP_FENCED] == 1
 
 
-def test_a_step_that_was_undone_never_happens_again(shop: Shop) -> None:
+def test_a_step_that_was_compensated_never_happens_again(shop: Shop) -> None:
     shop.run()
     shop.undo()
 
@@ -310,7 +310,7 @@ def test_an_attempt_whose_successor_wrote_the_outcome_answers_with_that(world: W
 
 @pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
 @pytest.mark.parametrize("times", [1, 3, 20])
-def test_a_write_whose_answer_is_lost_is_sent_again_and_recognized(
+def test_a_write_whose_response_is_lost_is_sent_again_and_recognized(
     shop: Shop, world: World, operation: str, times: int
 ) -> None:
     world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, times=times))

@@ -212,7 +212,7 @@ def outcome_of(invoke: Callable[[], Any]) -> str | None:
     return None
 
 
-def test_an_undo_that_crashed_is_asked_about_later(shop: Shop, functions: Functions) -> None:
+def test_a_compensation_that_crashed_is_asked_about_later(shop: Shop, functions: Functions) -> None:
     run(shop)
     crashes(functions, "undo", lambda: undo(shop))
     shop.passes(LIFE_MS)
@@ -222,7 +222,7 @@ def test_an_undo_that_crashed_is_asked_about_later(shop: Shop, functions: Functi
     assert (functions.sent[-1][0], shop.status) == ("verify_undo", "UNDONE")
 
 
-def test_an_undo_that_is_refused_is_tried_again(shop: Shop, functions: Functions) -> None:
+def test_a_compensation_that_is_refused_is_retried(shop: Shop, functions: Functions) -> None:
     run(shop)
     functions.answers["undo"] = {"error": {"name": "AccountClosed", "message": "closed"}}
 

@@ -159,7 +159,7 @@ class TestAnOperation:
 
         assert read()["limit"] == {"N": "200"}
 
-    def test_whose_answer_was_lost_gets_its_output(self, world: World) -> None:
+    def test_whose_response_was_lost_gets_its_output(self, world: World) -> None:
         world.wire.plan(Fault(operation=WRITE, action=Action.DROP, moment=Moment.AFTER))
 
         assert set_limit("a", 200, 1).output == {"version": 2}
