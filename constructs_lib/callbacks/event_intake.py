@@ -73,7 +73,7 @@ class EventIntake(Construct):
     Args:
         scope: parent construct.
         id: construct id.
-        operation: name in the records: lower case, digits, dashes. It belongs to the keys: renamed, every event counts
+        operation: name in the records: lower case, digits, dashes. It is part of the keys: renamed, every event counts
             as new.
         fn: made by ``saga_runtime.event_operation``, or by ``event_saga`` if it begins a saga; for this intake only.
             Its timeout must be shorter than the gateway's 29 s. Grant it its own tables, as a step function.

@@ -126,19 +126,22 @@ class SagaStateMachine(Construct):
         timeout: of the whole saga; 1 minute to 1 year. By default as long as it may take at worst, in full hours, and
             at least 2: where the saga only goes forward, a step is retried for some 70 minutes before it is parked.
         result: JSONata expression (with or without ``{% %}``) over ``$outputs`` (every step's output by the step's
-            name) for the answer's ``result``: what clients see. ``{}`` by default: they see no output.
-        refused_http_status: HTTP status of a refused saga's stored answer, 422 by default.
-        http_status_by_error: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``.
+            name) for the response's ``result``: what clients see. ``{}`` by default: they see no output.
+        refused_http_status: HTTP status of a refused saga's stored response, 400 to 499; 422 by default.
+        http_status_by_error: HTTP status by name of an error that a step can refuse with, e.g.
+            ``{"InsufficientFunds": 402}``; 400 to 499.
         on_failed: notification when a saga has failed and is compensated.
         operators: queue that receives an entry for every parked saga; one of the construct's
-            own by default.
-        definition_file: a committed JSON file with the definition as far as sagas in flight depend on it. A change that
-            they could not follow ends the synth and names the step. ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
+            own by default. A standard queue.
+        definition_file: a committed JSON file, relative to the working directory, with the definition as far as sagas
+            in flight depend on it. A change that they could not follow ends the synth and names the step.
+            ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
         run: in which type of state machine a saga begins; ``Run.STANDARD`` by default. ``Run.INLINE`` needs a
             ``definition_file``.
-        payloads: where requests and outputs live that are too large to travel; without it, they are refused.
+        payloads: where requests and outputs live that are too large to travel; without it, they are refused. Its
+            ``keep_days`` must not be less than ``log_retention_days``.
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
-            half of it what may come after its end: an execution that is redriven, a message, a late answer.
+            half of it what may come after its end: an execution that is redriven, a message, a late outcome.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
         removal_policy: of the saga log, the log group, the operators' queue, and of the state machines with their
             roles: executions of a deleted one end at their next state. Retained by default.

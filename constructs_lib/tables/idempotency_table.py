@@ -45,7 +45,7 @@ class IdempotencyTable(StatefulTable):
         remember_for: how long its key is remembered, from the same moment on; not shorter than ``replay_for``, up to
             3,650 days, 400 days by default.
         due_after: when a record in progress is checked again; 5 s to 1 day, 1 minute by default. A duplicate that
-            comes later starts the saga again by its name, which heals a start that was lost.
+            comes later starts the saga again by its name, which repairs a lost start.
         due_shards: partitions of the sparse index; 1 to 100, 16 by default. Never lower it: records in the shards
             that go would not be found.
         encryption_key: a KMS key of your own instead of the AWS managed one.

@@ -104,7 +104,7 @@ class TokenTable(StatefulTable):
         )
 
     def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read and write single rows: register who waits, and keep what came of it."""
+        """Read and write single rows: register waiting tasks, and store outcomes."""
         return self._grant(grantee, *ITEM_ACTIONS)
 
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -25,14 +25,15 @@ class Provider:
 
     Attributes:
         idempotent_for: how long the provider recognizes ``call.provider_key`` and answers a repeated call with the
-            first one's outcome (Stripe: 24 hours). None: it does not.
+            first one's outcome (Stripe: 24 hours); 1 minute to 366 days. None: it does not.
         verify: whether ``external_step(verify=…)`` can query the provider for the outcome of a call.
-        undo_idempotent_for: as ``idempotent_for``, for the undo and its own key.
+        undo_idempotent_for: as ``idempotent_for``, for the compensation and its own key.
         verify_undo: whether ``external_compensation(verify_undo=…)`` can query the outcome of a compensation.
         grace: how long a request can travel after its sender died: earlier, neither "not applied" nor a refusal is
             accepted. The library's guarantee depends on this bound. 0 s to 1 hour, 30 s by default.
         clock_margin: how far the clocks of two functions may be apart; 5 s by default, 0 s to 1 minute.
-        max_key_length: longest idempotency key that the provider takes; ours have 36 characters.
+        max_key_length: longest idempotency key that the provider takes; 255 by default. The library's keys have 36
+            characters: less is refused.
 
     Raises:
         ValueError: for a value out of range, or a provider whose outcome could never be known.

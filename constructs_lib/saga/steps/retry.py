@@ -16,12 +16,12 @@ class Retry:
     jitter: the delays together must outlast the function, so that the last attempt meets no living predecessor.
 
     Attributes:
-        transient_attempts: retries of transient failures.
-        transient_interval: first delay.
-        transient_rate: factor from one delay to the next.
+        transient_attempts: retries of throttles and service errors; 0 to 99.
+        transient_interval: first delay; each is drawn evenly from 0 to the delay.
+        transient_rate: factor from one delay to the next; 1 to 10.
         transient_cap: longest delay.
-        in_doubt_attempts: retries of what is in doubt.
-        in_doubt_interval: first delay.
+        in_doubt_attempts: retries of crashes, timeouts and every unknown error name; 0 to 99.
+        in_doubt_interval: first delay, without jitter.
         in_doubt_rate: factor from one delay to the next.
         in_doubt_cap: longest delay.
 

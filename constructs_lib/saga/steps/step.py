@@ -215,7 +215,7 @@ class Step:
             compensate: a function decorated with ``saga_runtime.compensation``.
             pivot: after this step the saga only goes forward. Without one it is the last step that mutates, which must
                 have no condition then. Several steps may be pivots if each has a ``when`` and no request meets two of
-                them. Where a request meets none, the saga only goes forward behind the last one.
+                them. Where a request meets none, the saga only goes forward after the last one.
             when: JSONata condition over ``$request`` and ``$outputs``, with or without ``{% %}``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError`` that ``fn`` raises.
@@ -261,11 +261,11 @@ class Step:
         fn_timeout: Duration | None = None,
         compensate_timeout: Duration | None = None,
     ) -> Step:
-        """A step whose effect is at a provider outside.
+        """A step whose effect is at a provider.
 
         Guaranteed, as far as the provider keeps what ``provider`` declares and no request travels for longer than its
-        ``grace``: the provider acts at most once per saga, and is asked, never guessed, when a call was cut off. A
-        step that was compensated is never called again.
+        ``grace``: the provider acts at most once per saga. The outcome of an interrupted call is verified, never
+        guessed. A step that was compensated is never called again.
         Not guaranteed: an outcome. If the provider cannot determine it, the saga is parked.
 
         Args:
@@ -275,7 +275,8 @@ class Step:
             compensate: a function decorated with ``saga_runtime.external_compensation``.
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
-            retry: ``Retry.external()`` by default: its delays outlast a call in doubt.
+            retry: ``Retry.external()`` by default. Its delays must outlast the function, the grace and the clock margin
+                together.
             refusals: class names of your own subclasses of ``PermanentError``: the provider's definite refusals, with
                 ``Declined``. Any other error of ``fn`` leaves the step in doubt.
             transient: class names of your own subclasses of ``TransientError``.
@@ -325,20 +326,20 @@ class Step:
         on_error: Mapping[str, Route] | None = None,
         compensate_timeout: Duration | None = None,
     ) -> Step:
-        """A job: a provider outside works for the saga and answers later, by a webhook, an event or a call.
+        """A job: a provider works for the saga and reports later, by a webhook, an event or a call.
 
         The saga waits at no cost. When neither an outcome nor a heartbeat has arrived for ``heartbeat``, the provider
         is queried for the job's outcome; when none has arrived for ``timeout``, the step fails, and its compensation
         queries the provider.
 
-        Guaranteed, as far as the provider keeps what ``provider`` declares: it is handed the job at most once; the saga
-        continues once, however often, early or late the outcome arrives; a success after the step failed is
+        Guaranteed, as far as the provider keeps what ``provider`` declares: the job is dispatched at most once; the
+        saga continues once, however often, early or late the outcome arrives; a success after the step failed is
         compensated automatically: by the running saga, then by a ``TimeoutReconciler`` or ``cdk-sagas recover``.
         Not guaranteed: an outcome. If the provider cannot determine it, the saga is parked.
 
         Args:
             name: PascalCase, at most 40 characters.
-            via: the ``CallbackIntegration`` that hands jobs out and takes answers in.
+            via: the ``CallbackIntegration`` that dispatches the job and receives its outcome.
             provider: what the provider guarantees. It must be able to report a job's outcome (``verify=True``).
             timeout: then the step fails; 2 s to 366 days.
             expected_duration: how long the provider usually takes; ``heartbeat`` is twice that.
@@ -346,7 +347,8 @@ class Step:
             compensate: a function decorated with ``saga_runtime.external_compensation``.
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
-            retry: of handing the job to the queue, and of the compensation; ``Retry.external()`` by default.
+            retry: of sending the job to the queue, and of the compensation; ``Retry.external()`` by default. A missed
+                heartbeat is retried until ``timeout`` instead.
             refusals: error names with which the provider refuses the job, in addition to the permanent errors.
             on_error: routes of named refusals.
             compensate_timeout: the timeout of ``compensate``; needed only for an imported function.
@@ -397,8 +399,8 @@ class Step:
     ) -> Step:
         """Waits for an occurrence that is not work for the saga: an approval, a scanned parcel.
 
-        It has no compensation, since nothing is done that could be undone. What happened is kept in the saga log, and
-        every further run of the saga sees the same.
+        It has no effect and no compensation. The outcome is stored in the saga log, and every further run of the saga
+        sees the same.
 
         Guaranteed: the saga continues once, however often, early or late the outcome arrives. No outcome within
         ``timeout`` is a refusal by the name ``CallbackTimedOut``, which ``on_error`` may route.
@@ -406,11 +408,11 @@ class Step:
 
         Args:
             name: PascalCase, at most 40 characters.
-            via: the ``CallbackIntegration`` that takes the answer in.
-            timeout: after this time nothing is waited for any more; 2 s to 366 days.
+            via: the ``CallbackIntegration`` that receives the outcome; without ``fn`` the wait is not announced.
+            timeout: end of the wait; 2 s to 366 days.
             expected_duration: how long it usually takes; ``heartbeat`` is twice that.
-            heartbeat: declare this, or ``expected_duration``: after this time without an answer the integration's
-                function runs again. Shorter than ``timeout``.
+            heartbeat: declare this, or ``expected_duration``: interval at which the integration's function is called
+                again, as a reminder. Shorter than ``timeout``.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: of sending the message to the queue; ``Retry()`` by default.
             refusals: error names that refuse, in addition to the permanent errors and ``Rejected``, a reviewer's
@@ -446,15 +448,15 @@ class Step:
     ) -> Step:
         """A step that only reads. It has no compensation, and may be anywhere.
 
-        Guaranteed, when it is recorded: every run of the saga sees the same answer, the first one that was kept.
+        Guaranteed, when it is recorded: every run of the saga sees the same output, the first one that was stored.
         Not guaranteed: that ``fn`` is called once; it must change nothing.
 
         Args:
             name: PascalCase, at most 40 characters.
             fn: a function decorated with ``saga_runtime.read_only_step``.
-            record: whether the answer is kept in the saga log (one write). Leave it so wherever a later step acts on
-                the answer, or the function may refuse: a recovery runs the saga again from its start, behind the pivot,
-                too, and would get another output, or a refusal where the saga only goes forward.
+            record: whether the output is stored in the saga log (one write). Keep it wherever a later step acts on the
+                output, or the function may refuse: a recovery runs the saga again from its start, also after the pivot,
+                and could get another output, or a refusal where the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry()`` by default.
             refusals: class names of your own subclasses of ``PermanentError``.
@@ -503,11 +505,11 @@ class Step:
         Args:
             name: PascalCase, at most 40 characters.
             table: the table that the writes name; its name is filled in, and exactly these actions are granted.
-            writes: entries of ``TransactItems`` without ``TableName``: ``{"Put": {...}}``, ``{"Update": {...}}``,
-                ``{"Delete": {...}}``, ``{"ConditionCheck": {...}}``. Strings with ``{% %}`` are JSONata over
-                ``$request`` and ``$outputs``; ``$step_key`` is the step's key.
-            compensate: likewise, what undoes it; ``$output`` is what the step recorded, ``$step_key`` ends in
-                ``#undo``. It must not be refused: a condition that is not met parks the saga.
+            writes: 1 to 99 entries of ``TransactItems`` without ``TableName``: ``{"Put": {...}}``,
+                ``{"Update": {...}}``, ``{"Delete": {...}}``, ``{"ConditionCheck": {...}}``. Strings with ``{% %}`` are
+                JSONata over ``$request``, ``$outputs``, ``$saga_id`` and ``$step_key``.
+            compensate: writes that compensate, likewise; ``$output`` is the step's recorded output, ``$step_key`` ends
+                in ``#undo``. They must not be refused: a failed condition parks the saga.
             output: JSONata expression of the step's output, an object; ``{}`` by default.
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
@@ -602,7 +604,7 @@ class Step:
         when: str | None = None,
         retry: Retry | None = None,
     ) -> Step:
-        """An event for downstream systems, behind the pivot.
+        """An event for downstream systems, after the pivot.
 
         Guaranteed: put at least once before the saga settles. Not guaranteed: once; ``event_id`` in its detail is the
         step key, by which consumers recognize a repetition.
@@ -610,8 +612,8 @@ class Step:
         Args:
             name: PascalCase, at most 40 characters.
             bus: the EventBridge bus.
-            source: the event's source, e.g. ``shop.orders``.
-            detail_type: the event's type.
+            source: the event's source, e.g. ``shop.orders``; 1 to 128 characters.
+            detail_type: the event's type; 1 to 128 characters.
             detail: JSONata expression of an object over ``$request`` and ``$outputs``; by default the saga id and all
                 outputs. ``event_id`` is added.
             when: JSONata condition over ``$request`` and ``$outputs``.
@@ -644,12 +646,14 @@ class Step:
     ) -> Step:
         """A state of your own: a ``Task``, ``Wait``, ``Pass``, ``Map`` or ``Parallel`` in JSONata.
 
-        It gets ``Next``, and what a step's failure means; everything else is as you write it. What it does is your
-        promise: it leaves no row, and runs again in every recovery that goes forward.
+        The construct adds ``Next`` and the error handling. Its effect is your responsibility: it leaves no row, and
+        runs again in every recovery that goes forward.
 
         Args:
             name: PascalCase, at most 40 characters.
-            state: the state without ``Next``, ``End`` and ``Catch``; a ``Task`` needs ``TimeoutSeconds``.
+            state: the state without ``Next``, ``End`` and ``Catch``. A ``Task`` needs ``TimeoutSeconds``, one that
+                waits for a callback ``HeartbeatSeconds``; so do inner states, whose names must be unique in the saga.
+                Its own ``Retry`` replaces the generated one.
             effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which follows the pivot.
             policies: what the state machine needs for it.
             output: JSONata expression of the step's output, an object, e.g. over ``$states.result``; none by default.
@@ -680,14 +684,14 @@ class Step:
     ) -> StepGroup:
         """A phase of short steps in one EXPRESS state machine, called synchronously: two transitions for all of them.
 
-        Guaranteed: what each step guarantees. An Express execution may run more than once; the saga log keeps every
-        step single. Its steps are compensated one by one.
+        Guaranteed: what each step guarantees. An Express execution may run more than once; the saga log applies every
+        step once. Its steps are compensated one by one.
 
         Args:
             name: PascalCase, at most 40 characters.
-            steps: plain steps that fit into five minutes together, retries included.
+            steps: plain steps that fit into five minutes together, retries included; the pivot may be one of them.
             when: JSONata condition over ``$request`` and ``$outputs``.
-            timeout: of the phase; 5 minutes at most, and by default.
+            timeout: of the phase; 1 s to 5 minutes, 5 minutes by default.
 
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -703,12 +707,13 @@ class Step:
     @staticmethod
     @checked
     def child(name: str, *, steps: Sequence[Step], timeout: Duration, when: str | None = None) -> StepGroup:
-        """A phase in a Standard state machine with a history of its own: it does not eat the saga's 25,000 events.
+        """A phase in a Standard state machine with a history of its own of 25,000 events.
 
         Args:
             name: PascalCase, at most 40 characters.
-            steps: plain steps.
-            timeout: of the phase; less than the saga's.
+            steps: plain steps; the pivot may be one of them.
+            timeout: of the phase; 1 minute to 366 days, less than the saga's, longer than that of any waiting step in
+                it.
             when: JSONata condition over ``$request`` and ``$outputs``.
 
         Raises:

@@ -216,10 +216,10 @@ def approval_link(
 
     Args:
         call: what the function was given.
-        reviewer: who is asked; part of the decision.
+        reviewer: the reviewer's name, 1 to 100 characters; part of the decision.
         expires: how long from now the link can be used: not longer than the step waits, at most 365 days.
-        title: what is asked, as the page's heading.
-        details: what the reviewer must know, as labels and values. Title and details together have a little over
+        title: the question, as the page's heading.
+        details: labels and values for the reviewer. Title and details together have a little over
             1,000 bytes: the whole link must fit into a mail.
 
     Raises:

@@ -59,9 +59,9 @@ class Begin:
     """The request that an event makes.
 
     Attributes:
-        key: business key of the happening: the same in every event that reports it, e.g. ``pi_1/succeeded``. 1 to 255
+        key: business key of what happened: the same in every event that reports it, e.g. ``pi_1/succeeded``. 1 to 255
             printable ASCII characters.
-        request: a JSON object; the same in every event that reports the happening. So take the amount and the customer
+        request: a JSON object; the same in every event that reports it. So take the amount and the customer
             into it, and not the event's id or time.
         event_id: the event's own id, for logs.
     """
