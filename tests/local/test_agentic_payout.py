@@ -96,7 +96,7 @@ class TestOnePayout:
 
 
 class TestAnAgentThatPlansAgain:
-    def test_is_given_the_same_answer_and_pays_once(self, system: PayoutSystem) -> None:
+    def test_gets_the_same_response_and_pays_once(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="again"))
         first, second = (
             Intent.of_plan(plan(payout, **words))
@@ -114,7 +114,7 @@ class TestAnAgentThatPlansAgain:
         assert system.balance(MAIN, payout.payee) == paid(answers[0])
         assert len(system.model_calls()) == 1
 
-    def test_pays_once_when_all_its_copies_ask_at_once(self, system: PayoutSystem) -> None:
+    def test_pays_once_with_concurrent_copies(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="copies"))
         intents = [Intent.of_plan(plan(payout, run=number)) for number in range(16)]
 
@@ -155,7 +155,7 @@ class TestAnAgentThatPlansAgain:
         assert system.pay(more, attempt=2).status == 409
         assert system.balance(MAIN, payout.payee) <= AMOUNT
 
-    def test_may_ask_again_after_a_refusal_and_only_then(self, system: PayoutSystem) -> None:
+    def test_may_request_again_only_after_a_refusal(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="attempt"), opening=1)
         assert system.pay(payout).status == 402
         assert system.claim_of(payout) == "RELEASED"
@@ -196,7 +196,7 @@ class TestTheModel:
         ],
         ids=["once", "four times"],
     )
-    def test_is_paid_for_each_time_the_process_dies_with_its_answer_and_recorded_once(
+    def test_is_paid_for_each_lost_response_and_recorded_once(
         self, system: PayoutSystem, capsys: pytest.CaptureFixture[str], fault: Fault, calls: int
     ) -> None:
         """The window: from the answer to the row. What was answered in it is paid for and not used."""
@@ -214,7 +214,7 @@ class TestTheModel:
         assert asked[recorded["model_call"]] == int(recorded["amount"]) == paid(answer)
         assert system.balance(MAIN, payout.payee) == paid(answer)
 
-    def test_is_not_asked_again_once_its_answer_is_recorded(self, system: PayoutSystem) -> None:
+    def test_is_not_called_again_once_its_response_is_recorded(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="kept"))
         system.aws.faults.plan(
             Fault(function=RECOMMEND, call="dynamodb:PutItem", action=Action.KILL, moment=Moment.AFTER,
@@ -227,7 +227,7 @@ class TestTheModel:
         (call,) = system.model_calls()
         assert paid(answer) == call.answer["amount"]
 
-    def test_that_would_hold_moves_nothing_and_keeps_the_intent_for_a_person(self, system: PayoutSystem) -> None:
+    def test_that_recommends_hold_moves_nothing_and_keeps_the_intent(self, system: PayoutSystem) -> None:
         payout = system.ready(Payout(name="hold", mood=HOLD))
 
         answer = system.pay(payout)
@@ -262,9 +262,7 @@ class TestTheModel:
 
 
 class TestTheCap:
-    def test_holds_when_forty_payouts_are_asked_for_at_once(
-        self, system: PayoutSystem, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_holds_for_forty_concurrent_payouts(self, system: PayoutSystem, capsys: pytest.CaptureFixture[str]) -> None:
         each = 100
         payouts = [Payout(name=f"cap-{number}", amount=each, agent=CAPPED) for number in range(AT_ONCE)]
         for payout in payouts:

@@ -103,7 +103,7 @@ def test_signal_that_is_published_twice_begins_one_saga(market: Market) -> None:
     assert market.executions() == 3
 
 
-def test_signal_that_comes_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
+def test_signal_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
     for trade in ("t-1", "t-2"):
         market.put(trade)
         market.send(trade)
@@ -128,7 +128,7 @@ def test_signal_that_comes_by_bus_queues_and_table_begins_one_saga(market: Marke
         for action, moment in product((Action.KILL, Action.DROP), Moment)
     ],
 )
-def test_reader_that_dies_or_loses_an_answer_begins_one_saga(
+def test_reader_that_dies_or_loses_a_response_begins_one_saga(
     market: Market, call: str, action: Action, moment: Moment
 ) -> None:
     market.aws.faults.plan(Fault(function=f"{NAME}/Reader/Function", call=call, action=action, moment=moment))

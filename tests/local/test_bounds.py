@@ -36,7 +36,7 @@ def system() -> Iterator[KindsSystem]:
         yield KindsSystem(aws, outputs, aws.create_api_user("bounds", api_id=outputs["ApiId"]))
 
 
-def test_on_a_path_without_a_pivot_a_saga_that_is_stopped_behind_it_goes_forward(system: KindsSystem) -> None:
+def test_a_saga_stopped_after_a_skipped_pivot_goes_forward(system: KindsSystem) -> None:
     system.aws.faults.plan(StopAt(machine="Bounds/Around/StateMachine", state="Settle completed", moment="before"))
     saga_id = system.begin("around", "around", {"fee": False})
     assert system.quiet(saga_id).status is RecordStatus.IN_PROGRESS
@@ -48,7 +48,7 @@ def test_on_a_path_without_a_pivot_a_saga_that_is_stopped_behind_it_goes_forward
     assert {"around"} == {event["detail"]["who"] for event in system.messages(system.outputs["SeenQueueUrl"])}
 
 
-def test_items_arrive_as_they_are_in_the_request_whatever_their_type(system: KindsSystem) -> None:
+def test_items_of_any_type_arrive_unchanged(system: KindsSystem) -> None:
     items = [{"key": key, "value": value} for key, value in _EVERY_TYPE.items()]
     assert _shown(system, "exact", items) == {item["key"]: item for item in items}
 

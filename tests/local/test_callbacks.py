@@ -165,7 +165,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callbacks]:
         yield made
 
 
-def test_an_answer_wakes_the_saga_with_its_output(system: Callbacks) -> None:
+def test_an_outcome_resumes_the_saga_with_its_output(system: Callbacks) -> None:
     system.begin("plain")
     system.waits("plain")
 
@@ -177,7 +177,7 @@ def test_an_answer_wakes_the_saga_with_its_output(system: Callbacks) -> None:
     assert "token" not in system.token("plain")
 
 
-def test_an_answer_that_comes_twice_under_one_id_or_two_counts_once(system: Callbacks) -> None:
+def test_a_duplicate_outcome_under_one_id_or_two_is_applied_once(system: Callbacks) -> None:
     system.begin("twice")
     system.waits("twice")
 
@@ -187,7 +187,7 @@ def test_an_answer_that_comes_twice_under_one_id_or_two_counts_once(system: Call
     system.ends("twice", "COMPLETED")
 
 
-def test_an_answer_that_is_earlier_than_the_question_is_kept_for_it(system: Callbacks) -> None:
+def test_an_early_outcome_is_kept(system: Callbacks) -> None:
     system.begin("early", go=True)
     system.waits("early", "Go")
 
@@ -224,7 +224,7 @@ def test_a_refusal_compensates(system: Callbacks, order: str) -> None:
     assert (system.row(key)["status"], system.row(key, "Reserve")["status"]) == ("FAILED", "UNDONE")
 
 
-def test_an_operator_who_rejects_ends_the_saga(system: Callbacks) -> None:
+def test_a_reviewer_who_rejects_ends_the_saga(system: Callbacks) -> None:
     system.begin("rejected", go=True)
     system.waits("rejected", "Go")
     system.says("rejected", {"ok": False, "error": "Rejected", "detail": "by alice"}, step="Go")

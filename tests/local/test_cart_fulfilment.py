@@ -280,7 +280,7 @@ def test_everything_that_must_hold_does(day: Day) -> None:
     assert all(audit.checked for audit in audits), audits
 
 
-def test_troubles_that_were_planned_happened(day: Day) -> None:
+def test_every_planned_trouble_fired(day: Day) -> None:
     reports = [report for provider in day.system.providers.values() for report in provider.report()]
 
     assert [report.trouble for report in reports if not report.fired] == []
@@ -332,7 +332,7 @@ class TestACart:
             "CapturePayment", "Fulfil", "Fulfil over?", "Settle completed",
         ]  # fmt: skip
 
-    def test_that_is_compensated_is_compensated_from_its_end_to_its_beginning(self, day: Day) -> None:
+    def test_that_compensates_does_so_in_reverse_order(self, day: Day) -> None:
         statuses = day.system.statuses(day["idle-carrier"].saga_id)
 
         undone = ("Pick", "ShippingLabel", "CapturePayment", "CommitOrder", "AuthorizePayment", "ReserveInventory")
@@ -405,7 +405,7 @@ class TestAnAnswer:
         assert status == TokenStatus.EARLY
 
     @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
-    def test_that_we_could_not_take_comes_again(self, day: Day, provider: str, type: str) -> None:
+    def test_that_we_could_not_receive_is_retried(self, day: Day, provider: str, type: str) -> None:
         found = [d for d in day.system.providers[provider].deliveries(day["we-are-down"].saga_id) if d.type == type]
 
         (delivery,) = found
@@ -422,7 +422,7 @@ class TestAnAnswer:
     @pytest.mark.parametrize(("name", "step"), [
         ("authorized-after-all", "AuthorizePayment"), ("picked-after-all", "Pick"),
     ])  # fmt: skip
-    def test_that_it_was_done_after_all_is_compensated_once(self, day: Day, name: str, step: str) -> None:
+    def test_of_a_late_effect_is_compensated_once(self, day: Day, name: str, step: str) -> None:
         saga_id = day[name].saga_id
 
         assert day.system.statuses(saga_id)[step] == "UNDONE"

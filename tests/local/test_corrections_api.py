@@ -79,7 +79,7 @@ def test_an_unknown_key_is_refused(target: Deployed) -> None:
     assert stranger.request("POST", f"{target.api}/echo", body={}).status == 403
 
 
-def test_a_user_without_permission_gets_the_apis_own_answer(emulators: Emulators) -> None:
+def test_a_user_without_permission_gets_the_gateways_response(emulators: Emulators) -> None:
     def call(target: Deployed) -> HttpResponse:
         return target.aws.create_api_user("nobody").request("POST", f"{target.api}/echo", body={})
 
@@ -116,7 +116,7 @@ def test_a_body_that_does_not_fit_into_an_invocation_is_refused(emulators: Emula
     assert call(emulators.without("event-size")).status != 413
 
 
-def test_a_slow_function_is_answered_by_the_gateway_after_29_seconds(emulators: Emulators) -> None:
+def test_a_slow_function_times_out_at_the_gateway_after_29_seconds(emulators: Emulators) -> None:
     """A second and a half at this speed; its own timeout, three quarters of a minute, has no part in this."""
 
     def call(target: Deployed) -> HttpResponse:
@@ -129,7 +129,7 @@ def test_a_slow_function_is_answered_by_the_gateway_after_29_seconds(emulators: 
 
 
 @pytest.mark.parametrize("answer", ["raise", "no-status", "object-body", "a-list"])
-def test_a_function_that_fails_or_answers_nonsense_is_a_bad_gateway(target: Deployed, answer: str) -> None:
+def test_a_function_that_fails_or_returns_nonsense_is_a_bad_gateway(target: Deployed, answer: str) -> None:
     response = alice_of(target).request("POST", f"{target.api}/echo", body={"answer": answer})
 
     assert_problem(response, 502)
@@ -171,7 +171,7 @@ def test_a_function_sees_header_names_as_the_client_wrote_them(emulators: Emulat
 @pytest.mark.parametrize(
     "body", [b'{"a": "\xc3\xa9\\u00e9 ", "n": 1.0}  \r\n\t ', b"decision=approve&note=%20x&c=+\xc3\xa9"]
 )
-def test_an_open_method_hands_on_every_byte_of_a_text(target: Deployed, content_type: str, body: bytes) -> None:
+def test_an_open_method_passes_every_byte_of_a_text(target: Deployed, content_type: str, body: bytes) -> None:
     answer = HttpClient().send("POST", f"{target.api}/open", headers={"Content-Type": content_type}, body=body)
 
     assert answer.json()["isBase64Encoded"] is False
@@ -180,7 +180,7 @@ def test_an_open_method_hands_on_every_byte_of_a_text(target: Deployed, content_
     assert answer.headers["x-frame-options"] == "DENY"
 
 
-def test_what_an_api_calls_binary_is_handed_on_in_base64(target: Deployed) -> None:
+def test_binary_types_of_an_api_are_passed_in_base64(target: Deployed) -> None:
     body = bytes(range(256))
 
     answer = HttpClient().send("POST", f"{target.api}/open", headers={"Content-Type": "image/png"}, body=body)
@@ -351,7 +351,7 @@ def test_visibility_timeouts_follow_the_speed(emulators: Emulators) -> None:
     assert not returns(emulators.without("services-time", speed=100))
 
 
-def test_what_a_function_lets_expire_by_its_own_clock_is_not_gone_before() -> None:
+def test_items_expire_by_the_functions_clock() -> None:
     """An hour by the emulator's clock is over after less than four seconds; the function's clock knows of none."""
 
     def outlives_an_hour_of_the_emulator(aws: LocalAws) -> bool:

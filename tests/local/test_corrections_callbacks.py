@@ -156,7 +156,7 @@ def test_a_token_of_a_timed_out_task_is_refused(aws: LocalAws, kind: str) -> Non
     assert answer(aws, token, kind) == "TaskTimedOut"
 
 
-def test_of_answers_at_once_one_counts(aws: LocalAws) -> None:
+def test_one_of_several_concurrent_outcomes_is_accepted(aws: LocalAws) -> None:
     queue = create_queue(aws)
     execution = start(aws, create_machine(aws, {"Ask": waiting_task(queue, End=True)}))
     token = next_message(aws, queue)["token"]
@@ -176,7 +176,7 @@ def test_of_answers_at_once_one_counts(aws: LocalAws) -> None:
     assert said[await_end(aws, execution)["output"]] == "ok"
 
 
-def test_an_answer_that_was_accepted_is_never_a_timeout(aws: LocalAws) -> None:
+def test_an_accepted_outcome_is_never_a_timeout(aws: LocalAws) -> None:
     """Answers that come just as the time is up: each is either accepted and counts, or refused."""
     queue = create_queue(aws)
     machine = create_machine(aws, {"Ask": waiting_task(queue, TimeoutSeconds=1, End=True)})
@@ -198,7 +198,7 @@ def test_an_answer_that_was_accepted_is_never_a_timeout(aws: LocalAws) -> None:
         ("failure", {"cause": "c" * 32_769}, "ValidationException"),
     ],
 )
-def test_an_answer_that_aws_does_not_take_leaves_the_task_waiting(
+def test_an_outcome_that_aws_refuses_leaves_the_task_waiting(
     aws: LocalAws, kind: str, fields: dict[str, str], code: str
 ) -> None:
     queue = create_queue(aws)
@@ -222,7 +222,7 @@ def client_of(aws: LocalAws, name: str, machine: str) -> Any:
     return session.client("stepfunctions", endpoint_url=aws.endpoint_url)
 
 
-def test_the_permission_for_one_machine_answers_its_tasks_and_no_others() -> None:
+def test_the_permission_for_one_machine_covers_its_tasks_only() -> None:
     def codes(aws: LocalAws) -> list[str]:
         queue = create_queue(aws)
         mine, other = (create_machine(aws, {"Ask": waiting_task(queue, End=True)}) for _ in range(2))

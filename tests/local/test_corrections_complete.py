@@ -51,7 +51,7 @@ def test_every_correction_states_its_reason() -> None:
     assert [name for name, made in declared().items() if len(ast.get_docstring(made) or "") <= 60] == []
 
 
-def test_what_a_correction_does_not_know_of_aws_is_in_the_reference() -> None:
+def test_every_correction_that_is_a_model_is_in_the_reference() -> None:
     page = (ROOT / "docs" / "reference" / "local-aws.md").read_text(encoding="utf-8")
     table = page.partition("<!-- models -->")[2].partition("\n\n")[0]
 

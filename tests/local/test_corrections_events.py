@@ -137,7 +137,7 @@ def test_a_failed_message_is_retried_and_dead_lettered_alone(fast: LocalAws) -> 
     assert sorted(bodies) == ["fail", "fail", "well"]
 
 
-def test_a_function_that_dies_gets_its_batch_again(fast: LocalAws) -> None:
+def test_a_batch_of_a_killed_function_is_redelivered(fast: LocalAws) -> None:
     queue, dead = subscribe(fast, "dying", seconds=30)
 
     send(fast, queue, "die")
@@ -160,7 +160,7 @@ def client_with(aws: LocalAws, name: str, *statements: dict[str, Any]) -> Any:
     return session.client("sqs", endpoint_url=aws.endpoint_url)
 
 
-def test_dead_letters_are_moved_back_as_new_messages_by_those_who_may(fast: LocalAws) -> None:
+def test_dead_letters_are_redriven_as_new_messages_with_permission(fast: LocalAws) -> None:
     sqs, dead = fast.client("sqs"), create_queue(fast, "moved-dead")
     policy = json.dumps({"deadLetterTargetArn": arn_of_queue(fast, dead), "maxReceiveCount": 1})
     queue = create_queue(fast, "moved", VisibilityTimeout="0", RedrivePolicy=policy)
@@ -197,7 +197,7 @@ WRONG_ANSWERS = (
 )
 
 
-def test_an_answer_that_names_no_message_of_the_batch_fails_all_of_it(fast: LocalAws) -> None:
+def test_a_response_that_names_no_message_of_the_batch_fails_all_of_it(fast: LocalAws) -> None:
     def kept(aws: LocalAws) -> list[int]:
         """Number of messages that each invalid response leaves in its queue; none becomes visible without a failure."""
         function = create_function(aws, "wrong", RECEIVER, statement=READ_QUEUE)
@@ -224,7 +224,7 @@ def await_batch(aws: LocalAws, subscription: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, {}, {"batchItemFailures": []}, {"batchItemFailures": None}])
-def test_an_answer_without_failures_is_a_success(fast: LocalAws, answer: Any) -> None:
+def test_a_response_without_failures_is_a_success(fast: LocalAws, answer: Any) -> None:
     """A message is deleted or stays: none becomes visible without a failure."""
     queue, dead = subscribe(fast, f"none-{len(json.dumps(answer))}", receives=1)
 
@@ -234,7 +234,7 @@ def test_an_answer_without_failures_is_a_success(fast: LocalAws, answer: Any) ->
     assert dead_letters(fast, dead) == []
 
 
-def test_a_message_is_received_when_its_time_has_come_at_any_speed() -> None:
+def test_a_message_is_received_after_its_delay_at_any_speed() -> None:
     """The bare emulator looks once a real second: at this speed, after half an hour.
 
     How late a message is, is measured in the emulator, from its delay's end until it is received for the first time:
@@ -260,7 +260,7 @@ def test_a_message_is_received_when_its_time_has_come_at_any_speed() -> None:
     assert min(of_corrected) * 2 < max(of_bare), (of_corrected, of_bare)
 
 
-def test_a_function_is_subscribed_only_to_what_it_may_read_and_can_finish(fast: LocalAws) -> None:
+def test_a_subscription_needs_permissions_and_a_short_enough_timeout(fast: LocalAws) -> None:
     def code(aws: LocalAws, name: str, **options: Any) -> str:
         function = create_function(aws, name, RECEIVER, **options)
         try:
@@ -334,7 +334,7 @@ def test_an_event_without_an_object_is_refused_and_the_others_are_not(fast: Loca
         assert codes(bare) == ["ok"] * 4
 
 
-def test_a_state_machine_gives_the_detail_of_its_event_as_an_object(fast: LocalAws) -> None:
+def test_a_state_machine_sends_the_detail_of_its_event_as_an_object(fast: LocalAws) -> None:
     put_rule(fast, "announced", EventPattern='{"detail-type": ["Announced"]}')
     entry = {"Source": "saga", "DetailType": "Announced", "Detail": {"id": "{% 'x' & 1 %}"}}
     put = {"Type": "Task", "Resource": "arn:aws:states:::events:putEvents", "Arguments": {"Entries": [entry]}}

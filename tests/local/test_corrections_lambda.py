@@ -35,7 +35,7 @@ def test_an_exception_carries_its_message_and_its_trace(target: Deployed) -> Non
     assert any("worker.py" in line for line in error["stackTrace"])
 
 
-def test_a_dying_worker_is_reported_as_an_exit_and_the_next_call_gets_a_new_one(emulators: Emulators) -> None:
+def test_a_killed_worker_is_reported_and_replaced_for_the_next_call(emulators: Emulators) -> None:
     assert emulators.corrected.invoke(do="die")["errorType"] == "Runtime.ExitError"
     assert emulators.corrected.invoke(do="ok")["did"] == "ok"
     assert emulators.without("exit-error").invoke(do="die")["errorType"] == "Runtime.HandlerError"
@@ -104,7 +104,7 @@ def test_a_silent_call_does_not_wait_for_a_log(emulators: Emulators) -> None:
     eventually(lambda: True if seconds(emulators.corrected) < 0.05 else None)
 
 
-def test_a_throttled_function_fails_its_task_under_the_name_that_lambda_gives_it(emulators: Emulators) -> None:
+def test_a_throttled_function_fails_its_task_with_lambdas_error_name(emulators: Emulators) -> None:
     def error(target: Deployed) -> str:
         name = target.aws.resolve_function("Target/Worker")
         target.aws.client("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
@@ -119,7 +119,7 @@ def test_a_throttled_function_fails_its_task_under_the_name_that_lambda_gives_it
     assert error(emulators.without("throttle-name")) != "Lambda.TooManyRequestsException"
 
 
-def test_a_function_sees_nothing_of_the_hosts_environment(
+def test_a_function_does_not_inherit_the_hosts_environment(
     emulators: Emulators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = emulators.corrected.invoke(do="ok")["environment"]
@@ -251,7 +251,7 @@ def test_a_call_runs_under_the_functions_own_role(target: Deployed) -> None:
         client.invoke(FunctionName=name)
 
 
-def test_a_state_machines_role_is_asked_before_each_call(emulators: Emulators) -> None:
+def test_a_state_machines_role_is_checked_before_each_call(emulators: Emulators) -> None:
     def run(target: Deployed, *statements: dict[str, Any]) -> dict[str, Any]:
         role = create_role(target.aws, *statements, name=f"role{len(statements)}")
         arguments = {"FunctionName": target.worker_arn(), "Payload": {"do": "ok"}}

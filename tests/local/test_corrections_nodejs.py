@@ -108,7 +108,7 @@ def test_an_error_carries_its_message_and_its_trace(node: Node) -> None:
     assert any("index.mjs" in line for line in error["trace"])
 
 
-def test_what_a_handler_throws_at_once_is_reported_like_what_it_rejects_with(node: Node) -> None:
+def test_a_thrown_error_is_reported_like_a_rejected_promise(node: Node) -> None:
     assert node("any", handler="thrower")["errorType"] == "TypeError"
 
 
@@ -135,7 +135,7 @@ def test_a_call_takes_no_longer_than_its_log_needs(node_without: Callable[..., N
     eventually(lambda: True if seconds(node_without()) < 1.0 else None)
 
 
-def test_the_log_of_a_call_is_what_it_printed_and_nothing_else(node: Node) -> None:
+def test_the_log_of_a_call_contains_only_its_output(node: Node) -> None:
     node("words")
     node("ok")
 

@@ -94,7 +94,7 @@ def test_the_machines_own_timeout_ends_the_execution(emulators: Emulators) -> No
     assert "ExecutionTimedOut" in events(emulators.corrected.aws, described["executionArn"])
 
 
-def test_the_same_start_again_is_answered_while_it_runs_and_refused_otherwise(emulators: Emulators) -> None:
+def test_a_repeated_start_succeeds_while_it_runs_and_is_refused_later(emulators: Emulators) -> None:
     def start_twice(aws: LocalAws, second_input: str = "{}", *, after_end: bool = False) -> str:
         arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 3600, "End": True}})
         first = start(aws, arn, name="same", input="{}")
@@ -144,7 +144,7 @@ def test_a_task_timeout_may_be_an_expression(emulators: Emulators) -> None:
     assert run(emulators.without("task-time")).get("error") != "States.Timeout"
 
 
-def test_a_lost_heartbeat_is_a_timeout_in_history_as_recorded_answers_of_aws_have_it(emulators: Emulators) -> None:
+def test_a_lost_heartbeat_is_a_timeout_in_the_history_as_on_aws(emulators: Emulators) -> None:
     """The recordings: localstack's AWS-validated stepfunctions/v2/timeouts/test_heartbeats.snapshot.json."""
 
     def run(target: Deployed) -> list[Any]:
@@ -226,7 +226,7 @@ def test_each_attempt_of_a_callback_task_has_its_own_token(emulators: Emulators)
     assert len(tokens(emulators.without("callback-tasks", speed=5))) == 1
 
 
-def test_a_callback_that_comes_late_or_twice_is_refused(emulators: Emulators) -> None:
+def test_a_late_or_duplicate_callback_is_refused(emulators: Emulators) -> None:
     def codes(target: Deployed) -> list[str]:
         execution = start(target.aws, create_machine(target.aws, {"Wait": callback(target, TimeoutSeconds=600)}))
         token = next_token(target)
@@ -284,7 +284,7 @@ def test_full_jitter_spreads_the_delays(emulators: Emulators) -> None:
     assert len({round(seconds, -1) for seconds in waited}) > 1
 
 
-def test_a_wildcard_does_not_catch_what_ends_an_execution(emulators: Emulators) -> None:
+def test_a_wildcard_does_not_catch_errors_that_end_an_execution(emulators: Emulators) -> None:
     def run(aws: LocalAws, error: str) -> str:
         catch = [{"ErrorEquals": ["States.ALL"], "Next": "Caught"}]
         states = {
@@ -702,7 +702,7 @@ ONE_PASS = {"QueryLanguage": "JSONata", "StartAt": "Only", "States": {"Only": {"
         ({"Long": {"Type": "Wait", "Seconds": 3600, "End": True}}, {"TimeoutSeconds": 1}, "TIMED_OUT"),
     ],
 )
-def test_a_redriven_execution_fails_as_it_did_while_nothing_has_changed(
+def test_a_redriven_execution_fails_again_without_a_change(
     target: Deployed, states: dict[str, Any], top: dict[str, Any], status: str
 ) -> None:
     first = run_machine(target.aws, states, **top)

@@ -170,7 +170,7 @@ class TestThePlan:
         assert 1 / 3 <= sum(one.to_partner for one in plan.transfers) / 200 <= 1 / 2
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_lets_no_transfer_fail_by_the_order_in_which_they_happen(self, seed: int) -> None:
+    def test_has_no_transfer_that_fails_because_of_the_order(self, seed: int) -> None:
         plan = make_plan(transfers=300, seed=seed)
 
         for account in plan.accounts:

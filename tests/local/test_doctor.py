@@ -149,7 +149,7 @@ def ward(transfer_systems: dict[str, TransferSystem], monkeypatch: pytest.Monkey
     return ward
 
 
-def test_what_is_broken_by_hand_is_found_and_repaired_and_then_nothing_is(ward: Ward) -> None:
+def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
     aws, outputs = ward.system.aws, ward.system.outputs
     done, lost = ward.completed("done"), ward.completed("lost")
     unsettled = ward.unsettled("unsettled")

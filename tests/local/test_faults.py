@@ -213,7 +213,7 @@ def test_a_held_back_request_is_applied_when_its_sender_is_dead(stack: Stack) ->
     assert eventually(lambda: stack.exists("k"))
 
 
-def test_a_held_back_answer_leaves_the_effect_behind(stack: Stack) -> None:
+def test_a_held_response_leaves_the_effect_applied(stack: Stack) -> None:
     stack.invoke("Hasty", put="warm")
     stack.faults.plan(Fault(function="Hasty", call=PUT, moment="after", action="delay", on=Every()))
 
@@ -375,7 +375,7 @@ def test_a_reset_clears_the_plan(stack: Stack) -> None:
     assert stack.report().planned == 0
 
 
-def test_a_name_that_nothing_goes_by_is_refused(stack: Stack) -> None:
+def test_an_unknown_name_is_refused(stack: Stack) -> None:
     with pytest.raises(UnknownNameError, match="Wroker"):
         stack.faults.plan(Fault(function="Wroker", call=PUT, action="kill"))
 
@@ -466,7 +466,7 @@ def test_a_recording_of_an_execution_has_its_own_calls_and_those_of_its_function
         (Action.CONFLICT, Moment.BEFORE, "TransactionConflictException"),
     ],
 )
-def test_a_call_of_the_state_machine_fails_by_the_name_that_step_functions_gives_and_is_retried(
+def test_a_failed_call_of_the_state_machine_has_its_name_and_is_retried(
     stack: Stack, nth: int, prefix: str, action: Action, moment: Moment, error: str
 ) -> None:
     stack.faults.plan(Fault(function="states:Machine", call=UPDATE, moment=moment, action=action, on=Nth(nth)))
@@ -598,7 +598,7 @@ def test_an_ended_execution_is_caught_by_no_state_and_emits_a_status_event(stack
 
 
 @pytest.mark.parametrize("status", StopStatus)
-def test_who_waits_for_an_execution_learns_that_it_failed(stack: Stack, status: StopStatus) -> None:
+def test_a_wait_for_an_execution_reports_its_failure(stack: Stack, status: StopStatus) -> None:
     child = create_machine(stack.aws, {"Inner": {"Type": "Pass", "End": True}})
     states = {
         "Child": {
@@ -622,7 +622,7 @@ def branch(state: str) -> dict[str, Any]:
     return {"StartAt": state, "States": {state: {"Type": "Pass", "End": True}}}
 
 
-def test_attempts_and_moments_may_be_given_by_name_or_as_members() -> None:
+def test_attempts_and_moments_are_accepted_by_name_or_as_members() -> None:
     by_name = Fault(function="f", call=PUT, action="drop", moment="after", attempts="all")
 
     assert by_name == Fault(function="f", call=PUT, action=Action.DROP, moment=Moment.AFTER, attempts=Attempts.ALL)

@@ -97,9 +97,7 @@ class TestANewRequest:
 
 
 class TestADuplicate:
-    def test_of_a_running_request_is_a_conflict_that_names_the_saga_and_when_to_ask_again(
-        self, system: TransferSystem
-    ) -> None:
+    def test_of_a_running_request_is_a_conflict_with_saga_and_retry_after(self, system: TransferSystem) -> None:
         _hold_the_step(system)
         saga_id = system.post("k", transfer("ada", "alan")).json()["saga_id"]
 
@@ -109,7 +107,7 @@ class TestADuplicate:
         assert answer.headers["retry-after"].isdigit()
         assert problem_of(answer)["saga_id"] == saga_id
 
-    def test_of_a_running_request_may_be_answered_with_its_status_instead(self, variant: TransferSystem) -> None:
+    def test_of_a_running_request_may_get_its_status_instead(self, variant: TransferSystem) -> None:
         _hold_the_step(variant)
         saga_id = variant.post("k", transfer("ada", "alan")).json()["saga_id"]
 
@@ -119,7 +117,7 @@ class TestADuplicate:
         assert answer.json() == {"saga_id": saga_id, "status": "IN_PROGRESS"}
         assert answer.headers["retry-after"].isdigit()
 
-    def test_of_a_settled_request_gets_the_stored_answer_byte_for_byte(self, system: TransferSystem) -> None:
+    def test_of_a_settled_request_gets_the_stored_response_byte_for_byte(self, system: TransferSystem) -> None:
         first = system.settle("k", transfer("ada", "alan"))
 
         again = system.post("k", transfer("ada", "alan"))
@@ -271,13 +269,13 @@ class TestTwoUsers:
 
 class TestALook:
     @pytest.mark.parametrize("saga_id", ["a" * 26 + "-mwper9as", "nonsense", "a" * 300])
-    def test_at_what_is_not_there_finds_nothing(self, system: TransferSystem, saga_id: str) -> None:
+    def test_at_an_unknown_saga_finds_nothing(self, system: TransferSystem, saga_id: str) -> None:
         answer = system.look(saga_id)
 
         assert answer.status == 404
         problem_of(answer)
 
-    def test_while_the_database_is_away_is_answered_so(self, system: TransferSystem) -> None:
+    def test_during_an_outage_is_unavailable(self, system: TransferSystem) -> None:
         saga_id = system.post("k", transfer("ada", "alan")).json()["saga_id"]
         system.aws.faults.plan(
             Fault(function=system.gatekeeper, call="dynamodb:GetItem", action="drop", attempts="all")
@@ -422,7 +420,7 @@ class TestTheGatewayItself:
         assert all(answer.headers["retry-after"].isdigit() for answer in throttled)
         problem_of(throttled[0])
 
-    def test_knows_no_other_path(self, system: TransferSystem) -> None:
+    def test_has_no_other_path(self, system: TransferSystem) -> None:
         answer = system.user().request("POST", system.url.replace("/transfers", "/elsewhere"), body={})
 
         assert answer.status in {403, 404}

@@ -41,7 +41,7 @@ def told(system: TransferSystem) -> list[dict[str, Any]]:
     return [document for document in found if "_aws" in document]
 
 
-def test_what_is_reserved_and_not_settled_is_added_up_by_the_schedule(system: TransferSystem) -> None:
+def test_the_schedule_sums_the_sagas_in_flight(system: TransferSystem) -> None:
     system.open("alice", "bob")
     # However often it is asked for: a duplicate that comes late would start it.
     system.aws.faults.plan(Fault(function=system.gatekeeper, call="states:StartExecution", action="kill", on=Every()))
@@ -104,7 +104,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalAws, 
         yield aws, {**deployed_stacks["There"], **deployed_stacks["Here"]}
 
 
-def test_a_reconciler_in_another_stack_may_do_what_it_does(apart: tuple[LocalAws, dict[str, str]]) -> None:
+def test_a_reconciler_in_another_stack_has_its_permissions(apart: tuple[LocalAws, dict[str, str]]) -> None:
     aws, outputs = apart
     long_ago = int(aws.now().timestamp() * 1_000) - 3_600_000
     request_id = request_id_of("0" * 64, "orphan")

@@ -428,9 +428,7 @@ def forward_of(done: Run) -> str:
 
 
 class TestWhateverInterruptsASaga:
-    def test_was_tried_at_its_states_in_every_way_and_did_happen(
-        self, run: Run, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_every_interruption_was_planned_and_fired(self, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
         doors = [(way, door) for way, doors in run.doors.items() for door in doors]
         with capsys.disabled():
             machines = {door.machine for _, door in doors}
@@ -492,7 +490,7 @@ class TestWhateverInterruptsASaga:
         checked = {invariant.name: invariant.checked for invariant in audit}
         assert checked["no request is left in progress"] >= len(run.found.sagas)
 
-    def test_it_ends_as_if_nothing_had_happened_or_as_undone_by_how_far_it_had_come(self, run: Run) -> None:
+    def test_it_completes_or_compensates_depending_on_its_progress(self, run: Run) -> None:
         expected = {cell: {cell.way.status, 500} for cell in run.found.sagas}
         # Nothing happened to a saga that was never started, and everything to one that only did not settle.
         expected |= {cell: {cell.way.status} for cell in run.found.sagas if cell.whole}
@@ -510,7 +508,7 @@ class TestWhateverInterruptsASaga:
 
         assert wrong == []
 
-    def test_what_was_never_started_is_started_and_needs_no_recovery(self, run: Run) -> None:
+    def test_an_unstarted_saga_is_started_without_a_recovery(self, run: Run) -> None:
         started = [id_ for cell, id_ in run.found.sagas.items() if not cell.asked_again]
 
         assert {run.found.system.record(id_).owner for id_ in started} == set(started)

@@ -158,7 +158,7 @@ def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_large_request_and_a_large_output_come_back_as_they_were(system: LargeSystem) -> None:
+def test_a_large_request_and_a_large_output_are_returned_unchanged(system: LargeSystem) -> None:
     body = report()
 
     answers = [system.settle("k", body), system.settle("k", body)]
@@ -187,7 +187,7 @@ def test_neither_history_nor_record_nor_log_holds_a_large_payload(system: LargeS
     assert all(key.endswith(hashlib.sha256(value).hexdigest()) for key, value in system.objects().items())
 
 
-def test_a_compensation_is_given_the_large_output(system: LargeSystem) -> None:
+def test_a_compensation_receives_the_large_output(system: LargeSystem) -> None:
     body = report(refuse=True)
 
     answer = system.settle("k", body)
@@ -199,7 +199,7 @@ def test_a_compensation_is_given_the_large_output(system: LargeSystem) -> None:
     assert system.counts(saga_id) == {"Make": 0}
 
 
-def test_a_body_of_the_largest_size_passes_whatever_is_in_it(system: LargeSystem) -> None:
+def test_a_body_of_the_largest_size_is_accepted_with_any_content(system: LargeSystem) -> None:
     text = '"' * ((MAX_PAYLOAD_BYTES - 100) // 2)
     body = {"text": text, "length": 100}
 

@@ -61,7 +61,7 @@ class TestTheLogRowsCondition:
         assert system.settle("salary", transfer("rich", "poor", 500)).status == 200
         return _invoke_worker(system, refused.json()["saga_id"], transfer("poor", "target"))
 
-    def test_stops_an_attempt_that_comes_after_the_saga_was_refused(self, system: TransferSystem) -> None:
+    def test_fences_an_attempt_that_arrives_after_the_refusal(self, system: TransferSystem) -> None:
         answer = self._late_attempt(system)
 
         assert answer["errorType"] == "SagaFenced"

@@ -46,7 +46,7 @@ def empty() -> Any:
         yield aws
 
 
-def test_stacks_are_deployed_after_what_they_depend_on(empty: LocalAws, tmp_path: Path) -> None:
+def test_stacks_are_deployed_after_their_dependencies(empty: LocalAws, tmp_path: Path) -> None:
     exporting = queue()
     exporting["Outputs"]["Url"]["Export"] = {"Name": "the-url"}
     importing = {
@@ -179,7 +179,7 @@ def test_a_reset_does_not_wait_for_an_execution_that_takes_its_time(target: Depl
     eventually(lambda: True if seconds() < 1 else None)
 
 
-def test_a_reset_stops_what_still_runs(target: Deployed) -> None:
+def test_a_reset_stops_running_executions(target: Deployed) -> None:
     """A saga of the former test does not write into the next one's tables."""
     aws, table = target.aws, target.outputs["TableName"]
     put = {"TableName": table, "Item": {"id": {"S": "late"}}}

@@ -236,7 +236,7 @@ def test_the_command_leaves_nothing_when_the_deployment_fails(tmp_path: Path) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_the_fixture_gives_an_emptied_emulator(tmp_path: Path) -> None:
+def test_the_fixture_provides_an_emptied_emulator(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(
         textwrap.dedent(
             """

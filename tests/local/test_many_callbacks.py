@@ -24,7 +24,7 @@ def crowd() -> Iterator[Crowd]:
         yield made
 
 
-def test_each_of_many_sagas_wakes_once_however_often_and_early_it_is_answered(crowd: Crowd) -> None:
+def test_each_of_many_sagas_resumes_once_with_early_or_repeated_callbacks(crowd: Crowd) -> None:
     waiters = crowd.begin("many", SAGAS)
 
     wave = crowd.answer(waiters)

@@ -453,7 +453,7 @@ class TestTheMatrix:
 
 
 class TestWhateverBroke:
-    def test_every_request_is_answered_as_if_nothing_had(self, matrix: Matrix) -> None:
+    def test_every_request_has_the_undisturbed_response(self, matrix: Matrix) -> None:
         wrong = [
             f"{cell}: {outcome.answer.status}, expected {cell.expected}; {outcome.answer.text}"
             for cell, outcome in matrix.outcomes.items()
@@ -482,7 +482,7 @@ class TestWhateverBroke:
         completed = sum(cell.expected == 200 for cell in matrix.cells)
         assert all(audit.checked >= completed for audit in audits), audits
 
-    def test_every_card_was_charged_once_and_given_back_unless_the_order_completed(self, matrix: Matrix) -> None:
+    def test_every_card_was_charged_once_and_refunded_unless_completed(self, matrix: Matrix) -> None:
         wrong = []
         for cell, outcome in matrix.outcomes.items():
             books = matrix.system(cell).books(outcome.saga_id)
@@ -512,7 +512,7 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_a_refusal_names_what_was_refused_and_a_crash_names_nothing_of_what_broke(self, matrix: Matrix) -> None:
+    def test_a_refusal_names_its_reason_and_a_crash_reveals_no_internals(self, matrix: Matrix) -> None:
         for cell, outcome in matrix.outcomes.items():
             if cell.expected != 200:
                 error = problem_of(outcome.answer)["error"]

@@ -222,7 +222,7 @@ def test_everything_that_must_hold_does(day: Day) -> None:
         assert all(audit.checked for audit in audits), audits
 
 
-def test_troubles_that_were_planned_happened(day: Day) -> None:
+def test_every_planned_trouble_fired(day: Day) -> None:
     assert [report.trouble for report in day.systems[ORDERS].gateway.report() if not report.fired] == []
 
 
@@ -251,13 +251,13 @@ class TestAnOrder:
             "currency": "EUR",
         }  # fmt: skip
 
-    def test_of_what_cannot_be_carried_is_not_sent(self, day: Day) -> None:
+    def test_of_goods_that_cannot_be_shipped_is_not_sent(self, day: Day) -> None:
         statuses = day.system("digital").statuses(day["digital"].saga_id)
 
         assert "CreateShipment" not in statuses
         assert statuses["UpdateInventory"] == "DONE"
 
-    def test_of_what_is_not_sold_is_refused_before_anything_happens(self, day: Day) -> None:
+    def test_of_unsold_goods_is_refused_before_any_effect(self, day: Day) -> None:
         outcome = day["unknown"]
 
         assert problem_of(outcome.answer)["error"] == "UnknownItem"
@@ -325,7 +325,7 @@ class TestARefusal:
         assert (notice["status"], notice["customer"]) == ("DECLINED", "grace")
 
     @pytest.mark.parametrize("name", ["empty-shelf", "lost-refund", "lost-refund-asking"])
-    def test_by_the_warehouse_gives_the_money_back_once(self, day: Day, name: str) -> None:
+    def test_by_the_warehouse_refunds_once(self, day: Day, name: str) -> None:
         outcome, system = day[name], day.system(name)
         books = system.books(outcome.saga_id)
 
@@ -345,12 +345,12 @@ class TestAGatewayInTrouble:
         assert len(day.system(name).books(outcome.saga_id).charges) == 1
         assert outcome.answer.json()["saga_id"] in day.system(name).orders()
 
-    def test_that_knows_keys_is_called_again_and_one_that_does_not_is_asked(self, day: Day) -> None:
+    def test_with_keys_is_called_again_and_one_without_is_queried(self, day: Day) -> None:
         asked = [self._requests(day, name) for name in ("charged-and-silent", "charged-and-silent-asking")]
 
         assert asked == [["charge", "charge"], ["charge", "find-charge"]]
 
-    def test_that_did_not_charge_is_asked_and_then_called_again(self, day: Day) -> None:
+    def test_that_did_not_charge_is_queried_and_then_called_again(self, day: Day) -> None:
         assert self._requests(day, "not-charged-and-gone-asking") == ["charge", "find-charge", "charge"]
 
     def test_is_paid_the_price_that_was_quoted_though_it_rose_meanwhile(self, day: Day) -> None:

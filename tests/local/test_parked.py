@@ -283,7 +283,7 @@ def copied(parked: Parked, order: str) -> str:
     return str(moved[record["recovery_machine_arn"]])
 
 
-def test_a_parked_saga_whose_state_machines_are_gone_is_moved_and_ends(parked: Parked) -> None:
+def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Parked) -> None:
     order, log = "moved", ("--log-table", parked.outputs["LogTableName"])
     parked.gateway.plan(Trouble(on=Operation.CHARGE, action=Action.DROP, moment=A, containing=f'"{order}-Charge'))
     saga = parked.begin(order)

@@ -415,7 +415,7 @@ class TestTheMatrix:
 
 
 class TestWhateverBroke:
-    def test_every_request_is_answered_as_if_nothing_had_or_as_compensated(self, matrix: Matrix) -> None:
+    def test_every_request_has_the_undisturbed_response_or_is_compensated(self, matrix: Matrix) -> None:
         wrong = [
             f"{cell}: {outcome.answer.status}, expected {cell.expected}; {outcome.answer.text}"
             for cell, outcome in matrix.outcomes.items()
@@ -431,16 +431,16 @@ class TestWhateverBroke:
         assert looked
         told(matrix, wrong)
 
-    def test_every_answer_names_its_saga(self, matrix: Matrix) -> None:
+    def test_every_response_names_its_saga(self, matrix: Matrix) -> None:
         assert all(outcome.answer.json()["saga_id"] == outcome.saga_id for outcome in matrix.outcomes.values())
 
-    def test_every_effect_happened_once_or_was_compensated(self, matrix: Matrix) -> None:
+    def test_every_effect_was_applied_once_or_compensated(self, matrix: Matrix) -> None:
         audits = matrix.system.audit()
 
         require_all_hold(audits)
         assert all(audit.checked > len(matrix.cells) / 3 for audit in audits), audits
 
-    def test_every_payee_holds_what_was_recommended_first(self, matrix: Matrix) -> None:
+    def test_every_payee_holds_the_first_recommendation(self, matrix: Matrix) -> None:
         """The ledger, the answer and the record of the recommendation, of which no two calls give the same."""
         wrong = []
         for cell, outcome in matrix.outcomes.items():
@@ -466,12 +466,12 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_the_model_is_paid_for_twice_only_if_its_answer_was_lost(self, matrix: Matrix) -> None:
+    def test_the_model_is_paid_for_twice_only_after_a_lost_response(self, matrix: Matrix) -> None:
         twice = {str(cell.point) for cell in matrix.cells if len(matrix.calls.get(cell.payout.payee, ())) > 1}
 
         assert twice == {"Recommend: the model#1", f"Recommend: {PUT}#2"}
 
-    def test_what_was_spent_is_what_was_paid(self, matrix: Matrix) -> None:
+    def test_amounts_spent_equal_amounts_paid(self, matrix: Matrix) -> None:
         paid: Counter[str] = Counter({AGENT: 0})
         for cell in matrix.cells:
             paid[cell.agent] += matrix.balances[cell.payout.payee]

@@ -99,7 +99,7 @@ def _look(system: Callbacks) -> tuple[bool, dict[str, Any]]:
         assert time.monotonic() < deadline, said
 
 
-def test_a_stopped_saga_is_taken_up_by_its_status_event_and_compensated(system: Callbacks) -> None:
+def test_a_stopped_saga_is_recovered_by_its_status_event(system: Callbacks) -> None:
     system.begin("stopped")
     system.waits("stopped")
 

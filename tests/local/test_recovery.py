@@ -219,7 +219,7 @@ class TestASagaThatIsStoppedAgain:
         report.require_all_fired()
         assert set(every) == set(stops.sagas)
 
-    def test_goes_through_every_state_of_both_machines_that_can_be_reached_without_a_person(self, stops: Stops) -> None:
+    def test_passes_every_state_that_needs_no_operator(self, stops: Stops) -> None:
         seen = {stop.state for of_one in stops.seen.values() for stop in of_one}
         states = stops.system.aws.client("stepfunctions")
         declared: set[str] = set()
@@ -245,7 +245,7 @@ class TestASagaThatIsStoppedAgain:
             *("Only forward to Receipt", "Ask the log: more", "Read the rows: more"),
         }
 
-    def test_ends_as_it_must_and_moves_its_money_once_or_not_at_all(self, stops: Stops) -> None:
+    def test_ends_as_expected_and_moves_its_money_once_or_not_at_all(self, stops: Stops) -> None:
         wrong = []
         for stop, (way, saga_id) in stops.sagas.items():
             status, moved = EXPECTED[stop.scenario.name]
@@ -320,7 +320,7 @@ class TestManyRecoveries:
         system.aws.faults.clear(held)
         assert system.recover_to_the_end(saga_id).http_status == 500
 
-    def test_a_take_over_by_who_looked_long_ago_is_refused(self, system: TwoLedgers) -> None:
+    def test_a_takeover_after_an_outdated_read_is_refused(self, system: TwoLedgers) -> None:
         _, saga_id = interrupted(system, "k", "Debit", Moment.AFTER)
         looked_long_ago = system.record(saga_id)
         request_id = system.request_id("k")
@@ -601,7 +601,7 @@ def recover_by_hand(system: TwoLedgers, *arguments: str, **environment: str) -> 
 
 
 class TestTheCommand:
-    def test_takes_over_what_was_interrupted_and_leaves_what_is_settled(self, system: TwoLedgers) -> None:
+    def test_takes_over_interrupted_sagas_and_leaves_settled_ones(self, system: TwoLedgers) -> None:
         way, saga_id = interrupted(system, "k", "Debit", Moment.AFTER)
 
         first = recover_by_hand(system, saga_id)

@@ -219,7 +219,7 @@ def test_key_whose_response_has_expired_is_refused_and_nothing_moves(first: Repl
 
 
 class TestAnotherDefinition:
-    def test_a_saga_that_starts_under_another_one_than_its_reservation_s_notes_it(self, first: Replacing) -> None:
+    def test_a_saga_that_starts_under_another_definition_records_it(self, first: Replacing) -> None:
         functions = first.aws.client("lambda")
         name = first.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
         variables = functions.get_function_configuration(FunctionName=name)["Environment"]["Variables"]

@@ -177,7 +177,7 @@ def more_than_the_account_holds_within_one_ledger(system: TwoLedgers) -> dict[st
 
 @pytest.mark.parametrize("case", list(REFUSALS))
 class TestARefusal:
-    def test_is_refunded_notified_and_answered_and_never_retried(self, system: TwoLedgers, case: str) -> None:
+    def test_is_refunded_notified_and_returned_and_never_retried(self, system: TwoLedgers, case: str) -> None:
         ask, status, error, step = REFUSALS[case]
         body = ask(system)
         before = system.balances(MAIN), system.balances(PARTNER)
@@ -292,7 +292,7 @@ class TestADuplicate:
 
 
 class TestARequestThatWasReservedAndNotStarted:
-    def test_is_started_by_the_first_duplicate_that_comes_when_it_is_due(self, system: TwoLedgers) -> None:
+    def test_is_started_by_the_first_duplicate_after_due_at(self, system: TwoLedgers) -> None:
         system.aws.faults.plan(
             Fault(function=system.gatekeeper, call="states:StartExecution", action="kill", on=First(TRIES))
         )

@@ -52,14 +52,14 @@ def stopped_after_the_credit(system: TwoLedgers) -> tuple[Way, str]:
     return way, saga_id
 
 
-def test_the_fence_keeps_a_recovery_from_refunding_a_transfer_that_happened(system: TwoLedgers) -> None:
+def test_the_fence_prevents_a_refund_of_an_applied_transfer(system: TwoLedgers) -> None:
     way, saga_id = stopped_after_the_credit(system)
     record = system.recover_to_the_end(saga_id)
 
     assert (record.http_status, money(system, way)) == (200, OPENING)
 
 
-def test_the_directions_condition_keeps_a_saga_that_goes_forward_from_turning_back(
+def test_the_directions_condition_keeps_a_forward_saga_from_compensating(
     system: TwoLedgers,
 ) -> None:
     way, saga_id = stopped_after_the_credit(system)
@@ -114,7 +114,7 @@ class TakesEverybodyForDead(Recoverer):
         return Owner("ABORTED")
 
 
-def test_the_take_overs_condition_keeps_who_looked_long_ago_from_taking_over_a_settled_saga(system: TwoLedgers) -> None:
+def test_the_takeovers_condition_protects_a_settled_saga_from_an_old_read(system: TwoLedgers) -> None:
     way, saga_id = stopped_after_the_credit(system)
     looked_long_ago = system.record(saga_id)
     assert system.recover_to_the_end(saga_id).http_status == 200
@@ -131,7 +131,7 @@ def test_the_take_overs_condition_keeps_who_looked_long_ago_from_taking_over_a_s
     assert money(system, way) == OPENING
 
 
-def test_the_undos_condition_keeps_a_late_undo_from_undoing_twice(running: Both) -> None:
+def test_the_compensations_condition_prevents_a_second_compensation(running: Both) -> None:
     """The counting saga's undo has no condition of its own: only the row keeps it single."""
     system, outputs = running
     system.aws.reset()

@@ -341,7 +341,7 @@ class TestTheMatrix:
 
 
 class TestWhateverBroke:
-    def test_every_request_is_answered_as_if_nothing_had(self, matrix: Matrix) -> None:
+    def test_every_request_has_the_undisturbed_response(self, matrix: Matrix) -> None:
         wrong = [
             f"{cell}: {outcome.answer.status}, expected {cell.expected or 409}; {outcome.answer.text}"
             for cell, outcome in matrix.outcomes.items()
@@ -361,7 +361,7 @@ class TestWhateverBroke:
 
         told(matrix, wrong)
 
-    def test_every_effect_happened_once_or_was_compensated(self, matrix: Matrix) -> None:
+    def test_every_effect_was_applied_once_or_compensated(self, matrix: Matrix) -> None:
         system = matrix.system
         parked = {request_id_from(o.saga_id) for cell, o in matrix.outcomes.items() if cell.expected is None}
         records = [record for record in system.records() if record[RecordAttribute.ID]["S"] not in parked]
@@ -408,9 +408,7 @@ class TestWhateverBroke:
     def test_no_saga_needed_more_than_two_recoveries(self, matrix: Matrix) -> None:
         assert max(matrix.recoveries.values(), default=0) <= 2
 
-    def test_a_notice_that_cannot_be_sent_leaves_the_saga_to_a_person_with_everything_undone(
-        self, matrix: Matrix
-    ) -> None:
+    def test_an_unsendable_notice_parks_the_compensated_saga(self, matrix: Matrix) -> None:
         parked = {cell: o for cell, o in matrix.outcomes.items() if cell.expected is None}
 
         assert len(parked) == 1
@@ -424,7 +422,7 @@ class TestWhateverBroke:
 
         told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
 
-    def test_a_failure_names_its_step_and_nothing_else_of_what_broke(self, matrix: Matrix) -> None:
+    def test_a_failure_names_its_step_and_no_internals(self, matrix: Matrix) -> None:
         for cell, outcome in matrix.outcomes.items():
             if cell.expected == 500:
                 document = problem_of(outcome.answer)

@@ -106,5 +106,5 @@ def void(_result: object) -> None:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
-def test_local_aws_answers_as_the_simulator_does(exchange: Exchange, services: Services) -> None:
+def test_local_aws_responds_as_the_simulator_does(exchange: Exchange, services: Services) -> None:
     assert exchange.act(services) == exchange.answers

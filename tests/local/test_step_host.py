@@ -152,7 +152,7 @@ def _plan(hosted: Hosted, name: str, case: Case) -> None:
         )
 
 
-def test_every_trouble_happened(day: Day) -> None:
+def test_every_trouble_fired(day: Day) -> None:
     gateway, faults = day.hosted.gateway.report(), day.hosted.aws.faults.report()
 
     assert [report.trouble for report in gateway if not report.fired] == []
@@ -161,7 +161,7 @@ def test_every_trouble_happened(day: Day) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_card_is_charged_once_whatever_dies(day: Day, name: str) -> None:
+def test_a_card_is_charged_once_despite_any_crash(day: Day, name: str) -> None:
     books, case = day.hosted.books(name), CASES[name]
 
     assert sum(charge.succeeded for charge in books.charges) == (case.status != "FAILED")
@@ -170,7 +170,7 @@ def test_a_card_is_charged_once_whatever_dies(day: Day, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_gateway_is_asked_to_charge_only_as_often_as_it_must_be(day: Day, name: str) -> None:
+def test_the_gateway_gets_the_minimum_of_charge_requests(day: Day, name: str) -> None:
     received = day.hosted.gateway.requests()
     charges = [r for r in received if r.operation == Operation.CHARGE and r.reference == day.hosted.sagas[name]]
 
@@ -178,7 +178,7 @@ def test_the_gateway_is_asked_to_charge_only_as_often_as_it_must_be(day: Day, na
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.status == "DONE"])
-def test_an_order_completes_with_what_the_function_answered(day: Day, name: str) -> None:
+def test_an_order_completes_with_the_functions_result(day: Day, name: str) -> None:
     status, document = day.answers[name]
     (charge,) = day.hosted.books(name).charges
 

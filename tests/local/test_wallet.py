@@ -38,7 +38,7 @@ def wallet(running: WalletSystem) -> WalletSystem:
     return running
 
 
-def test_every_operation_answers_with_its_result_at_once(wallet: WalletSystem) -> None:
+def test_every_operation_returns_its_result_at_once(wallet: WalletSystem) -> None:
     pay = {"card": CARD, "merchant": SHOP, "amount": 100}
     paid = wallet.send("Terminal", "payments", pay, key="pay")
     refund = {"card": CARD, "merchant": SHOP, "payment": paid.json()["result"]["payment"], "amount": 40}

@@ -28,12 +28,12 @@ def _holds(path: str, file: str) -> bool:
 
 
 @for_each(FILES)
-def test_each_file_of_tests_runs_in_one_job(file: str) -> None:
+def test_every_test_file_runs_in_one_job(file: str) -> None:
     assert len([job.name for job in jobs() if _runs(job, file)]) == 1
 
 
 @pytest.mark.parametrize("chosen", [jobs(), fast_jobs()], ids=["all", "fast"])
-def test_jobs_name_what_there_is(chosen: Sequence[Job]) -> None:
+def test_jobs_name_existing_paths(chosen: Sequence[Job]) -> None:
     paths = [word.removeprefix("--ignore=") for job in chosen for word in job.command if "tests" in word]
 
     assert [path for path in paths if not (ROOT / path).exists()] == []
@@ -45,7 +45,7 @@ def _python(name: str, code: str) -> Job:
     return Job(name=name, command=[sys.executable, "-c", code])
 
 
-def test_a_job_that_fails_is_shown_and_stops_no_other(
+def test_a_failed_job_is_shown_and_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_checks, "LOGS", tmp_path)
@@ -72,7 +72,7 @@ def test_a_running_job_reports_its_progress(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(("code", "status"), [("raise SystemExit(3)", 1), ("import os; os.abort()", 1), ("", 0)])
-def test_one_that_fails_or_is_killed_fails_them_all(
+def test_a_failed_or_killed_job_fails_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: int
 ) -> None:
     monkeypatch.setattr(run_checks, "LOGS", tmp_path)

@@ -41,7 +41,7 @@ def test_every_locked_requirement_is_exact_and_has_a_hash(lock: Path) -> None:
     assert [line for line in requirements if "==" not in line or "--hash=sha256:" not in line] == []
 
 
-def test_what_is_bundled_is_what_is_tested() -> None:
+def test_the_bundled_versions_are_the_tested_ones() -> None:
     def pins(name: str) -> dict[str, str]:
         text = (ROOT / "requirements" / name).read_text()
         return dict(re.findall(r"(?m)^([a-z0-9._-]+)==([^\s;]+)", text))

@@ -21,7 +21,7 @@ from .conftest import Deployed
 from .examples import EXAMPLES
 
 
-def test_campaign_of_several_processes_finds_what_one_finds(deployed: Deployed) -> None:
+def test_campaign_of_several_processes_has_the_findings_of_one(deployed: Deployed) -> None:
     campaign = Campaign(wanted={"funds_transfer": 110}, seed=5)
     seen: list[int] = []
     campaign.run(2, lambda: seen.append(campaign.reports["funds_transfer"].sagas))

@@ -75,7 +75,7 @@ def test_everything_is_drawn() -> None:
     assert drawn_saga(7) == drawn_saga(7)
 
 
-def test_what_is_smaller_is_smaller_in_the_end() -> None:
+def test_shrinking_ends() -> None:
     for saga in SAGAS:
         left = saga
         for _ in range(100):
@@ -97,7 +97,7 @@ def _weakened(world: World) -> None:
     world.db.rewrite = rewrite
 
 
-def test_a_failure_shrinks_to_what_a_person_can_follow() -> None:
+def test_a_failure_shrinks_to_a_readable_one() -> None:
     failure = shrunk(ONE, 0, 10, runs=250, prepare=_weakened)
     assert failure is not None
     assert failure.saga == ONE

@@ -117,7 +117,7 @@ def test_a_refused_transaction_leaves_its_token_free(db: DynamoDB) -> None:
     assert db.call("TransactWriteItems", request) == {}
 
 
-def test_reasons_come_in_order_with_the_items_that_were_asked_for(db: DynamoDB) -> None:
+def test_reasons_are_in_order_with_the_requested_items(db: DynamoDB) -> None:
     db.put("t", {**_key("a"), "x": {"S": "old"}})
     missing = {"ConditionExpression": "attribute_not_exists(id)"}
     entries = [
@@ -292,7 +292,7 @@ def test_segments_of_a_scan_hold_each_item_once(db: DynamoDB) -> None:
     assert sum(map(bool, names)) > 1
 
 
-def test_what_is_returned_is_a_copy(db: DynamoDB) -> None:
+def test_a_returned_item_is_a_copy(db: DynamoDB) -> None:
     db.put("t", {**_key("a"), "m": {"M": {"x": {"S": "1"}}}})
     answer = db.call("GetItem", {"TableName": "t", "Key": _key("a"), "ConsistentRead": True})
     assert isinstance(answer, dict)

@@ -267,7 +267,7 @@ def _sorted(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(RUNS))
-def test_same_requests_have_the_same_answers(seed: int, client: Any) -> None:
+def test_same_requests_have_the_same_responses(seed: int, client: Any) -> None:
     drawn, db = _Drawn(seed), _ours()
     for _ in range(REQUESTS):
         operation, request = drawn.request()

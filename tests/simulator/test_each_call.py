@@ -42,7 +42,7 @@ WAYS: Final = (
 
 
 @pytest.mark.parametrize(("name", "seed", "status"), WAYS, ids=str)
-def test_saga_keeps_its_promise_whichever_call_breaks(name: str, seed: int, status: str, deployed: Deployed) -> None:
+def test_saga_keeps_its_promise_with_any_broken_call(name: str, seed: int, status: str, deployed: Deployed) -> None:
     report = break_each_call(deployed(name), EXAMPLES[name].workload(), seed=seed)
 
     report.require_kept()
@@ -52,7 +52,7 @@ def test_saga_keeps_its_promise_whichever_call_breaks(name: str, seed: int, stat
     assert {kind for _, kind in report.coverage.faults} >= {*map(str, _TRIED)}
 
 
-def test_direct_operation_keeps_its_promise_whichever_call_breaks(deployed: Deployed) -> None:
+def test_direct_operation_keeps_its_promise_with_any_broken_call(deployed: Deployed) -> None:
     report = break_each_call(deployed("wallet"), EXAMPLES["wallet"].workload(), seed=2)
 
     report.require_kept()
@@ -118,7 +118,7 @@ def test_missing_condition_is_found(deployed: Deployed) -> None:
     assert kinds & {"each step is done and undone once", "log and ledger agree"}
 
 
-def test_changed_answer_is_a_finding(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_response_is_a_finding(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
     deployment = deployed("funds_transfer")
     call = (_named(deployment, "DebitFunction"), "dynamodb:TransactWriteItems")
 

@@ -59,7 +59,7 @@ def services() -> Iterator[tuple[World, Services]]:
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
-def test_simulator_answers_as_aws_does(exchange: Exchange) -> None:
+def test_simulator_responds_as_aws_does(exchange: Exchange) -> None:
     with services() as (world, made):
         task = world.kernel.spawn(world.actor("caller"), lambda: exchange.act(made))
         world.kernel.run(until=START + 3_600 * SECOND)

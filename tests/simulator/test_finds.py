@@ -50,7 +50,7 @@ class _Weakened(Transfers):
         ("Ledger", ("#sequence = :read", "#balance = :before"), {"balances equal their entries"}),
     ],
 )
-def test_what_a_condition_prevents_is_found(
+def test_a_violation_without_its_condition_is_found(
     table: str, clauses: tuple[str, ...], broken: Collection[str], deployed: Deployed
 ) -> None:
     report = simulate(deployed("funds_transfer"), _Weakened(table, *clauses), sagas=MOST)
@@ -73,7 +73,7 @@ def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:
     assert report.as_json()["violated"][0]["seed"] == seed
 
 
-def test_nothing_goes_wrong_where_nothing_is_to_go_wrong(deployed: Deployed) -> None:
+def test_without_faults_nothing_fails(deployed: Deployed) -> None:
     report = simulate(deployed("funds_transfer"), Transfers(), sagas=50, climate=Climate())
     report.require_kept()
     assert report.faults == 0

@@ -74,7 +74,7 @@ def test_a_process_that_kills_itself_ends_there(kernel: Kernel) -> None:
     assert not process.alive
 
 
-def test_all_tasks_of_a_process_die_with_it(kernel: Kernel) -> None:
+def test_all_tasks_of_a_process_end_with_it(kernel: Kernel) -> None:
     seen: list[int] = []
 
     def tick() -> None:
@@ -90,7 +90,7 @@ def test_all_tasks_of_a_process_die_with_it(kernel: Kernel) -> None:
     assert seen == [10, 10, 10]
 
 
-def test_who_waits_for_a_result_gets_it(kernel: Kernel) -> None:
+def test_a_waiting_task_gets_the_result(kernel: Kernel) -> None:
     future: Future[str] = Future(kernel)
     seen: list[tuple[str, int]] = []
     for _ in range(2):
@@ -132,7 +132,7 @@ def test_an_old_timer_never_resumes_a_task_that_waits_for_something_else(kernel:
     assert seen == [105]
 
 
-def test_an_error_reaches_who_waits(kernel: Kernel) -> None:
+def test_a_waiting_task_gets_the_error(kernel: Kernel) -> None:
     def fail() -> None:
         raise ValueError("broken")
 

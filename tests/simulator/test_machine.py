@@ -117,7 +117,7 @@ def test_a_run_finds_nothing_that_a_former_one_left() -> None:
     assert counts == [1, 1]
 
 
-def test_randomness_comes_from_the_seed() -> None:
+def test_random_numbers_are_drawn_from_the_seed() -> None:
     drawn = []
     for seed in ("1", "1", "2"):
         with world_of(blueprint(dice=RANDOM), seed=seed) as world:
@@ -152,6 +152,6 @@ def test_a_function_that_takes_too_long_is_ended() -> None:
         ("def handler(event, context):\n    return object()\n", "Runtime.MarshalError"),
     ],
 )
-def test_errors_have_the_names_that_lambda_gives_them(source: str, error: str) -> None:
+def test_errors_have_lambdas_names(source: str, error: str) -> None:
     with world_of(blueprint(broken=source)) as world:
         assert _invoke(world, "broken")["errorType"] == error

@@ -33,7 +33,7 @@ BEFORE = [DrawnSaga(nodes=STEPS)]
 AFTER = [DrawnSaga(nodes=(*STEPS, DrawnStep(name="S4", kind="both", refusable=False)))]
 
 
-def test_release_leaves_what_runs_and_replaces_what_begins() -> None:
+def test_release_leaves_running_sagas_and_replaces_new_ones() -> None:
     before, after = blueprint(work=FIRST), blueprint(work=SECOND_VERSION)
     add_machine(before, "saga", {"StartAt": "A", "States": {"A": invoke("work", Next="B"), "B": invoke("work")}})
     add_machine(after, "saga", {"StartAt": "C", "States": {"C": {"Type": "Pass", "Output": "new", "End": True}}})
@@ -88,7 +88,7 @@ class Renaming(Drawn):
             world.kernel.after(day * DAY, partial(world.rollout.add, version, itertools.repeat(SECOND)))
 
 
-def test_renamed_steps_happen_under_one_name() -> None:
+def test_renamed_steps_are_applied_under_one_name() -> None:
     sagas = [drawn_saga(seed) for seed in (11, 12, 13)]
     with (
         Deployment.of_assembly(drawn_assembly(sagas)) as before,

@@ -60,7 +60,7 @@ def _bodies(world: World, queue: str) -> list[str]:
     return [message.body for message in world.queues.queue(queue).messages]
 
 
-def test_a_function_receives_what_is_sent() -> None:
+def test_a_function_receives_the_sent_messages() -> None:
     with world_of(_queues()) as world:
         for body in ("a", "b"):
             world.call("sqs", "SendMessage", {"QueueUrl": world.queues.queue("in").spec.url, "MessageBody": body})
@@ -69,7 +69,7 @@ def test_a_function_receives_what_is_sent() -> None:
         assert _bodies(world, "in") == []
 
 
-def test_a_message_that_fails_comes_again_and_ends_in_the_dead_letter_queue() -> None:
+def test_a_failed_message_is_redelivered_and_dead_lettered() -> None:
     with world_of(_queues()) as world:
         for body in ("bad", "good"):
             world.call("sqs", "SendMessage", {"QueueUrl": world.queues.queue("in").spec.url, "MessageBody": body})
@@ -275,7 +275,7 @@ def test_a_secrets_version_has_the_time_of_its_creation() -> None:
 
 
 @pytest.mark.parametrize("source", ["def handler(event, context):\n    return 1\n", "raise ValueError('broken')\n"])
-def test_a_function_that_does_not_answer_is_a_502(source: str) -> None:
+def test_a_function_without_a_response_is_a_502(source: str) -> None:
     assert _api(source, Climate())[0].status == 502
 
 

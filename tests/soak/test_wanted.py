@@ -61,7 +61,7 @@ class TestMoneyAndGoods:
     OPENING: Final = {("main", "a"): 10, ("main", "b"): 0}
 
     @pytest.mark.parametrize("completed", [True, False])
-    def test_move_as_it_was_asked_for_or_not_at_all(self, completed: bool) -> None:
+    def test_move_as_requested_or_not_at_all(self, completed: bool) -> None:
         one = replace(MOVED, completed=completed)
         moved = {("main", "a"): 3, ("main", "b"): 7}
 
@@ -86,7 +86,7 @@ class TestMoneyAndGoods:
             one = Came(wish=asked, saga_id="s-1", completed=True, status=200, body=body)
             assert balances_follow([one], {source: 1_000, target: 0}, {source: 1_000 - moved, target: moved}).holds
 
-    def test_are_sold_as_often_as_was_asked_for(self) -> None:
+    def test_are_sold_as_often_as_requested(self) -> None:
         assert stocks_follow([BOUGHT], {"x": 5}, {"x": 2}).holds
         assert not stocks_follow([BOUGHT], {"x": 5}, {"x": 3}).holds
         assert not stocks_follow([replace(BOUGHT, completed=False)], {"x": 5}, {"x": 2}).holds
@@ -117,7 +117,7 @@ class TestMoneyAndGoods:
 
 class TestEnds:
     @pytest.mark.parametrize("example", Example)
-    def test_what_cannot_be_done_and_is_done_is_seen_in_each_example(self, example: Example) -> None:
+    def test_an_impossible_request_that_is_done_is_detected_in_each_example(self, example: Example) -> None:
         asked = [wish(example, 1, number) for number in range(300)]
         impossible = [one for one in asked if is_impossible(one)]
         assert 0 < len(impossible) < len(asked) / 2
@@ -177,7 +177,7 @@ class TestWhatWasTold:
             assert not clients_were_told_the_truth([told], []).holds
             assert not clients_were_told_the_truth([told], [replace(MOVED, completed=False)]).holds
 
-    def test_about_a_saga_is_what_there_is(self) -> None:
+    def test_about_a_saga_agrees_with_it(self) -> None:
         asked = MOVED.wish
         record = record_of(asked.key)
         assert record.request_id == request_id_of(SCOPE, asked.key)

@@ -74,7 +74,7 @@ class SpecificationTests:
         for name in values.keys() & set(metafunc.fixturenames):
             metafunc.parametrize(name, values[name], ids=str)
 
-    def test_under_all_conditions_no_promise_is_broken_and_nothing_gets_stuck(self, setting: str) -> None:
+    def test_under_all_conditions_no_promise_is_broken_and_no_run_is_stuck(self, setting: str) -> None:
         verdict = check(self.suite.settings[setting])
 
         assert verdict.clean, verdict
@@ -116,7 +116,7 @@ class LargeConfigurationTests(SpecificationTests):
 class SpareConditionTests(SpecificationTests):
     """The same, for a suite with spare conditions."""
 
-    def test_a_spare_condition_can_go_and_nothing_breaks(self, spare: Condition, spare_in: str) -> None:
+    def test_without_a_spare_condition_no_promise_is_broken(self, spare: Condition, spare_in: str) -> None:
         verdict = check(self.suite.settings[spare_in].without(spare))
 
         assert verdict.clean, verdict

@@ -91,7 +91,7 @@ LARGE = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_in_every_shape_no_promise_is_broken_and_nothing_gets_stuck(shape: str) -> None:
+def test_in_every_shape_no_promise_is_broken_and_no_run_is_stuck(shape: str) -> None:
     verdict = check(shaped(shape))
 
     assert verdict.clean, verdict

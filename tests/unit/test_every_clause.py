@@ -28,7 +28,7 @@ SCENARIOS = (
     "callbacks/test_callbacks.py",
     "cli/test_adopt.py",
     "cli/test_callbacks_command.py",
-    "cli/test_doctor.py::test_it_is_repaired_once_and_twice_is_no_more",
+    "cli/test_doctor.py::test_a_problem_is_repaired_once",
     "cli/test_hold_command.py",
     "http",
     "idempotency/test_expired_responses.py",

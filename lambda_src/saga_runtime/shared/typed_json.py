@@ -28,7 +28,7 @@ def register(events: BaseEventHooks) -> None:
         "before-parse": _take_reasons,
     }
     for event, handler in handlers.items():
-        # A client that is registered twice must not have its entries taken twice: the second time there are none.
+        # A client that is registered twice must not have its entries taken twice: the second call finds no entries.
         events.register(f"{event}.{operation}", handler, unique_id=f"cdk-sagas-{event}")
 
 

@@ -48,7 +48,7 @@ def test_every_method_goes_to_the_gatekeeper(reference: Cloud) -> None:
         assert "${Api/Gatekeeper/transfers/Function.Arn}" in integration["Uri"]
 
 
-def test_the_gatekeeper_answers_before_the_gateway_gives_up(reference: Cloud) -> None:
+def test_the_gatekeepers_timeout_is_shorter_than_the_gateways(reference: Cloud) -> None:
     assert reference.one("Api/Gatekeeper/transfers/Function").properties["Timeout"] < 29
 
 
@@ -77,7 +77,7 @@ def test_a_stage_is_throttled_traced_and_measured_and_logs_no_bodies(reference: 
     assert reference.one(STAGE).properties["TracingEnabled"] is True
 
 
-def test_access_is_logged_as_json_without_what_the_client_sent(reference: Cloud) -> None:
+def test_access_is_logged_as_json_without_the_clients_data(reference: Cloud) -> None:
     access = reference.one(STAGE).properties["AccessLogSetting"]
     fields = json.loads(access["Format"])
     assert {"request_id", "caller", "status", "error"} <= set(fields)
@@ -85,7 +85,7 @@ def test_access_is_logged_as_json_without_what_the_client_sent(reference: Cloud)
     assert not [word for word in ("header", "body", "apikey", "accesskey", "token", "sourceip") if word in text]
 
 
-def test_the_access_log_is_kept_and_forgets(reference: Cloud) -> None:
+def test_the_access_log_is_retained_and_expires(reference: Cloud) -> None:
     group = reference.one("Api/AccessLog", "AWS::Logs::LogGroup")
     assert group.properties["RetentionInDays"] == 365
     assert group.raw["DeletionPolicy"] == "Retain"
@@ -144,7 +144,7 @@ class TestTheRatePerAddress:
             "Limit": 2 * 30 * 300,  # of WAF's five minutes
         }
 
-    def test_is_what_was_asked_for(self, stack: Stack) -> None:
+    def test_is_configurable(self, stack: Stack) -> None:
         TransactionApi(stack, "Api", operations={"orders": saga(stack)}, waf=True, rate_per_address=7.5)
         assert self._rule(Cloud(stack))["Statement"]["RateBasedStatement"]["Limit"] == 2_250
 
@@ -178,7 +178,7 @@ def test_without_asking_there_is_no_web_acl(stack: Stack) -> None:
     assert not [r for r in Cloud(stack).resources.values() if r.type.startswith("AWS::WAF")]
 
 
-def test_what_was_asked_for_reaches_stage_and_gatekeeper(stack: Stack) -> None:
+def test_settings_reach_stage_and_gatekeeper(stack: Stack) -> None:
     requests = IdempotencyTable(stack, "Requests", due_shards=3)
     TransactionApi(
         stack,

@@ -48,13 +48,13 @@ class TestTheAccountsLoggingRole:
         for stage in cloud.of_type(STAGE):
             assert account.logical_id in stage.raw["DependsOn"], stage.path
 
-    def test_is_left_alone_where_no_api_asks_for_it(self, stack: Stack) -> None:
+    def test_is_unchanged_without_an_api_that_needs_it(self, stack: Stack) -> None:
         _webhook(stack, cloud_watch_role=False)
         TransactionApi(stack, "Api", operations={"orders": saga(stack)}, cloud_watch_role=False)
 
         assert not Cloud(stack).of_type(ACCOUNT)
 
-    def test_outlives_the_stack_whatever_its_removal_policy(self, stack: Stack) -> None:
+    def test_outlives_the_stack_with_any_removal_policy(self, stack: Stack) -> None:
         TransactionApi(stack, "Api", operations={"orders": saga(stack)}, removal_policy=RemovalPolicy.DESTROY)
 
         cloud = Cloud(stack)

@@ -53,7 +53,7 @@ def _actions(cloud: Cloud, role: str) -> set[str]:
     return {action for statement in cloud.statements(role) for action in statement.actions}
 
 
-def test_its_function_answers_post_and_get(cloud: Cloud) -> None:
+def test_its_function_handles_post_and_get(cloud: Cloud) -> None:
     methods = {m.path.split("/Default/")[-1]: m.properties for m in cloud.of_type("AWS::ApiGateway::Method")}
 
     for method in ("payments/POST", "payments/{saga_id}/GET"):
@@ -76,7 +76,7 @@ def test_it_has_no_gatekeeper_and_no_alarm_of_starts(cloud: Cloud, stack: Stack)
     assert not [f.path for f in cloud.of_type("AWS::Lambda::Function") if "Gatekeeper/payments" in f.path]
 
 
-def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: Cloud) -> None:
+def test_its_function_reads_its_settings_from_the_template(cloud: Cloud) -> None:
     variables = cloud.one("Pay/Function").properties["Environment"]["Variables"]
 
     settings = Settings.from_env(variables)
@@ -212,7 +212,7 @@ class TestWhatEndsTheSynth:
         with pytest.raises(ValueError, match=r"must serve one operation, got .*Pay, which serves .*Api/payments"):
             TransactionApi(stack, "Api", operations={"payments": operation, "others": operation})
 
-    def test_keys_that_are_forgotten_before_their_senders_are_dead(self, stack: Stack) -> None:
+    def test_keys_that_expire_before_their_senders_are_dead(self, stack: Stack) -> None:
         requests = IdempotencyTable(
             stack, "Requests", replay_for=Duration.minutes(5), remember_for=Duration.seconds(899)
         )

@@ -32,7 +32,7 @@ def _responses(cloud: Cloud) -> list[Resource]:
     return cloud.of_type(RESPONSE)
 
 
-def test_every_refusal_of_the_gateway_has_an_answer_of_ours(reference: Cloud) -> None:
+def test_every_refusal_of_the_gateway_has_our_problem_document(reference: Cloud) -> None:
     answered = {response.properties["ResponseType"] for response in _responses(reference)}
     assert {
         "DEFAULT_4XX",
@@ -50,7 +50,7 @@ def test_every_refusal_of_the_gateway_has_an_answer_of_ours(reference: Cloud) ->
     assert len(answered) == len(_responses(reference))
 
 
-def test_every_answer_is_offered_as_json_and_as_a_problem_document(reference: Cloud) -> None:
+def test_every_response_is_offered_as_json_and_as_a_problem_document(reference: Cloud) -> None:
     for response in _responses(reference):
         templates = response.properties["ResponseTemplates"]
         assert set(templates) == {"application/json", PROBLEM}
@@ -58,7 +58,7 @@ def test_every_answer_is_offered_as_json_and_as_a_problem_document(reference: Cl
 
 
 @pytest.mark.parametrize("message", MESSAGES)
-def test_every_answer_is_valid_json_whatever_the_message(reference: Cloud, message: str) -> None:
+def test_every_response_is_valid_json_with_any_message(reference: Cloud, message: str) -> None:
     for response in _responses(reference):
         for template in response.properties["ResponseTemplates"].values():
             filled = _filled(template, message)
@@ -70,7 +70,7 @@ def test_every_answer_is_valid_json_whatever_the_message(reference: Cloud, messa
             assert document["request_id"]
 
 
-def test_the_status_in_the_document_is_the_answers(reference: Cloud) -> None:
+def test_the_status_in_the_document_is_the_responses(reference: Cloud) -> None:
     for response in _responses(reference):
         (template, *_) = response.properties["ResponseTemplates"].values()
         document = json.loads(_filled(template, "m"))
@@ -82,7 +82,7 @@ def _status(response: Resource) -> int | None:
     return int(code) if code is not None else None
 
 
-def test_no_answer_of_the_gateway_is_cached(reference: Cloud) -> None:
+def test_no_response_of_the_gateway_is_cached(reference: Cloud) -> None:
     for response in _responses(reference):
         assert response.properties["ResponseParameters"]["gatewayresponse.header.Cache-Control"] == "'no-store'"
 
@@ -103,7 +103,7 @@ def test_literal_header_values_are_quoted_as_the_gateway_wants_them(reference: C
             assert value.endswith("'"), response.path
 
 
-def test_no_answer_promises_that_nothing_happened_when_it_is_not_known(reference: Cloud) -> None:
+def test_no_response_denies_an_effect_that_is_in_doubt(reference: Cloud) -> None:
     for response in _responses(reference):
         if response.properties["ResponseType"] in {"INTEGRATION_TIMEOUT", "INTEGRATION_FAILURE", "DEFAULT_5XX"}:
             assert "may or may not have been accepted" in response.properties["ResponseTemplates"][PROBLEM]

@@ -60,14 +60,14 @@ def properties(stack: Stack, path: str) -> Any:
 
 
 class TestTheQueue:
-    def test_is_encrypted_and_refuses_what_is_not_tls(self, cloud: Cloud) -> None:
+    def test_is_encrypted_and_refuses_requests_without_tls(self, cloud: Cloud) -> None:
         for name in ("Queue", "DeadLetters", "EventDeadLetters"):
             assert cloud.one(f"Warehouse/{name}").properties["SqsManagedSseEnabled"] is True
             statements = cloud.one(f"Warehouse/{name}/Policy").properties["PolicyDocument"]["Statement"]
             (denied,) = [statement for statement in statements if statement["Effect"] == "Deny"]
             assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
 
-    def test_is_a_standard_queue_that_keeps_for_four_days_and_gives_up_after_five_attempts(self, cloud: Cloud) -> None:
+    def test_is_a_standard_queue_with_four_days_retention_and_five_attempts(self, cloud: Cloud) -> None:
         queue = cloud.one("Warehouse/Queue").properties
         assert "FifoQueue" not in queue
         assert queue["MessageRetentionPeriod"] == 4 * 86_400
@@ -140,7 +140,7 @@ class TestTheDispatcher:
 
 
 class TestTheTokenTable:
-    def test_holds_who_waits_encrypted_recoverable_protected_and_retained(self, cloud: Cloud) -> None:
+    def test_is_encrypted_recoverable_protected_and_retained(self, cloud: Cloud) -> None:
         table = cloud.one("Warehouse/Tokens/Table", "AWS::DynamoDB::GlobalTable")
         (replica,) = table.properties["Replicas"]
         assert table.properties["SSESpecification"] == {"SSEEnabled": True, "SSEType": "KMS"}
@@ -179,7 +179,7 @@ class TestTheTokenTable:
             ("dynamodb:Query", "${Tokens/Table.Arn}/index/due"),
         }
 
-    def test_goes_with_its_stack_if_that_is_asked_for(self, stack: Stack) -> None:
+    def test_is_deleted_with_its_stack_on_request(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", removal_policy=RemovalPolicy.DESTROY)
 
         cloud = Cloud(stack)
@@ -233,7 +233,7 @@ class TestPermissions:
             assert served.logical_id not in function.raw.get("DependsOn", [])
         assert sorted(served.properties["Roles"]) == sorted(f"${{{function}/Role}}" for function in FUNCTIONS)
 
-    def test_name_no_wildcard_where_iam_knows_a_resource(self, cloud: Cloud) -> None:
+    def test_have_no_wildcard_where_iam_has_a_resource(self, cloud: Cloud) -> None:
         for statement in cloud.statements():
             assert not [action for action in statement.actions if "*" in action], statement
             if "*" in statement.resources:
@@ -324,7 +324,7 @@ class TestConfiguration:
     RECEIVERS = ("HandOver", "FromWarehouse", "FromCarrier", "Warehouse/Direct", "Warehouse/Review/Page")
 
     @pytest.mark.parametrize("function", RECEIVERS)
-    def test_is_the_table_and_the_sagas_whichever_was_added_first(self, cloud: Cloud, function: str) -> None:
+    def test_is_the_table_and_the_sagas_in_any_order(self, cloud: Cloud, function: str) -> None:
         variables = environment(cloud, function)
         assert variables[Env.TOKEN_TABLE] == "${Warehouse/Tokens/Table}"
         assert json.loads(variables[Env.CALLBACKS]) == [
@@ -378,7 +378,7 @@ class TestSharing:
             assert environment(cloud, f"{via.node.id}HandOver")[Env.TOKEN_TABLE] == "${Tokens/Table}"
             assert "${Tokens/Sweeper/Role}" in cloud.one(f"{via.node.id}/Serves/Test-Saga").properties["Roles"]
 
-    def test_each_integration_hears_of_its_own_steps_only(self, stack: Stack) -> None:
+    def test_each_integration_is_configured_with_its_own_steps_only(self, stack: Stack) -> None:
         vias = [integration(stack, name) for name in ("Warehouse", "Carrier")]
         saga_of(stack, job(vias[0], compensate=own(stack, "Cancel")), job(vias[1], "Deliver"))
 

@@ -49,7 +49,7 @@ class TestWebhooks:
         assert method.properties["AuthorizationType"] == "NONE"
         assert "${FromWarehouse/Function.Arn}" in method.properties["Integration"]["Uri"]
 
-    def test_are_throttled_traced_and_logged_without_what_was_sent(self, cloud: Cloud) -> None:
+    def test_are_throttled_traced_and_logged_without_the_body(self, cloud: Cloud) -> None:
         stage = cloud.one(self.STAGE).properties
         (setting,) = stage["MethodSettings"]
         assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (100, 200)
@@ -62,7 +62,7 @@ class TestWebhooks:
         assert cloud.one("Warehouse/Webhook/RestApi").properties["BinaryMediaTypes"] == ["*/*"]
         assert "BinaryMediaTypes" not in cloud.one("Warehouse/Review/RestApi").properties
 
-    def test_know_how_the_provider_signs(self, cloud: Cloud) -> None:
+    def test_have_the_providers_signature_scheme(self, cloud: Cloud) -> None:
         scheme = scheme_of(environment(cloud, "FromWarehouse")[Env.WEBHOOK_SCHEME])
         assert scheme == StripeScheme(secrets=(SIGNING,), tolerance=300, header="Stripe-Signature", previous=86_400)
 
@@ -109,7 +109,7 @@ class TestWebhooks:
         ],
         ids=str,
     )
-    def test_and_approval_pages_refuse_what_no_stage_could_have(
+    def test_and_approval_pages_refuse_invalid_stage_settings(
         self, stack: Stack, options: dict[str, Any], message: str
     ) -> None:
         made = CallbackIntegration(stack, "Warehouse", fn=own(stack, "HandOver"))
@@ -195,7 +195,7 @@ class TestSchemes:
     def test_take_secrets_that_can_sign(self, stack: Stack, made: dict[str, Any], field: str | None) -> None:
         StripeSignature(secrets=[secretsmanager.Secret(stack, "Known", **made)], field=field)
 
-    def test_of_standard_webhooks_count_what_is_decoded(self, stack: Stack) -> None:
+    def test_of_standard_webhooks_measure_the_decoded_secret(self, stack: Stack) -> None:
         made = secretsmanager.Secret(stack, "Known", **_generated(password_length=16))
 
         with pytest.raises(ValueError, match="must have 16 bytes or more, got 12"):
@@ -303,7 +303,7 @@ class TestTheApprovalPage:
         with pytest.raises(ValueError, match=r"^url must match .*; give an https address without a query"):
             made.add_approval("Review", url=url)
 
-    def test_knows_how_long_links_of_the_secret_before_count(self, stack: Stack) -> None:
+    def test_has_the_validity_of_links_of_the_previous_secret(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
         made.add_approval("Review", previous_for=Duration.days(2))
 

@@ -99,7 +99,7 @@ def test_every_acknowledgement_is_needed(
     assert {violation.rule_name for violation in result.violations} == {rule}
 
 
-def test_every_acknowledgement_is_near_what_it_is_about_and_has_a_reason(warehouse: WarehouseStack) -> None:
+def test_every_acknowledgement_is_granular_and_has_a_reason(warehouse: WarehouseStack) -> None:
     found = [
         (construct.node.path, rule.rsplit("Annotation::", 1)[-1], reason)
         for construct in warehouse.warehouse.node.find_all()

@@ -82,7 +82,7 @@ def test_a_job_needs_a_provider_with_status_queries(shop: Shop) -> None:
         shop.job(provider=Provider(idempotent_for=HOUR))
 
 
-def test_a_job_that_can_be_undone_needs_an_undo_that_can_be_decided(shop: Shop) -> None:
+def test_a_jobs_compensation_must_be_decidable(shop: Shop) -> None:
     with pytest.raises(ValueError, match="could never be decided when it is cut off"):
         shop.job(provider=Provider(verify=True))
 
@@ -109,7 +109,7 @@ def test_an_express_phase_cannot_wait(shop: Shop, kind: str) -> None:
         shop.saga(Step.express("Quick", steps=[step]))
 
 
-def test_a_phase_lasts_longer_than_what_is_waited_for_in_it(shop: Shop) -> None:
+def test_a_phase_lasts_longer_than_its_waits(shop: Shop) -> None:
     with pytest.raises(ValueError, match="may wait for 3600 s, and its phase Fulfil takes 3600 s"):
         shop.saga(Step.child("Fulfil", steps=[shop.job()], timeout=HOUR))
 

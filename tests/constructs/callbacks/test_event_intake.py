@@ -70,7 +70,7 @@ def test_a_sender_may_send_to_the_queue_of_kept_events_only(cloud: Cloud) -> Non
     assert (set(statement.actions), set(statement.resources)) == ({"sqs:SendMessage"}, {"${Stripe/Kept.Arn}"})
 
 
-def test_its_function_reads_its_settings_from_what_the_template_gives_it(cloud: Cloud) -> None:
+def test_its_function_reads_its_settings_from_the_template(cloud: Cloud) -> None:
     variables = cloud.one("Credit/Function").properties["Environment"]["Variables"]
 
     settings = Settings.from_env(variables)
@@ -159,7 +159,7 @@ class TestWhatEndsTheSynth:
         with pytest.raises(ValueError, match=r"timeout of fn must be shorter than the gateway's 29 s, got 29 s"):
             _intake(stack, fn=_function(stack, timeout=Duration.seconds(29)))
 
-    def test_keys_that_are_forgotten_before_the_last_redelivery(self, stack: Stack) -> None:
+    def test_keys_that_expire_before_the_last_redelivery(self, stack: Stack) -> None:
         brief = IdempotencyTable(stack, "Brief", replay_for=Duration.days(1), remember_for=Duration.days(29))
         with pytest.raises(ValueError, match=r"remember_for of requests must be at least 30 days for events"):
             _intake(stack, requests=brief)
@@ -191,7 +191,7 @@ class TestWhatEndsTheSynth:
 
 
 class TestItsQueuesAndTables:
-    def test_a_fifo_queue_reports_the_messages_that_come_again(self, stack: Stack) -> None:
+    def test_a_fifo_queue_reports_the_messages_to_redeliver(self, stack: Stack) -> None:
         dead = sqs.Queue(stack, "Dead", fifo=True)
         queue = sqs.Queue(
             stack,
@@ -223,11 +223,11 @@ class TestItsQueuesAndTables:
         with pytest.raises(ValueError, match=message):
             _intake(stack).add_queue(sqs.Queue(stack, "Orders", **settings))
 
-    def test_an_imported_queue_is_taken_as_it_is(self, stack: Stack) -> None:
+    def test_an_imported_queue_is_used_unchanged(self, stack: Stack) -> None:
         queue = sqs.Queue.from_queue_arn(stack, "Orders", "arn:aws:sqs:eu-central-1:111122223333:orders")
         _intake(stack).add_queue(queue, batch_size=1)
 
-    def test_a_table_is_read_from_its_streams_beginning_and_names_what_is_never_taken(self, stack: Stack) -> None:
+    def test_a_tables_stream_is_read_from_its_start_with_a_filter(self, stack: Stack) -> None:
         _intake(stack).add_stream(_table(stack, dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE))
 
         (mapping,) = (

@@ -131,7 +131,7 @@ def test_outlives_every_function_that_it_calls(cloud: Cloud) -> None:
     assert cloud.one("Watch/Queue").properties["VisibilityTimeout"] >= 6 * own_seconds
 
 
-def test_may_do_what_it_does_and_nothing_else(cloud: Cloud) -> None:
+def test_has_the_permissions_that_it_uses_and_no_others(cloud: Cloud) -> None:
     permissions = cloud.permissions(ROLE)
     execution = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:"
     table = "${Watch/Ends/Table.Arn}"
@@ -151,7 +151,7 @@ def test_may_do_what_it_does_and_nothing_else(cloud: Cloud) -> None:
     }
 
 
-def test_hears_of_the_ends_that_each_machine_asks_for_and_of_their_names_only(cloud: Cloud) -> None:
+def test_receives_events_of_the_selected_ends_and_names_only(cloud: Cloud) -> None:
     heard: dict[str, tuple[list[str], list[str]]] = {}
     for rule in cloud.of_type("AWS::Events::Rule"):
         if "EventPattern" not in rule.properties:
@@ -195,7 +195,7 @@ def test_keeps_ends_where_they_are_not_lost(cloud: Cloud) -> None:
         assert cloud.one(f"Watch/{name}").properties["SqsManagedSseEnabled"] is True
 
 
-def test_alarms_count_what_its_function_counts(cloud: Cloud, watched: WatchedStack) -> None:
+def test_alarms_use_the_metrics_of_its_function(cloud: Cloud, watched: WatchedStack) -> None:
     alarms = {
         resource.path.rpartition("/")[2]: resource.properties for resource in cloud.of_type("AWS::CloudWatch::Alarm")
     }
@@ -328,7 +328,7 @@ def test_a_machine_that_is_known_at_the_deployment_is_watched(stack: Stack) -> N
     assert not {rule for rule in rules if "IAM5" in rule}
 
 
-def test_a_function_whose_timeout_is_known_at_the_deployment_may_live_as_long_as_any(stack: Stack) -> None:
+def test_a_timeout_known_at_deployment_is_assumed_to_be_the_longest(stack: Stack) -> None:
     slow = function(stack, "Slow", timeout=Duration.seconds(Token.as_number({"Ref": "Slowness"})))
     watched = one(stack, on_timeout=slow)
 
@@ -435,7 +435,7 @@ def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
     assert Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"] == 3 * 3_600
 
 
-def test_a_reconciler_and_a_watch_ask_for_their_own_machines_only(stack: Stack) -> None:
+def test_a_reconciler_and_a_watch_query_their_own_machines_only(stack: Stack) -> None:
     saga = saga_of(stack, Step.atomic("Move", fn=own(stack, "Move")))
     TimeoutReconciler(stack, "Reconciler", sagas=[saga])
     ExecutionWatch(stack, "Watch", machines=[one(stack)])

@@ -40,7 +40,7 @@ def test_a_function_runs_the_newest_python_on_arm64(reference: Cloud, path: str)
 
 
 @pytest.mark.parametrize("path", OURS)
-def test_a_function_logs_json_into_a_group_of_its_own_that_forgets(reference: Cloud, path: str) -> None:
+def test_a_function_logs_json_into_a_group_of_its_own_that_expires(reference: Cloud, path: str) -> None:
     function = reference.one(f"{path}/Function").properties
     assert function["LoggingConfig"] == {"LogFormat": "JSON", "LogGroup": f"${{{path}/Logs}}"}
     group = reference.one(f"{path}/Logs", "AWS::Logs::LogGroup")
@@ -67,7 +67,7 @@ def test_a_function_waits_for_its_policy_before_it_can_be_called(reference: Clou
     assert policy in depends
 
 
-def test_no_function_of_the_reference_app_is_created_behind_our_back(reference: Cloud) -> None:
+def test_the_reference_app_has_no_implicit_function(reference: Cloud) -> None:
     kinds = {resource.type for resource in reference.resources.values()}
     assert not [kind for kind in kinds if kind.startswith("Custom::") or "CustomResource" in kind]
 
@@ -120,7 +120,7 @@ def test_a_saga_recognizes_our_functions_by_their_environment(stack: Stack) -> N
     assert facts_of(step_function(stack)) == FunctionDescription(timeout=15, memory_mib=512, architecture="arm64")
 
 
-def test_a_saga_asks_a_function_of_yours_what_it_was_made_with(stack: Stack) -> None:
+def test_a_saga_reads_the_settings_of_a_custom_function(stack: Stack) -> None:
     plain = plain_function(stack, "Plain", timeout=Duration.seconds(20))
     made = lambda_.Function(
         stack,
@@ -135,7 +135,7 @@ def test_a_saga_asks_a_function_of_yours_what_it_was_made_with(stack: Stack) -> 
     assert facts_of(made) == FunctionDescription(timeout=0, memory_mib=256, architecture="arm64")
 
 
-def test_it_is_asked_once(stack: Stack) -> None:
+def test_its_settings_are_read_once(stack: Stack) -> None:
     plain = plain_function(stack, "Plain")
     assert facts_of(plain) is facts_of(plain)
 

@@ -198,7 +198,7 @@ def _warnings(stack: Stack) -> list[str]:
     return [str(message.entry.data) for message in found]
 
 
-def test_a_function_without_the_ledger_that_its_module_asks_for_is_warned_of(stack: Stack, posting: Path) -> None:
+def test_a_function_without_the_ledger_of_its_module_is_a_warning(stack: Stack, posting: Path) -> None:
     ledger = LedgerTable(stack, "Ledger")
     ledger.grant_transfer(StepFunction(stack, "Post", code=posting, handler="post.handler"))
 
@@ -210,7 +210,7 @@ def test_a_function_without_the_ledger_that_its_module_asks_for_is_warned_of(sta
 
 
 @pytest.mark.parametrize("grantee", ["function", "its Lambda function", "its role"])
-def test_a_function_that_was_given_its_ledger_is_taken(stack: Stack, posting: Path, grantee: str) -> None:
+def test_a_function_with_its_ledger_is_accepted(stack: Stack, posting: Path, grantee: str) -> None:
     ledger = LedgerTable(stack, "Ledger")
     post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
     grantees: dict[str, Any] = {"function": post, "its Lambda function": post.function, "its role": post.role}
@@ -219,7 +219,7 @@ def test_a_function_that_was_given_its_ledger_is_taken(stack: Stack, posting: Pa
     assert _warnings(stack) == []
 
 
-def test_a_forgotten_grant_is_a_warning_that_can_be_acknowledged(stack: Stack, posting: Path) -> None:
+def test_a_missing_grant_is_a_warning_that_can_be_acknowledged(stack: Stack, posting: Path) -> None:
     ledger = LedgerTable(stack, "Ledger")
     post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
     other = StepFunction(stack, "Other", code=posting, handler="post.handler", environment=ledger.environment)

@@ -63,7 +63,7 @@ def test_a_function_that_is_missing_is_refused(stack: Stack, name: str) -> None:
         host(stack, *given)
 
 
-def test_a_question_about_an_undo_without_an_undo_is_refused(stack: Stack) -> None:
+def test_verify_undo_without_undo_is_refused(stack: Stack) -> None:
     with pytest.raises(ValueError, match=r"^verify_undo needs undo, got none"):
         host(stack, "apply", "verify", "verify_undo")
 
@@ -109,7 +109,7 @@ def test_a_host_waits_for_the_question_and_then_for_the_call_to_their_ends(
 
 
 @pytest.mark.parametrize("longest", ["apply", "verify", "verify_undo"])
-def test_the_hosts_of_a_compensation_wait_for_whatever_comes_before_the_undo(stack: Stack, longest: str) -> None:
+def test_the_hosts_of_a_compensation_wait_for_its_verification(stack: Stack, longest: str) -> None:
     life = lives(host(stack, *NAMES, seconds={"undo": 20, longest: 60}), "Compensation")
 
     assert (life - 60) * CLIENT_SHARE >= 20
@@ -159,7 +159,7 @@ def test_without_an_undo_there_is_no_compensation(stack: Stack) -> None:
     assert [path for path in Cloud(stack).resources if path.startswith("Host/Compensation")] == []
 
 
-def test_log_groups_are_removed_when_that_is_asked_for(stack: Stack) -> None:
+def test_log_groups_are_removed_on_request(stack: Stack) -> None:
     given: dict[str, Any] = functions(stack, *NAMES)
     StepHost(stack, "Host", provider=ASKED, removal_policy=RemovalPolicy.DESTROY, **given)
     cloud = Cloud(stack)

@@ -89,7 +89,7 @@ def test_has_the_configuration_that_the_runtime_reads(cloud: Cloud) -> None:
     assert (second.machine, second.tokens) == ("${Saga/StateMachine.Name}", {"${Warehouse/Tokens/Table}": ("Pick",)})
 
 
-def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> None:
+def test_has_the_permissions_that_it_uses_for_each_saga_and_no_others(cloud: Cloud) -> None:
     permissions = cloud.permissions(ROLE)
 
     def expected(saga: str) -> set[tuple[str, str]]:
@@ -128,7 +128,7 @@ def test_may_do_what_it_does_for_each_saga_and_nothing_else(cloud: Cloud) -> Non
     assert permissions == expected("Plain") | expected("Saga") | late | hold | own_of_function
 
 
-def test_its_switch_is_a_table_that_goes_with_the_stack(cloud: Cloud) -> None:
+def test_its_switch_is_a_table_that_is_deleted_with_the_stack(cloud: Cloud) -> None:
     hold = cloud.one("Reconciler/Hold/Table")
     variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
 
@@ -194,7 +194,7 @@ def test_looks_every_minute(cloud: Cloud) -> None:
     assert cloud.one("Reconciler/Function/Function").properties["Timeout"] < 60
 
 
-def test_measures_what_is_in_flight_by_a_rule_of_its_own(cloud: Cloud) -> None:
+def test_measures_sagas_in_flight_by_a_rule_of_its_own(cloud: Cloud) -> None:
     measure = cloud.one("Reconciler/Measure").properties
 
     assert measure["ScheduleExpression"] == "rate(5 minutes)"
@@ -206,7 +206,7 @@ def test_measures_what_is_in_flight_by_a_rule_of_its_own(cloud: Cloud) -> None:
     assert len([p for p in cloud.of_type("AWS::Lambda::Permission") if "Reconciler/" in p.path]) == 2
 
 
-def test_a_message_comes_back_when_its_function_is_dead_and_ends_in_an_encrypted_queue(cloud: Cloud) -> None:
+def test_a_message_of_a_dead_function_is_redelivered_and_dead_lettered(cloud: Cloud) -> None:
     queue = cloud.one("Reconciler/Queue").properties
     (mapping,) = cloud.of_type("AWS::Lambda::EventSourceMapping")[-1:]
 
@@ -309,7 +309,7 @@ def _sagas(stack: Stack) -> list[SagaStateMachine]:
     return [construct for construct in stack.node.find_all() if isinstance(construct, SagaStateMachine)]
 
 
-def test_limits_are_what_was_asked_for(stack: Stack) -> None:
+def test_limits_are_configurable(stack: Stack) -> None:
     small(
         stack,
         schedule=Duration.minutes(5),
@@ -346,7 +346,7 @@ def test_has_the_retention_and_the_number_of_shards(stack: Stack) -> None:
     assert (served.days, served.shards) == (60, 4)
 
 
-def test_keys_of_customers_are_used_for_what_they_encrypt(regional_stack: Stack) -> None:
+def test_customer_managed_keys_are_granted_for_what_they_encrypt(regional_stack: Stack) -> None:
     key = kms.Key(regional_stack, "Key")
     requests = IdempotencyTable(regional_stack, "Requests", encryption_key=key)
     saga = plain(regional_stack, requests=requests, encryption_key=key)

@@ -42,14 +42,14 @@ def waiting(saga: SagaPlan, name: str) -> State:
 # --- Going forward
 
 
-def test_the_answer_is_the_steps_output() -> None:
+def test_the_outcome_is_the_steps_output() -> None:
     done = forward(JOBS, Ship=SHIPS)
 
     assert done.trace == ["Reserve", "Pay", "Review", "Commit", "Ship", "Settle completed"]
     assert body(done)["result"]["Ship"] == {"parcel": "p"}
 
 
-def test_a_job_goes_into_the_queue_with_all_that_its_dispatcher_needs() -> None:
+def test_a_jobs_message_contains_all_that_its_dispatcher_needs() -> None:
     sent = forward(JOBS).sent["Pay"]
 
     assert sent["QueueUrl"] == WAITING.queue_url
@@ -67,7 +67,7 @@ def test_a_saga_that_only_waits_has_no_job() -> None:
 
 
 @pytest.mark.parametrize("name", ["Pay", "Review"])
-def test_a_lost_answer_is_asked_for_as_often_as_fits_whatever_aws_calls_it(name: str) -> None:
+def test_a_lost_callback_is_queried_as_often_as_time_allows(name: str) -> None:
     state = waiting(JOBS, name)
 
     assert (state["HeartbeatSeconds"], state["TimeoutSeconds"]) == (120, 600)
@@ -105,7 +105,7 @@ def test_a_refused_job_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT, "no event arrived")])
-def test_what_does_not_happen_in_time_is_a_refusal(why: Failure) -> None:
+def test_a_wait_that_times_out_is_a_refusal(why: Failure) -> None:
     done = forward(JOBS, Review=why)
 
     answer = body(done, "Settle failed")
@@ -134,7 +134,7 @@ def test_a_saga_that_is_fenced_while_it_waits_touches_nothing() -> None:
     assert done.trace[-2:] == ["Pay", "End fenced"]
 
 
-def test_a_job_after_the_pivot_that_is_not_answered_is_parked() -> None:
+def test_an_unanswered_job_after_the_pivot_is_parked() -> None:
     operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
 
     entry = operators_are_told(forward(operated, Ship=TIME_IS_UP))
@@ -142,7 +142,7 @@ def test_a_job_after_the_pivot_that_is_not_answered_is_parked() -> None:
     assert entry["stuck"]["step"] == "Ship"
 
 
-def test_a_pivot_in_doubt_is_asked_about_through_its_dispatcher() -> None:
+def test_a_pivot_in_doubt_is_verified_by_its_dispatcher() -> None:
     known = {
         "Pay": TIME_IS_UP,
         "Fence Pay": Failure("DynamoDB.ConditionalCheckFailedException"),
@@ -172,9 +172,7 @@ def test_a_pivot_with_a_late_effect_is_compensated() -> None:
 
 @pytest.mark.parametrize("log", [LATE, UNDONE_BY_OTHERS])
 @pytest.mark.parametrize("saga", [JOBS, PIVOT])
-def test_a_job_that_took_effect_while_the_saga_was_undone_is_undone_before_it_settles(
-    saga: SagaPlan, log: dict[str, Any]
-) -> None:
+def test_an_effect_during_compensation_is_compensated_before_the_settle(saga: SagaPlan, log: dict[str, Any]) -> None:
     known = {"Reserve": refusal(), "Ask the log": [log, {"Items": [], "Count": 0}]}
     done = run(definition_of(saga), answers(known))
 
@@ -197,7 +195,7 @@ def test_other_applied_effects_need_an_operator(log: dict[str, Any]) -> None:
     assert done.trace[-1] == "End parked"
 
 
-def test_late_effects_are_undone_and_nothing_else_and_the_record_is_not_touched() -> None:
+def test_only_late_effects_are_compensated_and_the_record_is_unchanged() -> None:
     done = late(JOBS, {"Read the direction": record(status="FAILED")})
 
     assert done.trace[2:] == ["Undo late Pay", "Late undone"]

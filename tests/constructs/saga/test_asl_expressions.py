@@ -118,7 +118,7 @@ def test_a_report_without_a_whole_message_leaves_an_empty_detail(cause: str) -> 
     assert _detail(cause) == ""
 
 
-def test_a_report_that_was_cut_off_behind_the_message_still_has_it() -> None:
+def test_a_truncated_error_report_still_has_its_message() -> None:
     assert _detail(_cause("poor", stackTrace=["x" * 500])[:120]) == "poor"
 
 
@@ -197,7 +197,7 @@ def test_a_refused_saga_settles_with_a_problem_document() -> None:
     }
 
 
-def test_a_result_of_the_users_own_is_what_is_answered() -> None:
+def test_a_custom_result_is_the_response() -> None:
     definition = definition_of(plan(step("Transfer", pivot=True), result='{"entry": $outputs.Transfer.of}'))
     assert _body(run(definition, _answers()), "Settle completed")["result"] == {"entry": "Transfer"}
 
@@ -212,7 +212,7 @@ def test_an_amount_of_twenty_digits_passes_through_as_text() -> None:
 # ---- which way ------------------------------------------------------------------------------------------------------
 
 
-def test_every_step_is_given_the_outputs_of_those_before_it() -> None:
+def test_every_step_receives_the_outputs_of_earlier_steps() -> None:
     sent = run(TWO, _answers(), request=PARTNER).sent
     assert sent["Debit"]["Payload"]["outputs"] == {}
     assert sent["Credit"]["Payload"]["outputs"] == {"Debit": {"of": "Debit"}}
@@ -284,7 +284,7 @@ def test_a_pivot_whose_row_has_no_effect_is_compensated(status: str) -> None:
 
 
 @pytest.mark.parametrize("found", [_row("SOMETHING_NEW"), {}])
-def test_a_pivot_whose_row_is_not_understood_is_parked(found: dict[str, Any]) -> None:
+def test_a_pivot_with_an_unknown_row_is_parked(found: dict[str, Any]) -> None:
     done = run(
         ONE,
         _answers(
@@ -383,7 +383,7 @@ def test_a_refusal_with_a_substitute_fences_the_step_and_continues() -> None:
     assert done.sent["Charge"]["Payload"]["outputs"] == {"Discount": {"percent": "0"}}
 
 
-def test_a_notification_goes_out_with_the_default_document() -> None:
+def test_a_notification_is_sent_with_the_default_document() -> None:
     payload = run(TWO, _answers(), request="{}").sent["Receipt"]["Payload"]
     assert payload["queue_url"] == QUEUE
     assert json.loads(payload["message"]) == {

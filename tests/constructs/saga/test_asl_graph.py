@@ -118,7 +118,7 @@ def _retry_of(state: Any, error: str) -> Any:
 
 
 @pytest.mark.parametrize("error", [ErrorName.FENCED, ErrorName.UNDECIDED])
-def test_what_no_further_try_could_change_is_never_retried(definition: dict[str, Any], error: ErrorName) -> None:
+def test_permanent_errors_are_never_retried(definition: dict[str, Any], error: ErrorName) -> None:
     """Another execution owns the saga; or what the call did can only be found out by an operator."""
     called = [(name, state) for name, state in tasks(definition) if state["Resource"] == LAMBDA]
     for name, state in called:
@@ -135,7 +135,7 @@ def test_a_refusal_is_never_retried(definition: dict[str, Any]) -> None:
             assert _retry_of(state, error)["MaxAttempts"] == 0, (name, error)
 
 
-def test_what_is_transient_is_retried_with_full_jitter_and_a_cap(definition: dict[str, Any]) -> None:
+def test_transient_errors_are_retried_with_full_jitter_and_a_cap(definition: dict[str, Any]) -> None:
     for name, state in _functions(definition):
         for error in TRANSIENT_ERRORS:
             rule = _retry_of(state, str(error))
@@ -148,14 +148,14 @@ def test_what_is_transient_is_retried_with_full_jitter_and_a_cap(definition: dic
     "error",
     ["StepInDoubt", "States.Timeout", "Sandbox.Timedout", "Lambda.Unknown", "Runtime.ExitError", "NameInNoList"],
 )
-def test_what_is_in_doubt_is_retried_without_jitter(definition: dict[str, Any], error: str) -> None:
+def test_errors_in_doubt_are_retried_without_jitter(definition: dict[str, Any], error: str) -> None:
     for name, state in _functions(definition):
         rule = _retry_of(state, error)
         assert "JitterStrategy" not in rule, name
         assert rule["MaxAttempts"] > 0, name
 
 
-def test_the_delays_of_what_is_in_doubt_outlast_the_function(definition: dict[str, Any]) -> None:
+def test_the_delays_of_errors_in_doubt_outlast_the_function(definition: dict[str, Any]) -> None:
     for name, state in _functions(definition):
         rule = _retry_of(state, ErrorName.IN_DOUBT)
         delays = [
@@ -270,7 +270,7 @@ def _chain(states: dict[str, Any], start: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_no_way_leads_from_behind_the_pivot_to_a_compensation(name: str) -> None:
+def test_no_path_leads_from_after_the_pivot_to_a_compensation(name: str) -> None:
     saga = PLANS[name]
     definition = definition_of(saga)
     for later in saga.steps[saga.last_pivot + 1 :]:
@@ -293,7 +293,7 @@ def test_every_compensation_comes_after_the_direction_was_written(name: str) -> 
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_the_log_is_asked_before_a_saga_settles_as_failed(name: str) -> None:
+def test_the_log_is_queried_before_a_saga_settles_as_failed(name: str) -> None:
     for definition in (definition_of(PLANS[name]), recovery_of(PLANS[name], FORWARD_MACHINE)):
         states = {n: s for n, s in definition["States"].items() if n != "Ask the log"}
         assert "Settle failed" not in reachable({"StartAt": definition["StartAt"], "States": _closed(states)})

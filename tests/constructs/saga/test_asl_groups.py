@@ -88,7 +88,7 @@ def test_every_kind_costs_one_transition_a_group_two() -> None:
     ]  # fmt: skip
 
 
-def test_a_step_is_called_with_what_it_may_know() -> None:
+def test_a_step_receives_the_outputs_that_it_may_read() -> None:
     done = _forward("every kind", **WELL)
     pack = called(done, "Pack")[1]["Payload"]
     assert (pack["item_path"], pack["item_index"], pack["item_key"]) == (["items"], 1, "b")
@@ -113,7 +113,7 @@ def test_a_step_is_called_with_what_it_may_know() -> None:
     }
 
 
-def test_a_branch_does_not_see_what_another_one_answered() -> None:
+def test_a_branch_does_not_receive_another_branchs_outputs() -> None:
     done = _forward("every kind", **WELL)
     assert "Left" not in done.sent["Right"]["Payload"]["outputs"]
     assert done.sent["Further"]["Payload"]["outputs"]["Right"] == {"of": "Right"}
@@ -131,7 +131,7 @@ def test_a_condition_of_a_step_in_a_branch_may_be_open() -> None:
     assert "Further" not in body(done)["result"]
 
 
-def test_a_child_has_a_name_that_fits_and_is_another_one_each_time() -> None:
+def test_a_child_execution_has_a_valid_unique_name() -> None:
     saga = plan(step("Pay", pivot=True), child("Slow", step("Two")))
     long = f"{'a' * 26}-{'z' * 13}-r99"
     entered = {"EnteredTime": "2026-11-21T10:00:00.000Z", "RetryCount": 7, "Name": "Slow"}
@@ -152,12 +152,12 @@ def test_a_child_has_a_name_that_fits_and_is_another_one_each_time() -> None:
 # ---- phases from inside ---------------------------------------------------------------------------------------------
 
 
-def test_a_phase_answers_its_own_outputs() -> None:
+def test_a_phase_returns_its_own_outputs() -> None:
     answer = _phase(GROUPED["every kind"], "Prepare", outputs={"Quote": {"n": 1}})
     assert answer == {"ok": True, "outputs": {"Reserve": {"of": "Reserve"}, "Hold": {"of": "Hold"}}}
 
 
-def test_a_step_in_a_phase_sees_what_was_known_before_and_what_its_phase_learned() -> None:
+def test_a_step_in_a_phase_receives_earlier_outputs_and_its_phases() -> None:
     (phase,) = (n for n in GROUPED["every kind"].steps if n.name == "Prepare" and isinstance(n, CompiledGroup))
     made = phase_definition(GROUPED["every kind"], phase)
     done = run(made, answers(), request='{"rate": true}', outputs={"Quote": {"n": 1}})
@@ -265,7 +265,7 @@ def test_a_saga_continues_after_a_phase_with_the_pivot() -> None:
     assert done.trace == ["Reserve", "Money", "Money over?", "Receipt", "Settle completed"]
 
 
-def test_a_phase_whose_pivot_did_not_happen_is_compensated() -> None:
+def test_a_phase_whose_pivot_was_not_applied_is_compensated() -> None:
     done = _forward("pivot in an express phase", Money=FAILED_BEHIND)
     assert done.trace[3:] == [
         "Fence Credit", "Compensate from Money", "Undo Credit", "Undo Debit", "Undo Reserve",
@@ -296,7 +296,7 @@ def test_a_phase_with_an_applied_pivot_that_never_succeeds_is_parked() -> None:
     assert not [name for name in done.trace if name.startswith(("Undo", "Compensate"))]
 
 
-def test_a_pivot_in_doubt_in_a_phase_is_asked_with_what_the_log_knows() -> None:
+def test_a_pivot_in_doubt_in_a_phase_is_verified_with_outputs_of_the_log() -> None:
     by_state = {
         "Money": {"Status": "TIMED_OUT"},
         "Fence Credit": CONDITION_FAILED,
@@ -321,7 +321,7 @@ def test_a_pivot_in_doubt_that_cannot_be_decided_is_parked_with_its_reason() -> 
     assert entry["stuck"] == {"step": "Credit", "error": "StepUndecided", "detail": "the provider does not know"}
 
 
-def test_a_plain_pivot_in_doubt_is_asked_with_the_outputs_that_it_saw() -> None:
+def test_a_plain_pivot_in_doubt_is_verified_with_its_own_inputs() -> None:
     by_state = {
         **WELL,
         "Pay": Failure("States.Timeout"),
@@ -340,7 +340,7 @@ def test_a_plain_pivot_in_doubt_is_asked_with_the_outputs_that_it_saw() -> None:
 # ---- branches -------------------------------------------------------------------------------------------------------
 
 
-def test_a_branch_that_is_refused_lets_the_other_run_to_its_end_and_then_all_is_undone() -> None:
+def test_a_refused_branch_is_compensated_after_the_other_has_ended() -> None:
     done = _forward("every kind", Left=refusal(), **WELL)
     assert {"Right", "Further", "Both 1 stops"} <= set(done.trace)
     undone = [name for name in done.trace if name.startswith("Undo ")]
@@ -425,7 +425,7 @@ def test_a_key_that_is_a_number_is_its_text() -> None:
         "twice", "none", "empty", "blank", "space", "bracket", "hash", "newline", "umlaut", "long", "too many", "text",
     ],
 )  # fmt: skip
-def test_bad_items_refuse_the_saga_before_anything_happens(items: Any) -> None:
+def test_invalid_items_refuse_the_saga_before_any_effect(items: Any) -> None:
     done = _ship(items)
     assert "Pack" not in done.trace
     answer = body(done, "Settle failed")
@@ -444,7 +444,7 @@ def test_items_may_be_written_out(items: str) -> None:
     assert keys_called(run(definition_of(saga), answers()), "Pack") == ["a", "b"]
 
 
-def test_an_item_that_is_refused_lets_the_others_run_and_then_all_are_undone() -> None:
+def test_a_refused_item_is_compensated_after_the_others_have_ended() -> None:
     done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pack=by_item(refusal("Declined"), others=EMPTY))
     assert keys_called(done, "Label") == ["a", "c"]
     assert keys_called(done, "Undo Label") == keys_called(done, "Undo Pack") == ["a", "b", "c"]
@@ -463,7 +463,7 @@ def test_a_fenced_item_fences_the_saga() -> None:
     )
 
 
-def test_an_item_whose_undo_is_stuck_lets_the_others_be_undone_and_then_the_saga_is_parked() -> None:
+def test_an_item_with_a_stuck_compensation_parks_the_saga_after_the_others() -> None:
     undo = by_item(refusal("StepUndecided", "who knows"), others=EMPTY)
     done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pay=refusal(), **{"Undo Label": undo})
     assert keys_called(done, "Undo Pack") == ["a", "c"]
@@ -524,7 +524,7 @@ def test_each_group_has_tries_of_its_own() -> None:
     assert _behind(Quick=quick, Slow=slow).trace[-1] == "Settle completed"
 
 
-def test_bad_items_after_the_pivot_wait_for_an_operator() -> None:
+def test_invalid_items_after_the_pivot_wait_for_an_operator() -> None:
     twice = json.dumps({"items": [{"sku": "a"}, {"sku": "a"}]})
     done = run(definition_of(GROUPED["groups behind the pivot"]), answers(BEHIND), request=twice)
     assert operators_are_told(done)["failure"]["error"] == "BadItems"

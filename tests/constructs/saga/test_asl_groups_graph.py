@@ -134,7 +134,7 @@ def test_the_check_of_names_would_find_one() -> None:
 
 
 @pytest.mark.parametrize("name", GROUPED)
-def test_no_way_leads_from_behind_the_pivot_to_a_compensation(name: str) -> None:
+def test_no_path_leads_from_after_the_pivot_to_a_compensation(name: str) -> None:
     saga = GROUPED[name]
     forward = machines_of(saga)["forward"]
     for later in saga.steps[saga.last_pivot + 1 :]:
@@ -169,7 +169,7 @@ def test_the_same_saga_generated_twice_has_the_same_bytes(name: str) -> None:
     assert json.dumps(machines_of(GROUPED[name])) == json.dumps(machines_of(GROUPED[name]))
 
 
-def test_a_group_costs_one_transition_and_the_choice_of_what_follows() -> None:
+def test_a_group_costs_one_transition_and_one_choice() -> None:
     five = GROUPED["pivot in a child"]
     states = machines_of(five)["forward"]["States"]
     path = ["Money", states["Money"]["Next"], states["Money over?"]["Choices"][0]["Next"]]

@@ -76,7 +76,7 @@ def not_answered_in_time(memory: MemoryDynamoDB, *, meanwhile: Any = None) -> Ru
     return run(definition_of(SAGA), answers(usual | writes))
 
 
-def test_a_saga_whose_job_is_not_answered_is_parked(dynamodb: MemoryDynamoDB) -> None:
+def test_a_saga_with_an_unanswered_job_is_parked(dynamodb: MemoryDynamoDB) -> None:
     done = not_answered_in_time(dynamodb)
 
     assert (done.error, item_of(dynamodb)[A.PARKED]["S"]) == ("SagaParked", EXECUTION)

@@ -78,7 +78,7 @@ def test_a_transaction_whose_row_is_fenced_is_fenced(failing: str, status: str) 
     ],
     ids=["refused", "conflict", "broken", "lost"],
 )
-def test_a_transaction_that_does_not_happen_turns_the_saga_round(failing: str, answer: Failure, error: str) -> None:
+def test_a_refused_transaction_makes_the_saga_compensate(failing: str, answer: Failure, error: str) -> None:
     by_state = {failing: answer, f"{failing}: row": {}}
     done = _forward(**by_state)
     assert done.trace[-1] == "Settle failed"
@@ -86,7 +86,7 @@ def test_a_transaction_that_does_not_happen_turns_the_saga_round(failing: str, a
     assert body(done, "Settle failed")["step"] == failing
 
 
-def test_a_transaction_behind_the_pivot_that_is_refused_waits_for_a_person() -> None:
+def test_a_refused_transaction_after_the_pivot_waits_for_an_operator() -> None:
     saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
     by_state = {"Book": canceled("None", "ConditionalCheckFailed"), "Book: row": {}}
     entry = operators_are_told(run(definition_of(saga), answers(by_state)))
@@ -114,7 +114,7 @@ def test_a_transaction_that_was_not_applied_is_fenced() -> None:
     assert done.sent["Undo First"]["Item"]["status"] == {"S": "TOMBSTONE"}
 
 
-def test_a_transaction_that_happened_is_compensated_together_with_its_row() -> None:
+def test_an_applied_transaction_is_compensated_together_with_its_row() -> None:
     done = _undo(**DONE)
     update, delete = done.sent["Undo First: writes"]["TransactItems"]
     assert update["Update"]["ConditionExpression"] == "#status = :done"

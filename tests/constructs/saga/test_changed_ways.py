@@ -82,7 +82,7 @@ def _both(saga: Simulation) -> bool:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", ["shape", "another"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_saga_that_has_gone_one_way_does_not_go_another_one(change: str, shape: str) -> None:
+def test_a_saga_never_takes_another_path_after_a_change(change: str, shape: str) -> None:
     ends = set()
     for saga in _stopped(change, shape=shape):
         assert not _both(saga), (saga.rows, saga.traces)
@@ -93,14 +93,14 @@ def test_a_saga_that_has_gone_one_way_does_not_go_another_one(change: str, shape
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("change", CHANGES)
-def test_without_comparing_the_conditions_it_goes_both_or_does_not_end(change: str) -> None:
+def test_without_comparing_conditions_it_takes_both_paths_or_does_not_end(change: str) -> None:
     ended = {"both" if _both(saga) else saga.settled or saga.parked for saga in _stopped(change, without=SAME_WAYS)}
 
     # The first pivot is fenced before the second one is found to be DONE: that saga never ends.
     assert (False if change == "pivots" else "both") in ended
 
 
-def test_an_operator_who_resumes_it_does_not_make_it_go_both() -> None:
+def test_a_resumed_saga_does_not_take_both_paths() -> None:
     began, deployed = _made(_pivots(LOW, HIGH), "earlier"), _made(_pivots(LOWER, HIGHER), "later", "another")
     saga = Simulation(
         plan=began, deployed=(deployed,), request=REQUEST, stops=frozenset({Stop(call=3, moment=Moment.BEFORE)})
@@ -203,7 +203,7 @@ class TestAPhase:
         assert {*given} == {*own}
         return str(own[0])
 
-    def test_is_another_one_with_any_other_step_or_condition(self, stack: Stack) -> None:
+    def test_has_another_digest_with_any_other_step_or_condition(self, stack: Stack) -> None:
         fn = plain_function(stack, "Fn")
 
         def step(name: str, **options: Any) -> Step:

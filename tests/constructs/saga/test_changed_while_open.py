@@ -94,7 +94,7 @@ def _harm(saga: Simulation) -> str | None:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_never_goes_two_ways_whatever_changes_between_its_starts(change: str) -> None:
+def test_it_never_takes_two_paths_with_any_change_between_its_starts(change: str) -> None:
     ends = set()
     for saga in _sagas(change):
         assert _harm(saga) is None, (saga.switches, saga.stops, saga.rows, saga.traces)
@@ -115,7 +115,7 @@ def _ends_instead(definition: Definition) -> Definition:
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_never_goes_two_ways_if_an_expression_without_a_value_ends_the_execution(change: str) -> None:
+def test_it_never_takes_two_paths_if_a_missing_value_ends_the_execution(change: str) -> None:
     ends = set()
     for saga in _sagas(change, _ends_instead):
         assert _harm(saga) is None, (saga.switches, saga.stops, saga.rows, saga.traces)
@@ -151,5 +151,7 @@ def _notes_nothing(definition: Definition) -> Definition:
         *product([_phase_begins_anyway], ["conditions in a phase", "a name in a phase", "a name, moved into a phase"]),
     ],
 )
-def test_without_what_its_first_state_asks_it_does(without: Callable[[Definition], Definition], change: str) -> None:
+def test_without_the_query_of_its_first_state_it_takes_two_paths(
+    without: Callable[[Definition], Definition], change: str
+) -> None:
     assert any(_harm(saga) for saga in _sagas(change, without))

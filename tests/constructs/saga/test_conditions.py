@@ -124,7 +124,7 @@ GROUPS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", GROUPS)
-def test_in_a_branch_the_step_and_those_behind_it_do_not_run(kind: str) -> None:
+def test_in_a_branch_the_step_and_later_ones_do_not_run(kind: str) -> None:
     group = GROUPS[kind](step("Near", undo=True), step("Far", undo=True, when=BIG), step("Behind", undo=True))
     done = _run(group, step("Pay", pivot=True), request={"items": [{"sku": "a"}, {"sku": "b"}]})
 
@@ -134,7 +134,7 @@ def test_in_a_branch_the_step_and_those_behind_it_do_not_run(kind: str) -> None:
 
 
 @pytest.mark.parametrize("make", [express, child])
-def test_a_phase_answers_what_failed_and_why(make: Any) -> None:
+def test_a_phase_returns_the_failed_step_and_the_reason(make: Any) -> None:
     group = make("Phase", step("Near", undo=True), step("Far", undo=True, when=BIG))
     saga = plan(group, step("Pay", pivot=True))
 

@@ -53,7 +53,7 @@ def _findings(file: Path, steps: Steps) -> list[Finding]:
     return compare_with_file(file, shape_of(steps), ways_of(steps))
 
 
-def test_what_is_written_is_what_a_recovery_depends_on(file: Path) -> None:
+def test_the_file_contains_what_a_recovery_depends_on(file: Path) -> None:
     assert json.loads(file.read_text("utf-8"))["steps"] == [
         {"name": name, "kind": "atomic", "side": side, "compensated": compensated, "per_item": per_item, "phase": ""}
         for name, side, compensated, per_item in (

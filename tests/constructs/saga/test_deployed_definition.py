@@ -73,7 +73,7 @@ def test_every_plan_names_its_log_and_its_steps(saga: SagaPlan) -> None:
     assert set(found.steps) == {one.name for one in saga.leaves}
 
 
-def test_the_log_of_a_saga_without_functions_is_the_table_that_it_asks() -> None:
+def test_the_log_of_a_saga_without_functions_is_the_table_that_it_queries() -> None:
     saga = plan(
         CompiledStep(
             name="Mark", permanent_errors=(), retry=step("x").retry, writes=DirectWrites(writes=[PUT]), pivot=True

@@ -57,7 +57,7 @@ def test_compensation_has_the_same_items() -> None:
     "given",
     ['["abc", "12", "007", "true", "\\"é\\"", ""]', "[12, 13, 0.5]", '[{"a": null}, {"a": [1, [2]]}]', "[true]"],
 )
-def test_an_item_keeps_its_type_wherever_it_comes_from(items: str, given: str) -> None:
+def test_an_item_of_any_source_keeps_its_type(items: str, given: str) -> None:
     key = '$replace($string({"i": $item}), /[^A-Za-z0-9.]/, "-") & "k"'
     done = run(definition_of(_saga(items, key)), answers(), request=f'{{"items": {given}}}')
 

@@ -299,7 +299,7 @@ WHOLES = {
 
 
 @pytest.mark.parametrize("text", WHOLES)
-def test_what_decides_reads_no_whole_that_has_unsteady_parts(shop: Shop, text: str) -> None:
+def test_a_deciding_expression_reads_no_object_with_unsteady_members(shop: Shop, text: str) -> None:
     ask = Step.read_only("Ask", fn=shop.fn, record=False)
 
     with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
@@ -309,7 +309,7 @@ def test_what_decides_reads_no_whole_that_has_unsteady_parts(shop: Shop, text: s
 
 
 @pytest.mark.parametrize("case", UNSTEADY)
-def test_what_may_come_out_otherwise_in_a_recovery_does_not_decide(shop: Shop, case: str) -> None:
+def test_an_unsteady_value_does_not_decide(shop: Shop, case: str) -> None:
     make, where, text, wrong = UNSTEADY[case]
 
     with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
@@ -322,7 +322,7 @@ def test_what_may_come_out_otherwise_in_a_recovery_does_not_decide(shop: Shop, c
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_cannot_work_is_refused(shop: Shop, case: str) -> None:
+def test_an_expression_that_cannot_work_is_refused(shop: Shop, case: str) -> None:
     make, where, text, wrong = WRONG[case]
 
     with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
@@ -369,7 +369,7 @@ RIGHT: dict[str, Make] = {
 
 
 @pytest.mark.parametrize("case", RIGHT)
-def test_what_can_work_is_taken(shop: Shop, case: str) -> None:
+def test_an_expression_that_can_work_is_accepted(shop: Shop, case: str) -> None:
     RIGHT[case](shop)
 
 
@@ -446,7 +446,7 @@ def test_a_key_reads_the_items_that_the_schema_has(shop: Shop) -> None:
         "$exists($request.tree.any)",
     ],
 )
-def test_a_member_that_the_schema_has_or_leaves_open_is_taken(shop: Shop, when: str) -> None:
+def test_a_member_that_the_schema_has_or_allows_is_accepted(shop: Shop, when: str) -> None:
     _api(shop, SCHEMA, shop.atomic("Check", when=when))
 
 

@@ -87,7 +87,7 @@ def test_two_operations_may_start_the_same_saga(stack: Stack) -> None:
     assert len(Cloud(stack).of_type("AWS::ApiGateway::Method")) == 4
 
 
-def test_operations_whose_names_differ_in_a_dash_do_not_collide(stack: Stack) -> None:
+def test_names_that_differ_in_a_dash_do_not_collide(stack: Stack) -> None:
     subject = saga(stack)
     TransactionApi(stack, "Api", operations={"ab": subject, "a-b": subject})
     assert len(Cloud(stack).of_type("AWS::ApiGateway::Method")) == 4

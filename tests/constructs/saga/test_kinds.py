@@ -80,7 +80,7 @@ def _on_log(cloud: Cloud, function: str, saga: str) -> set[str]:
         ("Kinds/Notifier", {"PutItem", "GetItem"}),
     ],
 )
-def test_a_function_may_do_to_the_log_what_its_kind_does(kinds: Cloud, function: str, actions: set[str]) -> None:
+def test_a_functions_log_permissions_are_those_of_its_kind(kinds: Cloud, function: str, actions: set[str]) -> None:
     assert _on_log(kinds, function, "Kinds") == actions
 
 
@@ -127,7 +127,7 @@ def test_a_definition_is_the_same_in_every_form(stack: Stack, text: str) -> None
 # ---- parked ---------------------------------------------------------------------------------------------------------
 
 
-def test_parked_sagas_go_to_a_queue_of_the_constructs_own_with_an_alarm(kinds: Cloud) -> None:
+def test_parked_sagas_are_sent_to_the_constructs_queue_with_an_alarm(kinds: Cloud) -> None:
     queue = kinds.one("Kinds/Operators", "AWS::SQS::Queue").properties
     assert queue["SqsManagedSseEnabled"] is True
     assert queue["MessageRetentionPeriod"] == 14 * 86_400
@@ -175,7 +175,7 @@ def test_without_a_timeout_it_is_the_worst_case_in_full_hours_and_at_least_two(s
     assert _saga(stack, Step.atomic("Move", fn=plain_function(stack, "F"))).definition["TimeoutSeconds"] == 7_200
 
 
-def test_without_a_timeout_a_saga_with_long_retries_gets_as_long_as_it_needs(stack: Stack) -> None:
+def test_the_default_timeout_covers_long_retries(stack: Stack) -> None:
     fn = plain_function(stack, "F")
     made = _saga(stack, Step.atomic("Move", fn=fn, pivot=True), Step.atomic("Book", fn=fn), Step.atomic("Tell", fn=fn))
     assert made.definition["TimeoutSeconds"] == made.description.timeout == 6 * 3_600
@@ -194,7 +194,7 @@ def test_the_description_survives_being_written(kinds_stack: KindsStack) -> None
         assert SagaDescription.from_json(found.description.to_json()) == found.description
 
 
-def test_a_function_that_asks_a_provider_is_sent_the_refusals_that_its_step_declares(stack: Stack) -> None:
+def test_a_providers_function_receives_its_steps_declared_refusals(stack: Stack) -> None:
     fn = plain_function(stack, "F")
     made = _saga(
         stack,
@@ -208,7 +208,7 @@ def test_a_function_that_asks_a_provider_is_sent_the_refusals_that_its_step_decl
     assert "refusals" not in states["Ship"]["Arguments"]["Payload"]["provider"]
 
 
-def test_the_description_knows_what_the_budget_needs(stack: Stack) -> None:
+def test_the_description_contains_what_the_budget_needs(stack: Stack) -> None:
     fn = plain_function(stack, "F")
     made = _saga(
         stack,

@@ -28,7 +28,7 @@ def _run_with_failing(failing: str, request: dict[str, bool]) -> Run:
     return run(BETWEEN, answer, request=json.dumps(request))
 
 
-def test_behind_a_pivot_that_happened_a_refusal_is_parked_and_nothing_is_undone() -> None:
+def test_after_an_applied_pivot_a_refusal_is_parked_and_not_compensated() -> None:
     done = _run_with_failing("Fee", {"credit": True})
 
     assert done.trace[-4:] == ["Give up Fee?", "No way back from Fee", "Park the saga", "End parked"]

@@ -100,7 +100,7 @@ def _charges(**options: Any) -> SagaPlan:
     return plan(of_items("All", pack, max_items=12), step("End", pivot=True), **options)
 
 
-def test_outputs_of_a_map_that_are_too_large_together_are_undone_and_the_saga_ends() -> None:
+def test_too_large_outputs_of_a_map_are_compensated_and_the_saga_ends() -> None:
     provider = Provider(pad=30_000)
     saga = Simulation(plan=_charges(), request=_request(12), functions=provider.functions("Pack")).run()
 

@@ -60,7 +60,7 @@ def test_a_path_that_ends_at_the_pivots_settles_at_once() -> None:
     assert trace == ["Debit", "After Debit", "Settle completed"]
 
 
-def test_after_a_pivot_that_ran_the_last_one_may_be_passed_by() -> None:
+def test_after_a_pivot_that_ran_the_last_one_may_be_skipped() -> None:
     to_a, to_b = (step(f"Pay{way}", pivot=True, when=f"$request.{way}") for way in "AB")
     trace = Simulation(plan=plan(DEBIT, to_a, to_b, RECEIPT), request={"A": True, "B": False}).run().traces[EXECUTION]
 
@@ -93,7 +93,7 @@ def test_of_two_pivots_neither_may_be_on_the_path() -> None:
     assert trace[:4] == ["Debit", "After Debit", "Only forward to Receipt", "Receipt"]
 
 
-def test_a_condition_that_is_known_to_be_false_is_not_asked_again() -> None:
+def test_a_condition_that_is_known_to_be_false_is_not_evaluated_again() -> None:
     first = definition_of(PLANS["two pivots"])["States"]["Which step first?"]
 
     taken = [rule["Next"] for rule in first["Choices"] if rule["Condition"].endswith("= true) %}")]

@@ -48,7 +48,7 @@ def test_every_variable_of_ours_is_in_the_vocabulary(reference: Cloud) -> None:
         assert set(_variables(function)) <= known, function.path
 
 
-def test_the_gatekeeper_reads_its_settings_from_what_the_template_gives_it(reference: Cloud) -> None:
+def test_the_gatekeeper_reads_its_settings_from_the_template(reference: Cloud) -> None:
     settings = Settings.from_env(_gatekeeper(reference))
     common = settings.common
     assert common.request_table == "${Requests/Table}"
@@ -61,7 +61,7 @@ def test_the_gatekeeper_reads_its_settings_from_what_the_template_gives_it(refer
 
 
 @pytest.mark.parametrize("optional", [Env.CLOCK])
-def test_what_only_local_aws_sets_is_not_in_the_template(reference: Cloud, optional: Env) -> None:
+def test_variables_of_local_aws_alone_are_not_in_the_template(reference: Cloud, optional: Env) -> None:
     for function in reference.of_type("AWS::Lambda::Function"):
         assert optional not in _variables(function)
 
@@ -132,7 +132,7 @@ def test_states_that_are_written_or_looked_for_are_those_of_the_runtime(referenc
                 assert values[placeholder]["S"] in known, name
 
 
-def test_a_step_function_understands_what_the_state_machine_sends(reference: Cloud) -> None:
+def test_a_step_function_reads_the_state_machines_event(reference: Cloud) -> None:
     definition = reference.definition("Transfer/StateMachine")
     sent = run(definition, lambda name, _: {"Payload": {"output": {"of": name}}}, request='{"amount":5}').sent
     payload = sent["Transfer"]["Payload"]

@@ -77,7 +77,7 @@ def test_under_another_definition_that_fits_the_rows_the_saga_continues(rows: An
 
 
 @pytest.mark.parametrize(("ago", "left"), [(0, 1_260), (1_000, 260), (1_260, 0), (100_000, 0)])
-def test_under_another_definition_it_waits_until_what_the_last_owner_invoked_is_over(ago: int, left: int) -> None:
+def test_under_another_definition_it_waits_for_the_last_owners_invocations(ago: int, left: int) -> None:
     wait = recovery_of(dataclasses.replace(SAGA, outlived_seconds=1_260), FORWARD_MACHINE)["States"][
         "Outlive earlier functions"
     ]
@@ -99,7 +99,7 @@ def test_a_former_owner_changes_nothing_after_its_wait(direction: str) -> None:
     [("0123456789abcdefphases..", 1_260), ("0123456789abcdefothers..", 4_560)],
     ids=["steps in phases have the names that they had", "one of them was renamed"],
 )
-def test_it_waits_for_phases_whose_steps_were_renamed(began_as: str, left: int) -> None:
+def test_it_waits_for_phases_with_renamed_steps(began_as: str, left: int) -> None:
     made = dataclasses.replace(
         SAGA, fingerprint="fedcba9876543210phases..", outlived_seconds=1_260, phases_outlived_seconds=4_560
     )
@@ -110,7 +110,7 @@ def test_it_waits_for_phases_whose_steps_were_renamed(began_as: str, left: int) 
     assert recovery["TimeoutSeconds"] == SAGA.timeout_seconds + 4_560
 
 
-def test_a_recovery_may_run_for_as_long_as_it_waits_and_more() -> None:
+def test_a_recoverys_timeout_is_longer_than_its_wait() -> None:
     made = recovery_of(dataclasses.replace(SAGA, outlived_seconds=1_260), FORWARD_MACHINE)
     assert made["TimeoutSeconds"] == SAGA.timeout_seconds + 1_260
 
@@ -159,20 +159,20 @@ PARCELS = {"Item": {"output": {"S": '{"parcels": [{"id": "x"}, {"id": "y"}]}'}}}
 BY_OUTPUT = GROUPED["items from an output, no pivot"]
 
 
-def test_a_recovery_reads_the_outputs_that_a_maps_items_come_from() -> None:
+def test_a_recovery_reads_the_outputs_with_a_maps_items() -> None:
     done = _recover(BY_OUTPUT, began_as="d", **{"Read the output of Plan": PARCELS})
     assert done.sent["Read the output of Plan"]["Key"]["step"] == {"S": "Plan"}
     assert keys_called(done, "Undo Load") == keys_called(done, "Undo Book") == ["x", "y"]
     assert done.trace[-1] == "Settle failed"
 
 
-def test_without_the_step_that_items_come_from_the_map_never_began() -> None:
+def test_without_the_output_with_its_items_a_map_never_began() -> None:
     done = _recover(BY_OUTPUT, began_as="d", **{"Read the output of Plan": {}})
     assert "Undo Load" not in done.trace
     assert done.trace[-1] == "Settle failed"
 
 
-def test_a_recovery_without_a_direction_reads_them_behind_the_fence() -> None:
+def test_a_recovery_without_a_direction_reads_them_after_the_fence() -> None:
     made = dataclasses.replace(BY_OUTPUT, steps=(*BY_OUTPUT.steps, step("Pay", pivot=True)))
     done = _recover(made, began_as="d", direction="", **{"Read the output of Plan": PARCELS})
     assert done.trace[5:9] == ["Fence Pay", "Compensate", "Read the output of Plan", "Undo Parcels"]
@@ -206,7 +206,7 @@ def test_outputs_of_items_are_read_by_their_keys_page_by_page() -> None:
     assert done.sent[f"{first}: more"]["ExclusiveStartKey"] == pages[0]["LastEvaluatedKey"]
 
 
-def test_a_saga_whose_compensations_name_no_outputs_reads_none() -> None:
+def test_compensations_without_outputs_read_none() -> None:
     saga = plan(step("Quote", record=True), external("Charge"), step("Only", pivot=True))
     for machine in (definition_of(saga), recovery_of(saga, FORWARD_MACHINE)):
         assert not [name for name in machine["States"] if name.startswith("Read the output")]
@@ -219,7 +219,7 @@ def test_writes_that_are_compensated_by_an_output_have_it_read() -> None:
     assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "q"}}
 
 
-def test_a_pivot_in_doubt_is_asked_with_the_outputs_in_the_log() -> None:
+def test_a_pivot_in_doubt_is_verified_with_the_outputs_in_the_log() -> None:
     by_state = {
         "Fence Pay": CONDITION_FAILED,
         "Fence Pay: look": [row("INTENT"), row("DONE")],

@@ -48,7 +48,7 @@ BEHIND = (["Credit", "Ship"], ["Credit", "Send"])
 
 
 @pytest.mark.parametrize("names", [BEFORE, BEHIND], ids=["before the pivot", "behind it"])
-def test_a_renamed_step_that_happens_while_it_is_waited_for_parks_the_saga(names: tuple[list[str], list[str]]) -> None:
+def test_a_renamed_step_that_is_applied_during_the_wait_parks_the_saga(names: tuple[list[str], list[str]]) -> None:
     saga = _recovered(*_definitions(*names), stops={1 if names is BEFORE else 2: Moment.LATE})
 
     assert saga.parked
@@ -68,7 +68,7 @@ def test_without_waiting_a_failed_saga_has_an_effect() -> None:
     assert (saga.settled, saga.effects["Debit"]) == ("FAILED", 1)
 
 
-def test_without_waiting_a_renamed_step_happens_under_both_names() -> None:
+def test_without_the_wait_a_renamed_step_is_applied_under_both_names() -> None:
     saga = _recovered(*_definitions(*BEHIND, outlived=0), stops={2: Moment.LATE})
 
     assert (saga.settled, saga.effects["Ship"], saga.effects["Send"]) == ("COMPLETED", 1, 1)
@@ -80,7 +80,7 @@ def _happened(saga: Simulation) -> int:
 
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("names", [BEFORE, BEHIND], ids=["before the pivot", "behind it"])
-def test_a_renamed_step_whose_name_is_rolled_back_happens_under_one_name(
+def test_a_step_whose_renaming_is_rolled_back_is_applied_under_one_name(
     names: tuple[list[str], list[str]], moment: Moment
 ) -> None:
     began, renamed = _definitions(*names)
@@ -93,7 +93,7 @@ def test_a_renamed_step_whose_name_is_rolled_back_happens_under_one_name(
     assert "parked" in ends
 
 
-def test_without_noting_the_definition_a_rolled_back_step_happens_under_both_names() -> None:
+def test_without_noting_the_definition_it_is_applied_under_both_names() -> None:
     began, renamed = _definitions(*BEHIND)
     happened = [
         _happened(
@@ -116,7 +116,7 @@ def test_under_the_same_definition_nothing_is_waited_for() -> None:
     ("kind", "timeout", "outlived"),
     [("atomic", 0, 300 + 900 + 60), ("express", 60, 300 + 900 + 60), ("child", 3_600, 3_600 + 900 + 60)],
 )
-def test_what_is_outlived_are_functions_and_phases(kind: str, timeout: int, outlived: int) -> None:
+def test_the_wait_outlasts_functions_and_phases(kind: str, timeout: int, outlived: int) -> None:
     one = StepDescription(name="One", kind=kind, side="before", timeout=timeout)
 
     assert outlived_with_phases(SagaDescription(name="S", steps=(one,), timeout=60, fingerprint="f")) == outlived

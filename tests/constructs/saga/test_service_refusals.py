@@ -60,7 +60,7 @@ def test_a_compensation_is_tried_for_an_hour() -> None:
 
 
 @pytest.mark.parametrize("node", [direct("Look"), writes("Mark"), job("Ship", undo=True), wait("Review")])
-def test_states_that_run_no_function_do_not_know_the_names(node: Any) -> None:
+def test_states_without_a_function_do_not_catch_the_names(node: Any) -> None:
     state = definition_of(plan(node, step("Pay", pivot=True)))["States"][node.name]
 
     assert _retries(state, "AWS.ValidationException") > 0

@@ -132,7 +132,7 @@ def test_a_machine_is_a_standard_one_that_traces_and_logs_without_data(reference
     assert logging["Destinations"] == [{"CloudWatchLogsLogGroup": {"LogGroupArn": "${Transfer/Logs.Arn}"}}]
 
 
-def test_the_machines_log_group_is_kept_and_forgets(reference: Cloud) -> None:
+def test_the_machines_log_group_is_retained_and_expires(reference: Cloud) -> None:
     group = reference.one("Transfer/Logs", "AWS::Logs::LogGroup")
     assert group.properties["RetentionInDays"] == 90
     assert group.raw["DeletionPolicy"] == "Retain"

@@ -140,7 +140,7 @@ def test_a_transient_error_cannot_be_a_refusal(shop: Shop, error: str) -> None:
 @pytest.mark.parametrize(
     "error", ["SagaFenced", "StepInDoubt", "StepUndecided", "States.ALL", "States.Timeout", "Invalid"]
 )
-def test_what_is_in_doubt_or_refused_is_not_transient(shop: Shop, error: str) -> None:
+def test_errors_in_doubt_and_refusals_are_not_transient(shop: Shop, error: str) -> None:
     message = f"transient of step Move must be errors of your own that pass, got '{error}'; remove it"
     _refused(lambda s: s.atomic(transient=[error]), message, shop)
 
@@ -704,5 +704,5 @@ FITS: dict[str, Callable[[Shop], Sequence[Step | StepGroup]]] = {
 
 
 @pytest.mark.parametrize("case", FITS)
-def test_what_is_just_inside_is_taken(shop: Shop, case: str) -> None:
+def test_values_just_inside_the_bounds_are_accepted(shop: Shop, case: str) -> None:
     assert shop.saga(*FITS[case](shop)).definition["States"]

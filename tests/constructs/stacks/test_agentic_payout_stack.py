@@ -86,7 +86,7 @@ def test_claims_never_expire_and_days_do(cloud: Cloud) -> None:
     assert controls["TimeToLiveSpecification"] == {"AttributeName": "expiration", "Enabled": True}
 
 
-def test_the_model_s_client_gives_up_before_its_function(cloud: Cloud) -> None:
+def test_the_models_client_times_out_before_its_function(cloud: Cloud) -> None:
     function = cloud.one("Recommend/Function", "AWS::Lambda::Function")
 
     assert function.properties["Timeout"] >= bedrock.READ_TIMEOUT_SECONDS + 5
@@ -114,7 +114,7 @@ def with_bedrock(new_app: AppFactory, grant: BedrockGrant) -> Cloud:
 
 
 class TestBedrock:
-    def test_may_be_asked_for_one_model(self, new_app: AppFactory) -> None:
+    def test_may_be_invoked_for_one_model(self, new_app: AppFactory) -> None:
         cloud = with_bedrock(new_app, BedrockGrant(arn=IN_FRANKFURT))
 
         assert cloud.permissions("Recommend/Role") >= {("bedrock:InvokeModel", IN_FRANKFURT)}
@@ -124,7 +124,7 @@ class TestBedrock:
         ]
         assert "StandInBooks" not in cloud.resources
 
-    def test_is_called_by_what_it_was_granted(self, new_app: AppFactory) -> None:
+    def test_is_invoked_by_its_granted_arn(self, new_app: AppFactory) -> None:
         for grant, called in (
             (BedrockGrant(arn=IN_FRANKFURT), "amazon.nova-lite-v1:0"),
             (BedrockGrant(arn=PROFILE, routes_to=[IN_FRANKFURT]), PROFILE),
@@ -133,7 +133,7 @@ class TestBedrock:
             variables = function.properties["Environment"]["Variables"]
             assert (variables[model.BEDROCK_MODEL], model.STAND_IN_BOOKS in variables) == (called, False)
 
-    def test_of_a_profile_may_be_asked_through_it_only(self, new_app: AppFactory) -> None:
+    def test_of_a_profile_may_be_invoked_through_it_only(self, new_app: AppFactory) -> None:
         cloud = with_bedrock(new_app, BedrockGrant(arn=PROFILE, routes_to=[IN_FRANKFURT, IN_IRELAND]))
 
         granted = {s.resources: s.condition for s in cloud.statements() if "bedrock:InvokeModel" in s.actions}

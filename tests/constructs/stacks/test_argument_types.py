@@ -420,5 +420,5 @@ IMPORTED: dict[str, Callable[[World], Any]] = {
 
 
 @pytest.mark.parametrize("case", IMPORTED)
-def test_what_the_cdk_imports_is_taken(world: World, case: str) -> None:
+def test_imported_resources_are_accepted(world: World, case: str) -> None:
     IMPORTED[case](world)

@@ -100,7 +100,7 @@ def test_a_provider_is_known_to_the_functions_that_work_with_it(cloud: Cloud, va
     assert found == knowing
 
 
-def test_only_what_publishes_scans_may_put_events(cloud: Cloud) -> None:
+def test_only_the_publisher_of_scans_may_put_events(cloud: Cloud) -> None:
     putting = {
         name for name in SHOP_ACTIONS if any(a == "events:PutEvents" for a, _ in cloud.permissions(f"{name}/Role"))
     }

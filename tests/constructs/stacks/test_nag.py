@@ -152,7 +152,7 @@ def test_a_stack_with_an_environment_of_its_own_is_as_clean(new_app: AppFactory)
     assert not [violation.rule_name for violation in result.violations]
 
 
-def test_what_a_standard_child_needs_is_acknowledged_for_this_child_alone(
+def test_the_needs_of_a_standard_child_are_acknowledged_for_it_alone(
     new_app: AppFactory, phases: Stack, forget: Callable[[ModuleType, str], _Forgetful]
 ) -> None:
     rules = {rule for _, rule, _ in _acknowledged(phases)}
@@ -204,7 +204,7 @@ def test_every_acknowledgement_has_a_reason(reference_stack: Stack) -> None:
         assert not reason.endswith(" ")
 
 
-def test_acknowledgements_are_granular_and_near_what_they_are_about(reference_stack: Stack) -> None:
+def test_acknowledgements_are_granular_and_near_their_resource(reference_stack: Stack) -> None:
     for path, rule, _ in _acknowledged(reference_stack):
         assert rule not in {"*", "AwsSolutions-*", "AwsSolutions-IAM4", "AwsSolutions-IAM5"}, path
         assert path.count("/") >= 2, f"{path} is too high in the tree: it would hide findings of others"

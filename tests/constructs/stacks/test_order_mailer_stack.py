@@ -57,7 +57,7 @@ def test_it_may_read_the_notices_and_put_mail_and_nothing_else(cloud: Cloud) -> 
     assert put.condition == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["mail#*"]}}
 
 
-def test_it_reports_what_failed_and_not_the_whole_batch(cloud: Cloud) -> None:
+def test_it_reports_failed_messages_and_not_the_whole_batch(cloud: Cloud) -> None:
     mappings = cloud.of_type("AWS::Lambda::EventSourceMapping")
     (mapping,) = (mapping for mapping in mappings if mapping.path.startswith("Mailer/"))
 
@@ -66,7 +66,7 @@ def test_it_reports_what_failed_and_not_the_whole_batch(cloud: Cloud) -> None:
     assert mapping.properties["FunctionName"] == f"${{{FUNCTION}}}"
 
 
-def test_messages_stay_out_of_sight_for_six_times_as_long_as_it_may_take(cloud: Cloud) -> None:
+def test_the_visibility_timeout_is_six_times_the_functions(cloud: Cloud) -> None:
     default_seconds = 30
     seconds = cloud.one("Notices").properties.get("VisibilityTimeout", default_seconds)
 
@@ -76,7 +76,7 @@ def test_messages_stay_out_of_sight_for_six_times_as_long_as_it_may_take(cloud: 
 @pytest.mark.parametrize(
     ("message", "status"), [(CONFIRMATION, "COMPLETED"), (FAILED, "FAILED"), (DECLINED, "DECLINED")]
 )
-def test_it_reads_what_the_saga_sends(monkeypatch: pytest.MonkeyPatch, message: str, status: str) -> None:
+def test_it_reads_the_sagas_messages(monkeypatch: pytest.MonkeyPatch, message: str, status: str) -> None:
     monkeypatch.setenv("SHOP_TABLE", "shop")
     from examples.order_processing.functions.steps.mailer import NOTICE
 

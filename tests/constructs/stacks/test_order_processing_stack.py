@@ -69,7 +69,7 @@ def test_powertools_reaches_its_own_prefix_of_the_requests_only(cloud: Cloud) ->
     assert statement.condition == {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["quotes#*"]}}
 
 
-def test_only_the_functions_that_pay_know_the_gateway(new_app: AppFactory) -> None:
+def test_only_the_paying_functions_have_the_gateways_address(new_app: AppFactory) -> None:
     cloud = Cloud(OrderProcessingStack(new_app(), "OrderProcessing", gateway_url="https://gateway.test"))
     variables = {
         function.path.partition("/")[0]: function.properties["Environment"]["Variables"]
@@ -80,7 +80,7 @@ def test_only_the_functions_that_pay_know_the_gateway(new_app: AppFactory) -> No
     assert knowing == {"ChargeFunction", "RefundFunction"}
 
 
-def test_what_a_provider_guarantees_reaches_the_functions_that_call_it(new_app: AppFactory) -> None:
+def test_a_providers_guarantees_reach_its_functions(new_app: AppFactory) -> None:
     asked = Provider(verify=True, verify_undo=True, grace=Duration.seconds(7))
     cloud = Cloud(OrderProcessingStack(new_app(), "OrderProcessing", provider=asked))
 

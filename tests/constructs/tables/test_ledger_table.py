@@ -36,9 +36,7 @@ def test_units_alone_need_no_sweeper(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("declared", [{"holds": True}, {"collecting": [MERCHANTS]}])
-def test_what_becomes_due_has_an_index_and_a_sweeper_that_runs_every_5_minutes(
-    stack: Stack, declared: dict[str, Any]
-) -> None:
+def test_due_items_have_an_index_and_a_sweep_every_5_minutes(stack: Stack, declared: dict[str, Any]) -> None:
     ledger = LedgerTable(stack, "Ledger", **declared)
     cloud = Cloud(stack)
 
@@ -84,7 +82,7 @@ def test_cdk_nag_finds_nothing(stack: Stack) -> None:
     assert [violation.rule_name for violation in result.violations] == []
 
 
-def test_the_ids_of_the_sweeper_stay_what_they_are(stack: Stack) -> None:
+def test_the_ids_of_the_sweeper_are_stable(stack: Stack) -> None:
     LedgerTable(stack, "Ledger", holds=True)
 
     assert {path for path in Cloud(stack).resources if "AllowEventRule" not in path} == {
@@ -128,7 +126,7 @@ def test_the_sweeper_uses_the_key_of_the_table(regional_stack: Stack) -> None:
     assert {"kms:Decrypt", "kms:GenerateDataKey*"} <= actions
 
 
-def test_a_function_is_given_all_that_is_declared(stack: Stack) -> None:
+def test_a_function_receives_every_declared_setting(stack: Stack) -> None:
     ledger = LedgerTable(stack, "Ledger", units=[POINT], collecting=[MERCHANTS], holds=True)
     StepFunction(
         stack,

@@ -36,6 +36,6 @@ def test_machine_and_its_rights_outlive_replacement_and_stack(stack: Stack, mach
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_machine_of_a_test_account_goes_with_its_stack(stack: Stack, machine: str) -> None:
+def test_machine_of_a_test_account_is_deleted_with_its_stack(stack: Stack, machine: str) -> None:
     for part in parts(deployed(stack, removal_policy=RemovalPolicy.DESTROY), machine):
         assert part.raw.get("DeletionPolicy", "Delete") == "Delete", part.path

@@ -71,7 +71,7 @@ class TestTheBucket:
         assert (rule["Status"], rule["ExpirationInDays"]) == ("Enabled", 500)
         assert "VersioningConfiguration" not in bucket
 
-    def test_refuses_what_is_not_tls(self, stack: Stack) -> None:
+    def test_refuses_requests_without_tls(self, stack: Stack) -> None:
         PayloadBucket(stack, "Payloads")
 
         (policy,) = Cloud(stack).of_type(POLICY)
@@ -132,7 +132,7 @@ class TestGrants:
         assert ("kms:Decrypt", "${Key.Arn}") in self._permissions(Cloud(stack), "Reader")
         assert ("kms:GenerateDataKey", "${Key.Arn}") in self._permissions(Cloud(stack), "Writer")
 
-    def test_go_to_the_gatekeeper_and_the_steps_and_not_to_the_state_machine(self, stack: Stack) -> None:
+    def test_are_for_the_gatekeeper_and_the_steps_and_not_the_state_machine(self, stack: Stack) -> None:
         api(stack, saga(stack, PayloadBucket(stack, "Payloads")))
 
         cloud = Cloud(stack)
@@ -181,7 +181,7 @@ class TestFindings:
 
 
 class TestTheFrontDoor:
-    def test_knows_the_bucket(self, stack: Stack) -> None:
+    def test_has_the_bucket_in_its_environment(self, stack: Stack) -> None:
         api(stack, saga(stack, PayloadBucket(stack, "Payloads")))
 
         variables = Cloud(stack).one(GATEKEEPER).properties["Environment"]["Variables"]
@@ -199,7 +199,7 @@ class TestTheFrontDoor:
         with pytest.raises(ValueError, match=r"max_body_bytes .* got 65537; .*payloads=PayloadBucket"):
             Operation(saga=saga(stack, None), max_body_bytes=MAX_BODY_BYTES + 1)
 
-    def test_takes_what_a_function_can_be_invoked_with(self, stack: Stack) -> None:
+    def test_accepts_up_to_the_payload_limit_of_a_function(self, stack: Stack) -> None:
         machine = saga(stack, PayloadBucket(stack, "Payloads"))
 
         Operation(saga=machine, max_body_bytes=MAX_PAYLOAD_BYTES)

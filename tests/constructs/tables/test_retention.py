@@ -93,24 +93,24 @@ def remedy_of(finding: Finding) -> int:
 
 
 @pytest.mark.parametrize("every", [None, 60, HOUR])
-def test_what_the_constructs_have_by_default_is_nothing_to_speak_of(every: int | None) -> None:
+def test_the_constructs_defaults_cause_no_finding(every: int | None) -> None:
     made = saga(step(), pick(undo_window=DAY), step("Charge", kind="external", window=DAY, undo_window=DAY))
 
     assert (found(made), found_later(made, every=every)) == ({}, {})
 
 
-def test_what_is_not_known_is_not_held_against_anything() -> None:
+def test_unknown_values_cause_no_finding() -> None:
     made = saga(pick(), replayed=0, remembered=0, log_days=0, timeout=300 * DAY)
 
     assert (found(made), found_later(made, every=None)) == ({}, {})
 
 
 @pytest.mark.parametrize(("log_days", "days"), [(30, 15), (31, 15), (400, 200), (3_650, 1_825)])
-def test_half_of_the_rows_time_is_for_what_comes_after_the_end(log_days: int, days: int) -> None:
+def test_half_of_the_rows_retention_is_for_the_time_after_the_end(log_days: int, days: int) -> None:
     assert kept_after_the_end(log_days) == days * DAY
 
 
-def test_a_key_that_is_remembered_for_less_than_the_worst_case_is_a_warning() -> None:
+def test_a_key_that_expires_before_the_worst_case_is_a_warning() -> None:
     worst = int(worst_case(saga()).seconds)
 
     assert found(saga(remembered=worst)) == {}
@@ -143,7 +143,7 @@ def test_rows_must_outlast_the_last_message_of_a_job() -> None:
     assert found(saga(step(), timeout=longest + 1)).keys() == {"cdk-sagas-retention-names"}
 
 
-def test_rows_must_outlast_the_record_by_which_a_late_answer_is_undone() -> None:
+def test_rows_must_outlast_the_record_for_late_compensation() -> None:
     assert found(saga(pick(), replayed=193 * DAY)) == {}
     finding = found(saga(pick(), replayed=193 * DAY + 1))["cdk-sagas-retention-late-Pick"]
     assert finding.severity is Severity.ERROR
@@ -174,7 +174,7 @@ def test_names_of_executions_can_be_trusted_for_89_days() -> None:
     assert "for 89 days" in finding.message
 
 
-def test_an_undo_that_its_provider_forgets_before_it_could_be_repeated_is_an_error() -> None:
+def test_a_compensation_key_that_expires_before_a_retry_is_an_error() -> None:
     # Twice 5 s for the function and 5 s for the clocks, and 30 s of grace.
     def charge(window: int, **options: Any) -> StepDescription:
         return step("Charge", kind="external", verify=True, undo_window=window, grace=35, margin=5, **options)
@@ -189,7 +189,7 @@ def test_an_undo_that_its_provider_forgets_before_it_could_be_repeated_is_an_err
     assert found(saga(charge(49, compensation=None, compensated=False))) == {}
 
 
-def test_an_undo_that_is_tried_for_longer_than_its_provider_remembers_is_a_warning() -> None:
+def test_a_compensation_retried_for_longer_than_its_key_is_a_warning() -> None:
     trying = int(undo_tried(step()))
 
     assert found(saga(step("Charge", kind="external", verify=True, undo_window=trying))) == {}
@@ -201,7 +201,7 @@ def test_an_undo_that_is_tried_for_longer_than_its_provider_remembers_is_a_warni
 # ---- findings that depend on the saga's reconciler ------------------------------------------------------------------
 
 
-def test_without_a_reconciler_rows_must_outlast_what_a_person_may_still_recover() -> None:
+def test_without_a_reconciler_rows_must_outlast_recovery_by_hand() -> None:
     # 90 days, and twice five, of which one is longer by what a recovery outlives.
     five = 5 * DAY - OUTLIVED // 2
     assert found_later(saga(log_days=100, timeout=five), every=None) == {}
@@ -215,7 +215,7 @@ def test_without_a_reconciler_rows_must_outlast_what_a_person_may_still_recover(
 
 
 @pytest.mark.parametrize(("due_after", "every", "pause"), [(60, 60, LOOK + 60), (DAY, HOUR, DAY + HOUR)])
-def test_a_provider_must_know_a_key_until_a_recovery_asks(due_after: int, every: int, pause: int) -> None:
+def test_a_providers_key_must_outlast_the_recoverys_query(due_after: int, every: int, pause: int) -> None:
     def charge(window: float, **options: Any) -> SagaDescription:
         charging = step("Charge", kind="external", window=int(window), **options)
         return saga(charging, due_after=due_after)
@@ -231,7 +231,7 @@ def test_a_provider_must_know_a_key_until_a_recovery_asks(due_after: int, every:
     assert f"knows a key for {asked - 1:g} s" in finding.message
 
 
-def test_a_step_in_doubt_is_asked_about_when_its_branches_have_ended() -> None:
+def test_a_step_in_doubt_is_verified_when_its_branches_have_ended() -> None:
     def both(window: float) -> SagaDescription:
         slow = step("Slow", function=FunctionDescription(timeout=900))
         charge = step("Charge", kind="external", window=int(window))
@@ -242,7 +242,7 @@ def test_a_step_in_doubt_is_asked_about_when_its_branches_have_ended() -> None:
     assert found_later(both(asked - 1)).keys() == {"cdk-sagas-retention-window-Charge"}
 
 
-def test_a_provider_must_know_the_key_of_an_undo_until_a_recovery_repeats_it() -> None:
+def test_a_compensations_key_must_outlast_the_recoverys_retry() -> None:
     def charge(window: float, **options: Any) -> SagaDescription:
         return saga(step("Charge", kind="external", verify=True, undo_window=int(window), **options))
 
@@ -282,7 +282,7 @@ def test_a_saga_with_short_rows_needs_a_reconciler(stack: Stack) -> None:
     assert told(stack) == (["cdk-sagas-retention-recovery"], [])
 
 
-def test_a_reconciler_that_is_declared_behind_the_saga_keeps_them(stack: Stack) -> None:
+def test_a_reconciler_that_is_declared_after_the_saga_keeps_them(stack: Stack) -> None:
     TimeoutReconciler(stack, "Reconciler", sagas=[plain(stack, log_retention_days=60)])
 
     assert told(stack) == ([], [])
@@ -321,7 +321,7 @@ def test_a_job_has_the_retention_of_its_queues_and_of_its_providers_keys(stack: 
     assert (made.description.log_days, made.description.due_after) == (400, 60)
 
 
-def test_a_job_whose_rows_are_kept_too_shortly_ends_the_synth(stack: Stack) -> None:
+def test_a_job_with_too_short_a_retention_ends_the_synth(stack: Stack) -> None:
     made = saga_of(
         stack,
         job(integration(stack), compensate=own(stack, "Cancel")),
@@ -368,7 +368,7 @@ def test_a_warning_that_is_found_when_all_is_known_can_be_acknowledged_before(st
     assert told(stack) == ([], [])
 
 
-def test_sagas_with_every_kind_of_step_are_remembered_for_long_enough(kinds_stack: KindsStack) -> None:
+def test_sagas_with_every_kind_of_step_are_retained_long_enough(kinds_stack: KindsStack) -> None:
     assert told(kinds_stack) == ([], [])
 
 

@@ -71,7 +71,7 @@ def test_the_request_table_has_the_key_and_the_ttl_that_powertools_expects(refer
     assert str(RecordAttribute.EXPIRATION) == "expiration"
 
 
-def test_the_indexes_are_sparse_and_hold_what_adds_up_to_the_money_in_flight_and_no_request(reference: Cloud) -> None:
+def test_the_indexes_are_sparse_and_contain_amounts_but_no_requests(reference: Cloud) -> None:
     table = reference.one("Requests/Table").properties
     assert table["GlobalSecondaryIndexes"] == [
         {
@@ -162,7 +162,7 @@ def test_the_ledgers_grant_reads_accounts_and_posts_and_nothing_else(stack: Stac
     }
 
 
-def test_a_grant_on_a_table_with_a_customers_key_comes_with_the_key(regional_stack: Stack) -> None:
+def test_a_grant_on_a_table_with_a_customers_key_includes_the_key(regional_stack: Stack) -> None:
     ledger = LedgerTable(regional_stack, "Ledger", encryption_key=kms.Key(regional_stack, "Key"))
     ledger.grant_transfer(_role(regional_stack))
     granted = Cloud(regional_stack).permissions("Role")

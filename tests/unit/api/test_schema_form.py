@@ -70,7 +70,7 @@ def test_an_invalid_schema_is_refused_with_its_path(case: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/definitions/nowhere"}, {"const": {1, 2}}])
-def test_what_only_the_validator_finds_is_refused_too(schema: Any) -> None:
+def test_errors_that_only_the_validator_finds_are_refused_too(schema: Any) -> None:
     with pytest.raises(ValueError, match=r"^schema must be a JSON schema \(draft 7\): .*; correct it$"):
         require_schema("schema", schema)
 

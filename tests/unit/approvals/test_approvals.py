@@ -107,7 +107,7 @@ def text_of(answer: dict[str, Any]) -> str:
     )
 
 
-def test_a_link_shows_what_is_asked(reception: Reception) -> None:
+def test_a_link_shows_its_question(reception: Reception) -> None:
     answer = visit(link(title="Release order A-17?", details=DETAILS))
 
     assert answer["statusCode"] == 200
@@ -360,7 +360,7 @@ def test_a_link_of_a_key_that_was_just_rotated_in_is_valid_at_once(reception: Re
 
 
 @pytest.mark.parametrize("form", ["", "decision=", "decision=maybe", "note=x", "decision=approve&decision=reject"])
-def test_a_form_without_a_choice_is_asked_again(reception: Reception, form: str) -> None:
+def test_a_form_without_a_choice_is_shown_again(reception: Reception, form: str) -> None:
     answer = visit(link(), "POST", body=form)
 
     assert answer["statusCode"] == 400
@@ -374,7 +374,7 @@ def test_a_form_that_no_browser_sends_decides_nothing(reception: Reception, form
     assert reception.written() == []
 
 
-def test_a_form_may_come_in_base64(reception: Reception) -> None:
+def test_a_form_may_be_in_base64(reception: Reception) -> None:
     assert visit(link(), "POST", body="decision=approve&note=", base64_encoded=True)["statusCode"] == 200
     assert reception.told["decision"] == "approved"
 

@@ -180,7 +180,7 @@ def test_only_the_token_that_was_sent_is_marked_late(depot: Depot) -> None:
     assert depot.token["status"] == "SETTLED"
 
 
-def test_a_newer_attempt_is_not_forgotten_after_a_delivery(depot: Depot) -> None:
+def test_a_newer_attempt_is_not_lost_after_a_delivery(depot: Depot) -> None:
     """The same, while the older one's token still has a task."""
     depot.register()
     second = Attempt(2, depot.world.tasks.wait("token-2"), f"{depot.attempts[0].order}9")
@@ -332,7 +332,7 @@ def test_a_waiting_task_receives_the_current_outcome_of_the_log(depot: Depot) ->
     assert write_as(subject) is None
 
 
-def test_an_answer_of_an_unknown_job_waits_for_it(depot: Depot) -> None:
+def test_an_outcome_of_an_unknown_job_is_kept_for_it(depot: Depot) -> None:
     """The receiver had not heard of the saga when the provider answered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")

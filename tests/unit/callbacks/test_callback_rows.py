@@ -82,7 +82,7 @@ def test_an_invalid_callback_is_refused(name: str) -> None:
         BAD[name]()
 
 
-def test_a_callback_comes_as_json_in_three_shapes() -> None:
+def test_a_callback_has_three_json_shapes() -> None:
     sent = {"job_id": "j", "event_id": "e"}
 
     assert callback_of({**sent, "outcome": {"ok": True, "output": {"a": 1}}}).outcome == Succeeded({"a": 1})
@@ -144,7 +144,7 @@ def test_attempts_compare_as_their_age_does() -> None:
         assert older < newer
 
 
-def test_an_order_counts_milliseconds_whatever_the_zone() -> None:
+def test_an_attempts_order_is_in_milliseconds_in_any_time_zone() -> None:
     assert order_of(TASK) == "001700000000123.000001.001700000001045.000012"
 
 
@@ -194,7 +194,7 @@ def test_rows_of_one_table_do_not_meet() -> None:
         (S.APPLIED_LATE, C.NONE, C.NONE, REFUSED),
     ],
 )
-def test_what_a_word_makes_of_a_job(
+def test_decision_about_a_job(
     status: StepStatus | None, success: LogChange, failure: LogChange, contradicted_by: Outcome | None
 ) -> None:
     log = None if status is None else row(status, "{}" if status in (S.DONE, S.APPLIED_LATE) else None)
@@ -216,7 +216,7 @@ def test_what_a_word_makes_of_a_job(
         (S.INTENT, C.DONE, C.FAILED, None),
     ],
 )
-def test_what_a_word_makes_of_what_is_only_waited_for(
+def test_decision_about_a_wait(
     status: StepStatus | None, success: LogChange, failure: LogChange, contradicted_by: Outcome | None
 ) -> None:
     log = None if status is None else row(status)
@@ -228,7 +228,7 @@ def test_what_a_word_makes_of_what_is_only_waited_for(
 
 
 @pytest.mark.parametrize("status", [None, *TokenStatus])
-def test_what_a_word_makes_of_a_token_row(status: TokenStatus | None) -> None:
+def test_decision_about_a_token_row(status: TokenStatus | None) -> None:
     found = None if status is None else token(status)
 
     decided = receipt_of(found, row(S.INTENT), DONE, job=True)
@@ -278,11 +278,11 @@ def test_a_late_success_is_not_delivered_as_a_success() -> None:
         (TokenStatus.LATE, Entry.OLD, Entry.TOLD, Entry.ANSWER),
     ],
 )
-def test_what_a_registration_does_about_a_row(status: TokenStatus, older: Entry, equal: Entry, newer: Entry) -> None:
+def test_decision_of_a_registration(status: TokenStatus, older: Entry, equal: Entry, newer: Entry) -> None:
     assert [entry_of(token(status), order) for order in ("1", "2", "3")] == [older, equal, newer]
 
 
-def test_an_early_answer_is_for_any_attempt() -> None:
+def test_an_early_outcome_is_for_any_attempt() -> None:
     assert entry_of(token(TokenStatus.EARLY, order=""), "1") is Entry.ANSWER
 
 

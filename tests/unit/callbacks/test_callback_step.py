@@ -74,7 +74,7 @@ def test_a_job_is_recorded_then_waited_for_then_dispatched_then_accepted(picking
     picking.check()
 
 
-def test_the_function_is_given_the_jobs_id_the_providers_key_and_a_timeout(picking: Picking) -> None:
+def test_the_function_receives_job_id_provider_key_and_timeout(picking: Picking) -> None:
     picking.dispatch()
 
     (call,) = picking.warehouse.seen
@@ -147,7 +147,7 @@ def test_a_refusal_is_delivered_with_the_detail_of_a_function_error(picking: Pic
     assert json.loads(world.tasks.woken[message.token]["cause"]) == {"errorMessage": "none left"}
 
 
-def test_a_message_whose_attempt_waits_no_more_is_done_with(picking: Picking) -> None:
+def test_a_message_of_an_ended_attempt_is_dropped(picking: Picking) -> None:
     picking.dispatch()
     picking.calls_back()
     first = picking.sent[0]
@@ -191,7 +191,7 @@ def test_a_dispatcher_does_not_call_while_another_may_be_alive(picking: Picking,
     assert len(picking.warehouse.seen) == 1
 
 
-def test_a_warehouse_is_asked_only_when_no_request_can_be_on_its_way(picking: Picking) -> None:
+def test_a_warehouse_is_queried_only_when_no_request_is_in_transit(picking: Picking) -> None:
     cut_off(picking, NEVER_SENT)
     picking.passes(LIFE_MS + GRACE_MS - 1)
 
@@ -250,9 +250,7 @@ def test_an_idempotent_warehouse_is_handed_the_job_again(world: World, monkeypat
     picking.check()
 
 
-def test_a_warehouse_that_forgot_the_key_and_cannot_be_asked_is_left_to_a_person(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expired_key_without_status_queries_needs_an_operator(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
     cut_off(picking, LOST)
     picking.passes(WINDOW_MS)
@@ -304,7 +302,7 @@ def test_a_job_that_is_taken_over_was_not_accepted_yet(picking: Picking) -> None
 # An answer that was lost
 
 
-def test_a_message_that_comes_twice_does_nothing(picking: Picking, world: World) -> None:
+def test_a_duplicate_message_does_nothing(picking: Picking, world: World) -> None:
     picking.dispatch()
     picking.everybody_dies()
 
@@ -337,7 +335,7 @@ def test_a_job_in_progress_is_waited_for_again(picking: Picking) -> None:
     picking.check()
 
 
-def test_a_question_that_died_is_asked_when_its_message_comes_again(picking: Picking) -> None:
+def test_an_interrupted_query_is_repeated_with_its_message(picking: Picking) -> None:
     picking.dispatch()
     picking.warehouse.finish()
     picking.everybody_dies()
@@ -372,9 +370,7 @@ def test_a_job_past_its_deadline_is_queried_before_it_fails(picking: Picking) ->
     assert picking.told(2) == PARCEL
 
 
-def test_a_job_at_a_warehouse_that_cannot_be_asked_is_waited_for_until_its_time_is_up(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unverifiable_job_is_waited_for_until_its_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
     picking.dispatch()
     picking.everybody_dies()
@@ -490,7 +486,7 @@ def test_a_refused_query_does_not_refuse_the_job(picking: Picking) -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectionError("reset"), ValueError("secret"), StepInDoubt("who knows")])
-def test_any_other_exception_lets_the_message_come_again_and_is_written_down(
+def test_any_other_exception_is_recorded_and_the_message_redelivered(
     picking: Picking, world: World, error: Exception
 ) -> None:
     picking.warehouse.broken["pick"] = error
@@ -504,7 +500,7 @@ def test_any_other_exception_lets_the_message_come_again_and_is_written_down(
     picking.check()
 
 
-def test_what_comes_for_the_last_time_is_counted_whatever_it_failed_of(picking: Picking, world: World) -> None:
+def test_every_failure_of_a_last_delivery_is_counted(picking: Picking, world: World) -> None:
     cut_off(picking, LOST)
     counted = world.told.counts[Metric.DISPATCH_FAILED]
 
@@ -584,7 +580,7 @@ def test_a_blank_id_is_reported_with_the_remedy() -> None:
         Accepted(job_id=" ")
 
 
-def test_what_is_neither_accepted_nor_nothing_is_in_doubt(picking: Picking, world: World) -> None:
+def test_an_invalid_result_is_in_doubt(picking: Picking, world: World) -> None:
     @callback_step(verify=lambda _: Pending())
     def pick(_: CallbackCall) -> Any:
         return {"job": "pick-77"}
@@ -628,7 +624,7 @@ def test_a_message_with_a_known_outcome_and_no_task_unparks_the_saga(
 # Batches
 
 
-def test_only_the_messages_that_failed_come_again(picking: Picking) -> None:
+def test_only_failed_messages_are_redelivered(picking: Picking) -> None:
     good = picking.send()
     other = json.dumps({**json.loads(picking.send().body), CallField.PROTOCOL: 99})
 
@@ -742,7 +738,7 @@ def test_a_wait_is_registered_and_announced_and_leaves_no_row(waiting: Picking, 
     assert waiting.warehouse.seen[0].job_id == JOB_ID
 
 
-def test_a_wait_ends_with_what_happened(waiting: Picking) -> None:
+def test_a_wait_ends_with_its_outcome(waiting: Picking) -> None:
     waiting.dispatch()
     waiting.calls_back()
 
@@ -776,7 +772,7 @@ def test_an_announcement_that_failed_is_made_again(waiting: Picking) -> None:
     assert len(waiting.warehouse.seen) == 2
 
 
-def test_a_wait_whose_time_is_up_is_over(waiting: Picking) -> None:
+def test_a_wait_past_its_deadline_ends(waiting: Picking) -> None:
     waiting.dispatch()
     waiting.passes(TIMEOUT_SECONDS * 1_000)
 
@@ -786,7 +782,7 @@ def test_a_wait_whose_time_is_up_is_over(waiting: Picking) -> None:
     assert len(waiting.warehouse.seen) == 1
 
 
-def test_an_announcement_may_name_the_id_under_which_the_answer_comes(waiting: Picking) -> None:
+def test_an_announcement_may_return_the_providers_id(waiting: Picking) -> None:
     waiting.warehouse.own_id = "approval-5"
     waiting.dispatch()
     waiting.calls_back(job_id="approval-5")

@@ -55,7 +55,7 @@ def test_a_duplicate_message_makes_no_query(make: Open) -> None:
     assert (asked(picking), len(picking.warehouse.begun)) == (0, 1)
 
 
-def test_a_question_that_died_is_asked_again(make: Open) -> None:
+def test_an_interrupted_query_is_repeated(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.warehouse.finish()
@@ -200,7 +200,7 @@ def test_an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
     assert picking.told() == PARCEL
 
 
-def test_what_was_refused_under_an_id_of_the_warehouses_own_is_known(make: Open) -> None:
+def test_a_refusal_under_the_providers_id_is_found(make: Open) -> None:
     picking = make()
     picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
     picking.dispatch()
@@ -259,7 +259,7 @@ def test_an_older_wait_is_not_announced(make: Open) -> None:
     assert len(waiting.warehouse.seen) == 1
 
 
-def test_a_wait_whose_time_is_up_is_over(make: Open) -> None:
+def test_a_wait_past_its_deadline_ends(make: Open) -> None:
     waiting = make(job=False)
     waiting.dispatch()
     waiting.passes(TIMEOUT_SECONDS * 1_000)
@@ -268,7 +268,7 @@ def test_a_wait_whose_time_is_up_is_over(make: Open) -> None:
     assert waiting.told(2) == "CallbackTimedOut"
 
 
-def test_a_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
+def test_a_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
     picking = make(**IDEMPOTENT)
     lose(picking, Moment.BEFORE)
     picking.dispatch()
@@ -278,7 +278,7 @@ def test_a_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
     assert picking.warehouse.begun == []
 
 
-def test_an_accepted_job_is_not_repeated_to_learn_about_it(make: Open) -> None:
+def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
     picking = make()
     provider = replace(ProviderSettings.from_event(picking.event()), verify=False, window_ms=10**15)
     row = LogRow(

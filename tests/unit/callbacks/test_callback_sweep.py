@@ -117,7 +117,7 @@ def test_an_abandoned_job_is_reported_once_with_its_details(silence: Silence) ->
     assert silence.depot.world.told.counts[Metric.CALLBACK_UNANSWERED] == 1
 
 
-def test_an_entry_and_what_is_logged_of_it_show_no_token(silence: Silence) -> None:
+def test_an_entry_and_its_log_events_contain_no_token(silence: Silence) -> None:
     silence.give_up()
     silence.sweep()
 
@@ -196,7 +196,7 @@ def test_two_sweepers_report_at_most_twice(silence: Silence, monkeypatch: pytest
     assert silence.sweep().unanswered == 0
 
 
-def test_an_answer_after_the_entry_goes_its_usual_way(silence: Silence) -> None:
+def test_an_outcome_after_the_entry_is_delivered(silence: Silence) -> None:
     silence.give_up()
     silence.sweep()
 

@@ -95,14 +95,14 @@ def test_a_wait_is_kept_as_something_that_was_read(world: World, monkeypatch: py
     assert item[LogAttribute.EXPIRATION]["N"] == str(NOW_MS // 1_000 + 400 * 86_400)
 
 
-def test_an_early_answer_is_written_down_whole(depot: Depot) -> None:
+def test_an_early_outcome_is_stored_completely(depot: Depot) -> None:
     assert depot.says("e1") is Receipt.EARLY
     assert depot.log is not None
     assert depot.log.status is StepStatus.DONE
     assert depot.world.told.counts[Metric.CALLBACK_EARLY] == 1
 
 
-def test_an_answer_of_a_saga_that_never_was_is_kept_apart(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_of_an_unknown_saga_is_kept_separately(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     depot = Depot.open(world, monkeypatch, record=False)
 
     assert depot.says("e1") is Receipt.UNKNOWN
@@ -114,7 +114,7 @@ def test_an_answer_of_a_saga_that_never_was_is_kept_apart(world: World, monkeypa
     assert depot.says("e1") is Receipt.DUPLICATE
 
 
-def test_of_what_contradicts_itself_under_an_unknown_id_the_success_counts(depot: Depot) -> None:
+def test_of_conflicting_outcomes_under_an_unknown_id_the_success_wins(depot: Depot) -> None:
     depot.register()
     assert depot.says("e1", REFUSED, job_id="their-1") is Receipt.UNKNOWN
     assert depot.says("e2", DONE, job_id="their-1") is Receipt.UNKNOWN
@@ -127,7 +127,7 @@ def test_of_what_contradicts_itself_under_an_unknown_id_the_success_counts(depot
     assert TokenAttribute.CONFLICT not in depot.token_row(alias_of("", "their-1"))
 
 
-def test_who_dies_between_the_two_has_not_forgotten_the_success(depot: Depot, world: World) -> None:
+def test_a_crash_between_the_two_does_not_lose_the_success(depot: Depot, world: World) -> None:
     depot.register()
     depot.says("e1", REFUSED, job_id="their-1")
     depot.says("e2", DONE, job_id="their-1")
@@ -242,7 +242,7 @@ def _record_in(table: str) -> Any:
     return lambda name, saga_id: callback_store.read_record(name, saga_id) if name == table else None
 
 
-def test_a_saga_that_waits_and_is_not_served_yet_loses_no_answer(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_saga_that_is_not_served_yet_loses_no_outcome(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     depot.register()
     monkeypatch.setenv(Env.CALLBACKS, "[]")
 
@@ -311,7 +311,7 @@ def test_a_late_effect_of_a_skipped_step_is_kept(depot: Depot) -> None:
     assert json.loads(told["output"]) == {"output": {"instead": True}}
 
 
-def test_a_heartbeat_moves_on_when_an_answer_is_expected(depot: Depot) -> None:
+def test_a_heartbeat_postpones_the_expected_time(depot: Depot) -> None:
     depot.register()
     depot.world.clock.ms += MINUTE_MS
 
@@ -379,7 +379,7 @@ def test_a_wait_is_overdue_only_while_a_task_waits(world: World, monkeypatch: py
     assert depot.says("e1") is Receipt.LATE, "what happens nevertheless is written down"
 
 
-def test_an_answer_that_step_functions_refuses_for_good_makes_the_age_grow(depot: Depot) -> None:
+def test_a_permanently_refused_outcome_lets_the_age_grow(depot: Depot) -> None:
     depot.register()
     depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DENY, times=10**6))
     assert depot.says("e1") is Receipt.RECEIVED
@@ -440,7 +440,7 @@ def test_a_sweep_ends_before_its_function_does_and_one_bad_row_does_not_end_it(d
     assert settle(JOB_ID) is None
 
 
-def test_a_callback_comes_by_direct_invocation(depot: Depot) -> None:
+def test_a_callback_is_received_by_direct_invocation(depot: Depot) -> None:
     depot.register()
     event = {"job_id": JOB_ID, "event_id": "e1", "outcome": {"ok": True, "output": PARCEL}}
 

@@ -61,7 +61,7 @@ def test_an_event_id_that_was_used_for_another_job_is_taken_counted_and_known_ag
     assert reception.written() == written
 
 
-def test_a_success_under_the_event_id_of_a_failure_is_never_forgotten(reception: Reception) -> None:
+def test_a_success_under_the_event_id_of_a_failure_is_never_lost(reception: Reception) -> None:
     reception.wait()
     assert says(JOB_ID, REFUSED) is Receipt.SETTLED
 

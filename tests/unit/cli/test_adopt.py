@@ -137,7 +137,7 @@ WAYS = ((Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP,
 @pytest.mark.parametrize("parked", [False, True])
 @pytest.mark.parametrize(("action", "moment"), WAYS)
 @pytest.mark.parametrize("operation", ["DescribeStateMachine", "GetItem", "UpdateItem", "StartExecution"])
-def test_a_move_that_dies_anywhere_is_finished_by_its_repetition(
+def test_a_move_that_dies_at_any_call_is_finished_by_a_retry(
     desk: Desk, parked: bool, operation: str, action: Action, moment: Moment
 ) -> None:
     desk.park() if parked else died(desk)
@@ -210,7 +210,7 @@ def changed(name: str, value: str) -> Callable[[Desk], None]:
     ],
     ids=["settled", "parked", "taken over", "another saga", "moved", "moved otherwise"],
 )
-def test_what_changed_since_it_was_read_is_not_moved(desk: Desk, happens: Callable[[Desk], None]) -> None:
+def test_a_saga_that_changed_since_it_was_read_is_not_moved(desk: Desk, happens: Callable[[Desk], None]) -> None:
     update: Any = adopt_update(desk.record, target(), desk.now, 60_000)
     happens(desk)
     state = desk.state
@@ -233,7 +233,7 @@ def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(desk: De
 # What it refuses.
 
 
-def test_a_saga_whose_machines_are_there_is_not_moved(desk: Desk) -> None:
+def test_a_saga_with_existing_machines_is_not_moved(desk: Desk) -> None:
     desk.park()
     desk.deleted.clear()
 
@@ -263,7 +263,7 @@ def test_a_saga_that_runs_is_not_moved(desk: Desk) -> None:
     assert "must have ended without settling it, got RUNNING" in refused(desk)
 
 
-def test_a_saga_whose_owner_succeeded_is_not_moved(desk: Desk) -> None:
+def test_a_saga_with_a_succeeded_owner_is_not_moved(desk: Desk) -> None:
     desk.world.executions.end(SAGA_ID, ExecutionStatus.SUCCEEDED)
 
     assert "must have ended without settling it, got SUCCEEDED" in refused(desk)
@@ -271,7 +271,7 @@ def test_a_saga_whose_owner_succeeded_is_not_moved(desk: Desk) -> None:
 
 @pytest.mark.parametrize("phases", [False, True])
 @pytest.mark.parametrize("parked", [False, True])
-def test_a_saga_whose_rows_may_be_gone_is_not_moved(desk: Desk, parked: bool, phases: bool) -> None:
+def test_a_saga_with_a_possibly_expired_log_is_not_moved(desk: Desk, parked: bool, phases: bool) -> None:
     desk.park() if parked else died(desk)
     if phases:
         steps_are_in_phases(desk)
@@ -334,7 +334,7 @@ def steps_are_in_phases(desk: Desk) -> None:
     desk.definitions[NEW]["States"]["Commit"] = {"Type": "Task", "Arguments": {"StateMachineArn": f"{NEW}Phase"}}
 
 
-def test_a_saga_whose_steps_are_in_phases_is_moved(desk: Desk) -> None:
+def test_a_saga_with_phases_is_moved(desk: Desk) -> None:
     desk.park()
     steps_are_in_phases(desk)
 
@@ -365,7 +365,7 @@ def test_machines_that_do_not_fit_are_refused(desk: Desk, happens: Callable[[Des
 # What others do about a machine that is gone.
 
 
-def test_a_parked_saga_whose_machine_is_gone_stays_parked_with_its_reason(desk: Desk) -> None:
+def test_a_parked_saga_of_a_deleted_machine_stays_parked_with_its_reason(desk: Desk) -> None:
     desk.park()
 
     told = desk.is_refused("--resume", "--log-table", "log")
@@ -375,7 +375,7 @@ def test_a_parked_saga_whose_machine_is_gone_stays_parked_with_its_reason(desk: 
     assert A.STUCK in desk.world.items("requests")[0]
 
 
-def test_an_interrupted_saga_whose_machine_is_gone_stays_as_it_is(desk: Desk) -> None:
+def test_an_interrupted_saga_of_a_deleted_machine_is_unchanged(desk: Desk) -> None:
     died(desk)
     state = desk.state
 
@@ -385,7 +385,7 @@ def test_an_interrupted_saga_whose_machine_is_gone_stays_as_it_is(desk: Desk) ->
     assert "must exist to start the saga, got none; move the saga to another one with cdk-sagas adopt" in told
 
 
-def test_without_its_log_a_saga_whose_machine_is_gone_is_named(desk: Desk) -> None:
+def test_without_its_log_a_saga_of_a_deleted_machine_is_reported(desk: Desk) -> None:
     for command in ("inspect", "recover"):
         status, told = desk.says(command)
         assert (status, told.count("\n")) == (1, 1)

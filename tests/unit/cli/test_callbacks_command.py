@@ -139,7 +139,7 @@ def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3
     aws.step_functions.cache_clear()
 
 
-def test_who_waits_is_listed_with_age_expectation_and_failed_dispatches(operator: Operator) -> None:
+def test_waiting_jobs_are_listed_with_age_expectation_and_failures(operator: Operator) -> None:
     operator.depot.register()
     record_dispatch_error(JOB_ID, "ConnectionError")
     operator.depot.world.clock.ms += 120_000
@@ -151,7 +151,7 @@ def test_who_waits_is_listed_with_age_expectation_and_failed_dispatches(operator
     assert "one delivery failed, the last one by ConnectionError" in told
 
 
-def test_who_waits_too_long_is_marked(operator: Operator) -> None:
+def test_overdue_jobs_are_marked(operator: Operator) -> None:
     operator.depot.register()
     operator.depot.world.clock.ms += DUE_MS + 60_000
 
@@ -218,7 +218,7 @@ def test_an_outcome_of_an_unknown_job_is_listed(operator: Operator) -> None:
     assert "their-77" in operator.lists(), "no sweep forgets it"
 
 
-def test_an_unknown_answer_is_not_listed_once_its_job_is_known(operator: Operator) -> None:
+def test_an_unknown_outcome_is_not_listed_once_its_job_is_known(operator: Operator) -> None:
     adopt_alias = import_module("saga_runtime.callbacks").adopt_alias
     operator.depot.says("e1", DONE, "their-77")
     operator.depot.register()
@@ -239,7 +239,7 @@ def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) 
     assert "and then: failed: OutOfStock, none left" in told
 
 
-def test_all_lists_what_is_settled_and_what_was_never_answered(operator: Operator) -> None:
+def test_all_lists_settled_and_unanswered_jobs(operator: Operator) -> None:
     url = operator.dead
     attempt = operator.depot.enter()
     operator.depot.write(operator.depot.holder("a").intent(NOW_MS))
@@ -319,7 +319,7 @@ def test_dead_jobs_are_put_back_and_entries_are_left(operator: Operator) -> None
     assert operator.bodies(operator.dead) == [entry]
 
 
-def test_only_the_jobs_of_one_saga_are_put_back_if_that_is_asked_for(operator: Operator) -> None:
+def test_the_jobs_of_one_saga_are_redriven_on_request(operator: Operator) -> None:
     body, other = operator.kills(), operator.kills(saga_id=OTHER_SAGA)
 
     words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive", "--saga", SAGA_ID)
@@ -327,7 +327,7 @@ def test_only_the_jobs_of_one_saga_are_put_back_if_that_is_asked_for(operator: O
     assert (operator.bodies(operator.queue), operator.bodies(operator.dead)) == ([body], [other])
 
 
-def test_entries_are_deleted_only_if_that_is_asked_for(operator: Operator) -> None:
+def test_entries_are_deleted_only_on_request(operator: Operator) -> None:
     body, _, garbage = operator.kills(), operator.tells_of(), operator.puts("garbage")
 
     assert operator.lists("--dead-letters", operator.dead, "--forget") == "0 put back, 1 deleted, 2 left\n"
@@ -367,7 +367,7 @@ def test_jobs_are_put_into_the_queue_that_they_came_from_and_no_other(operator: 
         (("--send-again", "j", "--dead-letters", "URL", "--forget"), "leave --redrive and --forget out"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(operator: Operator, words: tuple[str, ...], message: str) -> None:
+def test_conflicting_options_are_refused(operator: Operator, words: tuple[str, ...], message: str) -> None:
     assert message in operator.is_refused(*words)
 
 
@@ -401,7 +401,7 @@ _RESOURCES = {
 }
 
 
-def test_operators_are_granted_what_the_command_calls_and_nothing_else(
+def test_operators_have_the_permissions_of_the_command_and_no_others(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every way through the command, on the wire; ``grant_operate`` is held against the same names."""
@@ -537,7 +537,7 @@ def test_a_job_that_does_not_fit_is_cut_in_its_middle() -> None:
         json.dumps({"saga_id": SAGA_ID, "step": STEP}),
     ],
 )
-def test_what_no_saga_sent_is_unreadable_and_shows_nothing(body: str) -> None:
+def test_a_foreign_message_is_unreadable_and_not_shown(body: str) -> None:
     shown = dead_message({"MessageId": "m-1", "Body": body})
 
     assert (shown.kind, shown.job_id, dict(shown.about)) == (DeadKind.UNREADABLE, "", {})

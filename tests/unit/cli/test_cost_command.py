@@ -129,7 +129,7 @@ def test_a_folder_that_is_not_an_assembly_is_reported(tmp_path: Path, capsys: py
     assert "cdk synth" in capsys.readouterr().err
 
 
-def test_a_terminal_that_knows_only_ascii_gets_ascii(assembly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ascii_terminal_gets_ascii(assembly: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
 

@@ -495,7 +495,7 @@ def test_a_healthy_stack_has_no_findings(clinic: Clinic, deep: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_it_is_found_and_not_a_single_write_is_made(clinic: Clinic, scene: str) -> None:
+def test_a_problem_is_found_without_a_write(clinic: Clinic, scene: str) -> None:
     SCENES[scene].happens(clinic)
     clinic.world.wire.forget()
     stored = clinic.stored
@@ -528,7 +528,7 @@ def test_a_scan_finds_once_what_an_index_holds_too(clinic: Clinic, scene: str) -
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_it_is_repaired_once_and_twice_is_no_more(clinic: Clinic, scene: str) -> None:
+def test_a_problem_is_repaired_once(clinic: Clinic, scene: str) -> None:
     this, words = SCENES[scene], words_of(SCENES[scene])
     this.happens(clinic)
     untouched = clinic.stored
@@ -555,7 +555,7 @@ def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
-def test_two_doctors_at_once_do_what_one_does(clinic: Clinic, scene: str) -> None:
+def test_two_concurrent_doctors_do_the_work_of_one(clinic: Clinic, scene: str) -> None:
     """The other one comes before the first call that writes."""
     this, words = SCENES[scene], words_of(SCENES[scene])
     this.happens(clinic)
@@ -744,7 +744,7 @@ def send(clinic: Clinic, name: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_switched_off_or_full_is_found_and_left_to_an_operator(clinic: Clinic, part: str) -> None:
+def test_disabled_and_full_resources_are_left_to_an_operator(clinic: Clinic, part: str) -> None:
     happens, found, says = PARTS[part]
     happens(clinic)
 

@@ -60,7 +60,7 @@ def taken_over(clinic: Clinic) -> None:
     clinic.settle()
 
 
-def test_saga_as_it_should_be_contradicts_nothing(clinic: Clinic) -> None:
+def test_correct_saga_is_not_a_contradiction(clinic: Clinic) -> None:
     clinic.put_row("Pick", StepStatus.DONE)
     clinic.update(definition={"S": DEFINITION})
     post(f"{SAGA_ID}#Pick")
@@ -98,7 +98,7 @@ def test_execution_that_found_its_saga_settled_contradicts_nothing(clinic: Clini
     assert wrong(clinic) == []
 
 
-def test_execution_whose_saga_has_no_record(clinic: Clinic) -> None:
+def test_execution_without_a_record_is_found(clinic: Clinic) -> None:
     succeeded(clinic)
     clinic.forget()
 
@@ -107,7 +107,7 @@ def test_execution_whose_saga_has_no_record(clinic: Clinic) -> None:
     ]
 
 
-def test_execution_whose_record_may_have_expired_is_not_missed(clinic: Clinic) -> None:
+def test_execution_with_a_possibly_expired_record_is_ignored(clinic: Clinic) -> None:
     succeeded(clinic)
     clinic.forget()
     clinic.pass_time(REMEMBER_SECONDS * 1_000)
@@ -146,7 +146,7 @@ def test_completed_saga_of_another_definition_is_not_judged_by_this_one(clinic: 
     assert wrong(clinic) == []
 
 
-def test_completed_saga_whose_rows_may_have_expired_is_not_judged(clinic: Clinic) -> None:
+def test_completed_saga_with_possibly_expired_rows_is_ignored(clinic: Clinic) -> None:
     completed(clinic)
     clinic.pass_time(400 * DAY_MS)
 
@@ -233,7 +233,7 @@ def test_entry_that_no_restore_reaches_is_left(clinic: Clinic) -> None:
     assert wrong(clinic) == []
 
 
-def test_entry_of_a_saga_whose_record_is_lost_is_known_by_its_execution(clinic: Clinic) -> None:
+def test_entry_of_a_saga_with_a_lost_record_is_found_by_its_execution(clinic: Clinic) -> None:
     post(f"{SAGA_ID}#Pick")
     succeeded(clinic)
     clinic.forget()

@@ -73,9 +73,7 @@ def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.S
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
-def test_a_repair_that_dies_at_any_of_its_calls_is_done_by_the_next_one(
-    clinic: Clinic, scene: str, moment: Moment
-) -> None:
+def test_a_repair_that_dies_at_any_call_is_finished_by_the_next_one(clinic: Clinic, scene: str, moment: Moment) -> None:
     this, words = SCENES[scene], words_of(SCENES[scene])
     this.happens(clinic)
     clinic.world.wire.forget()
@@ -329,7 +327,7 @@ def test_an_unreadable_reconciler_is_not_reported_as_missing(clinic: Clinic, ope
     assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
 
 
-def test_a_function_whose_environment_may_not_be_read_is_not_taken_for_another(clinic: Clinic) -> None:
+def test_a_function_with_an_unreadable_environment_is_not_mistaken(clinic: Clinic) -> None:
     interrupted(clinic)
     clinic.secret.add("Reconciler")
 
@@ -407,7 +405,7 @@ def test_with_a_table_alone_an_unreadable_machine_is_reported(clinic: Clinic) ->
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--deep",), ("--deep", "--json", "--repair")])
-def test_neither_requests_nor_answers_nor_tokens_are_shown(clinic: Clinic, words: tuple[str, ...]) -> None:
+def test_neither_requests_nor_responses_nor_tokens_are_shown(clinic: Clinic, words: tuple[str, ...]) -> None:
     not_told(clinic)
     parked(clinic)
     clinic.update(input={"S": '{"iban":"DE-SECRET"}'}, body={"S": "BODY-SECRET"}, scope={"S": "SCOPE-SECRET"})
@@ -429,7 +427,7 @@ def put_many(clinic: Clinic, count: int) -> None:
         aws.dynamodb().put_item(TableName="requests", Item=item)
 
 
-def test_many_records_are_read_page_by_page_and_each_is_asked_for_once_more(clinic: Clinic) -> None:
+def test_many_records_are_read_by_page_and_each_once_more(clinic: Clinic) -> None:
     """More than a batch takes, and more than a page: one that is larger than a megabyte."""
     put_many(clinic, 230)
     clinic.world.wire.forget()

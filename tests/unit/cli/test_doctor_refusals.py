@@ -150,11 +150,11 @@ def test_a_key_that_is_switched_off_is_one_refusal_of_many() -> None:
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "Other"])
-def test_what_would_refuse_every_other_call_ends_the_look(code: str) -> None:
+def test_a_refusal_of_all_calls_ends_the_check(code: str) -> None:
     assert refusal_of(ClientError({"Error": {"Code": code}}, "Query")) is None
 
 
-def test_what_is_throttled_is_asked_again_and_again(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttled_calls_are_retried(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
     """More often than a function does, whose time runs."""
     clinic.dies()
     asks_without_pause(monkeypatch)
@@ -184,7 +184,7 @@ def asks_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TokenBucket, "acquire", lambda *_, **__: True)
 
 
-def test_what_a_batch_leaves_out_is_asked_for_again_ever_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unprocessed_keys_are_retried_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
     monkeypatch.setattr(BATCHES, "time", SimpleNamespace(sleep=naps.append))
     monkeypatch.setattr(BATCHES, "random", SimpleNamespace(random=lambda: 1.0))

@@ -49,7 +49,7 @@ def test_each_saga_gets_a_picture_and_a_chart(
     assert capsys.readouterr().out.splitlines()[0].endswith("transfer.svg")
 
 
-def test_one_saga_in_one_format_can_be_asked_for(assembly: Path, tmp_path: Path) -> None:
+def test_one_saga_in_one_format_can_be_requested(assembly: Path, tmp_path: Path) -> None:
     out = tmp_path / "drawn"
 
     assert main(["graph", str(assembly), "--saga", "Order", "--format", "mermaid", "--output", str(out)]) == 0

@@ -75,7 +75,7 @@ def test_second_hold_keeps_the_first_ones_reason_and_time(clinic: Clinic) -> Non
     assert held() == before
 
 
-def test_of_two_operators_who_hold_at_once_the_first_ones_reason_stays(clinic: Clinic) -> None:
+def test_of_two_concurrent_holds_the_first_ones_reason_is_kept(clinic: Clinic) -> None:
     a = HoldAttribute
     other: Any = {**HOLD_KEY, a.SINCE: {"N": "1"}, a.REASON: {"S": "first"}}
     before(clinic.world.wire, "PutItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=other))

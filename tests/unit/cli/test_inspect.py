@@ -176,7 +176,7 @@ def test_a_no_is_offered_once_it_counts() -> None:
     ]
 
 
-def test_a_saga_whose_undo_is_in_doubt_is_asked_about_the_undo() -> None:
+def test_a_compensation_in_doubt_is_resolved_as_such() -> None:
     undoing = replace(IN_DOUBT, status="UNDOING", output='{"payment":"p-1"}')
 
     told = shown(replace(PARKED, steps=(undoing,), now_ms=T + 50_000))
@@ -261,7 +261,7 @@ def test_an_applied_step_of_a_compensating_saga_may_be_compensated_by_hand() -> 
         (Finding.PARKED, [f"cdk-sagas resolve {SAGA} --resume --table 'My table'"]),
     ],
 )
-def test_what_can_be_done_depends_on_what_is_found(finding: Finding, commands: list[str]) -> None:
+def test_the_advice_depends_on_the_findings(finding: Finding, commands: list[str]) -> None:
     found = advice(replace(PARKED, finding=finding, steps=()), ["--table", "My table"])
 
     assert [command for one in found for _, command in one.commands] == commands
@@ -280,7 +280,7 @@ def test_nothing_but_commands_and_names_is_wider_than_the_terminal(width: int) -
     assert [line for line in told if len(line) > max(width, 40) and SAGA not in line] == []
 
 
-def test_what_others_wrote_does_not_reach_the_terminal_as_control() -> None:
+def test_control_characters_do_not_reach_the_terminal() -> None:
     evil = {"step": "Charge", "error": "X", "detail": "\x1b[2J\x1b]0;owned\x07"}
     cause = replace(PARKED.executions[0], cause="\x1b[31mred")
     step = replace(IN_DOUBT, detail="\x1b[2J", error="E", output='{"a":"\\u001b[2J"}')
@@ -379,7 +379,7 @@ def test_unreached_steps_are_in_the_definitions_order(desk: Desk) -> None:
     assert [step["step"] for step in document(desk)["steps"]] == ["Charge", "Commit", "Announce", "Ship[...]"]
 
 
-def test_where_the_saga_was_stuck_is_shown(desk: Desk) -> None:
+def test_the_stuck_step_is_shown(desk: Desk) -> None:
     desk.park()
     aws.dynamodb().update_item(
         TableName="requests",

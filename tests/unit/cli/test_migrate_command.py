@@ -135,7 +135,7 @@ def test_deployment_without_the_next_phase_refuses(shop: Deployment) -> None:
     assert "deploy Migration(phase=1)" in shop.run("advance")[1]
 
 
-def test_status_shows_progress_and_what_is_missing(shop: Deployment) -> None:
+def test_status_shows_progress_and_missing_parts(shop: Deployment) -> None:
     shop.table.go_to(9)
     assert "no pass of phase 9 yet" in shop.run("status")[1]
     shop.run("backfill")

@@ -97,7 +97,7 @@ def test_a_command_that_cannot_be_run_failed(tmp_path: Path) -> None:
         ("UpdateItem", Action.DROP, Moment.AFTER, 1, 0),
     ],
 )
-def test_a_process_that_dies_or_loses_an_answer_runs_it_at_most_once(
+def test_a_process_that_dies_or_loses_a_response_runs_it_at_most_once(
     table: World, tmp_path: Path, call: str, action: Action, moment: Moment, ran: int, then: int
 ) -> None:
     times = 1 if action is Action.KILL else 3

@@ -86,7 +86,7 @@ def sending(*answers: Answer | None) -> tuple[Callable[[Line], Answer | None], l
         (answer(504), None),
     ],
 )
-def test_an_answer_to_a_first_attempt_means(given: Answer, outcome: Outcome | None) -> None:
+def test_a_response_to_a_first_attempt_means(given: Answer, outcome: Outcome | None) -> None:
     assert outcome_of(given) is outcome
 
 
@@ -121,7 +121,7 @@ def test_a_later_refusal_states_nothing_about_an_unclear_attempt(first: Answer |
     assert deliver(LINE, post, Clock().patience()).outcome is Outcome.UNKNOWN
 
 
-def test_a_line_without_a_clear_answer_ends_as_unknown_after_its_patience() -> None:
+def test_a_line_without_a_clear_response_ends_as_unknown() -> None:
     clock = Clock()
     post, sent = sending(None)
 
