@@ -10,12 +10,14 @@ from typing import Final
 from constructs_lib.cli import cost, graph, hold, local, migrate, once, trial_balance
 from constructs_lib.cli.callbacks import command as callbacks
 from constructs_lib.cli.doctor import command as doctor
+from constructs_lib.cli.init import command as init
 from constructs_lib.cli.saga import adopt, inspect, recover, resolve
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.submit import command as submit
 from constructs_lib.shared.version import __version__
 
 COMMANDS: Final = (
+    init,
     inspect,
     resolve,
     recover,

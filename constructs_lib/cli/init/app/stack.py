@@ -12,6 +12,7 @@ from constructs_lib import (
     SagaStateMachine,
     Step,
     StepFunction,
+    TimeoutReconciler,
     TransactionApi,
 )
 
@@ -44,6 +45,7 @@ class FirstSagaStack(Stack):
         ledger.grant_transfer(transfer)
 
         saga = SagaStateMachine(self, "Transfer", requests=requests, steps=[Step.atomic("Transfer", fn=transfer)])
+        TimeoutReconciler(self, "Reconciler", sagas=[saga])
         front_door = TransactionApi(self, "Api", operations={"transfers": Operation(saga=saga, schema=SCHEMA)})
 
         CfnOutput(self, "ApiId", value=front_door.api.rest_api_id)
