@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from constructs_lib.tables.ledger_table import LedgerTable
     from constructs_lib.tables.payload_bucket import PayloadBucket
     from constructs_lib.tables.token_table import TokenTable
+    from saga_runtime.http.key_source import KeySource
     from saga_runtime.ledger.terms import CollectingAccounts
     from saga_runtime.money import Unit
     from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, RefusalPolicy
@@ -62,6 +63,7 @@ __all__ = [
     "IdempotencyTable",
     "InProgressAnswer",
     "KeyPolicy",
+    "KeySource",
     "LedgerTable",
     "Migration",
     "MoneyField",
@@ -107,6 +109,7 @@ __getattr__, __dir__ = lazy_exports(
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",
         "InProgressAnswer": "saga_runtime.protocol",
         "KeyPolicy": "saga_runtime.protocol",
+        "KeySource": "saga_runtime.http.key_source",
         "LedgerTable": "constructs_lib.tables.ledger_table",
         "Migration": "constructs_lib.migration.migration",
         "MoneyField": "constructs_lib.api.money_field",

@@ -13,6 +13,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from constructs_lib.api.key_sources import key_environment, require_key_policy
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.functions.bundle import merged_code
 from constructs_lib.functions.conflict_backoff import backoff_environment
@@ -23,6 +24,7 @@ from constructs_lib.shared.arguments import require_between, require_match, requ
 from constructs_lib.shared.types import check_fields, checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
+from saga_runtime.http.key_source import KeySource
 from saga_runtime.protocol import MAX_BODY_BYTES, Env, InProgressAnswer, KeyPolicy, RefusalPolicy
 from saga_runtime.shared.backoff import Backoff
 
@@ -34,6 +36,7 @@ _OURS: Final = (
     Env.IDENTITY,
     Env.REQUEST_TABLE,
     Env.KEY_POLICY,
+    Env.KEY_SOURCE,
     Env.IN_PROGRESS_ANSWER,
     Env.DUE_SHARDS,
     Env.MAX_BODY_BYTES,
@@ -78,6 +81,7 @@ class DirectFunction(RuntimeFunction):
         removal_policy: of the log group; retained by default.
 
     Attributes:
+        schema: the schema that it was given.
         operation: the path of the ``TransactionApi`` and the name of the operation that it serves; None: none yet.
 
     Raises:
@@ -126,6 +130,7 @@ class DirectFunction(RuntimeFunction):
         )
         self._read_handler(f"DirectFunction {id}", Path(code), handler, environment or {})
         require_made_by(f"handler of DirectFunction {id}", self, "direct_operation")
+        self.schema = schema
         self.operation: str | None = None
 
 
@@ -147,6 +152,7 @@ class DirectOperation:
             copy of the request that is still travelling may move it.
         http_status_by_error: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``; 422 for others.
         key_policy: ``REQUIRED`` (default) or ``OPTIONAL``, as of an ``Operation``.
+        key_source: where a request has its key, as of an ``Operation``.
         in_progress_answer: what a duplicate of a saga's request gets while that saga runs: ``CONFLICT`` (409, default)
             or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default.
@@ -160,12 +166,14 @@ class DirectOperation:
     refusal_policy: RefusalPolicy = RefusalPolicy.FINAL
     http_status_by_error: Mapping[str, int] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
+    key_source: KeySource = KeySource.header()  # noqa: RUF009  # immutable
     in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
     max_body_bytes: int = 32_768
     payloads: PayloadBucket | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
+        require_key_policy(self.key_source, self.key_policy)
         require_between("max_body_bytes", self.max_body_bytes, at_least=1, at_most=MAX_BODY_BYTES)
         for name, status in (self.http_status_by_error or {}).items():
             require_match(
@@ -214,7 +222,7 @@ class DirectOperation:
         self.fn.operation = f"{path}/{name}"
         self.requests.grant_reserve(self.fn)
         self.requests.grant_look(self.fn)
-        variables = {
+        variables: dict[str, str] = {
             Env.OPERATION: name,
             Env.IDENTITY: identity,
             Env.REQUEST_TABLE: self.requests.table.table_name,
@@ -229,6 +237,7 @@ class DirectOperation:
                 dict(self.http_status_by_error or {}), sort_keys=True, separators=(",", ":")
             ),
         }
+        variables |= key_environment(self.key_source)
         payloads = self.previous.payloads if self.previous is not None else self.payloads
         if payloads is not None:
             payloads.grant_read(self.fn)

@@ -13,6 +13,7 @@ from constructs import Construct
 
 from constructs_lib.api.body_limits import payload_environment, require_body_limit
 from constructs_lib.api.direct_operation import DirectOperation
+from constructs_lib.api.key_sources import key_environment, require_key_members, require_key_policy
 from constructs_lib.api.money_field import MoneyField
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
@@ -25,6 +26,7 @@ from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import check_fields, checked
+from saga_runtime.http.key_source import KeySource
 from saga_runtime.protocol import (
     OPERATION_PATTERN,
     Env,
@@ -52,6 +54,9 @@ class Operation:
             the synth.
         key_policy: ``REQUIRED`` (default): a request without ``Idempotency-Key`` is refused. ``OPTIONAL``: it gets a
             generated key, and the metric ``IdempotencyKeyMissing`` counts it; repeating it makes a new request.
+        key_source: where a request has its key: ``KeySource.header()`` (default), ``body("/idempotencyKey")``,
+            ``natural("/order_id")`` or ``composite("/order_id")``. Requests under natural keys need no header: the same
+            id is the same request, and with other content 422.
         in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
@@ -67,6 +72,7 @@ class Operation:
     saga: SagaStateMachine
     schema: Mapping[str, Any] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
+    key_source: KeySource = KeySource.header()  # noqa: RUF009  # immutable
     in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
     max_body_bytes: int = 32_768
     max_wait: Duration | None = None
@@ -74,6 +80,7 @@ class Operation:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        require_key_policy(self.key_source, self.key_policy)
         if self.max_wait is not None:
             require_seconds("max_wait", self.max_wait, at_least=1, at_most=_LONGEST_WAIT_SECONDS)
         require_body_limit(self.saga, self.max_body_bytes)
@@ -278,6 +285,7 @@ class TransactionApi(Construct):
                 Env.DUE_AFTER_SECONDS: str(int(requests.due_after.to_seconds())),
                 Env.DUE_SHARDS: str(requests.due_shards),
                 Env.MAX_BODY_BYTES: str(operation.max_body_bytes),
+                **key_environment(operation.key_source),
                 **payload_environment(saga),
                 **paths_environment(saga.steps),
                 **money,
@@ -311,6 +319,8 @@ def _check(
         require_match("an operation's name", name, OPERATION_PATTERN, "use lower case, digits and dashes")
         if isinstance(operation, Operation) and operation.schema is not None:
             _check_schema(name, operation, operation.schema)
+        schema = operation.schema if isinstance(operation, Operation) else operation.fn.schema
+        require_key_members(name, operation.key_source, schema)
     require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
     if (authorizer is None) != (identity == "iam"):
         kind = "no authorizer" if authorizer is None else "an authorizer"

@@ -16,7 +16,8 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import Invalid, TransientError
-from saga_runtime.http.idempotent_request import BadKey, Body, NoIdentity, body_of, caller_of, idempotency_key_of
+from saga_runtime.http.idempotent_request import BadKey, Body, NoIdentity, body_of, caller_of
+from saga_runtime.http.key_source import KeySource
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, stored
 from saga_runtime.http.schema import Validator, load_validator
 from saga_runtime.idempotency.identity import (
@@ -30,7 +31,6 @@ from saga_runtime.idempotency.identity import (
 from saga_runtime.idempotency.record import Met, RequestRecord
 from saga_runtime.payloads.claim_check import Unsendable, put_in_place
 from saga_runtime.protocol import (
-    IDEMPOTENCY_KEY_HEADER,
     MAX_PAYLOAD_BYTES,
     REPLAYED_HEADER,
     SCHEMA_FILE,
@@ -54,6 +54,7 @@ class OperationSettings:
     identity: str
     request_table: str
     key_policy: KeyPolicy
+    key_source: KeySource
     in_progress_answer: InProgressAnswer
     due_shards: int
     max_body_bytes: int
@@ -67,6 +68,7 @@ class OperationSettings:
             identity=env[Env.IDENTITY],
             request_table=env[Env.REQUEST_TABLE],
             key_policy=KeyPolicy(env[Env.KEY_POLICY]),
+            key_source=KeySource.from_json(env.get(Env.KEY_SOURCE)),
             in_progress_answer=InProgressAnswer(env[Env.IN_PROGRESS_ANSWER]),
             due_shards=int(env[Env.DUE_SHARDS]),
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
@@ -120,14 +122,20 @@ class OperationRequest:
         return self._accept(scope)
 
     def _accept(self, scope: str) -> HttpAnswer:
+        source = self.common.key_source
         try:
-            key = idempotency_key_of(self.event)
+            # Larger than a new request's: one that was recorded under an earlier limit has its key in there, too.
+            keyed_by = body_of(self.event, MAX_PAYLOAD_BYTES).value if source.reads_body else None
+            key = source.key_of(self.event, keyed_by)
         except BadKey as error:
             return problem(Problem.BAD_KEY, str(error))
+        except Invalid as error:
+            return problem(Problem.BAD_BODY, error.message)
+        except TooLarge as error:
+            return problem(Problem.TOO_LARGE, str(error))
         if key is None:
             if self.common.key_policy is KeyPolicy.REQUIRED:
-                remedy = f"send an {IDEMPOTENCY_KEY_HEADER} header, the same for every retry"
-                return problem(Problem.MISSING_KEY, remedy)
+                return problem(Problem.MISSING_KEY, source.remedy)
             telemetry.count(Metric.KEY_MISSING)
             key = str(uuid.uuid4())
         try:

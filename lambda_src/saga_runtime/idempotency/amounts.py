@@ -62,12 +62,12 @@ class MoneyPath:
 
     def read(self, body: Any) -> StatedMoney | None:
         """Amount in a body; None: it has none, or something that is not an amount of money."""
-        amount = _amount(_at(body, self.amount))
+        amount = _amount(value_at(body, self.amount))
         if amount is None:
             return None
         if self.currency is None:
             return None if self.code is None else StatedMoney(amount=amount, currency=self.code)
-        currency = _at(body, self.currency)
+        currency = value_at(body, self.currency)
         if not isinstance(currency, str) or not (currency in EXPONENTS or currency in self.units):
             return None
         return StatedMoney(amount=amount, currency=currency)
@@ -89,7 +89,7 @@ def index_of(token: str) -> int | None:
     return int(token) if _INDEX.fullmatch(token) else None
 
 
-def _at(value: Any, tokens: tuple[str, ...]) -> Any:
+def value_at(value: Any, tokens: tuple[str, ...]) -> Any:
     """Value at the tokens; None: there is nothing."""
     for token in tokens:
         if isinstance(value, Mapping):
