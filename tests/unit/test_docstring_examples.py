@@ -20,7 +20,7 @@ WITH_EXAMPLES = {
 
 
 @for_each(MODULES)
-def test_examples_do_what_they_show(name: str) -> None:
+def test_examples_have_the_shown_results(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
 
     assert result.failed == 0

@@ -56,7 +56,7 @@ def test_a_settled_key_is_taken_until_its_retention_is_over() -> None:
     assert list(model.bodies) == [saga_id]
 
 
-def test_another_body_gets_no_answer_to_this_one() -> None:
+def test_another_body_never_gets_this_ones_response() -> None:
     """The same key with another body is refused, running or settled."""
     model, _ = reserved()
     assert model.request(B) is Met.OTHER_BODY
@@ -223,7 +223,7 @@ def test_a_step_is_applied_once() -> None:
     model.check()
 
 
-def test_a_zombie_finds_the_tombstone() -> None:
+def test_a_late_attempt_finds_the_tombstone() -> None:
     """A late attempt of a step that was compensated before it ran."""
     model = StepModel()
     zombie = model.send_do()
@@ -329,7 +329,7 @@ def audit(db: MemoryDynamoDB) -> None:
             assert sum(amount for _, amount, _ in own) == int(item["balance"]["N"]), "the balance has no history"
 
 
-def test_two_transfers_from_one_read_do_not_both_happen() -> None:
+def test_two_transfers_from_one_read_are_not_both_applied() -> None:
     """Both saw the same balances."""
     db = opened(a=100, b=0, c=0)
     a, b, c = (account(db, name) for name in "abc")

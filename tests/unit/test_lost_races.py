@@ -512,12 +512,12 @@ def is_written(world: World, race: Race, there: Item | None) -> bool:
 
 
 @pytest.mark.parametrize("name", RACES)
-def test_a_write_of_what_was_read_is_done(tables: World, name: str) -> None:
+def test_a_write_of_an_unchanged_item_is_applied(tables: World, name: str) -> None:
     assert is_written(tables, RACES[name], RACES[name].item)
 
 
 @pytest.mark.parametrize(("name", "change"), LOST)
-def test_a_write_of_what_has_changed_is_refused(tables: World, name: str, change: str) -> None:
+def test_a_write_of_a_changed_item_is_refused(tables: World, name: str, change: str) -> None:
     race = RACES[name]
     lost = race.lost[change]
     there = None if lost is GONE else {**(race.item or {}), **lost}

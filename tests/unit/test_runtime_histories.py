@@ -65,7 +65,7 @@ def test_a_saga_is_started_again_with_its_stored_bytes(world: World) -> None:
     assert world.executions.by_name[saga_id].input == world.items("requests")[0][RecordAttribute.INPUT]["S"]
 
 
-def test_a_start_without_an_answer_promises_nothing_less(world: World) -> None:
+def test_a_start_without_a_response_is_accepted_nevertheless(world: World) -> None:
     """The record is durable: 202."""
     world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE))
     assert world.call(post())[0] == 202

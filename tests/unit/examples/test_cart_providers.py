@@ -170,7 +170,7 @@ class TestAPayment:
         assert told["metadata"] == {"reference": "order-1"}
         assert effects(payments) == [("authorized", "k-1")]
 
-    def test_of_a_card_whose_owner_confirms_takes_minutes(self, payments: Provider, listener: Listener) -> None:
+    def test_with_a_confirmation_by_the_owner_takes_minutes(self, payments: Provider, listener: Listener) -> None:
         _, payment = authorize(payments, card="card-3ds")
         time.sleep(0.5)
 
@@ -206,7 +206,7 @@ class TestAPayment:
         found = ask(payments, "GET", "/payment_intents?key=k-1")[1]
         assert ([payment["status"] for payment in found["found"]], found["in_work"]) == (["canceled"], False)
 
-    def test_is_taken_given_back_and_closed(self, payments: Provider, listener: Listener) -> None:
+    def test_is_captured_refunded_and_closed(self, payments: Provider, listener: Listener) -> None:
         payment = held(payments, listener)
 
         assert act(payments, payment, "capture", "k-2", amount=1250)[0] == 200
@@ -230,7 +230,7 @@ class TestAPayment:
         listener.await_types(AUTHORIZED, AUTHORIZED)
         assert len(payments.jobs()) == 2
 
-    def test_under_a_key_of_another_one_is_refused(self, payments: Provider) -> None:
+    def test_under_another_payments_key_is_refused(self, payments: Provider) -> None:
         authorize(payments)
 
         assert authorize(payments, amount=2)[1]["error"]["code"] == "idempotency_key_reused"
@@ -305,9 +305,7 @@ class TestAParcel:
         void = ask(carrier, "POST", f"/labels/{label['id']}/void", key="k-3", body={"reference": "order-1"})
         assert void[1]["error"]["code"] == "in_transit"
 
-    def test_whose_label_is_void_is_not_fetched(
-        self, carrier: Provider, warehouse: Provider, listener: Listener
-    ) -> None:
+    def test_with_a_void_label_is_not_fetched(self, carrier: Provider, warehouse: Provider, listener: Listener) -> None:
         _, label = ask(carrier, "POST", "/labels", key="k-1", body=LABEL)
         ask(carrier, "POST", f"/labels/{label['id']}/void", key="k-2", body={"reference": "order-1"})
         ask(warehouse, "POST", "/picks", key="k-3", body={**PICK, "tracking": label["tracking"]})
@@ -418,7 +416,7 @@ class TestTroubleWithEvents:
         until(lambda: listener.types()[3:] == ["pick.rejected", "pick.completed"], "the second change of mind")
         assert effects(warehouse) == [("picked", "k-1"), ("picked", "k-2")]
 
-    def test_forged_is_signed_rightly_when_it_comes_again(self, payments: Provider, listener: Listener) -> None:
+    def test_forged_is_signed_correctly_in_its_retry(self, payments: Provider, listener: Listener) -> None:
         stripe = pytest.importorskip("stripe")
         self.plan(payments, Action.FORGED)
         listener.answers.append(401)
@@ -437,7 +435,7 @@ class TestTroubleWithEvents:
         events = listener.await_types(AUTHORIZED, AUTHORIZED)
         assert sorted("nobody" in event["data"]["object"]["id"] for event in events) == [False, True]
 
-    def test_is_only_with_what_contains_the_text(self, payments: Provider, listener: Listener) -> None:
+    def test_only_affects_matching_requests(self, payments: Provider, listener: Listener) -> None:
         self.plan(payments, Action.SILENT)
         authorize(payments, "k-2", reference="order-2")
 
@@ -463,13 +461,13 @@ class TestTroubleWithJobs:
         assert listener.types() == [AUTHORIZED]
         assert payment["status"] == "processing", "the answer is as old as the request"
 
-    def test_early_of_a_pick_is_reported_as_far_as_it_is(self, warehouse: Provider, listener: Listener) -> None:
+    def test_early_of_a_pick_reports_its_progress(self, warehouse: Provider, listener: Listener) -> None:
         warehouse.plan(Trouble(on="pick", action=Action.EARLY))
         ask(warehouse, "POST", "/picks", key="k-1", body=PICK)
 
         assert "pick.completed" in listener.types()
 
-    def test_stall_leaves_a_job_until_its_time_is_over(self, payments: Provider, listener: Listener) -> None:
+    def test_stall_leaves_a_job_until_its_deadline(self, payments: Provider, listener: Listener) -> None:
         payments.plan(Trouble(on="authorize", action=Action.STALL))
         authorize(payments, expires_in=10)
 
@@ -496,7 +494,7 @@ class TestTroubleWithJobs:
 
 class TestTroubleWithRequests:
     @pytest.mark.parametrize("moment", Moment)
-    def test_that_are_dropped_took_effect_or_did_not(self, payments: Provider, moment: Moment) -> None:
+    def test_that_are_dropped_were_applied_or_not(self, payments: Provider, moment: Moment) -> None:
         payments.plan(Trouble(on="authorize", action=Action.DROP, moment=moment))
 
         with pytest.raises(HTTPException):
@@ -509,7 +507,7 @@ class TestTroubleWithRequests:
         assert (authorize(payments)[0], authorize(payments)[0]) == (500, 202)
         assert len(payments.jobs()) == 1
 
-    def test_a_slow_request_is_in_work(self, payments: Provider) -> None:
+    def test_a_slow_request_is_in_progress(self, payments: Provider) -> None:
         payments.plan(Trouble(on="authorize", action=Action.SLOW, seconds=20))
         slow = threading.Thread(target=authorize, args=(payments,))
         slow.start()
@@ -520,7 +518,7 @@ class TestTroubleWithRequests:
         slow.join()
         assert not ask(payments, "GET", "/payment_intents?key=k-1")[1]["in_work"]
 
-    def test_a_caller_that_hangs_gives_up(self, payments: Provider) -> None:
+    def test_a_hanging_caller_times_out(self, payments: Provider) -> None:
         payments.plan(Trouble(on="authorize", action=Action.HANG))
 
         with pytest.raises(TimeoutError):
@@ -557,7 +555,7 @@ class TestATrouble:
             ({"action": Action.SILENT, "containing": ""}, "some text"),
         ],
     )
-    def test_that_cannot_happen_is_refused(self, trouble: dict[str, Any], reason: str) -> None:
+    def test_that_is_impossible_is_refused(self, trouble: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
             Trouble(on=AUTHORIZED, **trouble)
 
@@ -570,7 +568,7 @@ class TestATrouble:
         with pytest.raises(HTTPError, match="400"):
             payments.plan(Trouble(on=on, action=action))
 
-    def test_travels_as_it_is(self) -> None:
+    def test_is_serialized_without_a_change(self) -> None:
         trouble = Trouble(on=AUTHORIZED, action=Action.LATE, seconds=3.0, containing="x", times=None)
 
         assert Trouble.from_json(json.loads(json.dumps(trouble.as_json()))) == trouble

@@ -228,10 +228,10 @@ class TestHolds:
     def test_meet_sales_on_the_same_condition(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
         who_sells_meanwhile_is_noticed(carts, monkeypatch)
 
-    def test_meet_what_is_put_back_on_it_too(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_meet_restocked_goods_on_the_same_condition(self, carts: Carts, monkeypatch: pytest.MonkeyPatch) -> None:
         what_a_cart_gives_back_is_noticed(carts, monkeypatch)
 
-    def test_are_let_go(self, carts: Carts) -> None:
+    def test_are_released(self, carts: Carts) -> None:
         carts.offer(1)
         carts.reserve()
         carts.release()
@@ -239,7 +239,7 @@ class TestHolds:
 
         assert carts.holds() == 1
 
-    def test_that_are_gone_are_let_go_too(self, carts: Carts) -> None:
+    def test_that_were_deleted_are_released_too(self, carts: Carts) -> None:
         carts.offer(1)
         carts.reserve()
         carts.commit()
@@ -272,7 +272,7 @@ class TestACart:
 
         assert carts.price(("lamp", 2), ("vase", 1)) == {"amount": "230", "currency": "EUR"}
 
-    def test_of_what_is_not_sold_has_no_price(self, carts: Carts) -> None:
+    def test_of_unsold_goods_has_no_price(self, carts: Carts) -> None:
         with pytest.raises(UnknownItem):
             carts.price(("lamp", 1))
 

@@ -43,7 +43,7 @@ def test_refusal_of_the_first_attempt_is_final(before: list[HttpResponse | None]
 
 
 @pytest.mark.parametrize("final", [DONE, REFUSED, answer(500, replayed=True), answer(410), answer(422), answer(507)])
-def test_answer_about_the_key_is_final_whatever_came_before(final: HttpResponse) -> None:
+def test_response_about_the_key_is_final_after_any_attempt(final: HttpResponse) -> None:
     assert final_of([None, answer(202), final]) is final
 
 

@@ -17,7 +17,7 @@ def test_a_collecting_account_takes_300_payments_a_second_with_few_conflicts(sha
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0])
-def test_an_account_gives_payments_up_and_loses_none_of_the_others(share: float) -> None:
+def test_a_hot_account_refuses_payments_and_loses_none_of_the_others(share: float) -> None:
     result = measured(shards=0, latency_ms=15, share=share, rate=60, seconds=10)
 
     assert 15 <= result.lost <= 40

@@ -184,9 +184,7 @@ def test_a_row_holds_the_notice(mail: Mail) -> None:
 
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("on", [1, 2, 3])
-def test_a_batch_whose_function_died_between_two_rows_is_finished_by_its_redelivery(
-    mail: Mail, on: int, moment: Moment
-) -> None:
+def test_an_interrupted_batch_is_finished_by_its_redelivery(mail: Mail, on: int, moment: Moment) -> None:
     batch = [message("1", declined()), message("2", completed()), message("3", completed(BOB), group=BOB)]
     mail.world.wire.plan(Fault(operation="PutItem", action=Action.KILL, moment=moment, on=on))
     with pytest.raises(Killed):
@@ -208,7 +206,7 @@ def test_a_lost_response_causes_no_second_row_and_no_failure(mail: Mail) -> None
     assert mail.filed() == {"1"}
 
 
-def test_a_group_that_failed_is_taken_up_where_it_was_left(mail: Mail) -> None:
+def test_a_failed_group_continues_where_it_stopped(mail: Mail) -> None:
     batch = bad_in_the_middle()
     mail.deliver(*batch)
 

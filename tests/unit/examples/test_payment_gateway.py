@@ -119,7 +119,7 @@ class TestTheBooks:
 
 
 class TestKeys:
-    def test_a_key_used_again_gets_the_first_answer(self, gateway: PaymentGateway) -> None:
+    def test_a_reused_key_gets_the_first_response(self, gateway: PaymentGateway) -> None:
         first, again = charge(gateway), charge(gateway)
 
         assert first == again
@@ -145,7 +145,7 @@ class TestKeys:
             assert len(gateway.books().charges) == 2
             assert len(found(gateway)["found"]) == 2
 
-    def test_a_key_can_be_made_to_be_forgotten(self, gateway: PaymentGateway) -> None:
+    def test_a_key_can_be_expired(self, gateway: PaymentGateway) -> None:
         charge(gateway)
         gateway.forget("k-1")
         charge(gateway)
@@ -227,7 +227,7 @@ class TestTrouble:
         (report,) = gateway.report()
         assert (report.trouble, report.matched, report.fired) == (trouble, 5, 2)
 
-    def test_of_two_that_meet_the_first_planned_happens(self, gateway: PaymentGateway) -> None:
+    def test_of_two_that_match_the_first_planned_fires(self, gateway: PaymentGateway) -> None:
         gateway.plan(
             Trouble(on=Operation.CHARGE, action=Action.DECLINE), Trouble(on=Operation.CHARGE, action=Action.ERROR)
         )
@@ -257,7 +257,7 @@ class TestTrouble:
             ({"action": Action.DROP, "containing": ""}, "some text"),
         ],
     )
-    def test_that_cannot_happen_is_refused(self, values: dict[str, Any], told: str) -> None:
+    def test_that_is_impossible_is_refused(self, values: dict[str, Any], told: str) -> None:
         with pytest.raises(ValueError, match=told):
             Trouble(**{"on": Operation.CHARGE, **values})
 

@@ -147,7 +147,7 @@ class TestWhatIsNoIntent:
             Intent.of_plan({key: value for key, value in FIRST_PLAN.items() if key != name})
 
     @pytest.mark.parametrize("amount", [125.0, 125, True, "125.001", "1e3", "-1", "zero"], ids=repr)
-    def test_is_a_plan_whose_amount_could_mean_something_else(self, amount: Any) -> None:
+    def test_is_a_plan_with_an_ambiguous_amount(self, amount: Any) -> None:
         with pytest.raises(Invalid):
             Intent.of_plan({**FIRST_PLAN, "amount": amount})
 

@@ -34,7 +34,7 @@ def checked(answer: Any) -> Recommendation:
 
 
 class TestAnAnswer:
-    def test_may_be_to_pay_less_than_asked_for(self) -> None:
+    def test_may_be_to_pay_less_than_requested(self) -> None:
         assert checked(PAY) == Recommendation(decision=Decision.PAY, amount=Money(190, "EUR"), reason="fine")
 
     def test_may_be_to_pay_all_of_it(self) -> None:
@@ -137,7 +137,7 @@ class TestBedrock:
             stub.add_response("converse", answer, EXPECTED)
             return BedrockModel(MODEL, client).ask(PROMPT)
 
-    def test_is_asked_once_and_must_use_the_tool(self, client: Any) -> None:
+    def test_is_called_once_and_must_use_the_tool(self, client: Any) -> None:
         answer = self.ask(client, converse_answer({"text": "Let me see."}, used()))
 
         assert (answer.content, answer.version, answer.call_id) == (PAY, MODEL, "r-1")
@@ -171,7 +171,7 @@ class TestBedrock:
             ("InternalServerException", 500),
         ],
     )
-    def test_that_is_busy_passes(self, client: Any, code: str, status: int) -> None:
+    def test_when_busy_is_a_transient_error(self, client: Any, code: str, status: int) -> None:
         with Stubber(client) as stub:
             stub.add_client_error("converse", code, http_status_code=status)
             with pytest.raises(ModelUnavailable):
@@ -184,7 +184,7 @@ class TestBedrock:
             with pytest.raises(ClientError, match=code):
                 BedrockModel(MODEL, client).ask(PROMPT)
 
-    def test_that_does_not_answer_passes(self) -> None:
+    def test_without_a_response_is_a_transient_error(self) -> None:
         class Silent:
             def converse(self, **_: Any) -> Any:
                 raise ReadTimeoutError(endpoint_url="https://bedrock-runtime.example")
@@ -192,7 +192,7 @@ class TestBedrock:
         with pytest.raises(ModelUnavailable):
             BedrockModel(MODEL, Silent()).ask(PROMPT)
 
-    def test_is_never_asked_again_by_the_sdk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_never_retried_by_the_sdk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made: list[Any] = []
         monkeypatch.setattr(boto3, "client", lambda *names, config: made.append((names, config)))
         BedrockModel(MODEL)
@@ -216,7 +216,7 @@ def books(world: World) -> Callable[[], list[dict[str, Any]]]:
 
 
 class TestTheStandIn:
-    def test_answers_differently_each_time_and_within_bounds(self, books: Callable[[], list[dict[str, Any]]]) -> None:
+    def test_varies_its_recommendations_within_bounds(self, books: Callable[[], list[dict[str, Any]]]) -> None:
         stand_in = StandInModel("books")
         asked = Money(1_000_000, "EUR")
         prompt = prompt_of({**REQUEST, "amount": asked.minor_units}, FACTS)
@@ -236,7 +236,7 @@ class TestTheStandIn:
             assert json.loads(item["answer"]["S"]) == answers[item["id"]["S"]].content
 
     @pytest.mark.parametrize("payee", [GREEDY, f"{GREEDY}-7", BABBLE])
-    def test_can_be_made_to_answer_what_must_be_refused(
+    def test_can_be_made_to_return_invalid_recommendations(
         self, books: Callable[[], list[dict[str, Any]]], payee: str
     ) -> None:
         answer = StandInModel("books").ask(prompt_of({**REQUEST, "payee": payee}, FACTS))
@@ -249,7 +249,7 @@ class TestTheStandIn:
 
         assert checked(answer.content).decision is Decision.HOLD
 
-    def test_gives_no_answer_when_it_cannot_write_it_down(self, world: World) -> None:
+    def test_fails_when_it_cannot_record_its_response(self, world: World) -> None:
         with pytest.raises(ModelUnavailable):
             StandInModel("no-books").ask(PROMPT)
 

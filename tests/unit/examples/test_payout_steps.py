@@ -50,7 +50,7 @@ class TestAnalyze:
         }
         assert set(calls) == {"GetItem", "BatchGetItem"}
 
-    def test_refuses_early_what_cannot_be_paid_today_any_more(self, payouts: Payouts) -> None:
+    def test_refuses_early_a_payout_above_todays_cap(self, payouts: Payouts) -> None:
         payouts.pay(intent(minor_units=900))
 
         payouts.analyze(intent(minor_units=100, period="2026-12"))
@@ -116,13 +116,13 @@ class TestClaim:
         with pytest.raises(SagaFenced):
             payouts.claim(intent())
 
-    def test_that_goes_away_between_the_refusal_and_the_look_is_a_conflict(self) -> None:
+    def test_that_is_released_between_refusal_and_read_is_a_conflict(self) -> None:
         assert isinstance(controls_module._taken(None), Conflict)
         assert isinstance(controls_module._taken({"state": {"S": "RELEASED"}}), Conflict)
 
 
 class TestRecommend:
-    def test_records_the_answer_with_the_model_s_version_and_the_prompt_s_fingerprint(self, payouts: Payouts) -> None:
+    def test_records_the_response_with_model_version_and_prompt_fingerprint(self, payouts: Payouts) -> None:
         model = payouts.model(PAY)
 
         recommended = payouts.recommend(intent())
@@ -143,13 +143,13 @@ class TestRecommend:
         assert [payouts.recommend(intent())["amount"] for _ in range(5)] == ["150"] * 5
         assert len(model.asked) == 1
 
-    def test_asks_again_in_another_saga(self, payouts: Payouts) -> None:
+    def test_calls_the_model_again_in_another_saga(self, payouts: Payouts) -> None:
         payouts.model(PAY, {**PAY, "amount": 151})
 
         assert payouts.recommend(intent())["amount"] == "150"
         assert payouts.recommend(intent(), saga_id=OTHER_SAGA)["amount"] == "151"
 
-    def test_pays_for_two_calls_and_records_one_when_two_runs_ask_at_once(self, payouts: Payouts) -> None:
+    def test_pays_for_two_concurrent_calls_and_records_one(self, payouts: Payouts) -> None:
         """The window that remains: both find no row, and both ask."""
         model = payouts.model(PAY, {**PAY, "amount": 151})
         inside: list[Any] = []
@@ -168,7 +168,7 @@ class TestRecommend:
         assert outside == inside[1]
         assert (outside["amount"], len(model.asked)) == ("151", 2)
 
-    def test_records_nothing_of_a_model_that_does_not_answer(self, payouts: Payouts) -> None:
+    def test_records_nothing_without_a_response_of_the_model(self, payouts: Payouts) -> None:
         payouts.model(ModelUnavailable("no answer"), PAY)
 
         with pytest.raises(ModelUnavailable):
@@ -192,7 +192,7 @@ class TestRecommend:
 
 
 class TestAct:
-    def test_pays_what_was_recommended_and_counts_it(self, payouts: Payouts) -> None:
+    def test_pays_the_recommended_amount_and_counts_it(self, payouts: Payouts) -> None:
         payouts.claim(intent())
 
         done = payouts.act(intent(), {"decision": "pay", "amount": "150"})
@@ -220,7 +220,7 @@ class TestAct:
         with pytest.raises(IntentTaken, match="is held"):
             payouts.claim(intent(), saga_id=OTHER_SAGA)
 
-    def test_never_pays_more_than_was_asked_for(self, payouts: Payouts) -> None:
+    def test_never_pays_more_than_requested(self, payouts: Payouts) -> None:
         payouts.claim(intent())
 
         with pytest.raises(ModelAnswerRefused):
@@ -307,7 +307,7 @@ def test_keeps_to_its_claim(payouts: Payouts) -> None:
         payouts.act(intent(), {"decision": "pay", "amount": "150"})
 
 
-def test_keeps_what_was_paid(payouts: Payouts) -> None:
+def test_keeps_paid_amounts(payouts: Payouts) -> None:
     """Paid, and concluded again by a saga that would release it."""
     payouts.pay(intent())
     call: Any = type("Call", (), {"saga_id": SAGA_ID, "now_ms": 1})

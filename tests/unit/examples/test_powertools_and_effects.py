@@ -87,7 +87,7 @@ def until_the_window_is_over(monkeypatch: pytest.MonkeyPatch) -> Callable[[], No
     return move
 
 
-def test_a_charge_whose_function_dies_before_the_record_is_made_twice(
+def test_a_charge_is_made_twice_if_its_function_dies_before_the_record(
     world: World, gateway: PaymentGateway, until_the_window_is_over: Callable[[], None]
 ) -> None:
     layer = DynamoDBPersistenceLayer(table_name="requests", boto3_client=aws.dynamodb())
@@ -109,7 +109,7 @@ def test_a_charge_whose_function_dies_before_the_record_is_made_twice(
     assert len(gateway.books().of("powertools").charges) == 2
 
 
-def test_a_saga_asks_the_provider_instead(world: World, gateway: PaymentGateway) -> None:
+def test_a_saga_queries_the_provider_instead(world: World, gateway: PaymentGateway) -> None:
     def find(call: ExternalCall) -> Verdict:
         found = send(gateway, "GET", f"/charges?key={call.provider_key}")["found"]
         return Applied(output={"charge": found[0]["id"]}) if found else NotApplied()

@@ -36,7 +36,7 @@ def handler_on(table: str) -> tuple[Any, list[dict[str, Any]]]:
     return handler, ran
 
 
-def test_its_decorator_runs_a_body_once_and_replays_its_answer(world: World) -> None:
+def test_its_decorator_runs_a_body_once_and_replays_its_result(world: World) -> None:
     handler, ran = handler_on("requests")
 
     answers = [handler({"order": "o-1"}, LambdaContext()) for _ in range(3)]

@@ -64,7 +64,7 @@ class TestAPayment:
         assert (wallet.balance(CARD), wallet.balance(SHOP)) == (120, 0)
         assert not [type_ for type_ in wallet.items(CARD) if type_.startswith("card_op_idem#pay#")]
 
-    def test_that_comes_again_is_a_replay(self, wallet: Wallet) -> None:
+    def test_that_is_repeated_is_a_replay(self, wallet: Wallet) -> None:
         first = wallet.send("terminal/payments", PAY)
         wallet.world.clock.ms += 1
         again = wallet.send("terminal/payments", PAY)
@@ -118,7 +118,7 @@ class TestATopUp:
 
 
 class TestARefund:
-    def test_gives_back_in_parts_and_never_more(self, wallet: Wallet) -> None:
+    def test_refunds_in_parts_and_never_more(self, wallet: Wallet) -> None:
         payment = wallet.result("terminal/payments", PAY)["payment"]
         body = {"card": CARD, "merchant": SHOP, "payment": payment, "amount": 30}
 
@@ -254,11 +254,11 @@ def test_many_deductions_at_once_never_go_below_zero(wallet: Wallet) -> None:
         ("3f2c9a52-8b1e-4a7e-9d55-0d3c2b1a4f60", "3f2c9a52-8b1e-4a7e-9d55-0d3c2b1a4f60"),
     ],
 )
-def test_logs_hold_no_person_and_no_secret(value: Any, logged: Any) -> None:
+def test_logs_contain_no_personal_data_and_no_secret(value: Any, logged: Any) -> None:
     assert masked(value) == logged
 
 
-def test_no_log_line_of_any_operation_holds_a_person(wallet: Wallet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_log_line_of_any_operation_contains_personal_data(wallet: Wallet, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = io.StringIO()
     monkeypatch.setattr(logger.registered_handler, "stream", printed)
     secrets = {"name": "Aki Sato", "email": "aki@example.org", "phone_number": "+81 90-1234-5678"}

@@ -33,5 +33,5 @@ def _row(uuid: str, amount: int, operation: str = "pay") -> dict[str, Any]:
         ([_balance("a", 5), _row("a", 5)], ["ECOPAY nets to 5"]),
     ],
 )
-def test_it_finds_what_does_not_add_up(items: list[dict[str, Any]], broken: list[str]) -> None:
+def test_it_finds_wrong_sums(items: list[dict[str, Any]], broken: list[str]) -> None:
     assert [violation for invariant in audit_wallet(items) for violation in invariant.violations] == broken

@@ -80,7 +80,7 @@ def test_every_call_is_enumerated(world: World, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("case", "call", "action", "moment", "times"), MATRIX)
-def test_an_operation_has_its_effect_once_and_one_answer(
+def test_an_operation_has_its_effect_once_and_one_response(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     case: str,
@@ -118,7 +118,7 @@ def test_an_operation_has_its_effect_once_and_one_answer(
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
     require_all_run(
         request,
-        test_an_operation_has_its_effect_once_and_one_answer,
+        test_an_operation_has_its_effect_once_and_one_response,
         RAN,
         enumerated=len(MATRIX),
         of="crash matrix of the wallet",

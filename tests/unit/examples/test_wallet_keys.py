@@ -96,7 +96,7 @@ def test_a_charge_leaves_room_for_amount_and_bonus() -> None:
     assert update["ExpressionAttributeValues"][":total"] == {"N": "120"}
 
 
-def test_what_alone_exceeds_the_cap_is_refused_before_anything_is_written() -> None:
+def test_an_amount_above_the_cap_is_refused_before_any_write() -> None:
     with pytest.raises(CapExceeded):
         builders.charge(**WHERE, unit=ECOPAY, amount=990, bonus=20, cap=1_000, now_ms=NOW_MS)
 

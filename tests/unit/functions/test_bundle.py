@@ -51,7 +51,7 @@ def _names(path: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_an_installed_package_gives_the_bundle_that_it_carries(installed: Path) -> None:
+def test_an_installed_package_returns_its_own_bundle(installed: Path) -> None:
     assert functions_zip() == installed / "constructs_lib" / "_bundle" / "functions.zip"
 
 
@@ -76,7 +76,7 @@ def test_step_functions_are_bundled_with_the_runtime_without_our_handlers(functi
     }
 
 
-def test_our_handlers_come_along_on_demand() -> None:
+def test_our_handlers_are_included_on_request() -> None:
     merged = merged_code(None, {"schemas.json": b"{}"}, include_handlers=True)
 
     assert _names(merged) == set(BUNDLED) - {"BUNDLE_INPUTS"} | {"schemas.json"}
@@ -90,7 +90,7 @@ def test_a_change_in_our_handlers_does_not_change_step_functions(functions: Path
     assert merged_code(functions) == before
 
 
-def test_equal_contents_give_equal_files_whatever_their_times_modes_and_caches(functions: Path, tmp_path: Path) -> None:
+def test_equal_contents_have_equal_files_despite_times_modes_and_caches(functions: Path, tmp_path: Path) -> None:
     before = merged_code(functions)
     twin = tmp_path / "twin"
     (twin / "rules").mkdir(parents=True)
@@ -104,7 +104,7 @@ def test_equal_contents_give_equal_files_whatever_their_times_modes_and_caches(f
     assert merged_code(twin) == before
 
 
-def test_the_file_is_named_after_its_content_and_what_is_there_is_not_trusted(functions: Path) -> None:
+def test_the_file_is_named_after_its_content_and_an_existing_one_checked(functions: Path) -> None:
     merged = merged_code(functions)
     whole = merged.read_bytes()
     assert merged.stem == hashlib.sha256(whole).hexdigest()[:32]
@@ -167,7 +167,7 @@ def test_code_that_was_unused_for_a_month_is_deleted(functions: Path, cache: Pat
     assert list((cache / "code").iterdir()) == [new]
 
 
-def test_code_that_is_asked_for_again_is_kept(functions: Path) -> None:
+def test_code_that_is_used_again_is_kept(functions: Path) -> None:
     kept = merged_code(functions)
     os.utime(kept, (1, 1))
     merged_code(functions)

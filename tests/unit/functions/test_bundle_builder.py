@@ -55,7 +55,7 @@ def test_a_zip_depends_on_names_and_contents_only() -> None:
     assert {info.compress_type for info in infos} == {zipfile.ZIP_STORED}
 
 
-def test_two_checkouts_with_equal_contents_give_equal_bytes(tmp_path: Path) -> None:
+def test_two_checkouts_with_equal_contents_have_equal_bytes(tmp_path: Path) -> None:
     one = _checkout(tmp_path / "one")
     other = _checkout(tmp_path / "other")
     os.utime(other / "lambda_src" / "handlers" / "__init__.py", (1, 1))

@@ -78,7 +78,7 @@ MADE: dict[str, tuple[str, str | None]] = {
 
 
 @pytest.mark.parametrize("case", MADE)
-def test_what_makes_a_handler(write: Write, case: str) -> None:
+def test_these_objects_are_handlers(write: Write, case: str) -> None:
     text, decorator = MADE[case]
 
     assert found(write, text).decorator == decorator
@@ -100,7 +100,7 @@ def test_a_module_in_packages_is_found(write: Write) -> None:
         ("deep.pay.charge", "name a function in deep/pay.py, got 'deep.pay.charge'; there is none"),
     ],
 )
-def test_what_is_not_there_is_refused_with_what_is(write: Write, handler: str, message: str) -> None:
+def test_a_missing_handler_is_refused_with_the_existing_ones(write: Write, handler: str, message: str) -> None:
     folder = write({"transfer.py": "def handler(e, c): ...\ndef other(): ...\nSIZE = 3", "deep/pay.py": ""})
 
     with pytest.raises(ValueError, match=re.escape(f"handler of Pay must {message.format(folder=folder)}") + "$"):
@@ -129,7 +129,7 @@ LEDGER: dict[str, tuple[Mapping[str, str], bool]] = {
 
 
 @pytest.mark.parametrize("case", LEDGER)
-def test_whether_the_import_asks_for_the_ledger(write: Write, case: str) -> None:
+def test_an_import_of_the_ledger_is_detected(write: Write, case: str) -> None:
     files, asks = LEDGER[case]
     folder = write({**files, "pay.py": files["pay.py"] + "def charge(event, context): ...\n"})
 

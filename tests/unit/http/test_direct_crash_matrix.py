@@ -112,7 +112,7 @@ def test_every_call_is_enumerated(
 
 
 @pytest.mark.parametrize(("outcome", "mode", "call", "action", "moment", "times", "again"), MATRIX)
-def test_money_moves_once_or_not_at_all_and_every_final_answer_is_the_stored_one(
+def test_money_moves_at_most_once_and_final_responses_are_stored(
     world: World,
     monkeypatch: pytest.MonkeyPatch,
     outcome: str,
@@ -180,7 +180,7 @@ def _audit(world: World, body: dict[str, Any], answer: dict[str, Any] | None, mo
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
     require_all_run(
         request,
-        test_money_moves_once_or_not_at_all_and_every_final_answer_is_the_stored_one,
+        test_money_moves_at_most_once_and_final_responses_are_stored,
         RAN,
         enumerated=len(MATRIX),
         of="crash matrix of direct operations",

@@ -41,7 +41,7 @@ def _records(world: World) -> list[RequestRecord]:
 
 
 class TestANewRequest:
-    def test_is_answered_with_its_result_in_one_call_besides_the_functions_reads(self, world: World) -> None:
+    def test_returns_its_result_in_one_call_besides_the_functions_reads(self, world: World) -> None:
         answer = send()
 
         assert world.wire.sent == [READ, WRITE]
@@ -102,7 +102,7 @@ class TestANewRequest:
         assert (moved(world), world.items("requests")) == (0, [])
 
     @pytest.mark.parametrize("action", [Action.THROTTLE, Action.DROP])
-    def test_is_503_when_what_the_function_reads_does_not_answer(self, world: World, action: Action) -> None:
+    def test_is_503_when_the_functions_reads_fail(self, world: World, action: Action) -> None:
         world.wire.plan(Fault(operation=READ, action=action, times=1_000))
 
         assert send()["statusCode"] == 503
@@ -119,7 +119,7 @@ class TestANewRequest:
 
 
 class TestADuplicate:
-    def test_is_answered_byte_for_byte_in_one_call_besides_the_functions_reads(self, world: World) -> None:
+    def test_is_replayed_in_one_call_besides_the_functions_reads(self, world: World) -> None:
         first = send()
         world.clock.ms += 1
         world.wire.forget()
@@ -174,7 +174,7 @@ class TestADuplicate:
         assert send()["statusCode"] == 410
         assert moved(world) == 200
 
-    def test_is_a_new_request_when_the_key_is_forgotten(self, world: World) -> None:
+    def test_is_a_new_request_when_the_key_has_expired(self, world: World) -> None:
         send()
         world.clock.ms += REMEMBER_SECONDS * 1_000 - 1_000
         assert send()["statusCode"] == 410
@@ -220,7 +220,7 @@ class TestAFinalRefusal:
 
         assert send(post(TOO_MUCH))["statusCode"] == 422
 
-    def test_stays_under_its_key_whatever_changes(self, world: World) -> None:
+    def test_is_kept_under_its_key_after_any_change(self, world: World) -> None:
         first = send(post(TOO_MUCH))
         world.open_accounts(carol=1_000)
 
@@ -235,7 +235,7 @@ class TestAFinalRefusal:
 
         assert world.wire.sent == [READ, "PutItem"]
 
-    def test_is_answered_by_a_success_that_came_first(self, world: World) -> None:
+    def test_is_replaced_by_an_earlier_success(self, world: World) -> None:
         """Two requests of one key: the second plans when the first has taken the money."""
         body = {**BODY, "amount": 500}
         first = send(post(body))
@@ -250,7 +250,7 @@ class TestAFinalRefusal:
     ("body", "call", "status"), [(BODY, WRITE, 200), (TOO_MUCH, "PutItem", 402)], ids=["success", "refusal"]
 )
 @pytest.mark.parametrize("times", [1, 3])
-def test_an_invocation_that_meets_its_own_record_gives_the_first_answer(
+def test_an_invocation_that_meets_its_own_record_replays_it(
     world: World, body: dict[str, Any], call: str, status: int, times: int
 ) -> None:
     """Its answer was lost, and it sent again: the client has had none before. A put has only the SDK's tries."""
@@ -280,7 +280,7 @@ class TestTwoInvocationsOfOneKey:
 
         return direct_operation(plan)(post(body), Context())
 
-    def test_a_transaction_that_travelled_moves_nothing_behind_a_final_refusal(self, world: World) -> None:
+    def test_a_late_transaction_moves_nothing_after_a_final_refusal(self, world: World) -> None:
         refusals: list[dict[str, Any]] = []
 
         def refuse() -> None:
@@ -295,7 +295,7 @@ class TestTwoInvocationsOfOneKey:
         assert answer["headers"][REPLAYED_HEADER] == "true"
         assert moved(world) == 0
 
-    def test_a_refusal_behind_a_success_becomes_the_success(self, world: World) -> None:
+    def test_a_refusal_after_a_success_becomes_the_success(self, world: World) -> None:
         firsts: list[dict[str, Any]] = []
 
         def all_of_it(_: DirectCall) -> Commit:
@@ -307,7 +307,7 @@ class TestTwoInvocationsOfOneKey:
         assert (answer["statusCode"], answer["body"]) == (200, firsts[0]["body"])
         assert moved(world) == 500
 
-    def test_a_transaction_that_travelled_moves_behind_an_open_refusal(
+    def test_a_late_transaction_is_applied_after_an_open_refusal(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The documentation of ``OPEN`` warns of it."""
@@ -344,7 +344,7 @@ class TestAnOpenRefusal:
         assert send()["statusCode"] == 200
         assert moved(world) == 200
 
-    def test_looks_first_and_is_answered_by_a_success(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_reads_first_and_is_replaced_by_a_success(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         deploy(monkeypatch, **OPEN)
         body = {**BODY, "amount": 500}
         first = send(post(body))
@@ -354,7 +354,7 @@ class TestAnOpenRefusal:
         assert (again["statusCode"], again["body"]) == (200, first["body"])
         assert again["headers"][REPLAYED_HEADER] == "true"
 
-    def test_is_given_when_the_key_was_forgotten(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_returned_when_the_key_has_expired(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         deploy(monkeypatch, **OPEN)
         send(post({**BODY, "amount": 500}))
         world.clock.ms += REMEMBER_SECONDS * 1_000
@@ -373,9 +373,7 @@ class TestOneOperationAsASagaAndDirect:
         assert (status, document["saga_id"]) == (409, saga_id)
         assert moved(world) == 0
 
-    def test_a_saga_in_progress_may_be_answered_with_202_by_choice(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_saga_in_progress_may_be_202_by_choice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         deploy(monkeypatch, IN_PROGRESS_ANSWER="ACCEPTED")
         saga_id = accepted(world)
 
@@ -390,7 +388,7 @@ class TestOneOperationAsASagaAndDirect:
         assert "StartExecution" not in world.wire.sent
 
     @pytest.mark.parametrize("status", [RecordStatus.COMPLETED, RecordStatus.FAILED])
-    def test_a_settled_saga_answers_a_direct_duplicate(self, world: World, status: RecordStatus) -> None:
+    def test_a_direct_duplicate_replays_a_settled_saga(self, world: World, status: RecordStatus) -> None:
         saga_id = accepted(world)
         settled(world, saga_id, status, '{"result":{"paid":200}}')
 
@@ -401,7 +399,7 @@ class TestOneOperationAsASagaAndDirect:
         assert moved(world) == 0
 
     @pytest.mark.parametrize("body", [BODY, TOO_MUCH], ids=["done", "refused"])
-    def test_a_direct_response_answers_the_sagas_duplicate(self, world: World, body: dict[str, Any]) -> None:
+    def test_a_sagas_duplicate_replays_a_direct_response(self, world: World, body: dict[str, Any]) -> None:
         first = send(post(body))
         world.wire.forget()
 
@@ -455,7 +453,7 @@ class TestWhatTheFunctionReturns:
             _operation(lambda _: Commit(output=output))
         assert world.items("requests") == []
 
-    def test_may_write_nothing_and_is_recorded_all_the_same(self, world: World) -> None:
+    def test_may_write_nothing_and_is_recorded_nevertheless(self, world: World) -> None:
         assert told(_operation(lambda _: Commit(output={"read": 1}))) == (
             200,
             {"saga_id": SAGA_ID, "status": "COMPLETED", "result": {"read": 1}},
@@ -486,7 +484,7 @@ class TestWhatTheFunctionReturns:
 
         assert (status, document["error"], document["detail"]) == (409, "CapExceededHere", "the cap is 1,000")
 
-    def test_is_given_exact_numbers(self) -> None:
+    def test_receives_exact_numbers(self) -> None:
         seen: list[Any] = []
 
         def look(call: DirectCall) -> Commit:
@@ -516,7 +514,7 @@ def test_a_large_body_is_413(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     assert moved(world) == 0
 
 
-def test_a_record_is_listed_for_the_removal_of_its_response_only_where_keys_are_remembered_longer(
+def test_responses_are_removed_early_only_where_keys_are_kept_longer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send()

@@ -150,7 +150,7 @@ def test_any_bytes_are_a_body_or_an_error_of_ours(raw: bytes, encoded: bool) -> 
         body_of({"body": body, "isBase64Encoded": encoded}, 30)
 
 
-def test_a_body_may_come_in_base64() -> None:
+def test_a_body_may_be_in_base64() -> None:
     body = base64.b64encode('{"a": "\u00e4"}'.encode()).decode()
 
     assert body_of({"body": body, "isBase64Encoded": True}, 100).canonical == '{"a":"\u00e4"}'

@@ -28,13 +28,13 @@ def test_every_problem_is_a_problem_document_with_its_status(kind: Problem) -> N
     assert proxy["headers"]["Retry-After"] == "2"
 
 
-def test_no_answer_is_cached() -> None:
+def test_no_response_is_cached() -> None:
     for made in (answer(200, {}), problem(Problem.NOT_FOUND, "x"), stored(200, "{}", {})):
         assert made.to_proxy()["headers"]["Cache-Control"] == "no-store"
 
 
 @pytest.mark.parametrize(("status", "kind"), [(200, "application/json"), (422, "application/problem+json")])
-def test_a_stored_answer_keeps_its_bytes(status: int, kind: str) -> None:
+def test_a_stored_response_keeps_its_bytes(status: int, kind: str) -> None:
     made = stored(status, '{"b": 1.10}', {"X": "y"})
 
     assert made == HttpAnswer(status=status, body='{"b": 1.10}', content_type=kind, headers={"X": "y"})

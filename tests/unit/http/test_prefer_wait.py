@@ -89,7 +89,7 @@ class TestInTime:
         assert answer["headers"]["Location"] == f"/prod/transfers/{SAGA_ID}"
         assert (world.told.counts[Metric.WAITED], world.told.counts[Metric.REPLAYED]) == (1, 0)
 
-    def test_what_came_first_and_every_replay_are_the_same_bytes(self, world: World, slept: Slept) -> None:
+    def test_the_first_response_and_every_replay_have_the_same_bytes(self, world: World, slept: Slept) -> None:
         slept(_settles(world, after=1))
         first = _send()
 
@@ -116,7 +116,7 @@ class TestInTime:
         assert (answer["statusCode"], answer["body"]) == (200, RESULT)
         assert answer["headers"][REPLAYED_HEADER] == "true"
 
-    def test_a_settled_request_is_answered_without_a_pause(self, world: World, slept: Slept) -> None:
+    def test_a_settled_request_is_replayed_without_a_pause(self, world: World, slept: Slept) -> None:
         settled(world, accepted(world), RecordStatus.COMPLETED, RESULT)
         slept(_nothing)
 
@@ -133,7 +133,7 @@ class TestInTime:
 
 
 class TestNotInTime:
-    def test_it_is_202_as_ever_after_the_time_asked_for(self, world: World, slept: Slept) -> None:
+    def test_it_is_202_after_the_requested_time(self, world: World, slept: Slept) -> None:
         slept(_nothing)
 
         answer = _send("wait=5")
@@ -144,7 +144,7 @@ class TestNotInTime:
         assert max(world.naps) <= 1
         assert world.told.counts[Metric.WAITED_IN_VAIN] == 1
 
-    def test_the_operation_bounds_what_is_asked_for(self, world: World, slept: Slept) -> None:
+    def test_the_operation_bounds_the_requested_time(self, world: World, slept: Slept) -> None:
         slept(_nothing)
 
         answer = _send("wait=600")
@@ -158,7 +158,7 @@ class TestNotInTime:
         assert _send("wait=5")["statusCode"] == 200
 
     @pytest.mark.parametrize(("policy", "status"), [(InProgressAnswer.CONFLICT, 409), (InProgressAnswer.ACCEPTED, 202)])
-    def test_a_duplicate_is_answered_as_without_waiting(
+    def test_a_duplicate_gets_the_response_without_waiting(
         self, world: World, slept: Slept, monkeypatch: pytest.MonkeyPatch, policy: InProgressAnswer, status: int
     ) -> None:
         monkeypatch.setenv(Env.IN_PROGRESS_ANSWER, policy)
@@ -179,7 +179,7 @@ class TestNotInTime:
         assert world.naps == []
 
     @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])
-    def test_a_database_that_does_not_answer_ends_it(self, world: World, slept: Slept, action: Action) -> None:
+    def test_an_outage_ends_it(self, world: World, slept: Slept, action: Action) -> None:
         slept(_nothing)
         world.wire.plan(Fault(operation=LOOK, action=action, times=1_000))
 
@@ -198,7 +198,7 @@ class TestNotInTime:
 
 
 class TestWhatDoesNotWait:
-    def test_a_request_that_does_not_ask_for_it(self, world: World, slept: Slept) -> None:
+    def test_a_request_without_the_preference(self, world: World, slept: Slept) -> None:
         slept(_nothing)
 
         assert PREFERENCE_APPLIED_HEADER not in _send(None)["headers"]

@@ -86,7 +86,7 @@ def test_response_that_is_replayed_stays(world: World) -> None:
     assert item_of(world) == before
 
 
-def test_record_in_progress_stays_whatever_its_age(world: World) -> None:
+def test_record_in_progress_is_kept_at_any_age(world: World) -> None:
     accepted(world)
     before = item_of(world)
     world.clock.ms += 500 * DAY_MS
@@ -202,7 +202,7 @@ def test_held_reconciler_removes_nothing(world: World, monkeypatch: pytest.Monke
     assert RequestRecord.from_item(item_of(world)).tombstone
 
 
-def test_what_cannot_be_removed_now_is_logged_and_removed_later(world: World) -> None:
+def test_failed_removal_is_logged_and_retried_later(world: World) -> None:
     settled(world, accepted(world), RecordStatus.COMPLETED, "{}")
     before = item_of(world)
     world.clock.ms += 8 * DAY_MS

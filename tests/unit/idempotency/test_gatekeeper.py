@@ -54,7 +54,7 @@ def test_a_duplicate_makes_exactly_one_call_and_meets_the_same_saga(world: World
     assert headers["Content-Type"] == "application/problem+json"
 
 
-def test_a_duplicate_may_be_answered_with_202_by_choice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_duplicate_may_be_202_by_choice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(Env.IN_PROGRESS_ANSWER, "ACCEPTED")
     saga_id = accepted(world)
     world.clock.ms += 1
@@ -64,7 +64,7 @@ def test_a_duplicate_may_be_answered_with_202_by_choice(world: World, monkeypatc
     assert (status, document) == (202, {"saga_id": saga_id, "status": "IN_PROGRESS"})
 
 
-def test_a_duplicate_that_comes_after_due_at_makes_two_calls_and_starts_nothing_twice(world: World) -> None:
+def test_a_duplicate_after_due_at_makes_two_calls_and_starts_nothing_twice(world: World) -> None:
     saga_id = accepted(world)
     world.clock.ms += DUE_AFTER_MS
 
@@ -161,7 +161,7 @@ def test_a_duplicate_starts_nothing_once_the_name_could_be_free_again(world: Wor
     ("status", "code", "content_type"),
     [(RecordStatus.COMPLETED, 200, "application/json"), (RecordStatus.FAILED, 422, "application/problem+json")],
 )
-def test_a_settled_request_is_answered_from_its_record_byte_for_byte(
+def test_a_settled_request_is_replayed_from_its_record_byte_for_byte(
     world: World, status: RecordStatus, code: int, content_type: str
 ) -> None:
     saga_id = accepted(world)

@@ -67,7 +67,7 @@ def test_recorded_request_in_progress_is_a_duplicate(
 
 
 @LIMITS
-def test_recorded_request_whose_start_was_lost_is_started(
+def test_recorded_request_with_a_lost_start_is_started(
     world: World, monkeypatch: pytest.MonkeyPatch, deploy: Deploy
 ) -> None:
     world.wire.plan(Fault(operation="StartExecution", action=Action.DROP))

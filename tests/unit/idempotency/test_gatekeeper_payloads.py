@@ -68,14 +68,14 @@ class TestALargeBody:
         assert (record[RecordAttribute.AMOUNT], record[RecordAttribute.CURRENCY]) == ({"N": "200"}, {"S": "EUR"})
         assert is_reference(request_of(door))
 
-    def test_is_the_same_request_when_it_comes_again_and_another_when_it_differs(self, door: World) -> None:
+    def test_is_the_same_request_only_with_the_same_bytes(self, door: World) -> None:
         accepted(door, body=LARGE)
         door.clock.ms += 1
 
         assert door.call(post(LARGE))[0] == 409
         assert door.call(post({**LARGE, "amount": 201}))[0] == 422
 
-    def test_is_not_reserved_while_the_bucket_does_not_answer(self, door: World) -> None:
+    def test_is_not_reserved_during_an_outage_of_the_bucket(self, door: World) -> None:
         door.wire.plan(Fault(operation="PutObject", action=Action.DROP))
 
         status, _, headers = door.call(post(LARGE))
@@ -118,7 +118,7 @@ class TestASmallBody:
 
         assert request_of(door) == body
 
-    def test_must_not_refer_to_what_is_stored(self, door: World) -> None:
+    def test_must_not_contain_a_reference(self, door: World) -> None:
         stored = store(BUCKET, "b" * 26, "{}")
 
         answers = [door.call(post(body))[0] for body in (stored, {"deep": [stored]}, {REFERENCE_FIELD: 1})]

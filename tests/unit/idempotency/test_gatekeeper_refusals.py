@@ -84,7 +84,9 @@ def test_a_request_without_a_key_is_accepted_and_counted_when_keys_are_optional(
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])
 @pytest.mark.parametrize("moment", list(Moment))
-def test_nothing_is_promised_when_the_reservation_has_no_answer(world: World, action: Action, moment: Moment) -> None:
+def test_nothing_is_promised_without_a_response_to_the_reservation(
+    world: World, action: Action, moment: Moment
+) -> None:
     world.wire.plan(Fault(operation="PutItem", action=action, moment=moment))
 
     status, document, headers = world.call(post())
@@ -94,7 +96,7 @@ def test_nothing_is_promised_when_the_reservation_has_no_answer(world: World, ac
     assert "StartExecution" not in world.wire.sent
 
 
-def test_a_reservation_whose_answer_was_lost_on_the_way_to_the_sdk_is_met_as_ones_own(world: World) -> None:
+def test_a_reservation_repeated_by_the_sdk_is_met_as_ones_own(world: World) -> None:
     world.wire.plan(Fault(operation="PutItem", action=Action.DROP, moment=Moment.AFTER, times=1))
 
     status, _, _ = world.call(post())
@@ -129,7 +131,7 @@ FOR_GOOD = [
 
 
 @pytest.mark.parametrize("code", FOR_GOOD)
-def test_start_that_is_refused_for_good_is_answered_503_and_counted(world: World, code: str) -> None:
+def test_permanently_refused_start_is_a_503_and_counted(world: World, code: str) -> None:
     world.executions.refuses = code
 
     status, document, headers = world.call(post())
@@ -144,7 +146,7 @@ def test_start_that_is_refused_for_good_is_answered_503_and_counted(world: World
     assert ("start_refused", {"saga_id": document["saga_id"], "code": code}) in world.told.events
 
 
-def test_duplicate_whose_start_is_refused_for_good_is_answered_503(world: World) -> None:
+def test_duplicate_with_a_permanently_refused_start_is_a_503(world: World) -> None:
     world.executions.refuses = "StateMachineDoesNotExist"
     saga_id = world.call(post())[1]["saga_id"]
     world.clock.ms += DUE_AFTER_MS

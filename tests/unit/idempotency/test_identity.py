@@ -237,7 +237,7 @@ def test_value_above_its_limit_is_refused_at_the_byte() -> None:
 @pytest.mark.parametrize(
     "value", [1.5, 1.0, float("nan"), Decimal("NaN"), Decimal("Infinity"), {1: 2}, {"a": {3}}, b"x", "\ud800", object()]
 )
-def test_what_json_cannot_hold_exactly_is_invalid(value: Any) -> None:
+def test_a_value_without_an_exact_json_form_is_invalid(value: Any) -> None:
     with pytest.raises(Invalid):
         canonical_json({"value": value} if not isinstance(value, dict) else value)
 

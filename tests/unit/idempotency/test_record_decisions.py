@@ -118,7 +118,7 @@ def test_a_machine_and_its_executions_lead_to_each_other() -> None:
         machine_of(MACHINE_ARN)
 
 
-def test_what_was_reserved_reads_back() -> None:
+def test_a_reserved_record_reads_back() -> None:
     reservation = reservation_of()
 
     assert RECORD.saga_id == RECORD.owner == reservation.saga_id
@@ -140,7 +140,7 @@ def test_an_invalid_request_record_is_refused(missing: str) -> None:
         RequestRecord.from_item({name: value for name, value in ITEM.items() if name != missing})
 
 
-def test_a_status_that_this_release_does_not_know_is_not_guessed_at() -> None:
+def test_an_unknown_status_is_refused() -> None:
     with pytest.raises(ValueError, match="INPROGRESS"):
         RequestRecord.from_item({**ITEM, RecordAttribute.STATUS: {"S": "INPROGRESS"}})
 

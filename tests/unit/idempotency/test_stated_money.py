@@ -73,7 +73,7 @@ def test_a_body_without_an_amount_states_none(body: Any) -> None:
     assert PATH.read(body) is None
 
 
-def test_pointers_go_through_objects_and_arrays() -> None:
+def test_pointers_lead_through_objects_and_arrays() -> None:
     body = {"a/b": [{"m~n": 5}], "": {"": 6}}
 
     def at(pointer: str) -> int | None:

@@ -31,7 +31,7 @@ def test_a_reservation_has_no_expiration_and_its_row_one_of_400_days() -> None:
     assert made["saga log"]["done"]["Put"]["Item"]["expiration"] == {"N": str(1_700_000_000 + 400 * 86_400)}
 
 
-def test_the_scope_is_length_prefixed_sha_256_and_can_be_made_by_hand() -> None:
+def test_the_scope_is_a_reproducible_length_prefixed_sha_256() -> None:
     parts = ["transfers", "iam", "111122223333", "AIDAALICE"]
     by_hand = b"".join(len(part).to_bytes(4, "big") + part.encode() for part in parts)
 

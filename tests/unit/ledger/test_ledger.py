@@ -117,7 +117,7 @@ def test_an_amount_that_is_not_money_is_invalid(amount: Any) -> None:
         (account(), account(), 10, Invalid),
     ],
 )
-def test_what_the_accounts_do_not_allow_is_a_typed_refusal(
+def test_a_posting_that_its_accounts_forbid_is_a_typed_refusal(
     source: Account, target: Account, minor: int, error: type[PermanentError]
 ) -> None:
     with pytest.raises(error):
@@ -152,7 +152,7 @@ def test_an_account_opens_with_nothing_or_more_and_within_its_cap(opening: int, 
         BUILDER.open_account(account_id="alice", opening=Money(opening, EUR), cap=cap, now_ms=1)
 
 
-def test_a_first_balance_comes_from_somewhere() -> None:
+def test_a_first_balance_has_a_counterpart() -> None:
     assert amounts(BUILDER.open_account(account_id="alice", opening=Money(5, EUR), now_ms=1)) == [5, -5]
 
 
@@ -197,7 +197,7 @@ def test_a_refused_write_has_a_reason() -> None:
     assert [type(error) for error in refusals] == [Conflict, DuplicatePosting]
 
 
-def test_a_refund_does_not_wait_where_it_comes_from() -> None:
+def test_a_refund_is_not_collected() -> None:
     with pytest.raises(Invalid, match="a refund needs two clearing accounts, got 'clearing' twice"):
         BUILDER.refund(
             account=None,

@@ -166,7 +166,7 @@ def test_a_window_that_is_over_is_swept_into_the_account_and_closed(world: World
     sound(world)
 
 
-def test_a_credit_that_comes_after_its_window_was_closed_is_planned_for_the_next(world: World) -> None:
+def test_a_credit_after_its_window_is_planned_for_the_next(world: World) -> None:
     call = DirectEntry("p-1")
     late = LEDGER.credit(call, account=SHOP, amount=eur(10), clearing="fx")
     load(1, "p-1-of-the-same-shard" if _same_shard("p-1", "p-1-of-the-same-shard") else _twin("p-1"))
@@ -249,7 +249,7 @@ def test_a_hold_on_a_collecting_account_sweeps_first(world: World) -> None:
 
 
 @pytest.mark.parametrize("gone", ["closed", "unknown", "full"])
-def test_what_the_account_cannot_take_goes_to_suspense(world: World, gone: str) -> None:
+def test_an_unpostable_credit_is_posted_to_suspense(world: World, gone: str) -> None:
     account = "merchant:8" if gone == "unknown" else SHOP
     if gone == "full":
         load(MAX_MINOR_UNITS - 9, "p-0")
@@ -319,7 +319,7 @@ def test_a_shard_holds_no_more_than_an_amount_can(world: World) -> None:
         load(1, _twin("p-1"))
 
 
-def test_what_an_account_collects_is_asked_of_collecting_accounts_only() -> None:
+def test_only_collecting_accounts_have_collected_amounts() -> None:
     with pytest.raises(Invalid, match="account customer must be a collecting account"):
         LEDGER.collected("customer")
     assert not LEDGER.sweep("customer")
@@ -355,7 +355,7 @@ def test_windows_are_days_and_close_a_quarter_of_an_hour_after() -> None:
 # -- the sweeper -------------------------------------------------------------------------------------------------------
 
 
-def test_the_sweeper_releases_holds_whose_time_is_over(world: World) -> None:
+def test_the_sweeper_releases_expired_holds(world: World) -> None:
     for number, minutes in enumerate((1, 2)):
         call = DirectEntry(f"h-{number}")
         expires_in = timedelta(minutes=minutes)
@@ -372,7 +372,7 @@ def test_the_sweeper_releases_holds_whose_time_is_over(world: World) -> None:
     sound(world)
 
 
-def test_what_fails_keeps_nothing_else_and_its_age_is_reported(world: World) -> None:
+def test_a_failure_blocks_no_other_and_its_age_is_reported(world: World) -> None:
     for number in range(8):
         load(1, f"p-{number}")
     world.clock.ms = closes_at(TODAY) + 7_200_000

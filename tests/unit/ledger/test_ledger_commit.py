@@ -61,7 +61,7 @@ def test_tries_can_be_configured(world: World) -> None:
         LEDGER.commit(plan, backoff=Backoff(attempts=1))
 
 
-def test_a_throttle_comes_back_at_once(world: World) -> None:
+def test_a_throttle_is_raised_at_once(world: World) -> None:
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.THROTTLE, times=3))
 
     with pytest.raises(TransientError) as raised:
@@ -157,7 +157,7 @@ def test_a_write_without_a_refusal_is_a_stale_read(world: World, monkeypatch: py
         ("AccessDeniedException", ClientError),
     ],
 )
-def test_what_the_service_answers_besides(
+def test_other_responses_of_the_service(
     world: World, monkeypatch: pytest.MonkeyPatch, code: str, error: type[Exception]
 ) -> None:
     response: Any = {"Error": {"Code": code}}

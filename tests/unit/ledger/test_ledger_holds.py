@@ -93,7 +93,7 @@ def sound(world: World) -> None:
     require_all_hold(audit_ledger(world.items("ledger")))
 
 
-def test_what_is_held_stays_in_the_balance_and_is_not_available(world: World) -> None:
+def test_a_held_amount_is_in_the_balance_and_not_available(world: World) -> None:
     assert authorize(100)
 
     assert alice() == (500, 100)
@@ -225,7 +225,7 @@ def test_a_hold_expires_once_and_not_before_its_time(world: World) -> None:
     assert not void()
 
 
-def test_a_late_authorization_does_not_hold_again_what_was_captured_or_released(world: World) -> None:
+def test_a_late_authorization_does_not_repeat_an_ended_hold(world: World) -> None:
     (account,) = LEDGER.accounts("alice")
     hold = Hold(account_id="alice", hold_id="h-1", amount=eur(100), expires_at=NOW_MS + 60_000)
     late = HoldBuilder(ledger=LEDGER.builder).authorize(account=account, hold=hold, found=None, now_ms=NOW_MS)
@@ -268,7 +268,7 @@ def test_an_account_with_a_hold_is_not_closed(world: World) -> None:
         (Account(account_id="alice", balance=Money(500, "USD")), CurrencyMismatch),
     ],
 )
-def test_what_the_account_does_not_allow_is_not_authorized(account: Account, error: type[PermanentError]) -> None:
+def test_an_amount_that_the_account_forbids_is_not_authorized(account: Account, error: type[PermanentError]) -> None:
     hold = Hold(account_id="alice", hold_id="h-1", amount=eur(100), expires_at=2)
 
     with pytest.raises(error):
@@ -299,7 +299,7 @@ def test_an_amount_of_nothing_is_not_held() -> None:
         authorize(0)
 
 
-def test_points_can_be_given_with_a_capture(world: World) -> None:
+def test_points_can_be_credited_with_a_capture(world: World) -> None:
     authorize()
 
     capture([("bob", eur(60)), (Clearing("a"), Money(1, "USD")), (Clearing("b"), Money(-1, "USD"))])

@@ -106,7 +106,7 @@ def test_legs_that_net_to_zero_in_one_of_two_units_only_are_refused(world: World
         LEDGER.builder.post(legs=legs, accounts=known, entry_id="p-1", now_ms=NOW_MS)
 
 
-def test_an_account_that_gives_and_receives_in_one_posting_is_written_once(world: World) -> None:
+def test_an_account_debited_and_credited_in_one_posting_is_written_once(world: World) -> None:
     legs: list[Leg] = [("alice", eur(-100)), ("bob", eur(40)), ("alice", eur(60))]
 
     assert LEDGER.commit(lambda: LEDGER.post(DirectEntry("p-1"), legs))

@@ -102,7 +102,7 @@ def test_two_legs_on_one_account_are_one_write_and_two_numbered_entries(world: W
 
 
 @pytest.mark.usefixtures("accounts")
-def test_what_is_received_comes_before_what_is_given(world: World) -> None:
+def test_credits_are_applied_before_debits(world: World) -> None:
     legs: list[Leg] = [("fees", eur(-10)), ("fees", eur(10)), ("customer", eur(-5)), ("merchant", eur(5))]
 
     LEDGER.commit(lambda: LEDGER.post(DirectEntry("p-1"), legs))
@@ -123,7 +123,7 @@ def test_a_posting_that_one_account_refuses_writes_nothing(world: World) -> None
 
 
 @pytest.mark.usefixtures("accounts")
-def test_a_posting_under_the_same_entry_id_is_a_duplicate_whatever_its_legs(world: World) -> None:
+def test_a_posting_under_the_same_entry_id_is_a_duplicate_with_any_legs(world: World) -> None:
     entry = DirectEntry("p-1")
     LEDGER.commit(lambda: LEDGER.post(entry, PAYMENT))
 
@@ -172,7 +172,7 @@ def test_legs_that_are_not_a_posting_are_invalid(legs: Any, message: str) -> Non
         ([("a", eur(-1)), ("nobody", eur(1))], AccountUnknown),
     ],
 )
-def test_what_the_accounts_do_not_allow_is_refused_by_the_sum_of_the_legs(legs: Any, error: type[Exception]) -> None:
+def test_the_sum_of_the_legs_decides_about_a_refusal(legs: Any, error: type[Exception]) -> None:
     known = [Account(account_id=name, balance=eur(500)) for name in ("a", "b")]
     known.append(Account(account_id="capped", balance=eur(0), cap=99))
 
@@ -180,7 +180,7 @@ def test_what_the_accounts_do_not_allow_is_refused_by_the_sum_of_the_legs(legs: 
         LEDGER.builder.post(legs=legs, accounts=known, entry_id="p-1", now_ms=1)
 
 
-def test_an_account_whose_unit_has_other_places_by_now_is_refused_not_misread(world: World) -> None:
+def test_an_account_with_changed_decimal_places_is_refused(world: World) -> None:
     old = Ledger("ledger", LedgerTerms(units=(Unit("POINT", 2),)))
     opened = old.builder.open_account(account_id="a", opening=Money(500, Unit("POINT", 2)), now_ms=1)
     old.commit(lambda: opened)
@@ -288,7 +288,7 @@ def test_collecting_accounts_that_cannot_be_are_invalid(accounts: Any, message: 
         CollectingAccounts(**{"prefix": "m", "unit": "EUR", **accounts})
 
 
-def test_a_ledger_knows_its_terms_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_reads_its_terms_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CDK_SAGAS_LEDGER_TABLE", "ledger")
     monkeypatch.setenv("CDK_SAGAS_LEDGER_TERMS", LEDGER.terms.to_json())
 

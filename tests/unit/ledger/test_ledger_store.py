@@ -62,7 +62,7 @@ def clearing(world: World, name: str) -> int:
     return sum(int(entry["amount"]["N"]) for entry in entries)
 
 
-def test_accounts_are_read_in_one_call_in_the_order_asked_for(world: World) -> None:
+def test_accounts_are_read_in_one_call_in_the_requested_order(world: World) -> None:
     calls = world.calls_of(lambda: LEDGER.accounts("bob", "alice"))
 
     assert calls == ["BatchGetItem"]
@@ -82,9 +82,7 @@ def test_an_invalid_account_id_reaches_no_table(world: World, account_id: str) -
     assert world.wire.sent == []
 
 
-def test_answers_that_the_database_keeps_back_are_asked_for_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unprocessed_keys_are_requested_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = aws.dynamodb()
     whole = client.batch_get_item
     asked: list[int] = []
@@ -102,7 +100,7 @@ def test_answers_that_the_database_keeps_back_are_asked_for_again(
     assert asked == [2, 1]
 
 
-def test_a_database_that_keeps_all_answers_back_is_busy(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_without_processed_keys_is_busy(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(**arguments: Any) -> Any:
         return {"Responses": {}, "UnprocessedKeys": arguments["RequestItems"]}
 
@@ -141,7 +139,7 @@ def test_a_refund_compensates_a_debit(world: World) -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_nothing_is_posted_by_what_was_read_before_an_account_was_changed_otherwise(
+def test_nothing_is_posted_on_an_outdated_read_of_an_account(
     world: World, edited: dict[str, Any], balance: int, error: type[SagaError] | None
 ) -> None:
     """By hand, or by a restore: without the sequence that every posting moves on."""

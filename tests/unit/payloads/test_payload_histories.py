@@ -66,13 +66,13 @@ def test_a_step_returns_no_reference() -> None:
     _refused(Invalid, lambda: encode_output({"a": reference_to(SAGA_ID, "x")}))
 
 
-def test_an_answer_is_not_longer_than_a_function_may_answer() -> None:
+def test_a_response_is_at_most_as_long_as_a_functions_result() -> None:
     """Two large outputs together."""
     reference = canonical_json(payloads.store(BUCKET, SAGA_ID, '"' + "x" * (MAX_PAYLOAD_BYTES // 2) + '"'))
     _refused(Unsendable, lambda: payloads.put_in_place(f"[{reference},{reference}]", BUCKET, SAGA_ID))
 
 
-def test_a_reference_is_never_answered() -> None:
+def test_a_reference_is_never_returned() -> None:
     """An expression merged it into another object."""
     merged = canonical_json({**reference_to(SAGA_ID, "x"), "more": 1})
     _refused(Unsendable, lambda: payloads.put_in_place(merged, BUCKET, SAGA_ID))

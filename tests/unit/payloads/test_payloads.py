@@ -87,7 +87,7 @@ class TestAReference:
 
 
 class TestStoring:
-    def test_gives_back_what_was_stored(self, bucket: World) -> None:
+    def test_returns_the_stored_value(self, bucket: World) -> None:
         reference = store(BUCKET, SAGA_ID, '{"a":"ü"}')
 
         assert load(BUCKET, SAGA_ID, reference) == '{"a":"ü"}'
@@ -96,7 +96,7 @@ class TestStoring:
         assert store(BUCKET, SAGA_ID, "x") == store(BUCKET, SAGA_ID, "x")
         assert len(keys()) == 1
 
-    def test_without_an_answer_is_transient(self, bucket: World) -> None:
+    def test_without_a_response_is_transient(self, bucket: World) -> None:
         bucket.wire.plan(Fault(operation="PutObject", action=Action.DROP))
 
         with pytest.raises(TransientError):
@@ -104,7 +104,7 @@ class TestStoring:
 
 
 class TestReading:
-    def test_without_an_answer_is_transient(self, bucket: World) -> None:
+    def test_without_a_response_is_transient(self, bucket: World) -> None:
         reference = store(BUCKET, SAGA_ID, "x")
         bucket.wire.plan(Fault(operation="GetObject", action=Action.DROP))
 
@@ -148,7 +148,7 @@ class TestAnOutput:
         assert not is_reference(decode_output(encode_output(exactly, payloads=KEEPING)))
         assert is_reference(decode_output(encode_output({"a": exactly["a"] + "x"}, payloads=KEEPING)))
 
-    def test_that_is_large_travels_by_reference_and_comes_back(self, bucket: World) -> None:
+    def test_that_is_large_travels_by_reference_and_is_read_back(self, bucket: World) -> None:
         text = encode_output(LARGE, payloads=KEEPING)
 
         assert is_reference(decode_output(text))
@@ -205,7 +205,7 @@ class TestACall:
         assert dict(call.outputs) == {"Large": LARGE, "Small": {"a": 1}} == call.outputs
         assert bucket.wire.sent == ["GetObject"]
 
-    def test_gives_a_compensation_what_the_step_returned(self, bucket: World) -> None:
+    def test_passes_the_steps_output_to_its_compensation(self, bucket: World) -> None:
         call = self._call()
 
         assert call.decode(call.encode(LARGE)) == LARGE
@@ -243,7 +243,7 @@ class TestASettledAnswer:
         with pytest.raises(Unsendable, match=str(MAX_PAYLOAD_BYTES)):
             put_in_place(f"[{reference},{reference}]", BUCKET, SAGA_ID)
 
-    def test_that_refers_to_what_is_lost_cannot_be_sent(self, bucket: World) -> None:
+    def test_that_refers_to_a_lost_payload_cannot_be_sent(self, bucket: World) -> None:
         with pytest.raises(Unsendable, match="cannot be read"):
             put_in_place(canonical_json(reference_to(SAGA_ID, "x")), BUCKET, SAGA_ID)
 

@@ -107,7 +107,7 @@ def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tab
     assert [name for name, _ in tables.told.events] == ["in_flight"]
 
 
-def test_what_others_keep_in_the_same_table_is_not_counted(tables: World) -> None:
+def test_foreign_items_of_the_table_are_not_counted(tables: World) -> None:
     settled = record("settled", "Transfers", money=(5, "EUR")) | {A.STATUS: {"S": "COMPLETED"}}
     elsewhere = record("elsewhere", "Orders", money=(5, "EUR"))
     powertools: Item = {A.ID: {"S": "fn#1"}, A.STATUS: {"S": "INPROGRESS"}, "data": {"S": "{}"}}
@@ -272,7 +272,7 @@ def _unattended(item: Item) -> int:
     return found.unattended
 
 
-def test_only_what_no_person_has() -> None:
+def test_parked_sagas_are_excluded() -> None:
     assert _unattended(record("a", "Orders", due_at="1")) == 1
     assert _unattended(record("a", "Orders", due_at="1", parked="a-1")) == 0
 

@@ -80,7 +80,7 @@ def test_a_running_saga_without_late_effects_is_left_alone(desk: Desk, status: S
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_a_late_effect_is_undone_by_an_execution_that_knows_it_is_only_about_that(desk: Desk, settled: bool) -> None:
+def test_a_late_effect_is_compensated_by_a_dedicated_execution(desk: Desk, settled: bool) -> None:
     has_row(StepStatus.APPLIED_LATE)
     if settled:
         settle()
@@ -205,7 +205,7 @@ def test_another_try_starts_nothing_where_it_is_being_compensated(desk: Desk, di
     [(Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP, Moment.AFTER)],
 )
 @pytest.mark.parametrize("operation", ["Query", "UpdateItem", "StartExecution"])
-def test_another_try_that_dies_anywhere_is_finished_by_its_repetition(
+def test_another_attempt_that_dies_at_any_call_is_finished_by_a_retry(
     desk: Desk, operation: str, action: Action, moment: Moment
 ) -> None:
     given_up(desk)
@@ -231,7 +231,7 @@ def test_a_further_attempt_that_died_before_its_start_stays_exhausted(desk: Desk
 
 
 @pytest.mark.parametrize("changes", ["another saga", "a later try"])
-def test_what_was_noted_meanwhile_is_not_written_over(desk: Desk, changes: str) -> None:
+def test_a_concurrent_note_is_not_overwritten(desk: Desk, changes: str) -> None:
     update: Any = give_up_update(desk.record, MOST_TRIES, at_ms=1)
     aws.dynamodb().update_item(TableName="requests", **update)
     assert (desk.record.late_tried, desk.record.late_at) == (MOST_TRIES, 1)
@@ -289,7 +289,7 @@ def late_one_after_the_other(desk: Desk, jobs: int) -> list[str | None]:
     return found
 
 
-def test_however_many_jobs_take_effect_one_after_the_other_each_is_undone(desk: Desk) -> None:
+def test_each_of_several_late_effects_is_compensated(desk: Desk) -> None:
     jobs = 2 * MOST_TRIES + 1
 
     assert late_one_after_the_other(desk, jobs) == [late_name(SAGA_ID, number) for number in range(1, jobs + 1)]
@@ -316,7 +316,7 @@ def test_other_compensations_do_not_raise_the_number_of_attempts(desk: Desk) -> 
     assert look(desk).finding is LateFinding.EXHAUSTED
 
 
-def test_executions_that_succeed_and_undo_nothing_are_not_started_for_ever(desk: Desk) -> None:
+def test_executions_without_an_effect_are_not_started_forever(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     has_row(StepStatus.UNDONE, "Other")
     for number in range(1, MOST_TRIES + 2):
@@ -395,7 +395,7 @@ def test_an_operator_records_that_a_tombstones_late_effect_is_compensated(desk: 
     assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
 
 
-def test_the_command_does_not_ask_the_log_of_a_saga_without_jobs(desk: Desk) -> None:
+def test_the_command_does_not_query_the_log_of_a_saga_without_jobs(desk: Desk) -> None:
     has_row(StepStatus.APPLIED_LATE)
     settle()
 

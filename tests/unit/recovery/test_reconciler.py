@@ -234,7 +234,7 @@ DECISIONS: list[tuple[Finding, dict[str, Any], bool, Decision]] = [
 
 
 @pytest.mark.parametrize(("finding", "fields", "due", "decision"), DECISIONS)
-def test_what_is_done_follows_from_what_is_found(
+def test_the_action_follows_from_the_finding(
     watch: Watch, finding: Finding, fields: dict[str, Any], due: bool, decision: Decision
 ) -> None:
     found = record_of(watch, due_at=NOW_MS if due else NOW_MS + 1, **fields)
@@ -387,7 +387,7 @@ def test_a_parked_saga_is_left_alone(watch: Watch) -> None:
     assert (set(watch.executions), watch.told) == ({SAGA_ID}, [])
 
 
-def test_a_saga_whose_history_is_gone_is_parked_and_never_started_by_its_absence(watch: Watch) -> None:
+def test_a_saga_with_an_expired_execution_is_parked_and_never_started(watch: Watch) -> None:
     watch.world.executions.forget(SAGA_ID)
     watch.pass_time(89 * DAY_MS)
 
@@ -407,7 +407,7 @@ def test_a_settled_saga_is_not_checked_again(watch: Watch) -> None:
     assert watch.sweep()["looked_at"] == 0
 
 
-def test_a_saga_whose_owner_succeeded_is_parked_and_never_compensated(watch: Watch) -> None:
+def test_a_saga_with_a_succeeded_owner_is_parked_and_never_compensated(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
     watch.pass_time(CERTAIN_AFTER_MS + 2_000)
 
@@ -428,7 +428,7 @@ def test_an_owner_that_succeeded_less_than_a_minute_ago_is_checked_again(watch: 
     assert watch.record.due_at == watch.world.clock.ms + LOOK_MS
 
 
-def test_a_settled_saga_whose_record_is_restored_is_parked(watch: Watch) -> None:
+def test_a_settled_saga_with_a_restored_record_is_parked(watch: Watch) -> None:
     (reserved,) = watch.world.items("requests")
     watch.dies(status=ExecutionStatus.SUCCEEDED)
     watch.settle()
@@ -441,7 +441,7 @@ def test_a_settled_saga_whose_record_is_restored_is_parked(watch: Watch) -> None
     assert set(watch.executions) == {SAGA_ID}
 
 
-def test_a_callback_does_not_keep_a_saga_whose_owner_succeeded_from_being_parked(watch: Watch) -> None:
+def test_a_callback_does_not_prevent_parking_after_the_owner_succeeded(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
     watch.update(answered_at={"N": str(watch.world.clock.ms)})
     watch.pass_time(DAY_MS)
@@ -538,7 +538,7 @@ def test_another_sagas_late_effects_are_checked_in_the_same_sweep(watch: Watch) 
     assert watch.counted(Metric.LATE_STANDS) == 1
 
 
-def test_what_is_compensated_by_now_starts_nothing(watch: Watch) -> None:
+def test_an_effect_that_is_already_compensated_starts_nothing(watch: Watch) -> None:
     late_job(watch, StepStatus.UNDONE)
 
     assert watch.sweep()["late"] == 0
@@ -565,7 +565,7 @@ def test_a_late_effect_that_cannot_be_compensated_alarms(watch: Watch) -> None:
     assert late_name(SAGA_ID, 21) not in watch.executions
 
 
-def test_a_late_effect_that_cannot_be_undone_is_put_off_and_alarms_all_the_same(watch: Watch) -> None:
+def test_an_uncompensatable_late_effect_is_rescheduled_and_alarms(watch: Watch) -> None:
     test_a_late_effect_that_cannot_be_compensated_alarms(watch)
 
     assert "DescribeExecution" not in watch.world.calls_of(watch.sweep)
@@ -604,7 +604,7 @@ def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> 
     assert watch.record.tombstone
 
 
-def test_a_late_effect_of_a_saga_whose_record_is_gone_alarms(watch: Watch) -> None:
+def test_a_late_effect_of_a_saga_without_a_record_alarms(watch: Watch) -> None:
     late_job(watch)
     aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}})
 
@@ -627,7 +627,7 @@ def test_a_late_effect_whose_key_was_reserved_again_alarms_only(
 # What must not be forgotten.
 
 
-def test_rows_of_a_saga_that_is_open_near_their_end_are_kept_for_longer(watch: Watch) -> None:
+def test_expiring_rows_of_a_saga_in_flight_are_kept_for_longer(watch: Watch) -> None:
     day = 86_400
     now = NOW_MS // 1_000 + 380 * day
     put_row("Old", StepStatus.DONE, expiration=now + 190 * day)
@@ -723,7 +723,7 @@ def more_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch, after:
 
 
 @pytest.mark.parametrize("after", [1, 14, 16, 29, 40])
-def test_no_row_of_an_open_saga_is_forgotten_when_rows_are_to_be_kept_for_longer_from_now_on(
+def test_no_row_of_a_saga_in_flight_expires_after_a_longer_retention(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
     more_days_are_deployed(watch, monkeypatch, after)
@@ -770,13 +770,13 @@ def fewer_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> No
     days_pass(watch, 60)
 
 
-def test_no_row_of_an_open_saga_is_forgotten_when_rows_are_to_be_kept_for_less(
+def test_no_row_of_a_saga_in_flight_expires_after_a_shorter_retention(
     watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fewer_days_are_deployed(watch, monkeypatch)
 
 
-def test_a_saga_whose_rows_were_kept_is_taken_over_however_old_it_is(watch: Watch) -> None:
+def test_a_saga_with_kept_rows_is_taken_over_at_any_age(watch: Watch) -> None:
     the_log_is_kept_once_in_a_while(watch)
     watch.dies()
     watch.pass_time(200 * DAY_MS)
@@ -784,7 +784,7 @@ def test_a_saga_whose_rows_were_kept_is_taken_over_however_old_it_is(watch: Watc
     assert watch.sweep()["taken_over"] == 1
 
 
-def test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch: Watch) -> None:
+def test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch: Watch) -> None:
     watch.dies()
     watch.pass_time(400 * DAY_MS)
     watch.sweep()
@@ -793,9 +793,9 @@ def test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch: Watch) -> None:
     assert [entry["stuck"]["error"] for entry in watch.told] == [ParkedFor.ROWS_EXPIRED]
 
 
-def test_a_saga_whose_rows_may_be_gone_is_parked_once_even_if_an_answer_woke_it(watch: Watch) -> None:
+def test_a_saga_with_a_possibly_expired_log_is_parked_once(watch: Watch) -> None:
     watch.update(answered_at={"N": "1"})
-    test_a_saga_whose_rows_may_be_gone_is_never_run_again(watch)
+    test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch)
 
     watch.pass_time(7_200_000)
     watch.sweep()
@@ -803,7 +803,7 @@ def test_a_saga_whose_rows_may_be_gone_is_parked_once_even_if_an_answer_woke_it(
 
 
 @pytest.mark.parametrize("detail", ["\uffff", "\ud800", "Größe", "\x00", "\U0001f4b6"])
-def test_operators_are_notified_whatever_characters_a_reason_contains(watch: Watch, detail: str) -> None:
+def test_operators_are_notified_of_reasons_with_any_characters(watch: Watch, detail: str) -> None:
     watch.update(failure={"S": json.dumps({"detail": detail})})
     exhausted(watch)
 
@@ -811,7 +811,7 @@ def test_operators_are_notified_whatever_characters_a_reason_contains(watch: Wat
     assert [entry["failure"] for entry in watch.told] == [{"detail": detail}]
 
 
-def test_an_entry_for_operators_holds_what_sqs_accepts(watch: Watch) -> None:
+def test_an_entry_for_operators_is_valid_for_sqs(watch: Watch) -> None:
     found = replace(record_of(watch), failure=json.dumps({"detail": "\uffff \ud800"}))
 
     assert operators_entry(found, ParkedFor.RECOVERIES_EXHAUSTED).isascii()
@@ -862,7 +862,7 @@ def test_a_dead_owner_is_followed_at_once(watch: Watch) -> None:
     assert (watch.record.owner, set(watch.executions)) == (R1, {SAGA_ID, R1})
 
 
-def test_an_event_that_comes_five_times_starts_one_recovery(watch: Watch) -> None:
+def test_an_event_that_is_delivered_five_times_starts_one_recovery(watch: Watch) -> None:
     watch.dies()
 
     assert watch.ended(*[SAGA_ID] * 5) == []
@@ -897,7 +897,7 @@ def test_unknown_executions_and_former_sagas_are_ignored(watch: Watch) -> None:
     assert (watch.item, set(watch.executions)) == (before, {SAGA_ID})
 
 
-def test_a_message_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(watch: Watch) -> None:
+def test_an_unreadable_message_is_redelivered_and_blocks_no_other(watch: Watch) -> None:
     watch.dies()
     good = json.dumps({"detail": {"name": SAGA_ID}})
     bad = [
@@ -925,9 +925,7 @@ def test_an_event_with_a_name_that_no_saga_has_is_done_with(watch: Watch, name: 
 
 
 @pytest.mark.parametrize("kind", POISON)
-def test_an_event_of_a_record_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(
-    watch: Watch, kind: str
-) -> None:
+def test_an_event_of_an_unreadable_record_is_redelivered_alone(watch: Watch, kind: str) -> None:
     (item,) = watch.world.items("requests")
     other = f"{'b' * 26}-1"
     broken = {**item, A.ID: {"S": "b" * 26}, A.SAGA_ID: {"S": other}, **POISON[kind]}
@@ -939,7 +937,7 @@ def test_an_event_of_a_record_that_cannot_be_read_comes_again_and_keeps_no_other
     assert R1 in watch.executions
 
 
-def test_an_event_whose_calls_fail_comes_again(watch: Watch) -> None:
+def test_an_event_with_failing_calls_is_redelivered(watch: Watch) -> None:
     watch.dies()
     watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE))
 
@@ -1053,7 +1051,7 @@ def test_an_old_saga_is_checked_again_after_the_longest_interval(watch: Watch, m
     assert watch.record.due_at == watch.world.clock.ms + 3_600_000
 
 
-def test_the_first_shard_is_another_one_each_minute(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_shard_changes_every_minute(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []
     page = RECONCILER._due_items
 
@@ -1092,7 +1090,7 @@ def test_an_unreadable_record_blocks_no_other_and_is_counted(watch: Watch, kind:
     assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
 
 
-def test_what_was_only_refused_for_now_is_nobodys_business(watch: Watch) -> None:
+def test_a_transient_refusal_is_not_reported(watch: Watch) -> None:
     watch.pass_time()
     watch.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=ATTEMPTS))
 
@@ -1119,7 +1117,7 @@ def test_a_saga_that_is_throttled_for_long_is_left_to_the_next_sweep(watch: Watc
     assert (watch.sweep()["failed"], watch.sweep()["taken_over"]) == (1, 1)
 
 
-def test_a_recovery_whose_start_is_throttled_is_started_in_the_same_sweep(watch: Watch) -> None:
+def test_a_recovery_with_a_throttled_start_is_started_in_the_same_sweep(watch: Watch) -> None:
     """It was taken over by then, and is not due any more."""
     interrupted(watch)
     watch.world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE))
@@ -1158,7 +1156,7 @@ def test_every_shard_of_a_table_that_sagas_share_is_queried(
     assert watch.world.calls_of(watch.sweep).count("Query") == max(shards) + SHARDS
 
 
-def test_a_status_event_finds_its_saga_in_whichever_table_it_is(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_status_event_finds_its_saga_in_any_table(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     (fields,) = json.loads(os.environ[Env.RECONCILED])
     other = fields | {"machine": "Others", "requests": "other-requests"}
     monkeypatch.setenv(Env.RECONCILED, json.dumps([other, fields]))
@@ -1202,7 +1200,7 @@ def test_every_client_is_made_before_several_workers_want_it(watch: Watch, monke
         assert reconciler.sweep().looked_at == 1
 
 
-def test_what_is_refused_for_good_is_not_retried(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permanent_refusal_is_not_retried(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     denied = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "DescribeExecution")
     looks: list[int] = []
 
@@ -1278,7 +1276,7 @@ def test_held_reconciler_measures(watch: Watch) -> None:
 
 
 @pytest.mark.usefixtures("switch")
-def test_released_reconciler_does_what_is_due(watch: Watch) -> None:
+def test_released_reconciler_processes_due_sagas(watch: Watch) -> None:
     interrupted(watch)
     hold(watch)
     watch.sweep()
@@ -1290,7 +1288,7 @@ def test_released_reconciler_does_what_is_due(watch: Watch) -> None:
 
 
 @pytest.mark.usefixtures("switch")
-def test_status_event_of_a_held_reconciler_is_left_to_a_later_look(watch: Watch) -> None:
+def test_status_event_of_a_held_reconciler_is_left_to_a_later_sweep(watch: Watch) -> None:
     watch.dies()
     hold(watch)
     item = watch.item
@@ -1334,7 +1332,7 @@ def test_reconciler_that_cannot_read_its_switch_changes_nothing(watch: Watch, mo
 
 
 @pytest.mark.usefixtures("switch")
-def test_item_without_its_attributes_holds_all_the_same(watch: Watch) -> None:
+def test_hold_without_its_attributes_is_a_hold(watch: Watch) -> None:
     interrupted(watch)
     aws.dynamodb().put_item(TableName=SWITCH, Item=HOLD_KEY)
 
@@ -1555,7 +1553,7 @@ def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> 
         for index, call in enumerate(calls)
     ],
 )
-def test_two_at_once_do_what_one_does(watch: Watch, scene: str, call: str, on: int) -> None:
+def test_two_concurrent_workers_do_the_work_of_one(watch: Watch, scene: str, call: str, on: int) -> None:
     SCENES[scene][0](watch)
     others: list[object] = []
     before(watch.world.wire, call, lambda: others.append((watch.sweep(), watch.ended(SAGA_ID))), on=on)
@@ -1577,7 +1575,7 @@ def test_an_event_and_a_sweep_meet_anywhere(watch: Watch, scene: str) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_was_counted_is_written_even_if_the_function_fails(
+def test_metrics_are_written_even_if_the_function_fails(
     watch: Watch, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     written: list[str] = []
@@ -1651,9 +1649,7 @@ def test_a_record_that_changed_meanwhile_is_not_rescheduled(watch: Watch, change
 
 
 @pytest.mark.parametrize("changed", [{"status": {"S": "COMPLETED"}}, {"saga_id": {"S": f"{REQUEST_ID}-zzz"}}])
-def test_whatever_is_another_saga_or_another_end_by_now_stays_due(
-    watch: Watch, changed: dict[str, dict[str, str]]
-) -> None:
+def test_a_record_with_a_new_saga_or_end_stays_due(watch: Watch, changed: dict[str, dict[str, str]]) -> None:
     settled(watch)
     before(watch.world.wire, "UpdateItem", lambda: watch.update(**changed))
     watch.sweep()

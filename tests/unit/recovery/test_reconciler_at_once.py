@@ -263,7 +263,7 @@ def numbers(fleet: Fleet) -> dict[str, int]:
 COUNTED = {"ORPHANS": 4, "RECOVERIES": 2, "UNSETTLED": 0, "LATE_STANDS": 0}
 
 
-def test_one_worker_comes_to_the_end_that_is_right(fleet: Fleet) -> None:
+def test_one_worker_reaches_the_expected_end(fleet: Fleet) -> None:
     end = expected(fleet)
 
     done = asdict(fleet.reconciler().sweep())
@@ -274,7 +274,7 @@ def test_one_worker_comes_to_the_end_that_is_right(fleet: Fleet) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("workers", [2, 9])
-def test_many_workers_come_to_the_same_end(
+def test_many_workers_reach_the_same_end(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, workers: int, seed: int
 ) -> None:
     end, crew = expected(fleet), taking_turns(fleet, monkeypatch, seed)
@@ -284,7 +284,7 @@ def test_many_workers_come_to_the_same_end(
     assert (fleet.end(), {name: done[name] for name in NUMBERS}, numbers(fleet)) == (end, NUMBERS, COUNTED)
 
 
-def test_threads_come_to_the_same_end_and_none_is_left(fleet: Fleet) -> None:
+def test_threads_reach_the_same_end_and_none_is_left(fleet: Fleet) -> None:
     end, before = expected(fleet), set(threading.enumerate())
 
     done = asdict(fleet.reconciler(Threads(), 8).sweep())
@@ -294,7 +294,7 @@ def test_threads_come_to_the_same_end_and_none_is_left(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_sweeps_at_once_come_to_the_same_end(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_two_concurrent_sweeps_reach_the_same_end(fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     end, crew = expected(fleet), taking_turns(fleet, monkeypatch, seed)
 
     def sweep() -> None:
@@ -307,7 +307,7 @@ def test_two_sweeps_at_once_come_to_the_same_end(fleet: Fleet, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_sweep_and_status_events_at_once_come_to_the_same_end(
+def test_a_sweep_with_concurrent_status_events_reaches_the_same_end(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     end, crew = expected(fleet), taking_turns(fleet, monkeypatch, seed)
@@ -349,7 +349,7 @@ STRIKES = [
 
 @pytest.mark.parametrize("each", [1])
 @pytest.mark.parametrize(("operation", "on", "action"), STRIKES)
-def test_whatever_strikes_many_workers_at_whichever_call_the_end_is_the_same(
+def test_any_fault_at_any_call_of_many_workers_leads_to_the_same_end(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, operation: str, on: int, action: Action
 ) -> None:
     end, wire, crew = expected(fleet), fleet.world.wire, taking_turns(fleet, monkeypatch, on)
@@ -371,7 +371,7 @@ def test_whatever_strikes_many_workers_at_whichever_call_the_end_is_the_same(
 
 def test_every_call_was_struck(request: pytest.FixtureRequest) -> None:
     """All of them, unless the command names some."""
-    test = test_whatever_strikes_many_workers_at_whichever_call_the_end_is_the_same
+    test = test_any_fault_at_any_call_of_many_workers_leads_to_the_same_end
     killed = [item.callspec.params for item in selected(request, test) if item.callspec.params["action"] is Action.KILL]
     for operation in CALLS:
         asked = [case["on"] for case in killed if case["operation"] == operation]
@@ -380,7 +380,7 @@ def test_every_call_was_struck(request: pytest.FixtureRequest) -> None:
         assert len(struck) >= len(asked) * 2 // 3, f"{operation}: fewer than are asked for; lower the number"
 
 
-def test_what_was_begun_is_ended_in_the_same_sweep_when_a_start_is_refused_for_now(fleet: Fleet) -> None:
+def test_a_throttled_start_is_retried_in_the_same_sweep(fleet: Fleet) -> None:
     end = expected(fleet)
     fleet.world.wire.plan(Fault(operation="StartExecution", action=Action.THROTTLE, times=2))
 

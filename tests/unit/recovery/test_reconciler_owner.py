@@ -174,7 +174,7 @@ def look(cloud: Cloud) -> Seen | None:
         (TAKEN_OVER, {RECOVERY: "FAILED", FORWARD: "PENDING_REDRIVE"}, "PENDING_REDRIVE"),
     ],
 )
-def test_the_owner_is_asked_after_where_it_may_run(
+def test_the_owner_is_described_in_each_machine_that_may_run_it(
     cloud: Cloud, item: dict[str, Any], statuses: dict[str, str], status: str | None
 ) -> None:
     cloud.statuses = statuses
@@ -182,13 +182,13 @@ def test_the_owner_is_asked_after_where_it_may_run(
     assert recoverer(cloud).owner(RequestRecord.from_item(item)).status == status
 
 
-def test_the_first_execution_is_asked_after_once(cloud: Cloud) -> None:
+def test_the_first_execution_is_described_once(cloud: Cloud) -> None:
     recoverer(cloud).owner(RequestRecord.from_item(ITEM))
 
     assert cloud.asked == [FIRST]
 
 
-def test_a_recovery_is_asked_after_before_what_it_starts(cloud: Cloud) -> None:
+def test_a_recovery_is_described_before_its_forward_execution(cloud: Cloud) -> None:
     cloud.statuses = {RECOVERY: "SUCCEEDED"}
 
     recoverer(cloud).owner(RequestRecord.from_item(TAKEN_OVER))
@@ -196,7 +196,7 @@ def test_a_recovery_is_asked_after_before_what_it_starts(cloud: Cloud) -> None:
     assert cloud.asked == [RECOVERY, FORWARD]
 
 
-def test_of_a_recovery_that_runs_nothing_else_is_asked(cloud: Cloud) -> None:
+def test_nothing_else_is_described_for_a_running_recovery(cloud: Cloud) -> None:
     cloud.statuses = {RECOVERY: "RUNNING"}
 
     recoverer(cloud).owner(RequestRecord.from_item(TAKEN_OVER))
@@ -268,7 +268,7 @@ def test_a_record_that_is_anothers_while_it_is_recovered_is_left_alone(
 @pytest.mark.parametrize(
     ("item", "statuses"), [(ITEM, {FIRST: "SUCCEEDED"}), (TAKEN_OVER, {RECOVERY: "SUCCEEDED", FORWARD: "SUCCEEDED"})]
 )
-def test_a_saga_whose_owner_succeeded_is_never_recovered(
+def test_a_saga_with_a_succeeded_owner_is_never_recovered(
     cloud: Cloud, item: dict[str, Any], statuses: dict[str, str]
 ) -> None:
     cloud.item, cloud.statuses = item, statuses
@@ -311,7 +311,7 @@ def test_a_record_that_is_gone_between_two_questions_is_nobodys(cloud: Cloud) ->
 @pytest.mark.parametrize(
     ("item", "machine", "name"), [(ITEM, MACHINE_ARN, SAGA_ID), (TAKEN_OVER, RECOVERY_MACHINE_ARN, R1)]
 )
-def test_what_was_not_started_is_started_in_its_own_machine_with_its_stored_bytes(
+def test_an_unstarted_execution_is_started_with_its_machine_and_input(
     cloud: Cloud, item: dict[str, Any], machine: str, name: str
 ) -> None:
     cloud.item = item
@@ -412,7 +412,7 @@ def test_a_start_on_a_machine_that_is_gone_names_it(cloud: Cloud, answer: Except
         (R1, "RUNNING", 31, Finding.RUNNING),
     ],
 )
-def test_a_saga_whose_rows_may_be_gone_is_neither_started_nor_taken_over(
+def test_a_saga_with_a_possibly_expired_log_is_left_to_an_operator(
     owner: str, status: str | None, days: int, finding: Finding
 ) -> None:
     record = replace(RequestRecord.from_item(ITEM), owner=owner)

@@ -28,7 +28,7 @@ from benchmarks.reconciler_aws import Store
         ([UNIT + 1], True, 2),
     ],
 )
-def test_a_request_costs_what_it_reads_rounded_up_once(sizes: list[int], strong: bool, expected: float) -> None:
+def test_a_request_costs_the_sum_of_its_reads_rounded_up_once(sizes: list[int], strong: bool, expected: float) -> None:
     assert units(sizes, strong=strong) == expected
 
 

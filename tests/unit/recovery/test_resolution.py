@@ -51,7 +51,7 @@ def test_history(history: Callable[[Desk], None], desk: Desk) -> None:
 # --- The right end
 
 
-def test_what_happened_is_compensated_with_the_output_that_the_person_gave(desk: Desk) -> None:
+def test_an_applied_step_is_compensated_with_the_operators_output(desk: Desk) -> None:
     desk.cut_off()
     desk.park()
     desk.shop.everybody_dies()
@@ -67,7 +67,7 @@ def test_what_happened_is_compensated_with_the_output_that_the_person_gave(desk:
     desk.shop.check()
 
 
-def test_what_did_not_happen_never_will(desk: Desk) -> None:
+def test_a_step_that_was_not_applied_never_is(desk: Desk) -> None:
     desk.never_sent()
     desk.park()
     desk.shop.everybody_dies()
@@ -79,7 +79,7 @@ def test_what_did_not_happen_never_will(desk: Desk) -> None:
     desk.shop.check()
 
 
-def test_a_compensation_that_happened_is_not_done_again(desk: Desk) -> None:
+def test_an_applied_compensation_is_not_repeated(desk: Desk) -> None:
     desk.shop.run()
     desk.undo_cut_off()
     desk.park()
@@ -143,7 +143,7 @@ def test_a_refused_step_after_the_pivot_is_called_again_after_a_fix(desk: Desk) 
     desk.shop.check()
 
 
-def test_a_side_behind_the_pivot_goes_forward_before_the_direction_is_written(desk: Desk) -> None:
+def test_after_the_pivot_the_saga_goes_forward_before_the_direction_is_set(desk: Desk) -> None:
     desk.never_sent(side="after")
     desk.park(None)
     desk.shop.everybody_dies()
@@ -181,7 +181,7 @@ def test_a_step_that_never_began_is_fenced(desk: Desk) -> None:
     assert desk.shop.row[LogAttribute.SIDE] == Side.BEFORE
 
 
-def test_a_step_without_a_row_that_happened_at_the_provider_is_done_with_its_output(desk: Desk) -> None:
+def test_an_applied_step_without_a_row_is_done_with_its_output(desk: Desk) -> None:
     desk.park()
 
     desk.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
@@ -214,7 +214,7 @@ WAYS = (
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("answer", [("--applied", "--output", '{"payment":"payment of it"}'), ("--not-applied",)])
 @pytest.mark.parametrize("forward", [False, True])
-def test_a_command_that_dies_anywhere_is_finished_by_its_repetition(
+def test_a_command_that_dies_at_any_call_is_finished_by_a_retry(
     answer: tuple[str, ...], forward: bool, desk: Desk, world: World
 ) -> None:
     def prepare() -> None:
@@ -259,7 +259,7 @@ def test_a_command_that_dies_anywhere_is_finished_by_its_repetition(
     assert struck == len(calls) * len(WAYS)
 
 
-def test_the_opposite_answer_comes_too_late(desk: Desk) -> None:
+def test_the_opposite_finding_is_too_late(desk: Desk) -> None:
     desk.cut_off()
     desk.park()
     desk.shop.everybody_dies()
@@ -289,7 +289,7 @@ def test_a_repetition_with_the_attempt_that_was_seen_is_finished_too(desk: Desk)
     assert desk.owner == GONE_ON
 
 
-def test_a_second_person_with_the_same_answer_finds_it_given(desk: Desk) -> None:
+def test_a_second_operator_with_the_same_finding_finds_it_recorded(desk: Desk) -> None:
     desk.cut_off()
     desk.park()
     desk.shop.everybody_dies()
@@ -401,7 +401,7 @@ def test_a_fenced_step_cannot_be_recorded_as_applied(desk: Desk) -> None:
     assert "Charge is TOMBSTONE" in desk.is_refused(STEP, "--applied", "--output", "{}")
 
 
-def test_what_was_refused_before_the_pivot_did_not_happen(desk: Desk) -> None:
+def test_a_step_refused_before_the_pivot_was_not_applied(desk: Desk) -> None:
     desk.shop.gateway.refuses = "no credit"
     desk.shop.to_the_end(desk.shop.run)
     desk.park()
@@ -409,7 +409,7 @@ def test_what_was_refused_before_the_pivot_did_not_happen(desk: Desk) -> None:
     assert "the provider clearly refused" in desk.is_refused(STEP, "--applied")
 
 
-def test_a_step_that_is_being_undone_is_only_asked_about_its_undo(desk: Desk) -> None:
+def test_a_compensating_step_is_only_resolved_by_its_compensation(desk: Desk) -> None:
     desk.shop.run()
     desk.undo_cut_off()
     desk.park()
@@ -419,7 +419,7 @@ def test_a_step_that_is_being_undone_is_only_asked_about_its_undo(desk: Desk) ->
     assert "an undo has no output" in desk.is_refused(STEP, "--compensation", "--applied", "--output", "{}")
 
 
-def test_a_step_that_is_in_doubt_itself_is_not_asked_about_its_undo(desk: Desk) -> None:
+def test_a_step_in_doubt_is_not_resolved_by_its_compensation(desk: Desk) -> None:
     desk.cut_off()
     desk.park()
     desk.shop.everybody_dies()
@@ -463,7 +463,7 @@ def test_a_settled_saga_has_nothing_to_decide(desk: Desk) -> None:
     assert "is settled as COMPLETED" in desk.is_refused(STEP, "--not-applied")
 
 
-def test_a_saga_whose_rows_may_have_expired_is_not_run_again(desk: Desk) -> None:
+def test_a_saga_with_a_possibly_expired_log_is_not_run_again(desk: Desk) -> None:
     desk.park()
     desk.shop.passes(LOG_DAYS * DAY_MS)
 

@@ -147,7 +147,7 @@ def test_an_execution_that_is_redriven_when_the_row_is_gone_pays_twice(world: Wo
     assert paid() == 2
 
 
-def test_an_execution_that_is_redriven_when_the_row_is_gone_pays_for_a_saga_that_was_undone(world: World) -> None:
+def test_an_execution_redriven_after_the_row_expired_pays_again(world: World) -> None:
     run()
     run(pay_back)
     with pytest.raises(SagaFenced):
@@ -159,7 +159,7 @@ def test_an_execution_that_is_redriven_when_the_row_is_gone_pays_for_a_saga_that
     assert paid() == 1
 
 
-def test_a_provider_is_asked_once_more_when_the_row_is_gone(world: World) -> None:
+def test_a_provider_is_called_once_more_after_the_row_expired(world: World) -> None:
     shop = Shop(world)
     shop.run(**SHORT)
     pass_days(world, LOG_DAYS - 0.01)
@@ -172,7 +172,7 @@ def test_a_provider_is_asked_once_more_when_the_row_is_gone(world: World) -> Non
     assert len(shop.gateway.charged) == 2
 
 
-def test_a_provider_with_keys_charges_twice_when_both_have_forgotten(world: World) -> None:
+def test_a_provider_charges_twice_when_key_and_row_have_expired(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     shop.run(**SHORT)
     shop.gateway.idempotent = False  # its window is over long before the row's time
@@ -199,7 +199,7 @@ def test_a_compensation_after_the_row_expired_fences_an_applied_step(
 
 
 @pytest.mark.parametrize("log_days", [30, 31, 400])
-def test_whenever_an_open_saga_ends_half_of_its_rows_time_is_left(log_days: int) -> None:
+def test_whenever_a_saga_ends_half_of_its_rows_retention_is_left(log_days: int) -> None:
     record = RequestRecord.from_item(_reserved())
     step, end = 900_000, 3 * log_days * DAY_MS
     expiration, least = NOW_MS // 1_000 + log_days * 86_400, 10**12
@@ -274,9 +274,7 @@ def test_a_message_redelivered_after_the_tombstone_expired_begins_the_job(
     assert len(picking.warehouse.begun) == begun
 
 
-def test_a_wait_whose_message_comes_when_all_is_forgotten_is_announced_again_and_that_is_all(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wait_whose_rows_expired_is_only_announced_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, job=False)
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([{**served(job=False), ServedField.DAYS: LOG_DAYS}]))
     message = picking.send(**SHORT)
@@ -321,7 +319,7 @@ def test_a_late_success_after_the_row_expired_is_never_compensated(
     assert (len(picking.warehouse.begun), picking.warehouse.cancelled) == (1, [])
 
 
-def test_what_was_late_is_not_undone_when_its_row_goes_before_its_record(picking: Picking) -> None:
+def test_a_late_effect_is_not_compensated_if_its_row_expires_first(picking: Picking) -> None:
     give_up(picking)
     settle(picking)
     pass_days(picking.world, LOG_DAYS - 1, expire=())  # the record has expired, and is still there
@@ -401,7 +399,7 @@ def test_record_that_became_a_tombstone_since_it_was_read_is_not_kept(picking: P
         aws.dynamodb().update_item(**kept["Update"])
 
 
-def test_an_event_that_comes_again_when_its_marker_is_gone_changes_nothing_by_the_rows(picking: Picking) -> None:
+def test_an_event_repeated_after_its_marker_expired_changes_nothing(picking: Picking) -> None:
     picking.dispatch(picking.send())
     picking.calls_back("event-1")
     before = (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken))
@@ -428,7 +426,7 @@ def test_an_outcome_whose_token_row_expired_is_kept_for_the_next_attempt(picking
     assert len(picking.warehouse.begun) == 1
 
 
-def test_a_step_whose_output_cannot_be_read_any_more_is_neither_undone_nor_repeated(world: World) -> None:
+def test_a_step_with_a_lost_output_is_neither_compensated_nor_repeated(world: World) -> None:
     shop = Shop(world)
     shop.run()
     aws.s3().create_bucket(Bucket="payloads", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
@@ -469,7 +467,7 @@ def test_a_status_event_of_an_expired_or_replaced_saga_does_nothing(
 # ---- rows, and recoveries by hand: cdk-sagas-retention-recovery ----------------------------------------------------
 
 
-def test_an_operator_may_take_over_what_has_outlived_its_rows(world: World) -> None:
+def test_an_operator_may_take_over_a_saga_that_outlived_its_rows(world: World) -> None:
     run()
     pass_days(world, LOG_DAYS)
     record = RequestRecord.from_item(_reserved())
@@ -500,7 +498,7 @@ def test_a_recovery_that_was_decided_and_not_started_is_parked_from_the_day_on_t
 
 
 @pytest.mark.parametrize(("later_ms", "known"), [(0, True), (1, False)])
-def test_a_step_in_doubt_is_repeated_while_its_provider_knows_the_key_and_waits_for_a_person_after_that(
+def test_a_step_in_doubt_is_repeated_until_its_key_expires_and_then_parked(
     world: World, later_ms: int, known: bool
 ) -> None:
     window = 3_600
@@ -520,7 +518,7 @@ def test_a_step_in_doubt_is_repeated_while_its_provider_knows_the_key_and_waits_
 
 
 @pytest.mark.parametrize(("window", "repeated"), [(70, True), (69, False)])
-def test_an_undo_is_repeated_only_if_its_provider_knows_the_key_for_two_calls(
+def test_a_compensation_is_repeated_only_if_its_key_outlasts_two_calls(
     world: World, window: int, repeated: bool
 ) -> None:
     # Twice 15 s for the function and 5 s for the clocks, and 30 s of grace.

@@ -149,7 +149,7 @@ FEW = {**QUOTAS, "DescribeExecution": (20, 1)}
 
 
 @pytest.mark.exhaustive
-def test_running_sagas_starve_dead_ones_while_each_is_asked_for() -> None:
+def test_running_sagas_starve_dead_ones_if_each_is_described() -> None:
     found = measured(2_000, quotas=FEW, lists=False, minutes=18)
 
     assert found["complete_looks"] < found["looks"] / 2

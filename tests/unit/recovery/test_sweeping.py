@@ -203,7 +203,7 @@ def test_a_failed_key_blocks_no_other(error: Exception) -> None:
     assert keys.failed == [("0/1", True)]
 
 
-def test_a_part_that_does_not_answer_keeps_no_other_from_it() -> None:
+def test_a_failing_part_blocks_no_other() -> None:
     keys = Field([4, 4], TurnTakers(), raises={"part 0": [DENIED]})
 
     keys.sweep(3).run()
@@ -249,7 +249,7 @@ def test_a_temporary_refusal_is_retried_and_reported(crew: TurnTakers, error: Ex
     tried_again(crew, error)
 
 
-def test_what_is_refused_for_long_is_left_to_the_next_sweep(crew: TurnTakers) -> None:
+def test_a_key_that_is_refused_for_long_is_left_to_the_next_sweep(crew: TurnTakers) -> None:
     keys = Field([6], crew, raises={"0/2": [THROTTLED] * 100})
 
     assert keys.sweep(2).run() is True
@@ -267,7 +267,7 @@ def test_a_page_that_is_refused_for_now_is_read_again(crew: TurnTakers) -> None:
 # Slowing down.
 
 
-def test_whatever_is_refused_at_once_slows_down_once(crew: TurnTakers) -> None:
+def test_concurrent_refusals_slow_down_once(crew: TurnTakers) -> None:
     brake = Brake()
     for _ in range(8):
         brake.refused(0)
@@ -397,7 +397,7 @@ def test_no_thread_is_left(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, WORKERS])
-def test_what_kills_one_worker_kills_all_and_is_raised(workers: int) -> None:
+def test_an_error_that_kills_one_worker_ends_all_and_is_raised(workers: int) -> None:
     before = set(threading.enumerate())
     keys = Field([4_000, 4_000], Threads(), raises={"0/3": [Killed("here")]})
 

@@ -62,12 +62,12 @@ def saga(*steps: StepDescription, timeout: int = 86_400, **options: Any) -> Saga
 PIVOT = step("Pay", side="pivot")
 
 
-def test_one_step_is_tried_as_often_as_it_may_be() -> None:
+def test_one_step_uses_all_its_retries() -> None:
     assert worst_case(saga(PIVOT)) == TRIED + ENDING
     assert (TRIED.seconds, TRIED.events) == (153, 20)
 
 
-def test_a_step_after_the_pivot_is_tried_for_long() -> None:
+def test_a_step_after_the_pivot_is_retried_for_long() -> None:
     assert worst_case(saga(PIVOT, step("Book", side="after"))) == TRIED + LONG + ENDING
     assert (LONG.seconds, LONG.events) == (9236, 125)
 
@@ -77,7 +77,7 @@ def test_compensating_includes_all_steps_and_their_compensations() -> None:
     assert worst_case(back) == TRIED.times(3) + LONG.times(2) + ENDING
 
 
-def test_the_longer_way_counts() -> None:
+def test_the_longer_path_counts() -> None:
     both = saga(step("One", undo=True), PIVOT, step("Two", side="after"), step("Three", side="after"))
     assert worst_case(both).seconds == (TRIED.times(2) + LONG.times(2) + ENDING).seconds
 
@@ -111,7 +111,7 @@ def test_a_phase_takes_its_timeout_at_most_and_keeps_its_history_to_itself(kind:
     assert worst_case(made) == Need(seconds=310, events=5 + 6) + TRIED + ENDING
 
 
-def test_a_short_phase_takes_what_its_steps_take() -> None:
+def test_a_short_phase_takes_the_time_of_its_steps() -> None:
     assert worst_case(saga(group("express", "Quick", [step("A")], timeout=300), PIVOT)).seconds == 153 + 153 + 600
 
 
@@ -120,7 +120,7 @@ def test_a_group_after_the_pivot_is_run_again_and_again() -> None:
     assert worst_case(made) == Need(seconds=21 * 310 + WAITS, events=21 * 11) + TRIED + ENDING
 
 
-def test_what_the_state_machine_does_itself_takes_its_own_timeout() -> None:
+def test_the_state_machines_own_calls_have_their_own_timeout() -> None:
     look = step("Look", kind="service", function=None, timeout=20)
     assert worst_case(saga(look, PIVOT)).seconds == 6 * 30 + 63 + 153 + 600
     writes = step("Mark", kind="dynamodb", function=None)
@@ -225,7 +225,7 @@ def test_a_child_must_be_shorter_than_its_saga() -> None:
 
 
 @pytest.mark.parametrize("kind", ["express", "child"])
-def test_a_phase_whose_steps_may_outlast_it_is_a_warning(kind: str) -> None:
+def test_a_phase_with_steps_that_may_outlast_it_is_a_warning(kind: str) -> None:
     def phase(seconds: int) -> SagaDescription:
         return saga(group(kind, "Quick", [step("A")], timeout=seconds), PIVOT)
 
@@ -235,7 +235,7 @@ def test_a_phase_whose_steps_may_outlast_it_is_a_warning(kind: str) -> None:
     assert "may take 153 s" in finding.message
 
 
-def test_a_step_that_is_tried_for_longer_than_its_provider_remembers_is_a_warning() -> None:
+def test_a_step_retried_for_longer_than_its_providers_key_is_a_warning() -> None:
     def charge(window: int, *, verify: bool = False) -> SagaDescription:
         return saga(step("Charge", kind="external", side="pivot", window=window, verify=verify))
 
@@ -247,7 +247,7 @@ def test_a_step_that_is_tried_for_longer_than_its_provider_remembers_is_a_warnin
     assert "may be tried for 153 s, and its provider knows a key for 152 s" in finding.message
 
 
-def test_after_the_pivot_a_provider_must_remember_for_longer() -> None:
+def test_after_the_pivot_a_providers_key_must_last_longer() -> None:
     charge = step("Charge", kind="external", side="after", window=9_235)
     assert "cdk-sagas-window-Charge" in _found(saga(PIVOT, charge))
     assert "cdk-sagas-window-Charge" not in _found(saga(PIVOT, dataclasses.replace(charge, window=9_236)))
@@ -280,7 +280,7 @@ def test_the_substitute_of_a_map_is_counted_for_each_item() -> None:
 
 
 @pytest.mark.parametrize(("items", "steps", "room"), [(1_000, 1, 98), (245, 2, 200), (246, 2, 199), (40, 3, 819)])
-def test_a_map_of_so_many_items_that_none_may_answer_is_doubtful(items: int, steps: int, room: int) -> None:
+def test_a_map_with_no_room_for_outputs_is_a_warning(items: int, steps: int, room: int) -> None:
     inner = [step(f"S{number}", undo=True) for number in range(steps)]
     found = _found(saga(group("map", "Ship", inner, max_items=items), PIVOT))
     if room >= 200:

@@ -86,7 +86,7 @@ def test_the_fullest_quota_comes_first_and_is_met_above_its_limit() -> None:
     assert not loads_of(PLAIN, usage, Decimal(300))[0].is_met
 
 
-def test_transitions_per_second_and_open_executions_follow_from_the_rate() -> None:
+def test_transitions_per_second_and_executions_follow_from_the_rate() -> None:
     loads = {
         load.quota: load.load
         for load in loads_of(PLAIN, happy_path(PLAIN, Assumptions(duration_ms=200, external_ms=900)), Decimal(10))

@@ -71,20 +71,20 @@ def _counted(usage: Usage, by: str = "Only") -> tuple[int, int]:
     return writes, reads
 
 
-def test_an_atomic_step_writes_what_is_counted(world: World) -> None:
+def test_the_writes_of_an_atomic_step_are_as_counted(world: World) -> None:
     calls = world.calls_of(lambda: _move(step_event(step="Only"), Context()))
 
     assert _units(calls, transaction=1 + _ITEMS) == _counted(happy_path(_saga("atomic"), _INPUTS)) == (6, 0)
 
 
-def test_an_external_step_writes_what_is_counted(world: World) -> None:
+def test_the_writes_of_an_external_step_are_as_counted(world: World) -> None:
     shop = Shop(world)
 
     assert _units(world.calls_of(shop.run)) == _counted(happy_path(_saga("external"), _INPUTS)) == (2, 0)
 
 
 @pytest.mark.parametrize(("recorded", "units"), [(True, (1, 1)), (False, (0, 0))])
-def test_a_read_only_step_writes_what_is_counted(world: World, recorded: bool, units: tuple[int, int]) -> None:
+def test_the_writes_of_a_read_only_step_are_as_counted(world: World, recorded: bool, units: tuple[int, int]) -> None:
     event = step_event(step="Only")
     if recorded:
         event[CallField.RECORD] = True
@@ -94,7 +94,7 @@ def test_a_read_only_step_writes_what_is_counted(world: World, recorded: bool, u
     assert _units(calls) == _counted(happy_path(_saga("read-only", recorded=recorded), _INPUTS)) == units
 
 
-def test_a_notification_writes_what_is_counted(world: World) -> None:
+def test_the_writes_of_a_notification_are_as_counted(world: World) -> None:
     url = aws.sqs().create_queue(QueueName="told.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
     event = {**step_event(step="Only"), CallField.QUEUE_URL: url, CallField.MESSAGE: "paid"}
 
@@ -113,7 +113,7 @@ def _waited(calls: list[str]) -> tuple[int, int]:
     return log_puts + token_writes + received, calls.count("GetItem")
 
 
-def test_a_job_and_its_answer_write_what_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writes_of_a_job_and_its_outcome_are_as_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch)
 
     calls = world.calls_of(lambda: (picking.dispatch(), picking.depot.says("answer")))
@@ -122,7 +122,7 @@ def test_a_job_and_its_answer_write_what_is_counted(world: World, monkeypatch: p
     assert calls.count("SendTaskSuccess") == 1
 
 
-def test_a_wait_and_its_answer_write_what_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writes_of_a_wait_and_its_outcome_are_as_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, job=False)
 
     calls = world.calls_of(lambda: (picking.dispatch(), picking.depot.says("answer")))
@@ -142,7 +142,7 @@ def _undone(kind: str) -> tuple[int, int]:
     return _counted(usage, "undo First")
 
 
-def test_the_compensation_of_an_atomic_step_writes_what_is_counted(world: World) -> None:
+def test_the_writes_of_an_atomic_compensation_are_as_counted(world: World) -> None:
     _move(step_event(step="Only"), Context())
 
     calls = world.calls_of(lambda: _move_back(step_event(step="Only"), Context()))
@@ -150,14 +150,14 @@ def test_the_compensation_of_an_atomic_step_writes_what_is_counted(world: World)
     assert _units(calls, transaction=1 + _ITEMS) == _undone("atomic") == (6, 1)
 
 
-def test_the_compensation_of_an_external_step_writes_what_is_counted(world: World) -> None:
+def test_the_writes_of_an_external_compensation_are_as_counted(world: World) -> None:
     shop = Shop(world)
     shop.run()
 
     assert _units(world.calls_of(shop.undo)) == _undone("external") == (2, 1)
 
 
-def test_burying_a_step_that_was_refused_writes_what_is_counted(world: World) -> None:
+def test_the_writes_of_fencing_a_refused_step_are_as_counted(world: World) -> None:
     calls = world.calls_of(lambda: _move_back(step_event(step="Only"), Context()))
 
     usage = longest_compensation(_saga("atomic", compensated=True), _INPUTS)
@@ -237,7 +237,7 @@ def test_a_row_is_at_most_as_large_as_assumed() -> None:
     assert _size(put["Put"]["Item"]) + len("deadline") + len("first_attempt_at") + 16 <= ROW_BYTES
 
 
-def test_an_answer_adds_no_more_than_is_assumed() -> None:
+def test_an_outcome_adds_no_more_than_is_assumed() -> None:
     body = f'{{"saga_id":"{SAGA_ID}","status":"COMPLETED","result":}}'
 
     assert (

@@ -89,7 +89,7 @@ def test_of_two_conditions_that_are_each_others_negation_exactly_one_holds() -> 
     assert happy_path(either).way == "Debit, Credit"
 
 
-def test_what_only_looks_like_a_negation_is_a_condition_of_its_own() -> None:
+def test_an_apparent_negation_is_a_condition_of_its_own() -> None:
     text = "$not($request.a) and $exists($request.b)"
 
     assert len(ways_of(saga(step("A", when=text), step("B", when="$request.a")))) == 4

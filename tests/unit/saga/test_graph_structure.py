@@ -16,7 +16,7 @@ def test_a_condition_and_its_negation_are_two_routes() -> None:
     assert receipt == TRANSFER.steps[-1]
 
 
-def test_one_condition_over_the_request_is_asked_once() -> None:
+def test_one_condition_over_the_request_is_evaluated_once() -> None:
     parts = parts_of([step("A", when="$request.x"), step("B", when="$request.x"), step("C", when="$request.y")])
 
     assert [(part.when, len(part.steps)) for part in parts if isinstance(part, Guarded)] == [
@@ -25,7 +25,7 @@ def test_one_condition_over_the_request_is_asked_once() -> None:
     ]
 
 
-def test_a_condition_over_outputs_is_asked_before_each_step() -> None:
+def test_a_condition_over_outputs_is_evaluated_before_each_step() -> None:
     parts = parts_of([step("A", when="$outputs.Q.x"), step("B", when="$outputs.Q.x")])
 
     assert len(parts) == 2
@@ -55,7 +55,7 @@ def test_only_a_negation_of_the_whole_condition_is_one() -> None:
     assert not any(isinstance(part, Routes) for part in parts)
 
 
-def test_the_last_pivot_is_the_one_behind_which_there_is_only_forward() -> None:
+def test_the_last_pivot_is_the_one_that_ends_compensation() -> None:
     pivot = last_pivot(TRANSFER)
 
     assert pivot is not None

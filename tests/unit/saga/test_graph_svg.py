@@ -145,7 +145,7 @@ def test_a_failure_notification_is_shown() -> None:
     assert notes == ["undone, notice sent"]
 
 
-def test_what_named_errors_lead_to_is_shown() -> None:
+def test_the_routes_of_named_errors_are_shown() -> None:
     assert [(note.text, note.way) for note in card(ORDER, "Charge").notes] == [
         ("Busy: go on without it", "forward"),
         ("Declined: undo, then notify", "undo"),

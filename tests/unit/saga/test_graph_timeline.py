@@ -85,7 +85,7 @@ def test_no_line_is_wider_than_the_terminal(
     assert all(line.isprintable() for line in lines)
 
 
-def test_what_a_provider_wrote_cannot_drive_the_terminal() -> None:
+def test_a_providers_control_characters_do_not_reach_the_terminal() -> None:
     lines = timeline([row("Charge", 0, 1, "FAILED", "\x1b[2Jdeclined\r\nDONE")])
 
     assert lines[-1] == "  └ [2Jdeclined DONE"
@@ -104,7 +104,7 @@ def test_bars_are_in_proportion_to_time() -> None:
     assert long / short == pytest.approx(4, rel=0.1)
 
 
-def test_an_open_row_reaches_to_the_present() -> None:
+def test_a_row_in_progress_reaches_to_the_present() -> None:
     lines = timeline([row("Quote", 0, 1_000), row("Charge", 1_000, None, "INTENT")], now_ms=START + 10_000)
 
     assert line_of(lines, "Charge").endswith("▶  9 s")
@@ -142,7 +142,7 @@ def test_every_status_has_a_mark_of_its_own_or_shares_that_of_doubt(status: Step
 
 
 @pytest.mark.parametrize(("encoding", "able"), [("utf-8", True), ("ascii", False), ("cp1252", False), ("no", False)])
-def test_only_a_terminal_that_can_show_it_gets_unicode(encoding: str, able: bool) -> None:
+def test_only_a_unicode_terminal_gets_unicode(encoding: str, able: bool) -> None:
     assert can_draw(encoding) is able
 
 
@@ -150,5 +150,5 @@ def test_durations_have_two_units_at_most() -> None:
     assert duration(3 * 86_400_000 + 3_600_000 + 60_000) == "3 d 1 h"
 
 
-def test_the_examples_do_what_they_show() -> None:
+def test_the_examples_have_the_shown_results() -> None:
     assert doctest.testmod(module).failed == 0

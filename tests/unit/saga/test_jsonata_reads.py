@@ -95,7 +95,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_cannot_work_is_refused_with_the_remedy(text: str) -> None:
+def test_an_expression_that_cannot_work_is_refused_with_the_remedy(text: str) -> None:
     with pytest.raises(BadExpressionError) as raised:
         reads_of(text, NAMES)
 
@@ -107,7 +107,7 @@ def test_the_path_that_an_expression_is_the_value_of() -> None:
     assert reads_of("[$request.cart]", NAMES).value is None
 
 
-def test_every_function_of_the_engine_is_known_but_eval_and_what_is_internal() -> None:
+def test_every_public_function_of_the_engine_except_eval_is_known() -> None:
     engine = set(Jsonata.Frame(None).bindings) | set(Jsonata.static_frame.bindings)
 
     assert engine - FUNCTIONS == {"eval", "clone"}

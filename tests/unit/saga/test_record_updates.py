@@ -85,7 +85,7 @@ def test_the_update_is_the_machines_own(updates: dict[str, dict[str, Any]], stat
     assert theirs["ExpressionAttributeValues"][":owner"] == {"S": "{% $states.context.Execution.Name %}"}
 
 
-def test_a_saga_that_waits_is_not_parked_over_what_was_just_answered() -> None:
+def test_a_waiting_saga_is_not_parked_over_a_new_outcome() -> None:
     theirs = definition_of(PLANS["jobs"])["States"]["Park the saga"]["Arguments"]
     mine = park(**WHO, waits=True)
 

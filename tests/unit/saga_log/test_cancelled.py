@@ -60,7 +60,7 @@ def test_the_first_entrys_refusal_decides(monkeypatch: pytest.MonkeyPatch, other
 
 
 @pytest.mark.parametrize("others", [(CONFLICT, FAILED), (FAILED, CONFLICT), (FAILED, THROTTLED), (FAILED, NONE)])
-def test_a_refused_write_decides_at_once_whatever_else_conflicted(
+def test_a_refused_write_decides_at_once_despite_conflicts(
     monkeypatch: pytest.MonkeyPatch, others: tuple[str, str]
 ) -> None:
     result, calls = _commit(monkeypatch, NONE, *others)

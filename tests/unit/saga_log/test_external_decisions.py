@@ -81,7 +81,7 @@ FORGOTTEN = LAST + 1
     ],
     ids=lambda value: value.status + ("+output" if value.output else "") if isinstance(value, LogRow) else None,
 )
-def test_a_row_that_is_decided_decides_whatever_the_time_and_the_provider(
+def test_a_decided_row_decides_at_any_time_for_any_provider(
     row: LogRow | None, step: Entry, undo: UndoEntry | None, now_ms: int, kind: str
 ) -> None:
     about: Any = {"mine": holder(now_ms), "now_ms": now_ms, "provider": provider_of(kind)}
@@ -112,7 +112,7 @@ def test_a_row_that_is_decided_decides_whatever_the_time_and_the_provider(
         (NEITHER, OVER, E.UNDECIDED, U.UNDECIDED),
     ],
 )
-def test_a_step_in_doubt_is_taken_up_by_what_its_provider_offers(
+def test_a_step_in_doubt_is_resolved_by_its_providers_capabilities(
     kind: str, now_ms: int, step: Entry, undo: UndoEntry
 ) -> None:
     about: Any = {"mine": holder(now_ms), "now_ms": now_ms, "provider": provider_of(kind)}
@@ -135,9 +135,7 @@ def test_a_step_in_doubt_is_taken_up_by_what_its_provider_offers(
         (NEITHER, DEAD, U.UNDECIDED),
     ],
 )
-def test_a_compensation_in_doubt_is_taken_up_by_what_its_provider_offers(
-    kind: str, now_ms: int, undo: UndoEntry
-) -> None:
+def test_a_compensation_in_doubt_is_resolved_by_the_same_capabilities(kind: str, now_ms: int, undo: UndoEntry) -> None:
     row = row_of(S.UNDOING, output="{}")
 
     assert undo_entry_of(row, mine=holder(now_ms), now_ms=now_ms, provider=provider_of(kind)) is undo
@@ -252,7 +250,7 @@ def test_deadlines_only_grow() -> None:
     assert not log.write(slow.take_over(HELD, NOW_MS))
 
 
-def test_a_takeover_keeps_when_the_provider_was_asked_first() -> None:
+def test_a_takeover_keeps_the_time_of_the_first_call() -> None:
     log = log_at(S.INTENT)
     log.write(SECOND.take_over(HELD, NOW_MS + 20_000))
 

@@ -74,7 +74,7 @@ def test_a_step_with_a_compensated_effect_is_fenced_unless_it_was_skipped(
 
 
 @pytest.mark.parametrize("status", StepStatus)
-def test_only_an_effect_that_came_late_and_an_undo_that_was_begun_are_undone_late(status: StepStatus) -> None:
+def test_only_late_effects_and_begun_compensations_are_compensated_late(status: StepStatus) -> None:
     assert is_late(row(status)) == (status in {StepStatus.APPLIED_LATE, StepStatus.UNDOING})
 
 
@@ -116,7 +116,7 @@ def test_a_late_effect_is_compensated_by_the_ordinary_compensation(picking: Pick
     picking.check()
 
 
-def test_a_late_effect_is_undone_by_an_execution_that_does_nothing_else(picking: Picking) -> None:
+def test_a_late_effect_is_compensated_by_a_dedicated_execution(picking: Picking) -> None:
     late(picking)
 
     picking.undo(late=True)
@@ -126,7 +126,7 @@ def test_a_late_effect_is_undone_by_an_execution_that_does_nothing_else(picking:
     picking.check()
 
 
-def test_the_undo_of_a_job_is_given_the_jobs_id_and_a_key_of_its_own(picking: Picking) -> None:
+def test_a_jobs_compensation_receives_its_id_and_a_key_of_its_own(picking: Picking) -> None:
     late(picking)
     picking.undo(late=True)
 
@@ -152,7 +152,7 @@ def test_a_late_compensation_leaves_everything_else_alone(picking: Picking, worl
     picking.check()
 
 
-def test_a_compensation_that_was_cut_off_is_carried_on_late(picking: Picking, world: World) -> None:
+def test_an_interrupted_compensation_is_finished_late(picking: Picking, world: World) -> None:
     late(picking)
     world.wire.plan(Fault(operation="warehouse:cancel", action=Action.DROP, moment=Moment.AFTER, times=1))
     with pytest.raises(ConnectionError):
@@ -167,7 +167,7 @@ def test_a_compensation_that_was_cut_off_is_carried_on_late(picking: Picking, wo
     picking.check()
 
 
-def test_two_that_undo_a_late_effect_at_a_time_undo_it_once(picking: Picking) -> None:
+def test_two_concurrent_late_compensations_compensate_once(picking: Picking) -> None:
     late(picking)
 
     def another() -> None:
@@ -202,7 +202,7 @@ def test_an_effect_that_becomes_late_during_the_check_is_read_again(
     picking.check()
 
 
-def test_a_job_that_was_accepted_is_asked_about_before_it_is_compensated(picking: Picking) -> None:
+def test_an_accepted_job_is_queried_before_it_is_compensated(picking: Picking) -> None:
     picking.dispatch()
     picking.everybody_dies()
 
@@ -223,9 +223,7 @@ def test_a_compensation_is_called_for_nothing_else(picking: Picking, handler: st
         (picking.cancel if handler == "external" else give_back)(event, Context())
 
 
-def test_an_atomic_compensation_undoes_a_late_effect_once_and_in_one_transaction(
-    picking: Picking, world: World
-) -> None:
+def test_an_atomic_step_compensates_a_late_effect_in_one_transaction(picking: Picking, world: World) -> None:
     late(picking)
     seen: list[Any] = []
 
@@ -303,7 +301,7 @@ def test_a_late_effect_of_a_step_that_was_not_skipped_fences_it(picking: Picking
         atomic_step(lambda _: Commit())(picking.event(), Context())
 
 
-def test_an_effect_that_came_after_a_refusal_is_compensated(picking: Picking) -> None:
+def test_a_late_effect_after_a_refusal_is_compensated(picking: Picking) -> None:
     picking.dispatch()
     picking.calls_back("refused", REFUSED)
     picking.calls_back("done")
@@ -419,7 +417,7 @@ def test_a_job_in_doubt_is_decided_as_any_step_is(picking: Picking, says: Says, 
     assert picking.status == status
 
 
-def test_a_job_that_a_person_declared_dead_is_undone_when_it_was_done_after_all(picking: Picking, says: Says) -> None:
+def test_a_job_resolved_as_not_applied_is_compensated_if_done_later(picking: Picking, says: Says) -> None:
     picking.dispatch()
     park(picking)
     picking.everybody_dies()

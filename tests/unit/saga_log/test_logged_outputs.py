@@ -75,7 +75,7 @@ def test_only_used_outputs_are_read(rows: World) -> None:
 
 
 @pytest.mark.usefixtures("rows")
-def test_a_step_that_did_not_answer_has_no_output() -> None:
+def test_a_step_without_a_result_has_no_output() -> None:
     buried: dict[str, Any] = {
         "table": "log",
         "saga_id": SAGA_ID,
@@ -139,7 +139,7 @@ def test_an_item_has_an_equal_share_of_the_room_its_key_included() -> None:
     assert _largest(_call(SHARE=_share(12))) == ROOM // 12 - KEY
 
 
-def test_a_share_is_of_what_the_steps_before_left() -> None:
+def test_a_share_is_of_the_remaining_space() -> None:
     before = {"Quote": _padded(30_000)}
     taken = len('{"Quote": {"p": ""}}') + 30_000 - len('{"p":""}')
 
@@ -161,7 +161,7 @@ def test_as_many_items_as_there_may_be_fit_together(of: int) -> None:
     assert of * (first // 2 + second + 2 * KEY) <= MAX_OUTPUTS_BYTES
 
 
-def test_what_does_not_fit_is_refused_with_the_remedy() -> None:
+def test_too_large_outputs_are_refused_with_the_remedy() -> None:
     with pytest.raises(Invalid) as refused:
         _call(SHARE=_share(40)).encode(_padded(30_000))
 
@@ -187,7 +187,7 @@ def bucket(world: World) -> Iterator[str]:
     aws.s3.cache_clear()
 
 
-def test_with_a_bucket_the_limit_of_what_travels_itself_is_the_share(bucket: str) -> None:
+def test_with_a_bucket_the_inline_limit_is_the_share(bucket: str) -> None:
     call = _call(SHARE=_share(40, left=2), PAYLOADS=bucket)
     room = ROOM // 40 // 2 - KEY
 

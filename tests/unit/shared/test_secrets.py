@@ -112,7 +112,7 @@ def test_a_secret_that_was_never_rotated_is_one(reception: Reception) -> None:
     assert active(reception.put_secret("hook", ONE)) == [ONE]
 
 
-def test_the_version_before_still_counts_and_the_current_one_comes_first(reception: Reception) -> None:
+def test_the_previous_version_is_valid_after_the_current_one(reception: Reception) -> None:
     arn = reception.put_secret("hook", ONE)
     reception.rotate(arn, TWO)
     assert active(arn) == [TWO, ONE]

@@ -26,7 +26,7 @@ def nothing_counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     telemetry._metrics.clear_metrics()
 
 
-def test_what_was_counted_is_written_once_in_the_embedded_metric_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_written_once_in_the_embedded_metric_format(capsys: pytest.CaptureFixture[str]) -> None:
     telemetry.count(Metric.REPLAYED, saga_id="s-1")
     telemetry.flush()
     telemetry.flush()
@@ -86,7 +86,7 @@ def test_money_is_reported_by_currency_with_the_other_measurements(capsys: pytes
     assert "currency" not in json.dumps(sagas)
 
 
-def test_what_alarms_look_for_is_what_a_function_writes() -> None:
+def test_alarms_use_the_metrics_that_functions_write() -> None:
     """Namespace, dimensions and units, of a process that knows its service when it starts, as a function does."""
     script = """
 from saga_runtime.shared import telemetry

@@ -71,7 +71,7 @@ def test_each_call_has_a_token_of_its_own() -> None:
     assert all(tokens)
 
 
-def test_a_call_leaves_what_it_was_given_as_it_was() -> None:
+def test_a_call_does_not_change_its_arguments() -> None:
     entries = [{"Put": {"TableName": "t", "Item": ITEM}}]
     before = json.dumps(entries)
 

@@ -44,7 +44,7 @@ def test_a_step_reads_and_commits_in_two_calls(world: World) -> None:
     assert world.rows() == {STEP_KEY: "DONE"}
 
 
-def test_a_step_that_happened_answers_with_its_stored_output_in_the_same_two_calls(world: World) -> None:
+def test_an_applied_step_replays_its_output_in_the_same_two_calls(world: World) -> None:
     first = run()
 
     calls = world.calls_of(lambda: run() == first or pytest.fail("another output"))
@@ -61,7 +61,7 @@ def test_a_step_replays_even_when_its_own_effect_would_now_refuse_it(world: Worl
     assert world.balances() == {"alice": 0, "bob": 500}
 
 
-def test_a_step_whose_answer_was_lost_and_whose_effect_refuses_its_repetition_succeeds(world: World) -> None:
+def test_a_step_with_a_lost_response_succeeds_despite_its_own_effect(world: World) -> None:
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER))
 
     output = run(body={**BODY, "amount": 500})
@@ -155,9 +155,7 @@ def test_a_commit_waits_longer_from_try_to_try_but_not_after_the_last(
     assert world.naps == [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
 
 
-def test_a_commit_gives_up_in_time_rather_than_sleep_past_its_invocation(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_fails_before_its_invocation_times_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.random", lambda: 0.5)
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=10_000))
 
@@ -168,7 +166,7 @@ def test_a_commit_gives_up_in_time_rather_than_sleep_past_its_invocation(
 
 
 @pytest.mark.parametrize("moment", list(Moment))
-def test_a_step_that_dies_around_its_commit_happens_once_when_it_is_invoked_again(world: World, moment: Moment) -> None:
+def test_a_step_that_dies_around_its_commit_is_applied_once(world: World, moment: Moment) -> None:
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=moment, times=1))
     with pytest.raises(Killed):
         run()

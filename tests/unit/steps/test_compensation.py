@@ -33,7 +33,7 @@ def test_a_step_that_never_ran_is_fenced(world: World) -> None:
     assert world.balances() == {"alice": 500, "bob": 0}
 
 
-def test_a_step_that_happened_is_compensated_once_with_its_recorded_output(world: World) -> None:
+def test_an_applied_step_is_compensated_once_with_its_recorded_output(world: World) -> None:
     run()
 
     undo()
@@ -81,7 +81,7 @@ def test_the_compensation_is_called_only_for_a_step_that_was_applied(world: Worl
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE, Action.CONFLICT])
 @pytest.mark.parametrize("happened", [True, False])
-def test_a_disturbed_compensation_comes_to_the_same_end(
+def test_a_disturbed_compensation_reaches_the_same_end(
     world: World, action: Action, moment: Moment, happened: bool
 ) -> None:
     if happened:
@@ -106,7 +106,7 @@ def test_a_compensation_that_dies_around_its_commit_compensates_once(world: Worl
     assert world.balances() == {"alice": 500, "bob": 0}
 
 
-def test_a_step_that_commits_between_the_compensations_read_and_write_is_undone(world: World) -> None:
+def test_a_step_that_commits_during_its_compensation_is_compensated(world: World) -> None:
     zombie = zombie_after_the_next_read(world)
 
     undo()
@@ -145,7 +145,7 @@ def test_a_compensation_that_is_refused_on_business_grounds_is_tried_again_later
     assert world.rows()[STEP_KEY] == "DONE"
 
 
-def test_a_zombie_that_comes_after_the_tombstone_is_fenced(world: World) -> None:
+def test_a_late_attempt_after_the_tombstone_is_fenced(world: World) -> None:
     undo()
 
     with pytest.raises(SagaFenced):

@@ -243,7 +243,7 @@ def _no_ledger(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", RAISES)
-def test_what_a_step_raises_after_the_effect_leaves_it_in_doubt(world: World, name: str) -> None:
+def test_an_error_of_a_step_after_the_effect_leaves_it_in_doubt(world: World, name: str) -> None:
     shop = _shop(world)
     shop.gateway.afterwards["charge"] = _raised(shop, name)
 
@@ -287,7 +287,7 @@ def test_an_error_of_verify_is_not_an_outcome(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
-def test_what_a_compensation_raises_refuses_nothing(world: World, name: str) -> None:
+def test_an_error_of_a_compensation_refuses_nothing(world: World, name: str) -> None:
     shop = _shop(world)
     shop.run()
     shop.gateway.afterwards["refund"] = _raised(shop, name)
@@ -317,7 +317,7 @@ def test_an_error_of_verify_undo_is_not_an_outcome(world: World, name: str) -> N
 
 
 @pytest.mark.parametrize("name", RAISES)
-def test_what_a_dispatcher_raises_after_the_job_began_leaves_it_in_doubt(
+def test_an_error_of_a_dispatcher_after_the_job_began_is_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     picking = Picking(world, monkeypatch, **DECLARED)
@@ -343,7 +343,7 @@ def test_an_error_of_a_jobs_query_is_not_an_outcome(world: World, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
-def test_what_an_announcement_raises_ends_no_wait(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_an_error_of_an_announcement_ends_no_wait(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     waiting = Picking(world, monkeypatch, job=False)
     waiting.warehouse.afterwards["pick"] = lambda: ALL[name](waiting.warehouse.seen[-1])
 

@@ -97,9 +97,7 @@ def test_a_step_that_may_be_in_progress_is_waited_for(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("fault", "status"), [(LOST, "UNDONE"), (NEVER_SENT, "TOMBSTONE")])
-def test_the_gateway_is_asked_what_there_is_to_undo_under_the_steps_own_key(
-    shop: Shop, fault: Fault, status: str
-) -> None:
+def test_the_effect_is_verified_under_the_steps_own_key(shop: Shop, fault: Fault, status: str) -> None:
     cut_off(shop, fault)
     shop.everybody_dies()
 
@@ -113,7 +111,7 @@ def test_the_gateway_is_asked_what_there_is_to_undo_under_the_steps_own_key(
     ("fault", "refuses", "status"),
     [(LOST, None, "UNDONE"), (NEVER_SENT, None, "UNDONE"), (NEVER_SENT, "no credit", "FAILED")],
 )
-def test_a_gateway_that_cannot_be_asked_is_called_again_to_learn_what_there_is_to_undo(
+def test_without_status_queries_the_call_is_repeated_to_learn_the_effect(
     world: World, fault: Fault, refuses: str | None, status: str
 ) -> None:
     shop = Shop(world, **IDEMPOTENT)
@@ -127,7 +125,7 @@ def test_a_gateway_that_cannot_be_asked_is_called_again_to_learn_what_there_is_t
     shop.check()
 
 
-def test_two_compensations_that_learn_the_same_step_at_a_time_undo_it_once(world: World) -> None:
+def test_two_concurrent_compensations_compensate_once(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, LOST)
     shop.everybody_dies()
@@ -163,7 +161,7 @@ def test_no_compensation_runs_while_another_may_be_alive(shop: Shop) -> None:
     assert shop.status == "UNDOING"
 
 
-def test_a_compensation_that_the_gateway_knows_is_taken_over_and_repeated(shop: Shop, world: World) -> None:
+def test_a_compensation_with_a_known_key_is_taken_over_and_repeated(shop: Shop, world: World) -> None:
     shop.run()
     cut_off(shop, UNDO_LOST)
     shop.passes(LIFE_MS)
@@ -175,7 +173,7 @@ def test_a_compensation_that_the_gateway_knows_is_taken_over_and_repeated(shop: 
     shop.check()
 
 
-def test_an_undos_window_is_counted_from_the_first_undo(shop: Shop) -> None:
+def test_a_compensations_key_window_begins_with_the_first_call(shop: Shop) -> None:
     shop.run()
     shop.passes(10 * WINDOW_MS)
     cut_off(shop, UNDO_LOST)
@@ -187,7 +185,7 @@ def test_an_undos_window_is_counted_from_the_first_undo(shop: Shop) -> None:
     assert shop.status == "UNDONE"
 
 
-def test_an_undo_whose_key_was_forgotten_and_that_cannot_be_asked_about_is_left_to_a_person(shop: Shop) -> None:
+def test_an_unverifiable_compensation_with_an_expired_key_is_parked(shop: Shop) -> None:
     shop.run()
     cut_off(shop, UNDO_LOST)
     shop.passes(WINDOW_MS - LIFE_MS - GRACE_MS + 1)
@@ -196,7 +194,7 @@ def test_an_undo_whose_key_was_forgotten_and_that_cannot_be_asked_about_is_left_
         shop.undo()
 
 
-def test_an_undo_that_is_neither_known_nor_answered_for_is_left_to_a_person(world: World) -> None:
+def test_a_compensation_with_an_unknowable_outcome_is_parked(world: World) -> None:
     shop = Shop(world, **UNDO_NEITHER)
     shop.run()
     cut_off(shop, UNDO_LOST)
@@ -208,7 +206,7 @@ def test_an_undo_that_is_neither_known_nor_answered_for_is_left_to_a_person(worl
     assert len(shop.gateway.refunded) == 1
 
 
-def test_an_undo_that_is_asked_about_is_believed_at_once_when_it_happened(world: World) -> None:
+def test_a_verified_compensation_is_accepted_at_once_when_applied(world: World) -> None:
     shop = Shop(world, **UNDO_ASKED)
     shop.run()
     cut_off(shop, UNDO_LOST)
@@ -221,7 +219,7 @@ def test_an_undo_that_is_asked_about_is_believed_at_once_when_it_happened(world:
     assert shop.status == "UNDONE"
 
 
-def test_an_undo_that_did_not_happen_is_repeated_only_after_the_grace(world: World) -> None:
+def test_a_compensation_not_applied_is_repeated_only_after_the_grace(world: World) -> None:
     shop = Shop(world, **UNDO_ASKED)
     shop.run()
     cut_off(shop, UNDO_NEVER_SENT)

@@ -259,7 +259,7 @@ def test_no_compensation_uses_an_expired_key(world: World) -> None:
     shop.check()
 
 
-def test_an_undo_that_did_not_happen_within_the_grace_may_yet_happen(world: World) -> None:
+def test_a_compensation_not_applied_within_the_grace_may_yet_be(world: World) -> None:
     """The dead one's request arrives last."""
     shop = Shop(world, **UNDO_ASKED)
     shop.run()

@@ -101,7 +101,7 @@ def test_a_clear_refusal_is_recorded_and_replayed_under_its_name_without_a_call(
     assert len(shop.gateway.seen) == 1
 
 
-def test_a_refusal_of_a_class_that_this_process_does_not_know_keeps_its_name() -> None:
+def test_a_refusal_of_an_unknown_class_keeps_its_name() -> None:
     error = refusal_named("CardStolen", "the card was reported as stolen")
 
     assert (type(error).__name__, error.message) == ("CardStolen", "the card was reported as stolen")
@@ -139,7 +139,7 @@ def test_no_call_begins_while_another_attempt_may_be_alive(shop: Shop) -> None:
     assert len(shop.gateway.charged) == 1
 
 
-def test_after_deadline_and_grace_the_gateway_is_asked_and_its_yes_is_recorded(shop: Shop, world: World) -> None:
+def test_after_deadline_and_grace_a_verified_effect_is_recorded(shop: Shop, world: World) -> None:
     cut_off(shop)
     shop.everybody_dies()
 
@@ -161,7 +161,7 @@ def test_after_deadline_and_grace_a_no_leads_to_a_further_call_under_a_later_dea
     shop.check()
 
 
-def test_a_no_within_the_grace_is_not_even_asked_for(shop: Shop, world: World) -> None:
+def test_within_the_grace_the_gateway_is_not_queried(shop: Shop, world: World) -> None:
     cut_off(shop, NEVER_SENT)
     shop.passes(LIFE_MS + GRACE_MS - 1)
 
@@ -172,7 +172,7 @@ def test_a_no_within_the_grace_is_not_even_asked_for(shop: Shop, world: World) -
     assert world.wire.sent == ["PutItem"]
 
 
-def test_a_gateway_that_knows_the_key_is_called_again_as_soon_as_the_attempt_is_dead(world: World) -> None:
+def test_with_a_valid_key_the_call_is_repeated_after_the_deadline(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop)
     shop.passes(LIFE_MS)
@@ -197,7 +197,7 @@ def test_a_key_is_known_only_while_the_last_request_can_still_meet_it(
     assert len(shop.gateway.seen) == (2 if error is None else 1)
 
 
-def test_a_key_that_the_gateway_forgot_is_asked_about_where_that_is_possible(world: World) -> None:
+def test_an_expired_key_is_verified_where_that_is_possible(world: World) -> None:
     shop = Shop(world, **{**IDEMPOTENT, ProviderField.VERIFY: True})
     cut_off(shop)
     shop.passes(WINDOW_MS)
@@ -268,7 +268,7 @@ def test_a_fenced_step_makes_no_call(shop: Shop, world: World) -> None:
     assert world.told.counts[Metric.STEP_FENCED] == 1
 
 
-def test_a_step_that_was_compensated_never_happens_again(shop: Shop) -> None:
+def test_a_compensated_step_never_runs_again(shop: Shop) -> None:
     shop.run()
     shop.undo()
 
@@ -295,7 +295,7 @@ def test_an_attempt_that_was_taken_over_leaves_the_row_to_its_successor(world: W
     assert shop.status == "INTENT"
 
 
-def test_an_attempt_whose_successor_wrote_the_outcome_answers_with_that(world: World) -> None:
+def test_an_attempt_returns_the_outcome_of_its_successor(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
 
     def later() -> None:
@@ -343,7 +343,7 @@ def test_a_query_of_a_completed_step_returns_its_output(shop: Shop, world: World
     assert world.calls_of(lambda: shop.ask() == CHARGED or pytest.fail("another output")) == ["GetItem"]
 
 
-def test_asked_while_it_may_run_a_step_is_in_doubt(shop: Shop) -> None:
+def test_a_query_while_the_attempt_may_run_is_in_doubt(shop: Shop) -> None:
     cut_off(shop)
     shop.passes(LIFE_MS + GRACE_MS - 1)
 
@@ -352,9 +352,7 @@ def test_asked_while_it_may_run_a_step_is_in_doubt(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("fault", "output", "status"), [(LOST, CHARGED, "DONE"), (NEVER_SENT, {}, "TOMBSTONE")])
-def test_asked_later_the_gateway_decides_and_the_row_keeps_it(
-    shop: Shop, fault: Fault, output: Any, status: str
-) -> None:
+def test_a_later_query_records_the_gateways_outcome(shop: Shop, fault: Fault, output: Any, status: str) -> None:
     cut_off(shop, fault)
     shop.everybody_dies()
 
@@ -364,9 +362,7 @@ def test_asked_later_the_gateway_decides_and_the_row_keeps_it(
 
 
 @pytest.mark.parametrize(("fault", "refuses"), [(LOST, None), (NEVER_SENT, None), (NEVER_SENT, "no credit")])
-def test_asked_later_a_gateway_that_only_knows_keys_is_called_again_to_learn(
-    world: World, fault: Fault, refuses: str | None
-) -> None:
+def test_a_later_query_without_verify_repeats_the_call(world: World, fault: Fault, refuses: str | None) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, fault)
     shop.everybody_dies()
@@ -406,15 +402,13 @@ def test_an_invocation_does_not_end_before_the_threads_that_it_started(shop: Sho
     assert ended.is_set()
 
 
-def test_a_client_is_given_less_time_than_the_invocation_has(shop: Shop) -> None:
+def test_a_client_has_less_time_than_the_invocation(shop: Shop) -> None:
     shop.run()
 
     assert 0 < shop.gateway.seen[0].timeout_seconds < REMAINING_MS / 1_000
 
 
-def test_a_clients_timeout_is_in_real_seconds_whatever_the_clocks_speed(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clients_timeout_is_in_real_seconds_at_any_clock_speed(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.run()
     monkeypatch.setenv(Env.CLOCK, "1700000000.0:20.0")
 

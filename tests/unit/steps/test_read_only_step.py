@@ -40,7 +40,7 @@ class Model:
         return self.handler({**step_event(step="Quote"), CallField.RECORD: record}, Context())[OUTPUT_FIELD]
 
 
-def test_an_answer_is_recorded_once_and_the_function_not_called_again(world: World) -> None:
+def test_an_output_is_recorded_once_and_the_function_not_called_again(world: World) -> None:
     model = Model()
 
     assert world.calls_of(model.run) == ["GetItem", "PutItem"]
@@ -49,7 +49,7 @@ def test_an_answer_is_recorded_once_and_the_function_not_called_again(world: Wor
     assert world.told.counts[Metric.STEP_REPLAYED] == 1
 
 
-def test_an_answer_that_is_not_recorded_is_asked_for_each_time(world: World) -> None:
+def test_an_unrecorded_output_is_read_each_time(world: World) -> None:
     model = Model()
 
     calls = world.calls_of(lambda: (model.run(record=False), model.run(record=False)))
@@ -69,7 +69,7 @@ def test_of_two_at_a_time_the_first_writer_wins_for_both(world: World) -> None:
 @pytest.mark.parametrize("action", [Action.KILL, Action.DROP])
 @pytest.mark.parametrize("moment", list(Moment))
 @pytest.mark.parametrize("operation", ["GetItem", "PutItem"])
-def test_a_run_that_was_cut_off_leaves_one_answer_for_all(
+def test_an_interrupted_run_leaves_one_output_for_all(
     world: World, operation: str, action: Action, moment: Moment
 ) -> None:
     model = Model()
@@ -115,7 +115,7 @@ def test_a_step_that_is_fenced_while_it_reads_still_returns(world: World) -> Non
     assert model.run() == {"answer": "1"}
 
 
-def test_an_answer_that_a_state_machine_would_change_is_refused(world: World) -> None:
+def test_an_output_that_a_state_machine_would_change_is_refused(world: World) -> None:
     handler = read_only_step(lambda _: {"price": 1.5})
 
     with pytest.raises(Invalid):
@@ -123,6 +123,6 @@ def test_an_answer_that_a_state_machine_would_change_is_refused(world: World) ->
 
 
 @pytest.mark.parametrize("record", ["true", 1, None])
-def test_whether_an_answer_is_recorded_is_true_or_false(world: World, record: Any) -> None:
+def test_record_must_be_a_boolean(world: World, record: Any) -> None:
     with pytest.raises(ProtocolMismatch):
         Model().run(record=record)

@@ -84,7 +84,7 @@ def test_a_reason_of_a_cancellation_is_a_refusal_of_the_call(world: World) -> No
     assert world.rows() == {}
 
 
-def test_a_step_that_happened_replays_though_its_call_is_refused_now(world: World) -> None:
+def test_an_applied_step_replays_though_its_call_is_refused_now(world: World) -> None:
     first = run()
     world.wire.plan(Fault(operation=TRANSACT, action=Action.INVALID))
 
@@ -100,7 +100,7 @@ def test_a_call_that_the_sdk_sent_twice_is_in_doubt(world: World) -> None:
         run()
 
 
-def test_a_refusal_after_a_try_without_an_answer_is_in_doubt(world: World) -> None:
+def test_a_refusal_after_a_lost_response_is_in_doubt(world: World) -> None:
     world.wire.plan(Fault(operation=TRANSACT, action=Action.DROP))
     world.wire.plan(Fault(operation=TRANSACT, action=Action.DENY, on=SDK_ATTEMPTS + 1))
 
@@ -108,7 +108,7 @@ def test_a_refusal_after_a_try_without_an_answer_is_in_doubt(world: World) -> No
         run()
 
 
-def test_a_read_that_is_refused_after_a_try_without_an_answer_is_in_doubt(world: World) -> None:
+def test_a_refused_read_after_a_lost_response_is_in_doubt(world: World) -> None:
     world.wire.plan(Fault(operation=TRANSACT, action=Action.DROP))
     world.wire.plan(Fault(operation="BatchGetItem", action=Action.DENY, on=2))
 
@@ -116,7 +116,7 @@ def test_a_read_that_is_refused_after_a_try_without_an_answer_is_in_doubt(world:
         run()
 
 
-def test_another_error_of_aws_stays_what_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_of_aws_is_raised_unchanged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def limited(**_: Any) -> None:
         raise ClientError({"Error": {"Code": "ItemCollectionSizeLimitExceededException"}}, TRANSACT)
 
@@ -159,7 +159,7 @@ def test_a_read_only_step_fails_at_once(world: World, action: Action, operation:
     assert _name(raised) == f"AWS.{action}"
 
 
-def test_what_a_read_only_function_reads_in_vain_fails_the_step_at_once(world: World) -> None:
+def test_a_refused_read_of_a_read_only_function_fails_at_once(world: World) -> None:
     with pytest.raises(ServiceRefused) as raised:
         _quote(lambda: aws.dynamodb().get_item(TableName="no-such-table", Key={"pk": {"S": "a"}}))()
 
@@ -170,7 +170,7 @@ def test_what_a_read_only_function_reads_in_vain_fails_the_step_at_once(world: W
 
 
 @pytest.mark.parametrize("action", REFUSALS)
-def test_an_external_step_that_cannot_write_what_it_will_do_fails_at_once(world: World, action: Action) -> None:
+def test_an_external_step_that_cannot_write_its_intent_fails_at_once(world: World, action: Action) -> None:
     shop = Shop(world)
     world.wire.plan(Fault(operation="PutItem", action=action, times=10_000))
 
@@ -182,7 +182,7 @@ def test_an_external_step_that_cannot_write_what_it_will_do_fails_at_once(world:
 
 
 @pytest.mark.parametrize("action", REFUSALS)
-def test_behind_the_providers_call_a_refusal_of_the_row_is_in_doubt(world: World, action: Action) -> None:
+def test_after_the_providers_call_a_refusal_of_the_row_is_in_doubt(world: World, action: Action) -> None:
     shop = Shop(world)
     world.wire.plan(Fault(operation="UpdateItem", action=action, times=10_000))
 
@@ -193,7 +193,7 @@ def test_behind_the_providers_call_a_refusal_of_the_row_is_in_doubt(world: World
 
 
 @pytest.mark.parametrize("action", REFUSALS)
-def test_behind_an_earlier_attempts_call_a_refusal_of_the_row_is_in_doubt(world: World, action: Action) -> None:
+def test_after_an_earlier_attempts_call_a_refusal_is_in_doubt(world: World, action: Action) -> None:
     shop = Shop(world)
     world.wire.plan(Fault(operation="gateway:charge", action=Action.DROP, moment=Moment.AFTER, times=1))
     with pytest.raises(ConnectionError):

@@ -35,7 +35,7 @@ def test_a_call_has_its_step_key_and_the_providers_form_of_it() -> None:
     assert call.provider_key != undo.provider_key
 
 
-def test_outputs_of_earlier_steps_are_given_by_name() -> None:
+def test_outputs_of_earlier_steps_are_available_by_name() -> None:
     assert read(step_event(outputs={"Quote": {"price": "1"}})).outputs == {"Quote": {"price": "1"}}
 
 
@@ -94,7 +94,7 @@ def test_outside_a_map_there_is_no_item() -> None:
 
 
 @pytest.mark.parametrize("key", ["", " ", "a b", "a]", "a[0", "a#undo", "ä", "a\n", "x" * 65])
-def test_an_item_whose_key_no_row_can_have_refuses_the_request(key: str) -> None:
+def test_an_item_with_an_invalid_key_refuses_the_request(key: str) -> None:
     with pytest.raises(Invalid, match="an item's key"):
         read({**step_event(), CallField.ITEM: '{"item":{}}', CallField.ITEM_KEY: key})
 
@@ -113,7 +113,7 @@ def test_an_item_whose_key_no_row_can_have_refuses_the_request(key: str) -> None
         ('{"a":[1e+2,0.5]}', {"a": [100, Decimal("0.5")]}),
     ],
 )
-def test_an_item_is_what_it_is_whatever_its_type(text: str, item: Any) -> None:
+def test_an_item_of_any_type_is_unchanged(text: str, item: Any) -> None:
     call = read({**step_event(), CallField.ITEM: f'{{"item":{text}}}', CallField.ITEM_KEY: "a"})
 
     assert (call.item, type(call.item)) == (item, type(item))
@@ -181,7 +181,7 @@ def test_a_row_without_an_output_has_an_empty_one() -> None:
         {"a": {"set"}},
     ],
 )
-def test_an_output_that_would_not_arrive_as_it_is_is_invalid(output: Any) -> None:
+def test_an_output_that_would_change_in_transit_is_invalid(output: Any) -> None:
     with pytest.raises(Invalid):
         encode_output(output)
 

@@ -115,7 +115,7 @@ def test_the_host_waits_for_less_time_than_it_has(shop: Shop, functions: Functio
     assert functions.patience_ms == [11_200]
 
 
-def test_an_undo_is_sent_what_the_step_recorded_under_a_key_of_its_own(shop: Shop, functions: Functions) -> None:
+def test_a_compensation_receives_the_steps_output_and_its_own_key(shop: Shop, functions: Functions) -> None:
     run(shop)
     undo(shop)
 
@@ -183,7 +183,7 @@ def test_a_throttled_invocation_is_transient(shop: Shop, functions: Functions) -
         ({"verdict": "applied", "output": "p-1"}, "INTENT", "StepInDoubt"),
     ],
 )
-def test_a_function_that_crashed_is_asked_about_later(
+def test_a_crashed_function_is_verified_later(
     shop: Shop, functions: Functions, verdict: Any, status: str, error: str | None
 ) -> None:
     crashes(functions, "apply", lambda: run(shop))
@@ -212,7 +212,7 @@ def outcome_of(invoke: Callable[[], Any]) -> str | None:
     return None
 
 
-def test_a_compensation_that_crashed_is_asked_about_later(shop: Shop, functions: Functions) -> None:
+def test_a_crashed_compensation_is_verified_later(shop: Shop, functions: Functions) -> None:
     run(shop)
     crashes(functions, "undo", lambda: undo(shop))
     shop.passes(LIFE_MS)
@@ -222,7 +222,7 @@ def test_a_compensation_that_crashed_is_asked_about_later(shop: Shop, functions:
     assert (functions.sent[-1][0], shop.status) == ("verify_undo", "UNDONE")
 
 
-def test_a_compensation_that_is_refused_is_retried(shop: Shop, functions: Functions) -> None:
+def test_a_refused_compensation_is_retried(shop: Shop, functions: Functions) -> None:
     run(shop)
     functions.answers["undo"] = {"error": {"name": "AccountClosed", "message": "closed"}}
 

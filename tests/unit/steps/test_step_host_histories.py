@@ -45,7 +45,7 @@ def run(shop: Shop) -> Any:
     ],
     ids=["no answer", "throttled", "no object", "no output", "output and error"],
 )
-def test_an_answer_decides_the_error_and_the_row(
+def test_a_response_decides_the_error_and_the_row(
     hosted: Hosted, answer: Any, expected: type[Exception], status: str
 ) -> None:
     shop, functions = hosted
@@ -55,7 +55,7 @@ def test_an_answer_decides_the_error_and_the_row(
     assert shop.status == status
 
 
-def test_what_broke_off_is_not_believed(hosted: Hosted) -> None:
+def test_an_interrupted_response_is_not_accepted(hosted: Hosted) -> None:
     """Its answer is whatever was left of it."""
     shop, functions = hosted
 
@@ -80,7 +80,7 @@ def test_a_verdict_without_a_reason_is_invalid(hosted: Hosted) -> None:
     assert [name for name, _ in functions.sent] == ["apply", "verify"]
 
 
-def test_the_step_is_asked_about_under_its_own_function(hosted: Hosted) -> None:
+def test_the_step_is_verified_by_its_own_function(hosted: Hosted) -> None:
     """The one that acts must not be taken for the one that asks."""
     shop, functions = hosted
     functions.answers["apply"] = "crash"

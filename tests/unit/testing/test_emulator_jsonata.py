@@ -57,7 +57,7 @@ REFERENCE = [
 
 
 @pytest.mark.parametrize(("expression", "expected"), REFERENCE, ids=[text for text, _ in REFERENCE])
-def test_an_expression_evaluates_to_what_the_reference_evaluates_it_to(expression: str, expected: str) -> None:
+def test_an_expression_has_the_value_of_the_reference(expression: str, expected: str) -> None:
     result = evaluate(expression, states={}, **TEXTS)
 
     assert json.dumps(result, separators=(",", ":"), ensure_ascii=False) == expected
@@ -69,6 +69,6 @@ def test_a_number_beyond_a_double_is_refused(number: str) -> None:
         evaluate("$parse($text) + 1", text=number)
 
 
-def test_a_program_that_is_used_twice_forgets_the_first_variables() -> None:
+def test_a_program_that_is_used_twice_drops_the_first_variables() -> None:
     assert compiled("$exists($a)") is compiled("$exists($a)")
     assert [evaluate("$exists($a)", a=1), evaluate("$exists($a)")] == [True, False]

@@ -145,7 +145,7 @@ _RESERVED = _reserved()
 
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=8))
-def test_every_call_of_the_protocol_does_here_what_it_does_there(world: World, calls: list[str]) -> None:
+def test_every_call_of_the_protocol_has_the_same_effect_in_the_fake(world: World, calls: list[str]) -> None:
     memory, moto = MemoryDynamoDB(), aws.dynamodb()
     _empty(moto)
 
@@ -200,7 +200,7 @@ def test_a_bad_name_or_input_is_refused(name: str, text: str) -> None:
         Executions().start(name, text)
 
 
-def test_a_name_is_free_again_when_it_was_forgotten() -> None:
+def test_a_name_is_free_again_when_it_has_expired() -> None:
     executions = Executions()
     executions.start("n", "{}")
     executions.end("n")

@@ -80,7 +80,7 @@ def test_a_share_selects_other_calls_under_another_seed() -> None:
     assert hits(engine_with(kill(on=Share(0.3, seed=1))), 100) != hits(engine_with(kill(on=Share(0.3, seed=2))), 100)
 
 
-def test_a_share_does_not_depend_on_what_other_callers_do_in_between() -> None:
+def test_a_share_does_not_depend_on_other_callers() -> None:
     share = Fault(function="*", call="*", action="drop", on=Share(0.5, seed=3))
     alone, crowded = engine_with(share), engine_with(share)
 
@@ -351,9 +351,7 @@ def test_the_signer_is_read_from_the_signature_whether_in_a_header_or_in_the_que
         ("GET", "/_cdk_sagas/nothing", b"", 404, "nothing is at GET /_cdk_sagas/nothing"),
     ],
 )
-def test_the_control_path_refuses_what_it_does_not_understand(
-    method: str, path: str, body: bytes, status: int, message: str
-) -> None:
+def test_the_control_path_refuses_unknown_input(method: str, path: str, body: bytes, status: int, message: str) -> None:
     got, content = control(FaultEngine(lambda: 0.0), method, path, body)
 
     assert got == status

@@ -114,7 +114,7 @@ class TestTheLedger:
             (_forge_a_balance_after, {"entries form unbroken chains"}),
         ],
     )
-    def test_names_what_is_wrong(self, damage: Callable[[Items], None], broken: set[str]) -> None:
+    def test_names_the_violation(self, damage: Callable[[Items], None], broken: set[str]) -> None:
         items = _ledger()
         damage(items)
 

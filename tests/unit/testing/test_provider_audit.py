@@ -97,7 +97,7 @@ def test_books_that_disagree_with_the_log_are_reported(rows: Rows, effects: Effe
     assert set(_broken(rows, effects)) == broken
 
 
-def test_what_is_wrong_names_the_saga_and_the_step() -> None:
+def test_a_violation_names_the_saga_and_the_step() -> None:
     (violation,) = _broken([_row(StepStatus.TOMBSTONE)], [_effect()])["log and provider agree"]
 
     assert "Charge" in violation

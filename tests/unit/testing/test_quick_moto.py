@@ -86,7 +86,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield
 
 
-def test_answers_are_the_same_without_detours(plain: None) -> None:
+def test_responses_are_the_same_without_detours(plain: None) -> None:
     del plain
     thorough = answers()
     for number in ("1", "2"):

@@ -153,7 +153,7 @@ class TestAMove:
         with pytest.raises(aws.dynamodb().exceptions.TransactionCanceledException):
             aws.dynamodb().transact_write_items(TransactItems=entries)
 
-    def test_of_a_state_that_never_comes_back_needs_no_version(self) -> None:
+    def test_of_a_state_that_is_never_entered_again_needs_no_version(self) -> None:
         rules = Transitions(table={"pending": ["done", "dropped"], "done": [], "dropped": []}, initial="pending")
 
         move("a", "pending", "done", None, rules=rules)

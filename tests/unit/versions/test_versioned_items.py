@@ -165,7 +165,7 @@ class TestAnOperation:
         assert set_limit("a", 200, 1).output == {"version": 2}
         assert version() == 2
 
-    def test_whose_plan_refuses_what_it_did_itself_gets_its_output(self) -> None:
+    def test_whose_plan_refuses_its_own_effect_gets_its_output(self) -> None:
         def plan() -> Commit:
             if int(read()["limit"]["N"]) != 100:
                 raise VersionConflict("the limit was changed", current_version=None, current_state=None)
@@ -182,7 +182,7 @@ class TestAnOperation:
         assert commit_once(plan, marker=marker("a"), request={}).output == {"amount": Decimal("0.1"), "n": 2**60}
 
     @pytest.mark.parametrize("moment", list(Moment))
-    def test_that_dies_around_its_commit_has_one_effect_when_it_comes_again(self, world: World, moment: Moment) -> None:
+    def test_that_dies_around_its_commit_has_one_effect_after_a_retry(self, world: World, moment: Moment) -> None:
         world.wire.plan(Fault(operation=WRITE, action=Action.KILL, moment=moment, times=1))
         with pytest.raises(Killed):
             raise_limit("a", 10)
@@ -207,14 +207,14 @@ class TestAnOperation:
 
         assert raise_limit("a", 10) == Outcome(output={"limit": 110}, replayed=False)
 
-    def test_is_remembered_for_400_days(self, world: World) -> None:
+    def test_is_kept_for_400_days(self, world: World) -> None:
         raise_limit("a", 10)
 
         (found,) = (item for item in world.items("ledger") if item["pk"] == {"S": "op#a"})
         assert int(found["expiration"]["N"]) == world.clock.ms // 1_000 + 400 * 86_400
 
     @pytest.mark.parametrize("seconds", [0, True, 1.5])
-    def test_remembered_for_no_time_is_refused(self, seconds: Any) -> None:
+    def test_without_a_retention_is_refused(self, seconds: Any) -> None:
         with pytest.raises(ValueError, match="remember_seconds must be an integer of 1 or more"):
             commit_once(Commit, marker=marker("a"), request={}, remember_seconds=seconds)
 

@@ -104,7 +104,7 @@ def test_its_settings_are_read_back() -> None:
     assert watched_of(json.dumps([told])) == (WATCHED,)
 
 
-def test_an_answer_of_step_functions_is_read_to_the_millisecond() -> None:
+def test_a_time_of_step_functions_is_read_to_the_millisecond() -> None:
     moment = datetime(2026, 11, 21, 10, 0, 0, 123_000, tzinfo=UTC)
     said = {"executionArn": "e", "status": "RUNNING", "startDate": moment}
 
@@ -233,7 +233,7 @@ def test_without_a_grace_an_end_is_notified_when_it_is_found(watch: Watch) -> No
     assert told(watch) == [(run.stopped, run.id)]
 
 
-def test_an_answer_without_a_time_does_not_end_the_grace(watch: Watch) -> None:
+def test_a_response_without_a_time_does_not_end_the_grace(watch: Watch) -> None:
     watch.ends().stopped = 0
     watch.event("run")
     watch.event("run")
@@ -261,7 +261,7 @@ def test_events_of_unknown_machines_and_executions_are_ignored(watch: Watch) -> 
     assert (watch.rows, [name for name, _ in watch.world.told.events]) == ({}, ["end_of_nobody"] * 2)
 
 
-def test_a_message_that_cannot_be_read_comes_again_and_keeps_no_other_from_it(watch: Watch) -> None:
+def test_an_unreadable_message_is_redelivered_and_blocks_no_other(watch: Watch) -> None:
     watch.ends()
     good = json.dumps({"detail": {"stateMachineArn": MACHINE, "name": "run"}})
     bad = json.dumps({"detail": {"stateMachineArn": "no arn", "name": "run"}})
@@ -518,7 +518,7 @@ def test_a_stale_response_is_requested_again_soon_and_is_not_a_redrive(watch: Wa
     assert len(watch.calls) == 1
 
 
-def test_an_execution_that_step_functions_does_not_know_is_a_persons_after_a_day(watch: Watch) -> None:
+def test_an_unknown_execution_needs_an_operator_after_a_day(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
     watch.machine.runs.clear()
@@ -584,7 +584,7 @@ def test_a_list_is_read_back_to_the_last_sweep(watch: Watch) -> None:
     assert len(watch.rows) == 30
 
 
-def test_a_list_that_is_behind_or_out_of_order_is_read_to_its_end_once_a_day(watch: Watch) -> None:
+def test_a_delayed_or_unordered_list_is_read_to_its_end_once_a_day(watch: Watch) -> None:
     watch.machine.order = lambda run: run.started
     watch.machine.page = 5
     watch.sweep()
@@ -657,7 +657,7 @@ def test_a_sweep_ends_before_the_next_one_begins_however_long_its_function_lives
     assert SWEEP_MS < 60_000
 
 
-def test_what_is_in_the_queue_is_put_there_again_only_after_a_while(watch: Watch) -> None:
+def test_a_queued_message_is_sent_again_only_after_a_while(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
     watch.pass_time(GRACE_MS)
@@ -692,7 +692,7 @@ def test_throttling_backs_off(watch: Watch, operation: str) -> None:
     assert watch.world.naps
 
 
-def test_a_list_that_does_not_answer_keeps_no_other_from_it(watch: Watch) -> None:
+def test_a_failing_list_blocks_no_other(watch: Watch) -> None:
     watch.ends("run", "TIMED_OUT")
     fault = Fault(operation="ListExecutions", action=Action.THROTTLE, times=3 * BACKOFF.attempts)
     watch.world.wire.plan(fault)

@@ -238,7 +238,7 @@ def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> 
         if call != "Query"
     ],
 )
-def test_two_at_once_do_what_one_does(watch: Watch, scene: str, call: str, on: int) -> None:
+def test_two_concurrent_workers_do_the_work_of_one(watch: Watch, scene: str, call: str, on: int) -> None:
     prepare, event, *_ = SCENES[scene]
     prepare(watch)
     others: list[object] = []

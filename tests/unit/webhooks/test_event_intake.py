@@ -55,7 +55,7 @@ class TestAnEvent:
         assert json.loads(record.body or "")["result"] == {"credited": 200}
         assert provider.world.told.counts[Metric.EVENT_APPLIED] == 1
 
-    def test_that_comes_again_is_200_and_counted(self, provider: Provider) -> None:
+    def test_that_is_redelivered_is_200_and_counted(self, provider: Provider) -> None:
         provider.post(PAID)
         provider.world.clock.ms += 1
 
@@ -91,7 +91,7 @@ class TestAnEvent:
         assert handler(event, Context())["statusCode"] == 401
         assert provider.records() == []
 
-    def test_is_forgotten_with_its_key(self, provider: Provider) -> None:
+    def test_expires_with_its_key(self, provider: Provider) -> None:
         provider.post(PAID)
         (record,) = provider.records()
 
@@ -251,7 +251,7 @@ class TestAMessage:
         assert reader({"Records": [delivered(provider.kept, "{}")]}, Context()) == {"batchItemFailures": []}
         assert len(provider.messages(provider.parked)) == 1
 
-    def test_that_fails_comes_again_and_the_others_of_its_batch_do_not(self, provider: Provider) -> None:
+    def test_that_fails_is_redelivered_without_the_others_of_its_batch(self, provider: Provider) -> None:
         provider.post(REFUNDED)
         (kept,) = provider.messages(provider.kept)
         provider.post(PAID)

@@ -58,7 +58,7 @@ def test_an_event_that_is_not_of_interest_leaves_no_trace(reception: Reception) 
     assert reception.written() == []
 
 
-def test_an_event_that_comes_twice_counts_once(reception: Reception) -> None:
+def test_a_duplicate_event_is_applied_once(reception: Reception) -> None:
     reception.wait()
     from_carrier(scan(), None)
     written = reception.written()
@@ -108,7 +108,7 @@ def test_an_outage_is_an_error_and_the_next_delivery_counts(reception: Reception
 
 @pytest.mark.parametrize("operation", ["TransactWriteItems", "SendTaskSuccess", "UpdateItem"])
 @pytest.mark.parametrize("moment", Moment)
-def test_a_receiver_that_dies_anywhere_leaves_its_work_to_the_next_delivery(
+def test_a_receiver_that_dies_at_any_call_is_finished_by_the_next_delivery(
     reception: Reception, operation: str, moment: Moment
 ) -> None:
     reception.wait()
@@ -130,7 +130,7 @@ def test_a_function_of_another_release_rejects_every_event(
         from_carrier(scan(), None)
 
 
-def test_failures_come_again() -> None:
+def test_failures_are_redelivered() -> None:
     failed = False
     try:
         module.EventReceiver(from_carrier.function)({"id": "x"}, None)

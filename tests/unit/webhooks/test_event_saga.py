@@ -107,13 +107,13 @@ def test_an_event_that_contradicts_is_parked(provider: Provider) -> None:
 @pytest.mark.parametrize(
     ("kind", "status", "parked"), [("order.refused", 202, 1), ("order.broken", 400, 0), ("order.seen", 200, 0)]
 )
-def test_what_begins_nothing_reserves_nothing(provider: Provider, kind: str, status: int, parked: int) -> None:
+def test_an_event_that_begins_nothing_reserves_nothing(provider: Provider, kind: str, status: int, parked: int) -> None:
     assert post(provider.world, {**PLACED, "type": kind}) == status
     assert len(provider.messages(provider.parked)) == parked
     assert provider.records() == []
 
 
-def test_an_event_that_comes_too_early_is_kept_and_begins_later(provider: Provider) -> None:
+def test_an_early_event_is_kept_and_begins_its_saga_later(provider: Provider) -> None:
     early = {**PLACED, "type": "order.early"}
     assert post(provider.world, early) == 202
     work(provider)
@@ -144,7 +144,7 @@ RAN: set[str] = set()
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("call", "action", "moment"), MATRIX)
-def test_one_saga_starts_whatever_is_killed_or_lost(
+def test_one_saga_starts_despite_crashes_and_losses(
     provider: Provider, call: str, action: Action, moment: Moment, request: pytest.FixtureRequest
 ) -> None:
     provider.world.wire.plan(
@@ -166,7 +166,7 @@ def test_one_saga_starts_whatever_is_killed_or_lost(
 def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> None:
     require_all_run(
         request,
-        test_one_saga_starts_whatever_is_killed_or_lost,
+        test_one_saga_starts_despite_crashes_and_losses,
         RAN,
         enumerated=len(MATRIX),
         of="crash matrix of events that begin a saga",

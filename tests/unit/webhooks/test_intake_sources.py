@@ -108,7 +108,7 @@ class TestAQueue:
         assert taken(sent("o-1"), sent("failing-1"), sent("o-2")) == ["failing-1"]
         assert len(provider.records()) == 2
 
-    def test_cannot_send_what_is_treated_as_a_webhook(self, provider: Provider) -> None:
+    def test_cannot_send_an_event_that_is_treated_as_a_webhook(self, provider: Provider) -> None:
         forged = {"webhook": {"body": "{}", "headers": {}, "query": {}, "received_at": 0}, "order": "o-1"}
 
         assert taken(delivered(QUEUE, json.dumps(forged))) == []
@@ -116,7 +116,7 @@ class TestAQueue:
 
 
 class TestAFifoQueue:
-    def test_holds_back_what_is_behind_a_failure_in_its_group(self, provider: Provider) -> None:
+    def test_holds_later_messages_of_a_failed_group(self, provider: Provider) -> None:
         again = taken(
             sent("failing-1", queue=FIFO, group="a"),
             sent("o-2", queue=FIFO, group="a"),
@@ -126,7 +126,7 @@ class TestAFifoQueue:
         assert again == ["failing-1", "o-2"]
         assert SEEN == ["failing-1", "o-3"]
 
-    def test_continues_behind_what_it_parked(self, provider: Provider) -> None:
+    def test_continues_after_a_parked_message(self, provider: Provider) -> None:
         assert taken(sent("refused-1", queue=FIFO, group="a"), sent("o-2", queue=FIFO, group="a")) == []
         assert len(provider.records()) == 1
 

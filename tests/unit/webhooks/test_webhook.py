@@ -128,7 +128,7 @@ def test_headers_alone_and_headers_with_several_values_are_read_alike(reception:
         assert status({key: value for key, value in event.items() if key != name}) == 200
 
 
-def test_a_function_sees_what_came(reception: Reception) -> None:
+def test_a_function_receives_the_event(reception: Reception) -> None:
     seen: list[WebhookEvent] = []
     handler = webhook(seen.append)
     body = b'{"amount": 1.10}'
@@ -185,7 +185,7 @@ def test_the_limit_is_in_bytes_and_not_in_characters(reception: Reception) -> No
         ({"isBase64Encoded": True, "body": "%%%"}, 400, "bad-body"),
     ],
 )
-def test_what_is_not_signed_is_refused_and_leaves_no_trace(
+def test_an_unsigned_request_is_refused_and_leaves_no_trace(
     reception: Reception, change: dict[str, Any], wanted: int, problem: str
 ) -> None:
     reception.wait()
@@ -260,7 +260,7 @@ def test_unsigned_requests_do_not_read_the_secrets_again(reception: Reception) -
     assert reception.world.calls_of(lambda: status(rest_event("{}", {}))) == []
 
 
-def test_an_event_of_an_unknown_job_is_kept_and_answered_202(reception: Reception) -> None:
+def test_an_event_of_an_unknown_job_is_kept_with_status_202(reception: Reception) -> None:
     assert answered(signed(reference="nobody-s")) == (202, {"received": True})
 
     row = reception.row("alias##nobody-s")
@@ -269,7 +269,7 @@ def test_an_event_of_an_unknown_job_is_kept_and_answered_202(reception: Receptio
     assert reception.world.told.counts[Metric.CALLBACK_UNKNOWN] == 1
 
 
-def test_an_event_that_is_not_of_interest_is_answered_200_and_leaves_no_trace(reception: Reception) -> None:
+def test_an_irrelevant_event_is_200_and_leaves_no_trace(reception: Reception) -> None:
     assert answered(signed(type="opened")) == (200, {"received": True})
     assert reception.written() == []
 
@@ -306,7 +306,7 @@ def test_ids_that_no_job_and_no_event_can_have_are_refused(reception: Reception,
     assert reception.written() == []
 
 
-def test_what_a_function_finds_invalid_is_refused_in_its_words(reception: Reception) -> None:
+def test_an_event_that_a_function_refuses_has_its_message(reception: Reception) -> None:
     def refuse(_: WebhookEvent) -> None:
         raise Invalid("the parcel is missing")
 
@@ -338,7 +338,7 @@ def test_a_function_that_fails_has_the_provider_send_again(reception: Reception,
     ],
     ids=["a fraction", "too large", "an event id with a blank", "a job id with a blank"],
 )
-def test_a_signed_answer_that_cannot_be_taken_is_logged_and_counted_with_its_job(
+def test_an_unprocessable_outcome_is_logged_and_counted_with_its_job(
     reception: Reception, change: dict[str, Any], job_id: str
 ) -> None:
     reception.wait()
@@ -354,7 +354,7 @@ def test_a_signed_answer_that_cannot_be_taken_is_logged_and_counted_with_its_job
     assert reception.written() == []
 
 
-def test_an_answer_that_a_missing_permission_keeps_out_is_counted_with_its_job(reception: Reception) -> None:
+def test_an_outcome_blocked_by_a_missing_permission_is_counted(reception: Reception) -> None:
     reception.wait()
     reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DENY, times=60))
 
@@ -364,7 +364,7 @@ def test_an_answer_that_a_missing_permission_keeps_out_is_counted_with_its_job(r
 
 
 @pytest.mark.parametrize("value", [" ", "short", '{"webhook_secret": "whsec_0123456789"}'])
-def test_a_secret_that_can_sign_nothing_is_answered_503_logged_and_counted(
+def test_an_unusable_secret_is_503_logged_and_counted(
     reception: Reception, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     sign_by(monkeypatch, SchemeKind.STRIPE, reception.put_secret("unusable", value))
@@ -393,9 +393,7 @@ def test_an_outage_is_not_a_refusal(reception: Reception) -> None:
 
 
 @pytest.mark.parametrize("operation", ["SendTaskSuccess", "UpdateItem"])
-def test_an_answer_that_is_stored_is_answered_200_though_it_cannot_be_delivered(
-    reception: Reception, operation: str
-) -> None:
+def test_a_stored_outcome_is_200_though_it_cannot_be_delivered(reception: Reception, operation: str) -> None:
     reception.wait()
     reception.world.wire.plan(Fault(operation=operation, action=Action.DENY, times=60))
 
@@ -424,7 +422,7 @@ OUTAGES = [
 
 
 @pytest.mark.parametrize("fault", OUTAGES, ids=str)
-def test_an_outage_is_answered_503_and_the_redelivery_counts(reception: Reception, fault: Fault) -> None:
+def test_an_outage_is_503_and_the_redelivery_is_applied(reception: Reception, fault: Fault) -> None:
     reception.wait()
     reception.world.wire.plan(fault)
 
@@ -439,7 +437,7 @@ def test_an_outage_is_answered_503_and_the_redelivery_counts(reception: Receptio
 
 @pytest.mark.parametrize("operation", ["TransactWriteItems", "SendTaskSuccess", "UpdateItem"])
 @pytest.mark.parametrize("moment", Moment)
-def test_a_receiver_that_dies_anywhere_leaves_its_work_to_the_redelivery(
+def test_a_receiver_that_dies_at_any_call_is_finished_by_the_redelivery(
     reception: Reception, operation: str, moment: Moment
 ) -> None:
     reception.wait()
@@ -456,7 +454,7 @@ def test_a_receiver_that_dies_anywhere_leaves_its_work_to_the_redelivery(
     assert row.status in (TokenStatus.SETTLED, TokenStatus.LATE)
 
 
-def test_an_answer_that_was_lost_is_asked_for_again_without_harm(reception: Reception) -> None:
+def test_a_redelivery_after_a_lost_response_does_no_harm(reception: Reception) -> None:
     reception.wait()
     fault = Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER, times=1)
     reception.world.wire.plan(fault)

@@ -216,7 +216,7 @@ def test_requests_that_are_not_signed_are_refused(
 
 
 @pytest.mark.parametrize("kind", SchemeKind)
-def test_whatever_a_provider_signs_is_answered_without_a_failure(
+def test_any_signed_event_is_answered_without_a_failure(
     reception: Reception, monkeypatch: pytest.MonkeyPatch, kind: SchemeKind
 ) -> None:
     scheme(reception, monkeypatch, kind)
