@@ -11,6 +11,7 @@ from constructs import Construct
 
 from constructs_lib import (
     IdempotencyTable,
+    KeySource,
     Notify,
     Operation,
     Provider,
@@ -26,9 +27,10 @@ FUNCTIONS = Path(__file__).parent / "functions"
 
 ORDER_SCHEMA = {
     "type": "object",
-    "required": ["customer", "card", "items"],
+    "required": ["order_id", "customer", "card", "items"],
     "additionalProperties": False,
     "properties": {
+        "order_id": {"type": "string", "minLength": 1, "maxLength": 128, "description": "the shop's: one per order"},
         "customer": {"type": "string", "minLength": 1, "maxLength": 64},
         "card": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$", "description": "the gateway's token of a card"},
         "items": {
@@ -63,7 +65,7 @@ DECLINED = (
 
 
 class OrderProcessingStack(Stack):
-    """``POST /orders`` is one order per Idempotency-Key: paid for once and sent, or not paid for at all.
+    """``POST /orders`` is one order per ``order_id``: paid for once and sent, or not paid for at all.
 
     Args:
         scope: parent construct.
@@ -126,9 +128,8 @@ class OrderProcessingStack(Stack):
             http_status_by_error={"Declined": 402, "UnknownItem": 404},
         )
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
-        front_door = TransactionApi(
-            self, "Api", operations={"orders": Operation(saga=saga, schema=ORDER_SCHEMA)}, waf=True
-        )
+        orders = Operation(saga=saga, schema=ORDER_SCHEMA, key_source=KeySource.natural("/order_id"))
+        front_door = TransactionApi(self, "Api", operations={"orders": orders}, waf=True)
         self._outputs(
             ApiId=front_door.api.rest_api_id,
             ApiStage=front_door.api.deployment_stage.stage_name,

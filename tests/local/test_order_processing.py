@@ -77,8 +77,8 @@ def calm(system: OrderSystem, name: str) -> Outcome:
 
 def double_click(system: OrderSystem, name: str) -> Outcome:
     system.offer(name, 5)
-    body = order(name, card=f"card-{name}")
-    clicks = at_once([partial(click, system, name, body)] * 2)
+    body = {**order(name, card=f"card-{name}"), "order_id": name}
+    clicks = at_once([partial(click, system, key, body) for key in ("click-1", "click-2")])
     outcome = bought(system, name)
     return Outcome(saga_id=outcome.saga_id, answer=outcome.answer, seen={"clicks": clicks})
 
@@ -291,7 +291,7 @@ class TestAnOrder:
 
 
 class TestTwoRequests:
-    def test_under_one_key_are_one_order(self, day: Day) -> None:
+    def test_of_one_order_under_two_keys_are_one_charge(self, day: Day) -> None:
         outcome, system = day["double-click"], day.system("double-click")
         clicks: list[HttpResponse] = outcome.seen["clicks"]
 

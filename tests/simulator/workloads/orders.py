@@ -45,6 +45,7 @@ class Orders(Workload):
     def intent(self, number: int, random: Random) -> Intent:
         skus = random.sample([*STOCK, *STOCK, UNKNOWN], random.choice((1, 1, 2)))
         body = {
+            "order_id": f"o-{number}",
             "customer": random.choice(("ada", "eve")),
             "card": random.choice(("card-1", "card-1", "card-1", DECLINED_CARD)),
             "items": [{"sku": sku, "quantity": random.choice((1, 2))} for sku in dict.fromkeys(skus)],
