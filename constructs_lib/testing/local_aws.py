@@ -25,6 +25,7 @@ from constructs_lib.testing.emulator.settings import (
     ROOT_ACCESS_KEY_ID,
     ROOT_SECRET_ACCESS_KEY,
 )
+from constructs_lib.testing.explanation import explain
 from constructs_lib.testing.faults import CallRecorder, FaultControl
 from constructs_lib.testing.http import HttpClient
 from constructs_lib.testing.logs import FunctionLog, read_function_logs
@@ -353,6 +354,20 @@ class LocalAws:
         answer = self._http.send("POST", f"{self.endpoint_url}{RESET_PATH}", body=b"")
         if answer.status != 204:
             raise RuntimeError(f"reset failed with status {answer.status}: {answer.text}")
+
+    def explain(self, saga_id: str | None = None) -> str:
+        """Explain what went wrong since the last reset: what the pytest plugin adds to a test that fails.
+
+        Functions that raised, with the frames of your own code; executions that did not succeed, with state, error and
+        cause; parked sagas; dead letters; planned faults that did not fire.
+
+        Args:
+            saga_id: only what belongs to this saga, with its steps; everything by default.
+
+        Returns:
+            Lines for a person; empty if nothing went wrong.
+        """
+        return explain(self, saga_id)
 
     def emulator_log(self) -> str:
         """Return what the emulator itself printed: where to look when it misbehaves."""
