@@ -1,4 +1,7 @@
-"""Report of what went wrong on local AWS: functions that raised, executions that failed, parked sagas, dead letters, faults."""
+"""Report of what went wrong on local AWS.
+
+Functions that raised, executions that failed, parked sagas, dead letters, and faults that did not fire.
+"""
 
 from __future__ import annotations
 
