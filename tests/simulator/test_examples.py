@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from constructs_lib.testing.simulator import simulate
+from constructs_lib.testing.simulator import Climate, Event, simulate
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.run import START
 
 from .conftest import Deployed
 from .examples import EXAMPLES
@@ -22,3 +24,10 @@ def test_an_example_keeps_its_promise(name: str, deployed: Deployed) -> None:
     assert set(report.statuses) == {"COMPLETED", "FAILED"}
     # Most of what there is was reached: otherwise nothing was tried.
     assert len(report.coverage.states) >= 0.55 * len(report.coverage.known_states)
+
+
+def test_events_are_accepted_while_their_secret_is_rotated(deployed: Deployed) -> None:
+    rotations = Climate(events={Event.ROTATION: 1.0}, ends=START + 1_800 * SECOND)
+    report = simulate(deployed("wallet"), EXAMPLES["wallet"].workload(), sagas=100, seed=1, climate=rotations)
+    report.require_kept()
+    assert report.faults >= 10

@@ -63,6 +63,21 @@ def handler(event, context):
         results = list(pool.map(work, range(4)))
     return {"results": results, "order": order, "seconds": time.time() - began}
 """
+LEFT_THREADS = """
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+done = []
+
+def late():
+    time.sleep(1)
+    done.append(1)
+
+def handler(event, context):
+    ThreadPoolExecutor(1).submit(late)
+    time.sleep(event["seconds"])
+    return done
+"""
 
 
 def _invoke(world: Any, name: str, payload: str = "{}") -> Any:
@@ -155,3 +170,15 @@ def test_a_function_that_takes_too_long_is_ended() -> None:
 def test_errors_have_lambdas_names(source: str, error: str) -> None:
     with world_of(blueprint(broken=source)) as world:
         assert _invoke(world, "broken")["errorType"] == error
+
+
+@pytest.mark.parametrize(("share", "seen"), [(0.1, [1]), (0.9, [])])
+def test_thread_of_an_ended_invocation_continues_or_dies(
+    share: float, seen: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world_of(blueprint(left=LEFT_THREADS)) as world:
+        monkeypatch.setattr(world.weather, "share", lambda: share)
+        assert _invoke(world, "left", '{"seconds": 0}') == []
+        assert _invoke(world, "left", '{"seconds": 2}')[: len(seen)] == seen
+        first = [line for line in world.trace.lines() if "left#1" in line and "threads continue" in line]
+        assert len(first) == len(seen)

@@ -21,7 +21,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
 )
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
-from constructs_lib.testing.simulator.faults.climate import Climate, Trouble
+from constructs_lib.testing.simulator.faults.climate import Climate, Event, Trouble
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
@@ -258,6 +258,20 @@ def handler(event, context):
         world.kernel.spawn(actor, lambda: found.append(world.gateway.send(actor, "POST", "/", body="grüezi")))
         world.kernel.run(until=START + 120 * SECOND)
     assert [response.body for response in found] == ["grüezi"]
+
+
+def test_provider_signs_with_the_former_secret_until_it_learns_the_new_one() -> None:
+    made = blueprint()
+    made.secrets["Secret"] = SECRET
+    with world_of(made, Climate(events={Event.ROTATION: 1.0}, ends=START + 60 * SECOND)) as world:
+        former = world.secrets.signing(SECRET)
+        world.rotate(SECRET)
+        versions = world.secrets.versions[SECRET]
+        assert versions["AWSPREVIOUS"].text == former == world.secrets.signing(SECRET)
+        world.kernel.run(until=START + 3_600 * SECOND)
+        assert world.secrets.signing(SECRET) == versions["AWSCURRENT"].text != former
+        world.rotate(SECRET)  # the faults are over
+        assert world.secrets.signing(SECRET) == versions["AWSCURRENT"].text
 
 
 def test_a_secrets_version_has_the_time_of_its_creation() -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
 """The part of a saga's id that is its request's."""
 START: Final = 1_767_225_600 * SECOND
 """When a run begins: 2026-01-01T00:00:00Z."""
+_ROTATIONS: Final = 3
+"""Occasions on which a secret may be rotated: two soon after each other, and a provider signs with neither version."""
 _LONGEST_PAUSE: Final = 3_607 * SECOND
 """Between two looks for the end. No multiple of a schedule's minutes: each would meet the same invocation at work."""
 
@@ -106,11 +109,12 @@ def simulate_once(
             fates.append(fate)
             Client(world, f"client {number}", fate).begin(int(random.random() * burst * length))
         _release(world, releases, Random(f"{seed}:releases"), length)
+        _rotate(world, Random(f"{seed}:rotations"), length)
         operator = Operator(world, workload)
         operator.begin()
         result = RunResult(seed=seed, sagas=sagas)
         try:
-            ended = _run(world, fates, int(workload.patience.total_seconds() * SECOND))
+            ended = _run(world, workload, fates)
         except OutOfStepsError as error:
             world.findings.add("in flight", str(error))
             ended = False
@@ -148,6 +152,13 @@ def _release(world: World, releases: Sequence[Deployment], random: Random, lengt
         world.rollout.plan(release, moment, pauses)
 
 
+def _rotate(world: World, random: Random, length: int) -> None:
+    """Plan the moments at which secrets may get new values."""
+    for secret in sorted(world.secrets.versions):
+        for _ in range(_ROTATIONS):
+            world.kernel.after(int(random.random() * length), partial(world.rotate, secret))
+
+
 def climate_of(deployment: Deployment, seed: int) -> Climate:
     """What goes wrong in the run of a seed."""
     _, length, _ = _drawn(seed)
@@ -162,7 +173,7 @@ def _drawn(seed: int) -> tuple[Random, int, float]:
     return random, length, random.choice((0.0, 0.02, 1.0))
 
 
-def _run(world: World, fates: list[Fate], patience: int) -> bool:
+def _run(world: World, workload: Workload, fates: list[Fate]) -> bool:
     """Let everything happen; whether nothing was left to do in time."""
     state = {"quiet": False}
     kernel = world.kernel
@@ -170,7 +181,7 @@ def _run(world: World, fates: list[Fate], patience: int) -> bool:
 
     def look() -> None:
         nonlocal pause
-        state["quiet"] = _is_quiet(world, fates)
+        state["quiet"] = workload.has_sent(world) and _is_quiet(world, fates)
         pause = min(int(pause * 1.3), _LONGEST_PAUSE)
         kernel.after(pause, look)
 
@@ -178,6 +189,7 @@ def _run(world: World, fates: list[Fate], patience: int) -> bool:
     last = max(
         world.weather.climate.ends, kernel.now, *(outage.ends for outage in world.weather.climate.outages or ()), 0
     )
+    patience = int(workload.patience.total_seconds() * SECOND)
     return kernel.run(until=last + patience, ended=lambda: state["quiet"])
 
 

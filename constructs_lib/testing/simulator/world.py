@@ -36,7 +36,7 @@ from constructs_lib.testing.simulator.deployment.observing import observed
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
 from constructs_lib.testing.simulator.engine.machine import Environment, timed_by, virtual_machine
-from constructs_lib.testing.simulator.faults.climate import Climate
+from constructs_lib.testing.simulator.faults.climate import HOUR, Climate, Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 from constructs_lib.testing.simulator.outside.internet import Internet
 from constructs_lib.testing.simulator.outside.providers import Provider
@@ -152,6 +152,16 @@ class World:
         if not seen or seen[-1] != status:
             seen.append(status)
 
+    def rotate(self, secret: str) -> None:
+        """Give a secret a new value, if the climate rotates it; the provider learns it up to an hour later."""
+        if self.weather.happens(Event.ROTATION, secret):
+            lag = int(self.weather.share() ** 3 * HOUR)
+            self.trace.note("operator", f"rotates {secret.rpartition(':')[2]}")
+            self.secrets.rotate(secret, self._new_secret(), lag=lag)
+
+    def _new_secret(self) -> str:
+        return "".join(self._drawn.choices(string.ascii_letters + string.digits, k=64))
+
     def connect(self, providers: Mapping[str, Provider]) -> None:
         """Let functions reach providers, by the beginning of their URLs."""
         self.internet.providers = dict(providers)
@@ -172,7 +182,7 @@ class World:
             self.buckets.objects.setdefault(bucket, {})
         for secret in blueprint.secrets.values():
             if secret not in self.secrets.versions:
-                self.secrets.put(secret, "".join(self._drawn.choices(string.ascii_letters + string.digits, k=64)))
+                self.secrets.put(secret, self._new_secret())
         self.outputs.update(blueprint.outputs)
 
     def connect_services(self, deployment: Deployment) -> None:
@@ -263,7 +273,7 @@ def running(
             for execution in world.machines.running():
                 for strand in execution.strands:
                     strand.kill()
-            for actor in list(world.functions.running.values()):
+            for actor in (*world.functions.running.values(), *world.functions.left):
                 actor.kill()
             deployment.reset()
 

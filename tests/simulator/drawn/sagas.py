@@ -24,7 +24,7 @@ class DrawnStep:
 
     Attributes:
         name: unique in its saga.
-        kind: of ``MUTATING``; or ``read``, ``wait``, ``notify``, ``event``, ``pause``.
+        kind: of ``MUTATING``; or ``read``, ``look up``, ``wait``, ``notify``, ``event``, ``store``, ``pause``.
         undo: whether it has a compensation.
         pivot: whether it is a pivot.
         when: its condition.
@@ -143,7 +143,7 @@ class _Dice:
         shape = self._random.randrange(8)
         if shape < 2:
             return DrawnStep(
-                name=self._name(), kind=self._random.choice(("notify", "event", "pause")), when=self._when()
+                name=self._name(), kind=self._random.choice(("notify", "event", "store", "pause")), when=self._when()
             )
         undo = self._chance(0.3)
         if shape == 2:
@@ -185,7 +185,7 @@ class _Dice:
         return step
 
     def _step(self, *, undo: bool, refusable: bool) -> DrawnStep:
-        kinds = (*MUTATING, "atomic", "both", "read", *(("wait",) if refusable else ()))
+        kinds = (*MUTATING, "atomic", "both", "read", "look up", *(("wait",) if refusable else ()))
         kind = self._random.choice(kinds)
         if kind == "job" and not refusable:
             kind = "atomic"  # a provider may refuse a job, which nothing behind the pivot can

@@ -9,6 +9,8 @@ from typing import Any, Final
 from aws_cdk import CfnOutput, Duration, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -16,6 +18,7 @@ from constructs_lib import (
     CallbackIntegration,
     DirectFunction,
     DirectOperation,
+    Effect,
     GoOn,
     IdempotencyTable,
     Notify,
@@ -85,6 +88,7 @@ class DrawnStack(Stack):
         self._effects = dynamodb.TableV2(
             self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
+        self._objects = s3.Bucket(self, "Objects")
         self._bus = events.EventBus(self, "Bus")
         undelivered = sqs.Queue(self, "Undelivered", fifo=True)
         self._notices = sqs.Queue(
@@ -119,6 +123,7 @@ class DrawnStack(Stack):
                 operations[name] = DirectOperation(fn=function, requests=requests, previous=made[number])
         operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
         TransactionApi(self, "Api", operations=operations)
+        CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)
         CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
 
     def _saga(self, id: str, saga: DrawnSaga, requests: IdempotencyTable) -> SagaStateMachine:
@@ -169,6 +174,10 @@ class DrawnStack(Stack):
                 return Step.notify(step.name, queue=self._notices, **more)
             case "event":
                 return Step.event(step.name, bus=self._bus, source="drawn", detail_type="Happened", **more)
+            case "look up":
+                return self._look_up(step)
+            case "store":
+                return self._store(step)
             case "pause":
                 return Step.custom(step.name, state={"Type": "Wait", "Seconds": 2}, **more)
             case "read":
@@ -218,6 +227,31 @@ class DrawnStack(Stack):
             )
         undo = self._function("atomic.undo") if step.undo else None
         return Step.atomic(step.name, fn=self._function("atomic.act"), compensate=undo, **more)
+
+    def _look_up(self, step: DrawnStep) -> Step:
+        """A call of a service that reads."""
+        return Step.service(
+            step.name,
+            service="dynamodb",
+            action="getItem",
+            parameters={"TableName": self._effects.table_name, "Key": {"id": {"S": "{% $step_key %}"}}},
+            effect=Effect.READ,
+            policies=[iam.PolicyStatement(actions=["dynamodb:GetItem"], resources=[self._effects.table_arn])],
+            output='{"found": $exists($states.result.Item)}',
+            when=step.when,
+        )
+
+    def _store(self, step: DrawnStep) -> Step:
+        """A call of a service that has the same effect however often it is made."""
+        return Step.service(
+            step.name,
+            service="s3",
+            action="putObject",
+            parameters={"Bucket": self._objects.bucket_name, "Key": "{% $step_key %}", "Body": "stored"},
+            effect=Effect.IDEMPOTENT,
+            policies=[iam.PolicyStatement(actions=["s3:PutObject"], resources=[self._objects.arn_for_objects("*")])],
+            when=step.when,
+        )
 
     def _routes(self, step: DrawnStep) -> dict[str, Any]:
         match step.route:

@@ -93,6 +93,21 @@ class Drawn(Workload):
         )
         return Invariant(name="conditions are true or false", checked=len(found), violations=violations)
 
+    def _objects_are_stored(self, world: World) -> Invariant:
+        """Check that a completed saga has stored what no condition keeps it from."""
+        objects = world.buckets.objects[world.output("ObjectsName")]
+        expected = [
+            step_key_of(record[RecordAttribute.SAGA_ID]["S"], node.name)
+            for record, number, _ in _requests(world)
+            if number not in self._releases and record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
+            for node in self._sagas[number].nodes
+            if isinstance(node, DrawnStep) and node.kind == "store" and node.when is None
+        ]
+        violations = tuple(f"{key} completed, and its object is missing" for key in expected if key not in objects)
+        return Invariant(
+            name="objects are stored before sagas settle", checked=len(expected), violations=violations
+        )
+
     def _logs(self) -> Iterator[tuple[str, Sequence[DrawnSaga]]]:
         """Names of logs, with every saga that writes into each."""
         for number, saga in enumerate(self._sagas):
@@ -145,6 +160,7 @@ class Drawn(Workload):
         twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
         return [
             self._conditions_hold(world),
+            self._objects_are_stored(world),
             self._not_under_both_names(world),
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)

@@ -167,7 +167,7 @@ class SimulatedProvider:
 
     def _deliver(self, delivery: Delivery) -> None:
         body, world = delivery.body.encode(), self._world
-        secret = world.secrets.versions[self._secret]["AWSCURRENT"].text
+        secret = world.secrets.signing(self._secret)
         signed = self.business.sign(secret, delivery.event, body, world.kernel.now // 1_000_000)
         try:
             response = world.gateway.send(

@@ -75,6 +75,7 @@ class Functions:
         asynchronous: what happens to asynchronous invocations, by function.
         changes: environment variables of a function that differ from those of the stack.
         running: invocations that have not ended.
+        left: invocations that have ended, and left threads behind.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Functions:
         self.asynchronous: dict[str, AsyncSpec] = {}
         self.changes: Callable[[str], Mapping[str, str]] = lambda _name: {}
         self.running: dict[str, Actor] = {}
+        self.left: list[Actor] = []
         self._kernel = kernel
         self._images = dict(images)
         self._switch = switch
@@ -148,7 +150,10 @@ class Functions:
                 if self._images[spec.name] is image:
                     self._idle[spec.name] = self._idle.get(spec.name, 0) + 1
                 self.running.pop(actor.name, None)
-                actor.kill()
+                if actor.has_others() and self._weather.share() < 0.5:
+                    self._leave(actor)
+                else:
+                    actor.kill()
 
         self._kernel.at(begins if idle else self._kernel.now, lambda: self._begin(actor, work))
         return outcome
@@ -222,6 +227,12 @@ class Functions:
 
         actor.on_enter, actor.on_death = enter, died
         return actor
+
+    def _leave(self, actor: Actor) -> None:
+        """Let threads of an ended invocation continue, as they do when the next one thaws their sandbox."""
+        self._trace.note(actor.name, "ended; its threads continue")
+        self.left.append(actor)
+        self._kernel.after(self._weather.long(), actor.kill)
 
     def _begin(self, actor: Actor, work: Any) -> None:
         if actor.alive:

@@ -71,6 +71,11 @@ class Process:
         if current in tasks:
             raise ProcessKilled
 
+    def has_others(self) -> bool:
+        """True if tasks of it besides the current one have not ended."""
+        current = getcurrent()
+        return any(task is not current and not task.dead for task in self._tasks)
+
     def join(self, task: Task) -> None:
         """Add a task to it."""
         self._tasks = [known for known in self._tasks if not known.dead]

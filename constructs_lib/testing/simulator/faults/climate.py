@@ -62,6 +62,7 @@ class Event(StrEnum):
         MESSAGE_LATE: a message is delivered late.
         DESCRIBE_BEHIND: an execution is not known yet, or is still said to run.
         SCHEDULE_LOST: an event of a schedule is not sent.
+        ROTATION: a secret gets a new value.
         CLIENT_REPEATS: a client sends a request again although it was answered.
         CLIENT_CHANGES: a client sends another body under the same key.
         CLIENT_GIVES_UP: a client does not wait for the answer.
@@ -80,6 +81,7 @@ class Event(StrEnum):
     MESSAGE_LATE = "message late"
     DESCRIBE_BEHIND = "describe behind"
     SCHEDULE_LOST = "schedule lost"
+    ROTATION = "rotation"
     CLIENT_REPEATS = "client repeats"
     CLIENT_CHANGES = "client changes"
     CLIENT_GIVES_UP = "client gives up"
