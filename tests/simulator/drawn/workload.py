@@ -104,9 +104,7 @@ class Drawn(Workload):
             if isinstance(node, DrawnStep) and node.kind == "store" and node.when is None
         ]
         violations = tuple(f"{key} completed, and its object is missing" for key in expected if key not in objects)
-        return Invariant(
-            name="objects are stored before sagas settle", checked=len(expected), violations=violations
-        )
+        return Invariant(name="objects are stored before sagas settle", checked=len(expected), violations=violations)
 
     def _logs(self) -> Iterator[tuple[str, Sequence[DrawnSaga]]]:
         """Names of logs, with every saga that writes into each."""
