@@ -20,7 +20,21 @@ from .drawn.workload import Drawn, direct_intent
 SAGAS = [drawn_saga(seed) for seed in range(4)]
 """Few: the synth takes longer than all runs."""
 ONE = DrawnSaga(nodes=(DrawnStep(name="S1", kind="atomic", pivot=True),))
-KINDS = {"atomic", "asked", "keyed", "both", "dynamodb", "job", "read", "wait", "notify", "event", "pause"}
+KINDS = {
+    "atomic",
+    "asked",
+    "keyed",
+    "both",
+    "dynamodb",
+    "job",
+    "read",
+    "look up",
+    "store",
+    "wait",
+    "notify",
+    "event",
+    "pause",
+}
 GROUPS = {"parallel", "map", "express", "child"}
 
 
