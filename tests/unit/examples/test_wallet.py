@@ -14,6 +14,7 @@ from examples.wallet.functions.wallet import stripe
 from examples.wallet.functions.wallet.logs import MASK, logger, masked
 from saga_runtime.protocol import REPLAYED_HEADER, Metric
 from saga_runtime.shared import aws
+from tests.unit.support.samples import DAY_MS
 from tests.unit.support.wallets import CARD, FRIEND, SHOP, Wallet, open_wallet
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
@@ -195,6 +196,27 @@ class TestStripe:
 
         assert wallet.balance(CARD) == 240
         wallet.audit()
+
+    def test_a_redelivery_after_29_days_is_counted_and_has_no_effect(self, wallet: Wallet) -> None:
+        """The record under the business key outlasts a marker of 30 days: it refuses for 400."""
+        assert wallet.event(stripe.PAID) == 200
+        before = wallet.world.items("wallet")
+        wallet.world.clock.ms += 29 * DAY_MS
+
+        assert wallet.event(stripe.PAID) == 200
+
+        assert wallet.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+        assert wallet.world.items("wallet") == before
+        assert wallet.balance(CARD) == 240
+
+    def test_an_event_whose_function_fails_leaves_no_marker_and_its_redelivery_works(self, wallet: Wallet) -> None:
+        before = wallet.world.items("wallet"), wallet.world.items("requests")
+        wallet.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.THROTTLE, times=3))
+
+        assert wallet.event(stripe.PAID) == 503
+        assert (wallet.world.items("wallet"), wallet.world.items("requests")) == before
+        assert wallet.event(stripe.PAID) == 200
+        assert wallet.balance(CARD) == 240
 
     def test_a_refund_before_its_payment_is_applied_after_it(self, wallet: Wallet) -> None:
         assert wallet.event(stripe.REFUNDED) == 202
