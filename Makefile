@@ -23,10 +23,10 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types format synth up down deploy wheel spec-full simulate soak bench lock clean clean-all
+.PHONY: help setup demo demo-migration test check lint types format synth up down deploy wheel spec-full simulate soak bench lock clean clean-all
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what the other targets need (they call it themselves)
 ifeq ($(FOUND),)
@@ -38,6 +38,9 @@ endif
 
 demo: setup ## move money on local AWS: hundreds of transfers, duplicates and crashes
 	@python -m examples.funds_transfer.demo
+
+demo-migration: setup ## split a wallet's records while payments run and everything crashes (SEED=n repeats); build/migration-report.html
+	@python -m examples.wallet.migration_demo $(if $(SEED),--seed $(SEED))
 
 test: setup ## lint, types and all tests
 	@python tools/run_checks.py

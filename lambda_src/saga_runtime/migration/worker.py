@@ -25,7 +25,7 @@ from saga_runtime.shared import aws, clock, telemetry
 
 SPARE_MS: Final = 10_000
 """Time that is left for a customer, and for reporting."""
-PAGE_ITEMS: Final = 200
+PAGE_ITEMS: Final = 500
 """Items of the table that a page passes by; its customers fit into an invocation."""
 MOST_EXAMPLES: Final = 10
 _A: Final = MigrationAttribute

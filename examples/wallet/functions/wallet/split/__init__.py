@@ -1,0 +1,1 @@
+"""The wallet before it was split: one record per customer, and the release that splits it while payments run."""

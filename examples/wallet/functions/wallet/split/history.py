@@ -1,0 +1,63 @@
+"""History in both forms. Rows are facts: every release from 1 on writes both, and a copy is a put on "absent"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from saga_runtime import Write
+from saga_runtime.migration import copy_row, merged, row_id
+
+from ..keys import HISTORY
+
+OLD_FORM: Final = "tx#"
+KEYS: Final = {"id_attribute": "operation_id", "partition_key": "uuid", "sort_key": "type"}
+Row = Mapping[str, Mapping[str, Any]]
+
+
+def both_forms(
+    *, table: str, uuid: str, operation_id: str, operation: str, unit: str, amount: int, now_ms: int
+) -> list[Write]:
+    """A row in the old form and its copy in the new one; ``[]`` if nothing changes."""
+    if amount == 0:
+        return []
+    row = old_form(uuid=uuid, suffix=f"{operation_id}#{unit}", operation=operation, unit=unit, amount=amount, ms=now_ms)
+    row["operation_id"] = {"S": f"{operation_id}#{unit}"}
+    put = {
+        "TableName": table,
+        "Item": row,
+        "ConditionExpression": "attribute_not_exists(#uuid)",
+        "ExpressionAttributeNames": {"#uuid": "uuid"},
+    }
+    return [Write(action={"Put": put}), *copy(row, table=table)]
+
+
+def old_form(*, uuid: str, suffix: str, operation: str, unit: str, amount: int, ms: int) -> dict[str, Any]:
+    """A row as legacy code writes it, without an operation's id."""
+    second = datetime.fromtimestamp(ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return {
+        "uuid": {"S": uuid},
+        "type": {"S": f"{OLD_FORM}{second}#{operation}#{suffix}"},
+        "operation": {"S": operation},
+        "unit": {"S": unit},
+        "amount": {"N": str(amount)},
+        "ms": {"N": str(ms)},
+    }
+
+
+def copy(row: Row, *, table: str) -> list[Write]:
+    """Writes that copy a row of the old form, once: the copy's key is made of its id."""
+    key = {"uuid": row["uuid"], "type": {"S": f"{HISTORY}{int(row['ms']['N']):013d}#{id_of(row)}"}}
+    return copy_row(row, table=table, to=key, **KEYS)
+
+
+def id_of(row: Row) -> str:
+    """The row's id; of a legacy row a hash of its key."""
+    return row_id(row, **KEYS)
+
+
+def rows_of(items: Iterable[Row]) -> dict[str, Row]:
+    """Rows of both forms, each once."""
+    rows = [item for item in items if item["type"]["S"].startswith((OLD_FORM, HISTORY))]
+    return merged(rows, **KEYS)
