@@ -46,6 +46,7 @@ def _run(options: argparse.Namespace) -> int:
     session = session_of(options)
     from constructs_lib.cli.doctor.aws import Aws
     from saga_runtime.recovery.hold import HOLD_KEY
+    from saga_runtime.shared import writes
 
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
@@ -54,7 +55,7 @@ def _run(options: argparse.Namespace) -> int:
             if options.action == "on" and switch.held is None:
                 _hold(aws, switch, reason)
             elif options.action == "off" and switch.held is not None:
-                aws.dynamodb.delete_item(TableName=switch.table, Key=HOLD_KEY)
+                writes.write({"Delete": {"TableName": switch.table, "Key": HOLD_KEY}}, client=aws.dynamodb)
         for switch in switches if options.action == "status" else _switches(aws, options.stack):
             say(f"{switch.function} {_state(switch)}\n")
     if options.action == "on":
@@ -77,18 +78,17 @@ def _reason(options: argparse.Namespace) -> str:
 def _hold(aws: Aws, switch: Switch, reason: str) -> None:
     """Put the item, unless another operator did: the first reason and time stay."""
     from saga_runtime.recovery.hold import HOLD_KEY
+    from saga_runtime.shared import writes
 
     a = HoldAttribute
     item = {**HOLD_KEY, a.SINCE: {"N": str(aws.now_ms(switch.table))}, a.REASON: {"S": reason}}
-    try:
-        aws.dynamodb.put_item(
-            TableName=switch.table,
-            Item=item,
-            ConditionExpression="attribute_not_exists(#id)",
-            ExpressionAttributeNames={"#id": a.ID},
-        )
-    except aws.dynamodb.exceptions.ConditionalCheckFailedException:
-        return
+    put = {
+        "TableName": switch.table,
+        "Item": item,
+        "ConditionExpression": "attribute_not_exists(#id)",
+        "ExpressionAttributeNames": {"#id": a.ID},
+    }
+    writes.write({"Put": put}, client=aws.dynamodb)
 
 
 def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:

@@ -127,39 +127,39 @@ def _run(options: argparse.Namespace) -> int:
 
 def _begin(aws: Aws, table: str, item: Any, owner: str) -> Run | None:
     """Note that this process runs it; the run that is noted if it is another one's."""
-    try:
-        aws.dynamodb.put_item(
-            TableName=table,
-            Item=item,
-            ConditionExpression="attribute_not_exists(#id)",
-            ExpressionAttributeNames={"#id": RecordAttribute.ID},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
-    except aws.dynamodb.exceptions.ConditionalCheckFailedException as error:
-        refused: Any = error.response
-        met = Run.from_item(refused["Item"])
-        return None if met.owner == owner else met
-    return None
+    put = {
+        "TableName": table,
+        "Item": item,
+        "ConditionExpression": "attribute_not_exists(#id)",
+        "ExpressionAttributeNames": {"#id": RecordAttribute.ID},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    return _met(aws, put, owner)
 
 
 def _take(aws: Aws, table: str, item: Any, owner: str, met: Run) -> Run | None:
     """Put this process's run in place of one that is not done, if it is still that one."""
-    try:
-        aws.dynamodb.put_item(
-            TableName=table,
-            Item=item,
-            ConditionExpression="#owner = :met AND #state = :state",
-            ExpressionAttributeNames={"#owner": OnceAttribute.OWNER, "#state": OnceAttribute.STATE},
-            ExpressionAttributeValues={":met": {"S": met.owner}, ":state": {"S": met.state}},
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
-    except aws.dynamodb.exceptions.ConditionalCheckFailedException as error:
-        refused: Any = error.response
-        if "Item" not in refused:
-            raise CommandError("the run was deleted meanwhile; start it once more") from None
-        now = Run.from_item(refused["Item"])
-        return None if now.owner == owner else now
-    return None
+    put = {
+        "TableName": table,
+        "Item": item,
+        "ConditionExpression": "#owner = :met AND #state = :state",
+        "ExpressionAttributeNames": {"#owner": OnceAttribute.OWNER, "#state": OnceAttribute.STATE},
+        "ExpressionAttributeValues": {":met": {"S": met.owner}, ":state": {"S": met.state}},
+        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+    }
+    return _met(aws, put, owner)
+
+
+def _met(aws: Aws, put: Any, owner: str) -> Run | None:
+    from saga_runtime.shared import writes
+
+    refused = writes.write({"Put": put}, client=aws.dynamodb)
+    if refused is None:
+        return None
+    if refused.item is None:
+        raise CommandError("the run was deleted meanwhile; start it once more")
+    met = Run.from_item(refused.item)
+    return None if met.owner == owner else met
 
 
 def _item(owner: str, now_ms: int, *, expires_at: int) -> dict[str, Any]:
@@ -175,22 +175,23 @@ def _item(owner: str, now_ms: int, *, expires_at: int) -> dict[str, Any]:
 
 def _end(aws: Aws, table: str, key: Any, owner: str, status: int) -> None:
     """Note the command's end, unless an operator has let another process run it meanwhile."""
+    from saga_runtime.shared import writes
+
     a = OnceAttribute
-    try:
-        aws.dynamodb.update_item(
-            TableName=table,
-            Key=key,
-            UpdateExpression="SET #state = :state, #status = :status",
-            ConditionExpression="#owner = :owner",
-            ExpressionAttributeNames={"#state": a.STATE, "#status": a.EXIT_STATUS, "#owner": a.OWNER},
-            ExpressionAttributeValues={
-                ":state": {"S": State.DONE if status == 0 else State.FAILED},
-                ":status": {"N": str(status)},
-                ":owner": {"S": owner},
-            },
-        )
-    except aws.dynamodb.exceptions.ConditionalCheckFailedException:
-        raise CommandError("another process was let run it with --again meanwhile") from None
+    update = {
+        "TableName": table,
+        "Key": key,
+        "UpdateExpression": "SET #state = :state, #status = :status",
+        "ConditionExpression": "#owner = :owner",
+        "ExpressionAttributeNames": {"#state": a.STATE, "#status": a.EXIT_STATUS, "#owner": a.OWNER},
+        "ExpressionAttributeValues": {
+            ":state": {"S": State.DONE if status == 0 else State.FAILED},
+            ":status": {"N": str(status)},
+            ":owner": {"S": owner},
+        },
+    }
+    if writes.write({"Update": update}, client=aws.dynamodb) is not None:
+        raise CommandError("another process was let run it with --again meanwhile")
 
 
 def _execute(command: list[str]) -> int:

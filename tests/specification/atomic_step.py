@@ -26,7 +26,7 @@ class StepCondition(Condition):
     ONE_TRANSACTION = Because(
         "the row and the effect are written together: neither exists without the other",
         TRANSACTION,
-        "entries: Any = [first, *(write.action for write in writes)]",
+        "return [first, *(write.action for write in planned)]",
     )
     NO_ROW = Because(
         "a step takes effect only if it never did, and was never compensated",

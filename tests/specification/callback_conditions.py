@@ -127,12 +127,12 @@ class CallbackCondition(Condition):
     ONE_RECEIPT = Because(
         "the event's marker and what follows from it are one transaction",
         RECEIPT,
-        "refused = transact([guard, token, log, *self._record_entry(record, now_ms)])",
+        "refused = transact([guard, token, log, *self._record_entry(record, now_ms)], retry=PATIENT)",
     )
     MARKER_OF_OUTCOME = Because(
         "an event id that is met again for another job or outcome is not the same event",
         RECEIPT,
-        "if marker is not None and not marker.is_in(refused[0]): raise _Reused",
+        "if marker is not None and not marker.is_in(refused.item): raise _Reused",
     )
     AS_READ = Because(
         "a receipt is written only if both rows are as they were read", WRITES, "condition, values = _as_read(found)"
@@ -182,7 +182,7 @@ class CallbackCondition(Condition):
     SETTLED_HELD = Because(
         "only the token that was used is marked as delivered",
         SENDING,
-        "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms)) is True",
+        "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms), retry=PATIENT) is None",
     )
     LATE_HELD = Because(
         "too late is only whose token was used",

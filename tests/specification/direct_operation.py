@@ -37,7 +37,7 @@ class DirectCondition(Condition):
     RECORD_WITH_WRITES = Because(
         "the record never reports what the writes did not do",
         TRANSACTION,
-        "entries: Any = [first, *(write.action for write in writes)]",
+        "return [first, *(write.action for write in planned)]",
     )
     FORGOTTEN_BY_TIME = Because(
         "a settled record answers duplicates until its key is forgotten", RECORD, "#expiration <= :now_seconds"
@@ -53,12 +53,12 @@ class DirectCondition(Condition):
     REFUSAL_IS_STORED = Because(
         "a final refusal takes the key: nothing moves behind it",
         DIRECT,
-        "aws.dynamodb().put_item(**self._put(keyed, RecordStatus.FAILED, status, body))",
+        'refused = writes.write({"Put": self._put(keyed, RecordStatus.FAILED, status, body)})',
     )
     REFUSAL_IS_CONDITIONAL = Because(
         "a refusal that meets a record is answered by it: the record may be of its own success",
         DIRECT,
-        "if aws.error_code(error) == aws.CONDITION_FAILED:",
+        "return self.meet(keyed, RequestRecord.from_item(refused.item or {}))",
     )
     REFUSAL_LOOKS = Because(
         "an open refusal reads the record first: an earlier attempt may have taken the money",
@@ -67,8 +67,8 @@ class DirectCondition(Condition):
     )
     TOKEN_PER_CALL = Because(
         "a token that outlives the record would answer success where nothing was written",
-        TRANSACTION,
-        "aws.dynamodb().transact_write_items(TransactItems=entries)",
+        "lambda_src/saga_runtime/shared/writes.py",
+        "aws.dynamodb().transact_write_items(TransactItems=list(entries))",
     )
     ONE_KEY = Because(
         "saga and direct operation of one name meet under one key, in one table",
@@ -86,7 +86,7 @@ class DirectCondition(Condition):
     RECORD_REFUSAL_FIRST = Because(
         "when both the record and a write refuse, the record decides",
         TRANSACTION,
-        'if codes[:1] == ["ConditionalCheckFailed"]:',
+        "if 0 in refused.items: return None",
     )
 
 

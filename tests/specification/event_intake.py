@@ -37,7 +37,7 @@ class IntakeCondition(Condition):
     RECORD_WITH_WRITES = Because(
         "a record before its writes turns the redelivery into a duplicate of nothing",
         TRANSACTION,
-        "entries: Any = [first, *(write.action for write in writes)]",
+        "return [first, *(write.action for write in planned)]",
     )
     BUSINESS_KEY = Because(
         "the key is the happening's, not the event's: two events report one payment",

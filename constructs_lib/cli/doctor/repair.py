@@ -31,6 +31,7 @@ from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
 from saga_runtime.recovery.takeover import Finding as Finds
 from saga_runtime.recovery.takeover import MachineGone, Recoverer, recovery_name
 from saga_runtime.shared import aws as runtime
+from saga_runtime.shared import writes
 
 _BY_ONE_THREAD: Final = (Repair.DELIVER, Repair.SWEEP)
 """A variable of the process names the table."""
@@ -181,11 +182,7 @@ class Repairer:
         if about.not_due() is None:
             return _SOMEBODY
         update = make_due_update(record, item, shard_for(saga, record.request_id), now_ms)
-        try:
-            runtime.dynamodb().update_item(TableName=saga.served.requests, **update)
-        except ClientError as error:
-            if runtime.error_code(error) != runtime.CONDITION_FAILED:
-                raise
+        if writes.write({"Update": {"TableName": saga.served.requests, **update}}) is not None:
             return _SOMEBODY
         return "due now: the next look finds it"
 

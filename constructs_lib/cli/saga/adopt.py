@@ -265,9 +265,7 @@ def _moved(found: FoundSaga, target: Target) -> str | None:
     record, recoverer = found.record, found.recoverer
     name = recovery_name(record.saga_id, record.recoveries + 1)
     update = adopt_update(record, target, found.now_ms, recoverer.due_after_ms)
-    try:
-        found.dynamodb.update_item(TableName=recoverer.table, **update)
-    except found.dynamodb.exceptions.ConditionalCheckFailedException:
+    if not recoverer.updated(update):
         # Another operator did it in between, or the answer was lost and the update was sent again.
         again = recoverer.read(record.request_id)
         if again is None or again.saga_id != record.saga_id or not _is_on(again, target):

@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from saga_runtime.approvals.links import Claims, Decision
 from saga_runtime.callbacks.rows import JobId, TokenRow
-from saga_runtime.callbacks.store import is_received, read_record, read_token, token_table, write
+from saga_runtime.callbacks.store import is_received, read_record, read_token, token_table
 from saga_runtime.callbacks.writes import token_key, token_put
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import APPROVAL_PREFIX, RecordStatus, TokenAttribute, TokenStatus
 from saga_runtime.shared import aws, clock
+from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.writes import write
 
 KEEP_DAYS: Final = 400
 """So long a decision can be looked up: as long as the saga log keeps its rows by default."""
@@ -97,12 +99,12 @@ def write_decision(job_id: str, decision: Decision, *, instead_of: Decision | No
             "ExpressionAttributeNames": {"#decision": a.DECISION},
             "ExpressionAttributeValues": {":found": {"S": instead_of.encode()}},
         }
-    result = write(entry)
-    if result is True:
+    refused = write(entry, retry=PATIENT)
+    if refused is None:
         return decision
-    if not isinstance(result, Mapping):
+    if refused.item is None:
         raise TransientError("the decision on this job changed while it was read")
-    return _decision_in(result)
+    return _decision_in(refused.item)
 
 
 def _id(job_id: str) -> str:

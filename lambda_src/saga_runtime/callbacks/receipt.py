@@ -13,16 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
 from saga_runtime.callbacks.rows import Callback, JobId, Marker, Outcome, StillWorking, TokenRow
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
-from saga_runtime.callbacks.store import (
-    LOOKS,
-    alias_id,
-    marker_of,
-    read_log,
-    read_record,
-    read_token,
-    token_table,
-    transact,
-)
+from saga_runtime.callbacks.store import LOOKS, alias_id, marker_of, read_log, read_record, read_token, token_table
 from saga_runtime.callbacks.subscriptions import ServedStepOf, served
 from saga_runtime.callbacks.task_tokens import heartbeat_row, settle_row
 from saga_runtime.callbacks.writes import (
@@ -42,6 +33,8 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.writes import transact
 
 CONTRADICTED: Final = "CallbackContradicted"
 APPLIED_LATE: Final = "CallbackAppliedLate"
@@ -164,13 +157,13 @@ def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found
         entry = token_check(table, row_id, found)
     # A task may register right now: its registration reads this row after its own write.
     nobody = [token_check(table, callback.job_id, None)] if JobId.parse(callback.job_id) else []
-    refused = transact([marker_put(table, marker, now_ms), entry, *nobody])
-    if 0 in refused:
-        if not marker.is_in(refused[0]):
+    refused = transact([marker_put(table, marker, now_ms), entry, *nobody], retry=PATIENT)
+    if refused is not None and 0 in refused.items:
+        if not marker.is_in(refused.item):
             raise _Reused
         telemetry.count(Metric.CALLBACK_DUPLICATE)
         return Receipt.DUPLICATE
-    if refused:
+    if refused is not None:
         return None
     telemetry.count(Metric.CALLBACK_UNKNOWN, job_id=callback.job_id)
     return Receipt.UNKNOWN
@@ -222,12 +215,12 @@ class Subject:
         )
         log = place.entry(decision.log, self.log, outcome, now_ms)
         token = self._token_entry(decision, outcome, event_id, now_ms)
-        refused = transact([guard, token, log, *self._record_entry(record, now_ms)])
-        if 0 in refused:
-            if marker is not None and not marker.is_in(refused[0]):
+        refused = transact([guard, token, log, *self._record_entry(record, now_ms)], retry=PATIENT)
+        if refused is not None and 0 in refused.items:
+            if marker is not None and not marker.is_in(refused.item):
                 raise _Reused
             return self._again()
-        return None if refused else self._written(decision, now_ms)
+        return self._written(decision, now_ms) if refused is None else None
 
     @property
     def _requests(self) -> str:

@@ -6,12 +6,14 @@ from saga_runtime.callbacks.decisions import Entry, Registration, answer_of, ent
 from saga_runtime.callbacks.receipt import adopt
 from saga_runtime.callbacks.rows import JobId, TokenRow, check_job_id
 from saga_runtime.callbacks.saga_writes import log_check
-from saga_runtime.callbacks.store import LOOKS, alias_id, read_log, read_token, token_table, transact, write
+from saga_runtime.callbacks.store import LOOKS, alias_id, read_log, read_token, token_table
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.writes import UNKNOWN_DAYS, Waiting, dispatch_error_update, token_put
 from saga_runtime.errors import StepInDoubt, TransientError
 from saga_runtime.protocol import TokenAttribute, TokenStatus
 from saga_runtime.shared import clock, telemetry
+from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.writes import transact, write
 
 
 def register(waiting: Waiting) -> Registration:
@@ -27,10 +29,10 @@ def register(waiting: Waiting) -> Registration:
     for _ in range(LOOKS):
         now_ms = clock.now_ms()
         if row is None:
-            refused = write(waiting.put(table, now_ms))
-            if refused is True:
+            refused = write(waiting.put(table, now_ms), retry=PATIENT)
+            if refused is None:
                 return _early(waiting, Registration.NEW)
-            row = TokenRow.from_item(refused) if refused else read_token(waiting.job_id)
+            row = TokenRow.from_item(refused.item) if refused.item else read_token(waiting.job_id)
             if row is not None and _is_mine(row, waiting, now_ms):
                 return _early(waiting, Registration.NEW)
             continue
@@ -45,7 +47,7 @@ def register(waiting: Waiting) -> Registration:
                 settle_row(row)
                 return Registration.ANSWERED
             case Entry.REPLACE:
-                if write(waiting.replace(table, row, now_ms)) is True:
+                if write(waiting.replace(table, row, now_ms), retry=PATIENT) is None:
                     telemetry.event("token_replaced", job_id=waiting.job_id)
                     return Registration.NEWER
             case Entry.ANSWER:
@@ -66,8 +68,8 @@ def _answered_before(waiting: Waiting, row: TokenRow, now_ms: int) -> bool:
     log = read_log(waiting.log_table, job)
     told = None if log is None else answer_of(log)
     entry = waiting.wait_anew(table, row, now_ms) if told is None else waiting.answer(table, row, told, now_ms)
-    refused = transact([entry, log_check(waiting.log_table, job, log)])
-    return not refused and told is None
+    refused = transact([entry, log_check(waiting.log_table, job, log)], retry=PATIENT)
+    return refused is None and told is None
 
 
 def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
@@ -98,10 +100,10 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
     for _ in range(LOOKS):
         now_ms = clock.now_ms()
         more = {TokenAttribute.JOB_ID: {"S": job_id}}
-        refused = write(token_put(table, row_id, TokenStatus.ALIAS, now_ms, UNKNOWN_DAYS, more))
-        if refused is True:
+        refused = write(token_put(table, row_id, TokenStatus.ALIAS, now_ms, UNKNOWN_DAYS, more), retry=PATIENT)
+        if refused is None:
             return
-        row = TokenRow.from_item(refused) if refused else read_token(row_id)
+        row = TokenRow.from_item(refused.item) if refused.item else read_token(row_id)
         if row is None:
             continue
         if row.status is TokenStatus.ALIAS and row.job_id != job_id:
@@ -117,4 +119,4 @@ def record_dispatch_error(job_id: str, text: str, *, in_doubt: bool = False) -> 
 
     Counted at least once. Nothing is written if the job was never registered.
     """
-    write(dispatch_error_update(token_table(), job_id, text, clock.now_ms(), in_doubt=in_doubt))
+    write(dispatch_error_update(token_table(), job_id, text, clock.now_ms(), in_doubt=in_doubt), retry=PATIENT)

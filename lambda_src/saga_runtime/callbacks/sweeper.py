@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.callbacks.rows import JobId, TokenRow
 from saga_runtime.callbacks.saga_writes import SagaRecord
-from saga_runtime.callbacks.store import read_log, read_record, read_token, token_table, write
+from saga_runtime.callbacks.store import read_log, read_record, read_token, token_table
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.unanswered import tell_unanswered, unanswered_entry
 from saga_runtime.callbacks.writes import not_due_update, unanswered_update
@@ -26,6 +26,8 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.writes import write
 
 _SPARE_MS = 5_000
 """A sweep ends this long before its function does."""
@@ -127,7 +129,7 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
     elif row.applied_late_at and _stands_late(row):
         swept.late += 1
     else:
-        write(not_due_update(token_table(), row, now_ms))
+        write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
 
 
 def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
@@ -139,11 +141,12 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
         swept.waiting += 1
         swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - row.waiting_since) // 1000)
     elif job is None or not row.dead_letters or row.unanswered_at:
-        write(not_due_update(token_table(), row, now_ms))
+        write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
     else:
         # Notified before that is recorded: at least once.
         tell_unanswered(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
-        write(unanswered_update(token_table(), row, now_ms))  # refused: it was answered, or a newer attempt waits
+        # Refused: it was answered, or a newer attempt waits.
+        write(unanswered_update(token_table(), row, now_ms), retry=PATIENT)
         telemetry.count(Metric.CALLBACK_UNANSWERED, job_id=row.id)
         swept.unanswered += 1
 

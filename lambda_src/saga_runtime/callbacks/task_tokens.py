@@ -13,11 +13,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime.callbacks.decisions import Receipt
 from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.callbacks.saga_writes import SagaRecord
-from saga_runtime.callbacks.store import LOOKS, read_record, read_token, token_table, transact, write
+from saga_runtime.callbacks.store import LOOKS, read_record, read_token, token_table
 from saga_runtime.callbacks.writes import heartbeat_update, told_update
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import OUTPUT_FIELD, UNDO_STATE, Metric, RecordStatus, TokenStatus
 from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.writes import transact, write
 
 NOBODY_WAITS: Final = frozenset({"TaskTimedOut", "InvalidToken", "TaskDoesNotExist"})
 """Error codes of Step Functions for a token whose task has ended, however it ended."""
@@ -84,7 +86,7 @@ def settle_row(row: TokenRow) -> Receipt | None:
             return None
         if told and _is_said_late(found, row):
             # A concurrent sender used the token before it recorded SETTLED; the outcome was delivered.
-            write(told_update(token_table(), found, TokenStatus.SETTLED, clock.now_ms()))
+            write(told_update(token_table(), found, TokenStatus.SETTLED, clock.now_ms()), retry=PATIENT)
             return Receipt.SETTLED
         row = found
     raise TransientError(f"the row of job {row.id} keeps changing")
@@ -97,10 +99,10 @@ def _is_said_late(found: TokenRow, sent: TokenRow) -> bool:
 def _write_told(row: TokenRow, *, told: bool) -> bool:
     now_ms = clock.now_ms()
     if told:
-        return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms)) is True
+        return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms), retry=PATIENT) is None
     late = told_update(token_table(), row, TokenStatus.LATE, now_ms)
     look = _look_at_saga(row.id, row.request_table, now_ms)
-    return not transact([late, *look])
+    return transact([late, *look], retry=PATIENT) is None
 
 
 def nobody_waits(job_id: str, request_table: str) -> None:
@@ -111,7 +113,7 @@ def nobody_waits(job_id: str, request_table: str) -> None:
     """
     for _ in range(LOOKS):
         look = _look_at_saga(job_id, request_table, clock.now_ms())
-        if not look or not transact(look):
+        if not look or transact(look, retry=PATIENT) is None:
             return
     raise TransientError(f"the record of job {job_id} keeps changing")
 
@@ -147,5 +149,6 @@ def heartbeat_row(row: TokenRow) -> Receipt:
     token = row.token
     if not _sent("SendTaskHeartbeat", lambda: aws.step_functions().send_task_heartbeat(taskToken=token)):
         return Receipt.LATE
-    write(heartbeat_update(token_table(), row, clock.now_ms()))  # refused: a newer attempt's row is more recent
+    # Refused: a newer attempt's row is more recent.
+    write(heartbeat_update(token_table(), row, clock.now_ms()), retry=PATIENT)
     return Receipt.HEARTBEAT

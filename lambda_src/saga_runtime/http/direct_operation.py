@@ -55,7 +55,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
-from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.backoff import Backoff
 from saga_runtime.steps.step import Commit
 
@@ -235,11 +235,10 @@ class _Served:
                 if found is not None and not found.forgotten(self._now_ms):
                     return self.meet(keyed, found)
             else:
-                aws.dynamodb().put_item(**self._put(keyed, RecordStatus.FAILED, status, body))
+                refused = writes.write({"Put": self._put(keyed, RecordStatus.FAILED, status, body)})
+                if refused is not None:
+                    return self.meet(keyed, RequestRecord.from_item(refused.item or {}))
         except (ClientError, BotoCoreError) as error:
-            if aws.error_code(error) == aws.CONDITION_FAILED:
-                refused: Any = error
-                return self.meet(keyed, RequestRecord.from_item(refused.response["Item"]))
             return self._unavailable(error)
         telemetry.event("direct_refused", saga_id=saga_id, code=refusal.code)
         return self._first(status, body, saga_id)

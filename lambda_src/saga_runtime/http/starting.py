@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.protocol import Metric
-from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import machine_of
 
 
 def reserve(request_table: str, reservation: Reservation) -> RequestRecord | None:
     """Reserve; None if this call did it, otherwise the record that exists."""
-    try:
-        aws.dynamodb().put_item(TableName=request_table, **reserve_put(reservation))
-    except ClientError as error:
-        if aws.error_code(error) != aws.CONDITION_FAILED:
-            raise
-        refusal: Any = error.response  # its Item is there: ALL_OLD was asked for
-        return RequestRecord.from_item(refusal["Item"])
-    return None
+    refused = writes.write({"Put": {"TableName": request_table, **reserve_put(reservation)}})
+    if refused is None:
+        return None
+    return RequestRecord.from_item(refused.item or {})  # it is there: ALL_OLD was asked for
 
 
 def start(execution_arn: str, saga_id: str, start_input: str) -> bool:

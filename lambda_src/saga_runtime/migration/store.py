@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from botocore.exceptions import ClientError
-
 from saga_runtime.errors import Conflict, TransientError
 from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, writes_of
 from saga_runtime.migration.layout import LEGACY, Concern, Layout
@@ -17,7 +15,7 @@ from saga_runtime.migration.places import Item, truth_of
 from saga_runtime.migration.progress import Phase
 from saga_runtime.protocol import MigrationAttribute
 from saga_runtime.saga_log.write import Write
-from saga_runtime.shared import aws, clock
+from saga_runtime.shared import aws, clock, writes
 from saga_runtime.shared.backoff import Backoff
 
 Items = Mapping[str, Item]
@@ -146,13 +144,8 @@ class Store:
             "ExpressionAttributeNames": {"#phase": _A.PHASE, **({} if first else {"#at": _A.CHANGED_AT})},
             **({} if first else {"ExpressionAttributeValues": values}),
         }
-        try:
-            aws.dynamodb().put_item(**put)
-        except ClientError as error:
-            if aws.error_code(error) == aws.CONDITION_FAILED and self.phase() != changed:
-                raise Conflict("the phase was changed meanwhile") from None
-            if aws.error_code(error) != aws.CONDITION_FAILED:
-                raise
+        if writes.write({"Put": put}) is not None and self.phase() != changed:
+            raise Conflict("the phase was changed meanwhile")
         return changed
 
     @property

@@ -21,7 +21,7 @@ from saga_runtime.migration.places import Item, place_of, same
 from saga_runtime.migration.progress import Job, Pass, Phase, Progress
 from saga_runtime.migration.store import BACKOFF, Store
 from saga_runtime.protocol import Metric, MigrationAttribute
-from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared import aws, clock, telemetry, writes
 
 SPARE_MS: Final = 10_000
 """Time that is left for a customer, and for reporting."""
@@ -128,17 +128,8 @@ class Worker:
             "ExpressionAttributeNames": {"#v": _A.VERSION},
             **({} if fresh else {"ExpressionAttributeValues": {":v": {"N": str(read.version)}}}),
         }
-        try:
-            aws.dynamodb().put_item(
-                TableName=self.store.table,
-                Item={**self.store.own(f"{self.job}#{self.segment}"), **after.attributes()},
-                **condition,
-            )
-        except ClientError as error:
-            if aws.error_code(error) == aws.CONDITION_FAILED:
-                return False
-            raise
-        return True
+        item = {**self.store.own(f"{self.job}#{self.segment}"), **after.attributes()}
+        return writes.write({"Put": {"TableName": self.store.table, "Item": item, **condition}}) is None
 
     # -- one customer ----------------------------------------------------------------------------------------------
 
@@ -208,15 +199,14 @@ class Worker:
             time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
         return None
 
-    def _commit(self, writes: list[Any]) -> bool:
+    def _commit(self, moved: list[Any]) -> bool:
         """Send a move; False: a condition, or a writer, refused it, and the next pass comes again."""
         try:
-            aws.dynamodb().transact_write_items(TransactItems=writes)
+            return writes.transact(moved) is None
         except ClientError as error:
             if aws.error_code(error) == aws.TRANSACTION_CANCELED:
                 return False
             raise
-        return True
 
     def _measure(self, done: Pass) -> None:
         if self.job is Job.BACKFILL:

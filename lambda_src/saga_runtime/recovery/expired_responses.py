@@ -13,15 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from botocore.exceptions import ClientError
-
 from saga_runtime.idempotency.record import remove_response_update
 from saga_runtime.protocol import RESPONSE_INDEX, RecordAttribute
 from saga_runtime.recovery import sweep as sweeping
 from saga_runtime.recovery.hold import Hold, hold_of_env
 from saga_runtime.recovery.saga_reconciler import Served
 from saga_runtime.recovery.sweep import Crew, Part, Start, Sweep, Threads
-from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared import aws, clock, telemetry, writes
 
 PAGE: Final = 50
 """Keys of one shard that are held at once."""
@@ -76,11 +74,7 @@ class Remover:
         """The condition decides: the index may be behind, and the key may be another saga's by now."""
         if self.hold.read() is not None:
             return
-        try:
-            aws.dynamodb().update_item(TableName=table, **remove_response_update(request_id, now_ms))
-        except ClientError as error:
-            if aws.error_code(error) != aws.CONDITION_FAILED:
-                raise
+        if writes.write({"Update": {"TableName": table, **remove_response_update(request_id, now_ms)}}) is not None:
             return
         with self._mine:
             self.removed += 1

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StartField, StepStatus
 from saga_runtime.recovery.takeover import Recoverer
@@ -98,7 +99,8 @@ def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str) -> L
     undo = undo_late(recoverer, record, log_table)
     if undo.finding is not LateFinding.EXHAUSTED or record.tombstone:
         return undo
-    recoverer.dynamodb.update_item(TableName=recoverer.table, **give_up_update(record, undo.tried, at_ms=None))
+    if not recoverer.updated(give_up_update(record, undo.tried, at_ms=None)):
+        raise Conflict(f"the record of saga {record.saga_id} changed meanwhile; repeat this")
     name = late_name(record.saga_id, undo.tried + 1)
     recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
     return LateUndo(finding=LateFinding.STARTED, rows=undo.rows, execution=name)

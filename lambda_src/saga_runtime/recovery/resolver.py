@@ -7,9 +7,8 @@ its name. After a crash in between, repeat the command: what is written already 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
@@ -25,9 +24,7 @@ from saga_runtime.recovery.resolution import (
 )
 from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, take_over_update
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow, log_key
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
+from saga_runtime.shared import writes
 
 _LOOKS: Final = 4
 """Only another person, or an execution that will be fenced, writes rows of a parked saga meanwhile."""
@@ -99,7 +96,7 @@ class Resolver:
             write = row_write(
                 subject, change, table=self.log_table, saga_id=record.saga_id, attempt=attempt, now_ms=now_ms
             )
-            if _written(self.recoverer.dynamodb, write):
+            if writes.write(write, client=self.recoverer.dynamodb) is None:
                 return change
         raise CannotResolve(f"{name} keeps changing: another process works on it; inspect the saga")
 
@@ -115,7 +112,7 @@ class Resolver:
         if record.parked is None:
             return self._recovered(record, now_ms)
         self.recoverer.require_machine(record.recovery_machine_arn)
-        if self._update(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
+        if self.recoverer.updated(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
             return Resumed(finding=Finding.PARKED, started=self._next(record))
         # Another process did it in between, or this command's response was lost and the update was sent again.
         found = self.recoverer.read(record.request_id)
@@ -131,7 +128,7 @@ class Resolver:
             return Resumed(finding=finding, started=started)
         self.recoverer.require_machine(record.recovery_machine_arn)
         # An operator decided. Its owner does not run, or its history would be there; rows and owner keep it single.
-        if not self._update(take_over_update(record, now_ms, self.recoverer.due_after_ms)):
+        if not self.recoverer.updated(take_over_update(record, now_ms, self.recoverer.due_after_ms)):
             return Resumed(finding=Finding.RUNNING, started=None)
         return Resumed(finding=finding, started=self._next(record))
 
@@ -139,14 +136,6 @@ class Resolver:
         name = recovery_name(record.saga_id, record.recoveries + 1)
         self.recoverer.start(record.recovery_machine_arn, name, record.input)
         return name
-
-    def _update(self, arguments: Mapping[str, Any]) -> bool:
-        dynamodb = self.recoverer.dynamodb
-        try:
-            dynamodb.update_item(TableName=self.recoverer.table, **arguments)
-        except dynamodb.exceptions.ConditionalCheckFailedException:
-            return False
-        return True
 
     def _read(self, saga_id: str, name: str) -> tuple[LogRow | None, Side | None]:
         answer = self.recoverer.dynamodb.get_item(
@@ -179,17 +168,3 @@ def _of_settled_saga(row: LogRow | None, statement: Statement) -> bool:
 def _is_late(row: LogRow | None) -> bool:
     """Such a row is not decided by the saga itself: an execution of its own compensates it, if something can."""
     return row is not None and row.status is StepStatus.APPLIED_LATE
-
-
-def _written(dynamodb: DynamoDBClient, write: Any) -> bool:
-    """Test whether a conditional write took effect."""
-    try:
-        if "Put" in write:
-            dynamodb.put_item(**write["Put"])
-        elif "Delete" in write:
-            dynamodb.delete_item(**write["Delete"])
-        else:
-            dynamodb.update_item(**write["Update"])
-    except dynamodb.exceptions.ConditionalCheckFailedException:
-        return False
-    return True

@@ -51,7 +51,7 @@ from saga_runtime.recovery.takeover import (
     what_to_do,
 )
 from saga_runtime.saga_log.rows import log_key
-from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import execution_of, machine_of
 
 if TYPE_CHECKING:
@@ -383,13 +383,7 @@ def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:
     """Test whether a conditional update was applied; refused, another process has reconciled it."""
-    try:
-        aws.dynamodb().update_item(TableName=table, **arguments)
-    except ClientError as error:
-        if aws.error_code(error) != aws.CONDITION_FAILED:
-            raise
-        return False
-    return True
+    return writes.write({"Update": {"TableName": table, **arguments}}) is None
 
 
 def _late_log(table: str, row_id: str) -> str | None:

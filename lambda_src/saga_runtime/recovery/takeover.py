@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
 from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute, RecordStatus
+from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
 
 if TYPE_CHECKING:
@@ -255,16 +256,15 @@ class Recoverer:
         if finding is not Finding.DEAD:
             return finding, None
         self.require_machine(record.recovery_machine_arn)
-        try:
-            self.dynamodb.update_item(
-                TableName=self.table,
-                **take_over_update(record, now_ms, self.due_after_ms),
-            )
-        except self.dynamodb.exceptions.ConditionalCheckFailedException:
+        if not self.updated(take_over_update(record, now_ms, self.due_after_ms)):
             return Finding.RUNNING, None  # another process took it over, settled or parked it in between
         name = recovery_name(record.saga_id, record.recoveries + 1)
         self.start(record.recovery_machine_arn, name, record.input)
         return finding, name
+
+    def updated(self, arguments: Mapping[str, Any]) -> bool:
+        """Test whether a conditional update of a record was applied."""
+        return writes.write({"Update": {"TableName": self.table, **arguments}}, client=self.dynamodb) is None
 
     def require_machine(self, machine_arn: str) -> None:
         """Require that executions of a state machine can be started, before anything is written that relies on it.

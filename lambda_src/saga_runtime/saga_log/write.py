@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saga_runtime.errors import SagaError
+from saga_runtime.errors import Conflict, SagaError
+from saga_runtime.shared.writes import Refused
 
 Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
 
@@ -30,3 +31,10 @@ class Write:
         kinds = {"Put", "Update", "Delete", "ConditionCheck"}
         if len(self.action) != 1 or not kinds.issuperset(self.action):
             raise ValueError(f"a write has exactly one of {sorted(kinds)}, got {sorted(self.action)}")
+
+
+def refusal_of(writes: Sequence[Write], refused: Refused, *, first: int = 0) -> SagaError:
+    """The error of the first refused write; ``first`` is the position of the first write in the transaction."""
+    position, item = min(refused.items.items(), key=lambda entry: entry[0])
+    refusal = writes[position - first].refusal
+    return Conflict("an item changed between read and write") if refusal is None else refusal(item)

@@ -1,10 +1,12 @@
-"""Exponential backoff with full jitter, for conflicts and throttles only. Pure: the caller sleeps."""
+"""Which failures are tried again, how often, how long apart. Pure: the caller sleeps."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +59,32 @@ class Backoff:
         """Delay after the ``failures``-th failure (from 1), for a ``random`` number in [0, 1)."""
         longest = float(min(self.cap_ms, self.base_ms * 2 ** min(failures - 1, 30)))
         return longest * (random if self.full else 1 + random / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """Failures of a write that are sent again, how often, and until when.
+
+    Attributes:
+        backoff: number and delays of the tries.
+        throttled: whether a throttle is sent again; a conflict always is.
+        unanswered: whether a write without an answer is sent again; its condition shows whether it was written.
+        remaining_ms: time that the invocation has left, in milliseconds; None: enough for all tries.
+    """
+
+    backoff: Backoff = Backoff()
+    throttled: bool = True
+    unanswered: bool = True
+    remaining_ms: Callable[[], int] | None = None
+
+    def pause_ms(self, failures: int, failure: str | None, random: float) -> float | None:
+        """Delay after the ``failures``-th failure (from 1); None: it is not sent again."""
+        if (failure == "THROTTLED" and not self.throttled) or (failure == "UNANSWERED" and not self.unanswered):
+            return None
+        delay = self.backoff.delay_ms(failures, random)
+        late = self.remaining_ms is not None and delay * 2 + 1_000 > self.remaining_ms()
+        return None if failures >= self.backoff.attempts or late else delay
+
+
+PATIENT: Final = Retry()
+"""For writers that have nothing better to do than to wait."""

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.protocol import Env, Metric, WatchAttribute
-from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.backoff import Backoff
 from saga_runtime.watch.decisions import Execution
@@ -125,18 +125,8 @@ class Watcher:
 
     def put(self, arguments: dict[str, Any]) -> bool:
         """Test whether a conditional put took effect."""
-        return _took_effect(lambda: aws.dynamodb().put_item(TableName=self.table, **arguments))
+        return writes.write({"Put": {"TableName": self.table, **arguments}}) is None
 
     def updated(self, arguments: dict[str, Any]) -> bool:
         """Test whether a conditional update was applied; refused, another process has handled it."""
-        return _took_effect(lambda: aws.dynamodb().update_item(TableName=self.table, **arguments))
-
-
-def _took_effect(write: Callable[[], object]) -> bool:
-    try:
-        write()
-    except ClientError as error:
-        if aws.error_code(error) != aws.CONDITION_FAILED:
-            raise
-        return False
-    return True
+        return writes.write({"Update": {"TableName": self.table, **arguments}}) is None

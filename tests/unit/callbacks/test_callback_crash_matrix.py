@@ -16,10 +16,8 @@ from typing import Any
 import pytest
 
 from saga_runtime.callbacks import StillWorking, adopt_alias, record_dispatch_error, register, settle
-from saga_runtime.callbacks import store as callback_store
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.protocol import Env, StepStatus, TokenAttribute, TokenStatus
-from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import (
     JOB_ID,
     REFUSED,
@@ -30,6 +28,7 @@ from tests.unit.support.depot import (
     served,
 )
 from tests.unit.support.enumerated import selected
+from tests.unit.support.retries import try_only
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -373,7 +372,7 @@ def test_nothing_is_left_half_done_after_a_disturbance(
     depot: Depot, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A fault lasts for as long as the SDK tries; that the runtime tries on has a test of its own.
-    monkeypatch.setattr(callback_store, "BACKOFF", Backoff(attempts=1))
+    try_only(monkeypatch, 1)
     party, snapshots = PARTIES[name], Snapshots(depot)
     party.before(depot)
     before = snapshots.take()

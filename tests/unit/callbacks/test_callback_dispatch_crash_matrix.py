@@ -19,6 +19,7 @@ from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import JOB_ID, PARCEL
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.gateway import ASKED, IDEMPOTENT
+from tests.unit.support.retries import try_only
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
 from tests.unit.support.world import World
@@ -208,8 +209,8 @@ TRIES = 2
 
 @pytest.fixture(autouse=True)
 def _soon_discouraged(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("saga_log.row_write", "callbacks.store"):
-        monkeypatch.setattr(f"saga_runtime.{module}.BACKOFF", Backoff(attempts=TRIES))
+    monkeypatch.setattr("saga_runtime.saga_log.row_write.BACKOFF", Backoff(attempts=TRIES))
+    try_only(monkeypatch, TRIES)
 
 
 def _repeats(call: str, action: Action) -> int:

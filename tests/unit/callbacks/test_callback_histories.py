@@ -21,12 +21,13 @@ import pytest
 from saga_runtime.callbacks import Receipt, Registration, register
 from saga_runtime.callbacks.receipt import Subject
 from saga_runtime.callbacks.rows import Callback, Marker, Outcome
-from saga_runtime.callbacks.store import read_record, read_token, token_table, write
+from saga_runtime.callbacks.store import read_record, read_token, token_table
 from saga_runtime.callbacks.subscriptions import served
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.callbacks.writes import marker_put, not_due_update
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, RecordStatus, StepStatus, TokenAttribute
+from saga_runtime.shared.writes import write
 from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB, JOB_ID, REFUSED, STEP, Attempt, Depot
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed
@@ -172,7 +173,7 @@ def test_only_the_token_that_was_sent_is_marked_late(depot: Depot) -> None:
     def takes_over() -> None:
         row = read_token(JOB_ID)
         assert row is not None
-        assert write(depot.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is True
+        assert write(depot.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
 
     depot.world.tasks.afterwards = takes_over
     assert depot.says("e1") is Receipt.SETTLED
@@ -189,7 +190,7 @@ def test_a_newer_attempt_is_not_lost_after_a_delivery(depot: Depot) -> None:
     def takes_over() -> None:
         row = read_token(JOB_ID)
         assert row is not None
-        assert write(depot.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is True
+        assert write(depot.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
 
     depot.world.tasks.afterwards = takes_over
     depot.says("e1")
@@ -377,7 +378,7 @@ def test_a_saga_that_was_parked_again_stays_parked(depot: Depot) -> None:
     record = read_record("requests", SAGA_ID)
     assert record is not None
     depot.change_record(stuck='{"step":"Undo Pick"}')
-    assert write(record.due("requests", NOW_MS, unpark=True)) is not True
+    assert write(record.due("requests", NOW_MS, unpark=True)) is not None
 
 
 def test_a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
@@ -385,7 +386,7 @@ def test_a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
     record = read_record("requests", SAGA_ID)
     assert record is not None
     depot.change_record(saga_id=f"{SAGA_ID}0")
-    assert write(record.due("requests", NOW_MS)) is not True
+    assert write(record.due("requests", NOW_MS)) is not None
 
 
 def test_a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
@@ -422,7 +423,7 @@ def test_a_heartbeat_belongs_to_the_attempt_that_was_read(depot: Depot) -> None:
     assert stale is not None
     depot.time_out()
     depot.dispatch(depot.enter())
-    assert write(not_due_update("tokens", stale, NOW_MS)) is not True
+    assert write(not_due_update("tokens", stale, NOW_MS)) is not None
 
 
 def _fields(subject: Subject) -> dict[str, Any]:

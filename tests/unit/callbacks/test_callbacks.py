@@ -38,7 +38,6 @@ from saga_runtime.protocol import (
     TokenStatus,
 )
 from saga_runtime.shared import aws
-from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.depot import (
     DONE,
     HEARTBEAT_SECONDS,
@@ -51,6 +50,7 @@ from tests.unit.support.depot import (
     operators_queue,
     served,
 )
+from tests.unit.support.retries import try_only
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.settling import park
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -482,7 +482,7 @@ def test_a_transient_error_is_retried(depot: Depot, action: Action) -> None:
 
 def test_a_persistent_error_is_reported_as_unconfirmed(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
     depot.register()
-    monkeypatch.setattr(callback_store, "BACKOFF", Backoff(attempts=2))
+    try_only(monkeypatch, 2)
     depot.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=99))
 
     with pytest.raises(TransientError):

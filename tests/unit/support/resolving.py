@@ -9,9 +9,8 @@ import pytest
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Direction, LogAttribute, RecordStatus, Side
 from saga_runtime.recovery.resolution import CannotResolve, Statement, Subject, decide, row_write, unpark_update
-from saga_runtime.recovery.resolver import _written
 from saga_runtime.saga_log.rows import LogRow
-from saga_runtime.shared import aws
+from saga_runtime.shared import aws, writes
 from tests.unit.support import settling
 from tests.unit.support.desk import Desk
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS
@@ -45,8 +44,8 @@ def two_operators_who_read_the_same_do_not_both_decide(desk: Desk) -> None:
     read = subject_of(desk)
     happened, did_not = write_of(desk, HAPPENED, read, "alice"), write_of(desk, DID_NOT, read, "bob")
 
-    assert _written(aws.dynamodb(), happened)
-    assert not _written(aws.dynamodb(), did_not)
+    assert writes.write(happened) is None
+    assert writes.write(did_not) is not None
     assert desk.shop.status == "DONE"
 
 
@@ -58,7 +57,7 @@ def a_step_that_was_taken_over_meanwhile_is_not_resolved(desk: Desk) -> None:
     too_late = write_of(desk, DID_NOT, subject_of(desk), "alice")
     desk.cut_off()
 
-    assert not _written(aws.dynamodb(), too_late)
+    assert writes.write(too_late) is not None
     assert desk.shop.status == "INTENT"
     desk.shop.check()
 
@@ -77,8 +76,8 @@ def an_outcome_that_was_written_meanwhile_stays(desk: Desk) -> None:
         write_of(desk, UNDO_HAPPENED, read, row.attempt),
     )
 
-    assert _written(aws.dynamodb(), happened)
-    assert not _written(aws.dynamodb(), did_not)
+    assert writes.write(happened) is None
+    assert writes.write(did_not) is not None
     assert desk.shop.status == "UNDONE"
 
 
@@ -155,7 +154,7 @@ def a_finding_about_an_older_attempt_is_refused(desk: Desk) -> None:
 
 def _resumed(desk: Desk, read: RequestRecord) -> bool:
     update: Any = unpark_update(read, desk.now, DUE_AFTER_MS)
-    return _written(aws.dynamodb(), {"Update": {"TableName": "requests", **update}})
+    return writes.write({"Update": {"TableName": "requests", **update}}) is None
 
 
 def two_operators_resume_a_saga_once(desk: Desk) -> None:

@@ -214,5 +214,4 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None
     monkeypatch.setattr(telemetry, "seconds", told.seconds)
     monkeypatch.setattr(telemetry, "gauge", told.gauge)
     monkeypatch.setattr(telemetry, "money", told.money)
-    monkeypatch.setattr("saga_runtime.saga_log.transaction.count", told.count)
     monkeypatch.setattr(telemetry, "flush", lambda: None)

@@ -1,0 +1,212 @@
+"""The only module that writes to DynamoDB: conditional writes, and transactions of them.
+
+A write is made, or refused by its condition: then ``Refused`` has the existing item. Anything else is a failure:
+
+* a conflict with another transaction: nothing is written;
+* a throttle, or an error of the service;
+* no answer: it is unknown whether it is written. The write is sent again, and its condition shows what happened;
+* AWS refuses the call itself, for good.
+
+A ``Retry`` says which failures are sent again. Without one, a failure is raised as boto3 raises it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.errors import Conflict, NotYet, SagaError, TransientError
+from saga_runtime.protocol import Metric
+from saga_runtime.shared import aws, telemetry
+
+if TYPE_CHECKING:
+    from saga_runtime.shared.backoff import Retry
+
+Entry = Mapping[str, Any]
+"""One write: ``{"Put": {...}}``, ``{"Update": {...}}``, ``{"Delete": {...}}``, or, of a transaction,
+``{"ConditionCheck": {...}}``; with typed attribute values."""
+Item = Mapping[str, Mapping[str, Any]]
+Planned = TypeVar("Planned")
+Result = TypeVar("Result")
+
+_OPERATIONS: Final = {"Put": "put_item", "Update": "update_item", "Delete": "delete_item"}
+_REFUSED: Final = "ConditionalCheckFailed"
+_CONFLICT: Final = "TransactionConflict"
+_BUSY: Final = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
+
+
+class Failure(StrEnum):
+    """Failures that may pass."""
+
+    CONFLICT = "CONFLICT"
+    """Another transaction was about the same item: nothing is written."""
+    THROTTLED = "THROTTLED"
+    """The service was busy, or failed."""
+    UNANSWERED = "UNANSWERED"
+    """No answer came: it may be written."""
+
+    @property
+    def error(self) -> TransientError:
+        """The error of it."""
+        if self is Failure.CONFLICT:
+            return Conflict("concurrent transactions met on one item")
+        return TransientError(f"the database {'is busy' if self is Failure.THROTTLED else 'did not answer'}")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Conditions were not met: nothing is written.
+
+    Attributes:
+        items: by the positions of the refused entries, what exists there; None: no item, or it was not asked for.
+        conflicts: positions of the entries that met another transaction.
+    """
+
+    items: Mapping[int, Item | None]
+    conflicts: frozenset[int] = frozenset()
+
+    @property
+    def item(self) -> Item | None:
+        """What exists instead of the first entry."""
+        return self.items.get(0)
+
+
+Judge = Callable[[Refused], SagaError | None]
+"""The error of a refusal; None: it is returned. A ``TransientError`` other than ``NotYet`` is tried again."""
+
+
+def write(entry: Entry, *, retry: Retry | None = None, client: Any = None) -> Refused | None:
+    """Send one write.
+
+    Args:
+        entry: the write.
+        retry: failures that are sent again; None: those that the SDK sends again.
+        client: a DynamoDB client; None: the process's.
+
+    Returns:
+        None: it is written. An entry that repeats an earlier one may be refused by it: compare the item.
+
+    Raises:
+        Conflict, TransientError: more often than is retried; of the second it is unknown whether it is written.
+        ClientError: AWS refused the call, and nothing was written; without ``retry``, any failure.
+        BotoCoreError: without ``retry``, no answer.
+    """
+    return _tried(lambda: entry, lambda one: _send_one(client, one), retry, None)
+
+
+def transact(entries: Sequence[Entry], *, retry: Retry | None = None) -> Refused | None:
+    """Write all entries, or none.
+
+    Returns, and raises: as ``write``.
+    """
+    return _tried(lambda: entries, _send_all, retry, None)
+
+
+def commit(plan: Callable[[], Sequence[Entry]], judge: Judge, *, retry: Retry) -> Refused | None:
+    """Write all entries of a plan, or none.
+
+    Args:
+        plan: makes the entries, again for each try: a conflict means that what was read is stale. None: nothing is
+            written.
+        judge: decides about a refusal.
+        retry: failures that are sent again.
+
+    Returns, and raises: as ``write``, and what ``judge`` returns.
+    """
+    return _tried(plan, _send_all, retry, judge)
+
+
+def read(request: Mapping[str, Any], *, retry: Retry) -> Item | None:
+    """Get one item, strongly consistent.
+
+    Raises: as ``write``.
+    """
+    asked: Any = {**request, "ConsistentRead": True}
+    found: Any = _tried(lambda: asked, lambda one: aws.dynamodb().get_item(**one), retry, None)
+    item: Item | None = found.get("Item")
+    return item
+
+
+def _send_one(client: Any, entry: Entry) -> None:
+    for kind, arguments in entry.items():
+        getattr(client or aws.dynamodb(), _OPERATIONS[kind])(**arguments)
+
+
+def _send_all(entries: Sequence[Any]) -> None:
+    if entries:
+        aws.dynamodb().transact_write_items(TransactItems=list(entries))
+
+
+def _tried(
+    plan: Callable[[], Planned], send: Callable[[Planned], Result], retry: Retry | None, judge: Judge | None
+) -> Result | Refused:
+    """What ``send`` returns, or the refusal."""
+    failures, unsure = 0, False
+    while True:
+        try:
+            failure, planned = None, plan()
+        except ClientError as error:
+            raise _certain(error, unsure=unsure) from None
+        try:
+            return send(planned)
+        except (ClientError, BotoCoreError) as error:
+            found = _outcome_of(error)
+            if isinstance(found, Refused):
+                judged = None if judge is None else judge(found)
+                if judged is None:
+                    return found
+                if not isinstance(judged, TransientError) or isinstance(judged, NotYet):
+                    raise judged from None
+                last = judged
+            elif found is None:
+                raise _certain(error, unsure=unsure) from None
+            elif retry is None:
+                raise
+            else:
+                failure, last = found, found.error
+        failures += 1
+        if isinstance(last, Conflict):
+            telemetry.count(Metric.CONFLICT)
+        else:
+            unsure = True
+        pause_ms = None if retry is None else retry.pause_ms(failures, failure, random.random())
+        if pause_ms is None:
+            raise last
+        time.sleep(pause_ms / 1_000)
+
+
+def _certain(error: ClientError | BotoCoreError, *, unsure: bool) -> Exception:
+    """AWS refused a call for good; an earlier try may have written what this one was not allowed to."""
+    return TransientError("the database did not answer") if unsure else error
+
+
+def _outcome_of(error: ClientError | BotoCoreError) -> Refused | Failure | None:
+    """What an error of a write means; None: AWS refused the call."""
+    if not isinstance(error, ClientError):
+        return Failure.UNANSWERED
+    code = aws.error_code(error)
+    if code == aws.CONDITION_FAILED:
+        response: Any = error.response
+        return Refused({0: response.get("Item") or None})
+    if code == aws.TRANSACTION_CANCELED:
+        return _cancelled(aws.cancellation_reasons(error))
+    if code == aws.TRANSACTION_CONFLICT:
+        return Failure.CONFLICT
+    return Failure.THROTTLED if aws.is_transient(error) else None
+
+
+def _cancelled(reasons: Sequence[Mapping[str, Any]]) -> Refused | Failure | None:
+    codes = [str(reason.get("Code")) for reason in reasons]
+    conflicts = frozenset(index for index, code in enumerate(codes) if code == _CONFLICT)
+    if _REFUSED in codes:
+        items = {n: reasons[n].get("Item") or None for n, code in enumerate(codes) if code == _REFUSED}
+        return Refused(items, conflicts)
+    if conflicts:
+        return Failure.CONFLICT
+    return Failure.THROTTLED if _BUSY.intersection(codes) else None
