@@ -6,9 +6,9 @@ Each is a function of ``Services`` that returns what its calls answered, without
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from botocore.exceptions import ClientError
 
@@ -27,6 +27,18 @@ def _done(_url: str) -> dict[str, Any]:
 
 MACHINES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {"waits": _waits, "done": _done}
 """State machines by name: from the URL of a queue."""
+
+
+PATTERN: Final = {
+    "source": ["exchange"],
+    "detail-type": [{"prefix": "Thing "}],
+    "detail": {"state": ["new", "old"], "size": [{"anything-but": ["large"]}], "error": [{"exists": False}]},
+}
+"""Pattern of the rule that sends events to the queue ``matched``."""
+ROUTES: Final = (("POST", "things/{id}"), ("GET", "wrong"))
+"""Methods and paths of the API; the function ``proxied`` is behind them."""
+Respond: TypeAlias = Callable[[str, str, str], tuple[int, Mapping[str, str], str]]
+"""Sends a request: method, path and body to status, headers in lower case and body."""
 
 
 def received(sqs: Any, url: str) -> str:
@@ -51,6 +63,10 @@ class Services:
         done: ARN of a machine that ends at once.
         waits: ARN of a machine that sends its task token to ``plain``.
         fails: name of a function that raises an error of the class ``Oops``.
+        twice: URL of a queue whose messages are received twice, and then moved to the queue ``dead``.
+        dead: URL of its dead-letter queue.
+        matched: URL of a queue to which a rule of the default bus sends events of ``PATTERN``.
+        request: sends a request to an API with ``ROUTES``.
     """
 
     client: Callable[[str], Any]
@@ -64,6 +80,10 @@ class Services:
     done: str
     waits: str
     fails: str
+    twice: str
+    dead: str
+    matched: str
+    request: Respond
 
 
 def code_of(call: Callable[..., Any], **given: Any) -> str:
@@ -231,6 +251,56 @@ def invocations(of: Services) -> Any:
     return [answer["FunctionError"], document["errorType"], document["errorMessage"], missing]
 
 
+def dead_letters(of: Services) -> Any:
+    """Move a message to the dead-letter queue once it was received too often."""
+    sqs = of.client("sqs")
+    sent = sqs.send_message(QueueUrl=of.twice, MessageBody="m", MessageAttributes={"a": _text("1")})["MessageId"]
+    counts = []
+    for _ in range(2):
+        (message,) = sqs.receive_message(QueueUrl=of.twice, AttributeNames=["ApproximateReceiveCount"])["Messages"]
+        counts.append(message["Attributes"]["ApproximateReceiveCount"])
+        sqs.change_message_visibility(QueueUrl=of.twice, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+    third = sqs.receive_message(QueueUrl=of.twice).get("Messages", [])
+    (moved,) = sqs.receive_message(QueueUrl=of.dead, MessageAttributeNames=["All"])["Messages"]
+    sqs.delete_message(QueueUrl=of.dead, ReceiptHandle=moved["ReceiptHandle"])
+    return [counts, third, moved["Body"], moved["MessageId"] == sent, moved["MessageAttributes"]["a"]["StringValue"]]
+
+
+def _text(value: str) -> dict[str, str]:
+    return {"DataType": "String", "StringValue": value}
+
+
+def matched_events(of: Services) -> Any:
+    """Send events that match a pattern to a queue, and no others."""
+    told: list[tuple[str, str, dict[str, Any]]] = [
+        ("exchange", "Thing made", {"n": 1, "state": "new", "size": "small"}),
+        ("another", "Thing made", {"n": 2, "state": "new", "size": "small"}),
+        ("exchange", "A thing made", {"n": 3, "state": "new", "size": "small"}),
+        ("exchange", "Thing made", {"n": 4, "state": "lost", "size": "small"}),
+        ("exchange", "Thing made", {"n": 5, "state": "new", "size": "large"}),
+        ("exchange", "Thing made", {"n": 6, "state": "new", "size": "small", "error": None}),
+        ("exchange", "Thing made", {"n": 7, "state": "new"}),
+        ("exchange", "Thing lost", {"n": 8, "state": ["old", "lost"], "size": ["small"]}),
+    ]
+    entries = [{"Source": source, "DetailType": kind, "Detail": json.dumps(detail)} for source, kind, detail in told]
+    answer = of.client("events").put_events(Entries=entries)
+    events = [json.loads(of.moved(of.matched)) for _ in range(2)]
+    left = of.client("sqs").receive_message(QueueUrl=of.matched).get("Messages", [])
+    members = sorted({member for event in events for member in event})
+    return [answer["FailedEntryCount"], sorted(event["detail"]["n"] for event in events), len(left), members]
+
+
+def proxied_request(of: Services) -> Any:
+    """Give a function a request as a proxy event, and return its response."""
+    status, headers, body = of.request("POST", "/things/a-b?x=1&x=2&y=", '{"n": 1}')
+    return [status, headers.get("location"), json.loads(body)]
+
+
+def refused_requests(of: Services) -> Any:
+    """Refuse a path without a method, and a response without a status."""
+    return [of.request(method, path, "")[0] for method, path in (("GET", "/missing"), ("GET", "/wrong"))]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """An exchange.
@@ -238,10 +308,12 @@ class Exchange:
     Attributes:
         act: makes the calls.
         answers: of AWS, as documented or recorded, of local AWS and of the simulator.
+        differs: reason why local AWS answers otherwise; None: it does not.
     """
 
     act: Callable[[Services], Any]
     answers: Any
+    differs: str | None = None
 
     def __str__(self) -> str:
         return self.act.__name__
@@ -289,4 +361,33 @@ EXCHANGES: Final = (
     ),
     Exchange(act=conditional_put, answers={"id": {"S": "p"}, "v": {"N": "1.5"}}),
     Exchange(act=invocations, answers=["Unhandled", "Oops", "so", "ResourceNotFoundException"]),
+    Exchange(act=dead_letters, answers=[["1", "2"], [], "m", True, "1"]),
+    Exchange(
+        act=matched_events,
+        answers=[
+            *(0, [1, 8], 0),
+            ["account", "detail", "detail-type", "id", "region", "resources", "source", "time", "version"],
+        ],
+    ),
+    Exchange(
+        act=proxied_request,
+        answers=[
+            201,
+            "/there",
+            {
+                "httpMethod": "POST",
+                "resource": "/things/{id}",
+                "path": "/things/a-b",
+                "pathParameters": {"id": "a-b"},
+                "queryStringParameters": {"x": "2", "y": ""},
+                "multiValueQueryStringParameters": {"x": ["1", "2"], "y": [""]},
+                "body": '{"n": 1}',
+                "isBase64Encoded": False,
+                "headers": {"idempotency-key": "k", "content-type": "application/json", "x-absent": None},
+                "context": {"stage": "v1", "resourcePath": "/things/{id}"},
+            },
+        ],
+        differs="queryStringParameters has the first of several values; API Gateway documents the last one",
+    ),
+    Exchange(act=refused_requests, answers=[403, 502]),
 )

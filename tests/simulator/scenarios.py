@@ -14,6 +14,19 @@ FUNCTIONS: Final = {
     "same": "def handler(event, context):\n    return event\n",
     "fail": "def handler(event, context):\n    raise type(event['error'], (Exception,), {})(event.get('why', 'why'))\n",
     "large": "def handler(event, context):\n    return 'x' * event['size']\n",
+    "proxied": (
+        "import json\n"
+        "def handler(event, context):\n"
+        "    if event['httpMethod'] == 'GET':\n"
+        "        return {'status': 200}\n"
+        "    names = ('httpMethod', 'resource', 'path', 'pathParameters', 'queryStringParameters',\n"
+        "             'multiValueQueryStringParameters', 'body', 'isBase64Encoded')\n"
+        "    seen = {name: event[name] for name in names}\n"
+        "    given = {name.lower(): value for name, value in event['headers'].items()}\n"
+        "    seen['headers'] = {name: given.get(name) for name in ('idempotency-key', 'content-type', 'x-absent')}\n"
+        "    seen['context'] = {name: event['requestContext'][name] for name in ('stage', 'resourcePath')}\n"
+        "    return {'statusCode': 201, 'headers': {'Location': '/there'}, 'body': json.dumps(seen)}\n"
+    ),
     "ends": "import os\ndef handler(event, context):\n    os._exit(1) if event.get('die') else None\n",
 }
 """Functions by name: what each scenario may invoke."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import boto3
 import pytest
 
-from constructs_lib.testing.simulator.deployment.blueprint import QueueSpec, TableSpec, arn
+from constructs_lib.testing.simulator.deployment.blueprint import (
+    ApiSpec,
+    QueueSpec,
+    RouteSpec,
+    RuleSpec,
+    TableSpec,
+    TargetSpec,
+    arn,
+)
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
-from .exchanges import EXCHANGES, MACHINES, Exchange, Services, received
+from .exchanges import EXCHANGES, MACHINES, PATTERN, ROUTES, Exchange, Services, received
 from .scenarios import FUNCTIONS
 from .support import add_machine, blueprint, world_of
 
@@ -25,7 +33,15 @@ def services() -> Iterator[tuple[World, Services]]:
     made = blueprint(**FUNCTIONS)
     made.tables["table"] = TableSpec(name="table", keys=("id",), kinds=("S",))
     plain, fifo = QueueSpec(name="plain"), QueueSpec(name="in.fifo", fifo=True)
-    made.queues |= {queue.name: queue for queue in (plain, fifo)}
+    dead, matched = QueueSpec(name="dead"), QueueSpec(name="matched")
+    twice = QueueSpec(name="twice", dead_letters=dead.arn, max_receives=2)
+    made.queues |= {queue.name: queue for queue in (plain, fifo, dead, matched, twice)}
+    target = TargetSpec(arn=matched.arn)
+    made.rules.append(RuleSpec(name="rule", bus="default", pattern=PATTERN, every=None, targets=(target,)))
+    routes = tuple(
+        RouteSpec(method=method, path=f"/{path}", function="proxied", authorization="NONE") for method, path in ROUTES
+    )
+    made.apis["api"] = ApiSpec(id="api", stage="v1", routes=routes)
     made.buckets.append("bucket")
     waits, done = (add_machine(made, name, given(plain.url)) for name, given in MACHINES.items())
     with world_of(made) as world:
@@ -39,6 +55,11 @@ def services() -> Iterator[tuple[World, Services]]:
         def client(service: str) -> Any:
             make: Any = boto3.client
             return make(service)
+
+        def request(method: str, path: str, body: str) -> tuple[int, Mapping[str, str], str]:
+            headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
+            response = world.gateway.send(world.actor("client"), method, path, headers=headers, body=body)
+            return response.status, response.headers, response.body
 
         yield (
             world,
@@ -54,6 +75,10 @@ def services() -> Iterator[tuple[World, Services]]:
                 done=done,
                 waits=waits,
                 fails="fail",
+                twice=twice.url,
+                dead=dead.url,
+                matched=matched.url,
+                request=request,
             ),
         )
 

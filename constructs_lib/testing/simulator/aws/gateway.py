@@ -148,7 +148,7 @@ class Gateway:
         user: str | None,
     ) -> dict[str, Any]:
         self._number += 1
-        query = {name: values[-1] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        query = parse_qs(parts.query, keep_blank_values=True)
         context: dict[str, Any] = {
             "accountId": ACCOUNT,
             "apiId": api.id,
@@ -177,8 +177,8 @@ class Gateway:
             "httpMethod": method,
             "headers": dict(headers),
             "multiValueHeaders": {name: [value] for name, value in headers.items()},
-            "queryStringParameters": query or None,
-            "multiValueQueryStringParameters": {name: [value] for name, value in query.items()} or None,
+            "queryStringParameters": {name: values[-1] for name, values in query.items()} or None,
+            "multiValueQueryStringParameters": query or None,
             "pathParameters": dict(parameters) or None,
             "stageVariables": None,
             "requestContext": context,
