@@ -182,7 +182,7 @@ class CallbackCondition(Condition):
     SETTLED_HELD = Because(
         "only the token that was used is marked as delivered",
         SENDING,
-        "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms), retry=PATIENT) is None",
+        "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms), retry=PATIENT)",
     )
     LATE_HELD = Because(
         "too late is only whose token was used",

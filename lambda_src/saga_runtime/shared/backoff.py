@@ -1,4 +1,4 @@
-"""Which failures are tried again, how often, how long apart. Pure: the caller sleeps."""
+"""Policies of retries: failures, number of tries, delays. Pure: the caller sleeps."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ A write is made, or refused by its condition: then ``Refused`` has the existing 
 * no answer: it is unknown whether it is written. The write is sent again, and its condition shows what happened;
 * AWS refuses the call itself, for good.
 
-A ``Retry`` says which failures are sent again. Without one, a failure is raised as boto3 raises it.
+A ``Retry`` declares which failures are sent again. Without one, a failure is raised as boto3 raises it.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Refused:
 
     @property
     def item(self) -> Item | None:
-        """What exists instead of the first entry."""
+        """Existing item of the first entry."""
         return self.items.get(0)
 
 
@@ -146,7 +146,7 @@ def _send_all(entries: Sequence[Any]) -> None:
 def _tried(
     plan: Callable[[], Planned], send: Callable[[Planned], Result], retry: Retry | None, judge: Judge | None
 ) -> Result | Refused:
-    """What ``send`` returns, or the refusal."""
+    """Result of ``send``, or the refusal."""
     failures, unsure = 0, False
     while True:
         try:
@@ -187,7 +187,7 @@ def _certain(error: ClientError | BotoCoreError, *, unsure: bool) -> Exception:
 
 
 def _outcome_of(error: ClientError | BotoCoreError) -> Refused | Failure | None:
-    """What an error of a write means; None: AWS refused the call."""
+    """Meaning of a write's error; None: AWS refused the call."""
     if not isinstance(error, ClientError):
         return Failure.UNANSWERED
     code = aws.error_code(error)

@@ -127,7 +127,7 @@ class Declined(PermanentError):
 
 
 @pytest.mark.parametrize(("judged", "plans"), [(Conflict("met"), 3), (NotYet("later"), 1), (Declined("no"), 1)])
-def test_a_plan_is_made_anew_while_its_judge_finds_a_conflict(
+def test_a_plan_is_made_again_while_its_judge_finds_a_conflict(
     monkeypatch: pytest.MonkeyPatch, judged: Any, plans: int
 ) -> None:
     monkeypatch.setattr(aws, "dynamodb", lambda: Database([_cancelled(FAILED)]))
