@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-migration test check lint types format synth up down deploy wheel spec-full simulate soak bench lock clean clean-all
+.PHONY: help setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy wheel spec-full simulate soak bench lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -39,8 +39,13 @@ endif
 demo: setup ## move money on local AWS: hundreds of transfers, duplicates and crashes
 	@python -m examples.funds_transfer.demo
 
+demo-wallet: setup ## four faces and Stripe move a wallet's money on local AWS, answered at once (SEED=n repeats)
+	@python -m examples.wallet.demo $(if $(SEED),--seed $(SEED))
+
 demo-migration: setup ## split a wallet's records while payments run and everything crashes (SEED=n repeats); build/migration-report.html
 	@python -m examples.wallet.migration_demo $(if $(SEED),--seed $(SEED))
+
+gallery: demo demo-wallet demo-migration ## all demos, one after another
 
 test: setup ## lint, types and all tests
 	@python tools/run_checks.py

@@ -69,6 +69,7 @@ def main(arguments: Sequence[str] | None = None, *, meddle: Callable[[LocalAws, 
     options.report.parent.mkdir(parents=True, exist_ok=True)
     options.report.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
     say(f"report: {options.report}")
+    say("more: make demo-wallet (answers at once), make demo-migration (a table is split), make gallery (all)")
     return 0 if report.holds else 1
 
 
