@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from constructs_lib.saga.steps.provider import Provider
     from constructs_lib.saga.steps.retry import Retry
     from constructs_lib.saga.steps.routes import GoOn, Notify
+    from constructs_lib.saga.steps.run import Run
     from constructs_lib.saga.steps.step import Step, StepKind
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "Notify",
     "Provider",
     "Retry",
+    "Run",
     "SagaStateMachine",
     "Step",
     "StepGroup",
@@ -38,6 +40,7 @@ __getattr__, __dir__ = lazy_exports(
         "Notify": "constructs_lib.saga.steps.routes",
         "Provider": "constructs_lib.saga.steps.provider",
         "Retry": "constructs_lib.saga.steps.retry",
+        "Run": "constructs_lib.saga.steps.run",
         "SagaStateMachine": "constructs_lib.saga.state_machine",
         "Step": "constructs_lib.saga.steps.step",
         "StepGroup": "constructs_lib.saga.steps.group",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Aws, Duration, Fn, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -47,6 +48,7 @@ from constructs_lib.saga.synthesis.compile import (
     ways_of,
 )
 from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into, texts_of
+from constructs_lib.saga.synthesis.inline import delegated_alarm
 from constructs_lib.saga.synthesis.parking import operators_of
 from constructs_lib.saga.synthesis.permissions import (
     grant_direct,
@@ -163,6 +165,7 @@ class SagaStateMachine(Construct):
         run: as given.
         express_machine: the state machine in which an inline saga begins; None otherwise.
         express_definition: its definition as data.
+        delegated_alarm: alarm while Express executions leave too many sagas to the Standard machine. It has no action.
         definition: the definition as data, before it became a string.
         recovery_definition: likewise, of the recovery machine.
         request_reads: members of the request that expressions read; an ``Operation`` holds its schema against them.
@@ -269,7 +272,7 @@ class SagaStateMachine(Construct):
         self._arn = self.state_machine.state_machine_arn
         self.recovery_definition: State = recovery_of(plan, self._arn)
         self.recovery_machine = self._machine("Recovery", self.recovery_definition)
-        self.express_definition, self.express_machine = self._express(plan)
+        self.express_definition, self.express_machine, self.delegated_alarm = self._express(plan)
         self.description = dataclasses.replace(described, timeout=timeout_seconds)
         node.add_metadata(METADATA_TYPE, self.description.to_json())
         findings = [*findings_of(self.description), *retention_findings(self.description)]
@@ -400,12 +403,13 @@ class SagaStateMachine(Construct):
         self.grant_recover(grantee)
         return self.log.grant_resolve(grantee)
 
-    def _express(self, plan: SagaPlan) -> tuple[State | None, sfn.StateMachine | None]:
-        """The Express machine in which an inline saga begins, and its definition."""
+    def _express(self, plan: SagaPlan) -> tuple[State | None, sfn.StateMachine | None, cloudwatch.Alarm | None]:
+        """The definition of the Express machine in which an inline saga begins, the machine, and its alarm."""
         if self.run is not Run.INLINE:
-            return None, None
+            return None, None, None
         definition = definition_of(dataclasses.replace(plan, standard_arn=self._arn))
-        return definition, self._machine("Express", definition, kind=_INLINE)
+        machine = self._machine("Express", definition, kind=_INLINE)
+        return definition, machine, delegated_alarm(self, machine)
 
     def _with_phases(self, plan: SagaPlan) -> SagaPlan:
         """The plan with the ARNs of its phases' state machines, which are made here."""

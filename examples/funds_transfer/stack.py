@@ -12,13 +12,13 @@ from constructs_lib import (
     MoneyField,
     Notify,
     Operation,
+    Run,
     SagaStateMachine,
     Step,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
 )
-from constructs_lib.saga.steps.run import Run
 
 FUNCTIONS = Path(__file__).parent / "functions"
 INLINE_DEFINITION = Path(__file__).parent / "inline.json"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constructs_lib.testing import HttpResponse, LocalAws
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER, RecordAttribute
 
 from .reconcilers import prepare_reconciler
 from .transfer_system import TransferSystem
@@ -34,6 +34,10 @@ class InlineSystem(TransferSystem):
         listed = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs["StateMachineArn"])
         return [execution["status"] for execution in listed["executions"]]
 
+    def ran(self) -> list[str]:
+        """Types of the machines that settled the sagas."""
+        return sorted(record[RecordAttribute.RAN]["S"] for record in self.records())
+
 
 @contextmanager
 def deployed_inline(*, speed: float) -> Iterator[InlineSystem]:
@@ -41,7 +45,7 @@ def deployed_inline(*, speed: float) -> Iterator[InlineSystem]:
     # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App, Duration
 
-    from constructs_lib.saga.steps.run import Run
+    from constructs_lib import Run
     from examples.funds_transfer.stack import FundsTransferStack
 
     with tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder:

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from saga_runtime.protocol import RecordAttribute
+from constructs_lib.testing import Fault
+from constructs_lib.testing.fault_schedules import First
 
 from .inline_system import InlineSystem, deployed_inline
 from .transfer_system import SPEED, is_settled, transfer
+from .two_ledgers import CREDIT
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +36,88 @@ def test_a_transfer_is_settled_in_the_first_response(system: InlineSystem) -> No
     assert first.json()["result"] == {"amount": "100", "currency": "EUR"}
     assert first.headers["preference-applied"] == "wait=10"
     assert system.standard_executions() == []
-    assert {record[RecordAttribute.RAN]["S"] for record in system.records()} == {"EXPRESS"}
+    assert system.ran() == ["EXPRESS", "EXPRESS"]
     assert system.balances() | system.balances("partner") == {"alice": 800, "bob": 1100, "carol": 1100}
     again = system.ask("in-one", transfer("alice", "bob"))
     assert is_settled(again)
     assert again.body == first.body
     assert not [invariant for invariant in system.audit() if invariant.violations]
+
+
+def test_a_refusal_is_in_the_first_response(system: InlineSystem) -> None:
+    refused = system.ask("too-much", transfer("alice", "bob", amount=5_000))
+    back = system.ask("nobody", transfer("alice", "dora", to_ledger="partner"))
+
+    assert (refused.status, refused.json()["error"]) == (402, "InsufficientFunds")
+    assert (back.status, back.json()["error"]) == (404, "AccountUnknown")
+    assert system.standard_executions() == []
+    assert system.balances()["alice"] == 1_000
+    assert system.ask("nobody", transfer("alice", "dora", to_ledger="partner")).body == back.body
+
+
+def test_a_client_that_does_not_wait_is_answered_at_once(system: InlineSystem) -> None:
+    first = system.ask("later", transfer("alice", "carol", to_ledger="partner"), wait=False)
+
+    assert first.status == 202
+    assert system.settle("later", transfer("alice", "carol", to_ledger="partner")).status == 200
+    assert system.standard_executions() == []
+    assert system.ran() == ["EXPRESS"]
+
+
+def test_what_express_cannot_decide_standard_decides(system: InlineSystem) -> None:
+    system.aws.faults.plan(
+        Fault(function=CREDIT, call="dynamodb:TransactWriteItems", moment="before", action="kill", on=First(3))
+    )
+
+    first = system.ask("in-doubt", transfer("alice", "carol", to_ledger="partner"))
+    settled = system.settle("in-doubt", transfer("alice", "carol", to_ledger="partner"))
+
+    system.aws.faults.report().require_all_fired()
+    assert first.status in (200, 202), first.text
+    assert settled.status == 200, settled.text
+    assert len(system.standard_executions()) == 1
+    assert system.ran() == ["STANDARD"]
+    assert system.balances()["alice"] == 900
+
+
+def test_standard_is_started_where_express_is_refused(system: InlineSystem) -> None:
+    system.aws.faults.plan(
+        Fault(
+            function=system.gatekeeper,
+            call="states:StartSyncExecution",
+            moment="before",
+            action="throttle",
+            on=First(1),
+        )
+    )
+
+    first = system.ask("throttled", transfer("alice", "bob"))
+
+    system.aws.faults.report().require_all_fired()
+    assert first.status == 200, first.text
+    assert system.ran() == ["STANDARD"]
+
+
+def test_a_lost_response_of_express_moves_nothing_twice(system: InlineSystem) -> None:
+    system.aws.faults.plan(
+        Fault(function=system.gatekeeper, call="states:StartSyncExecution", moment="after", action="drop", on=First(1))
+    )
+
+    first = system.ask("lost", transfer("alice", "bob"))
+
+    system.aws.faults.report().require_all_fired()
+    assert first.status == 200, first.text
+    assert system.balances()["alice"] == 900
+    assert system.standard_executions() == []
+
+
+def test_a_gatekeeper_that_dies_before_express_leaves_the_saga_to_standard(system: InlineSystem) -> None:
+    system.aws.faults.plan(
+        Fault(function=system.gatekeeper, call="states:StartSyncExecution", moment="before", action="kill", on=First(1))
+    )
+
+    system.ask("died", transfer("alice", "bob"))
+    answer = system.settle("died", transfer("alice", "bob"))
+
+    assert answer.status == 200
+    assert system.ran() == ["STANDARD"]

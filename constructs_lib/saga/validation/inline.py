@@ -54,7 +54,8 @@ def _reason(step: Step) -> tuple[str, str] | None:
         text = str(step.direct.fields)
         if step.direct.fields["Type"] not in _STATES or ".waitForTaskToken" in text or ".sync" in text:
             return f"is a state of type {step.direct.fields['Type']} that may wait or fan out", "leave run out"
-    longest = max(step.function_timeout, step.compensate_timeout, step.direct.timeout if step.direct is not None else 0)
+    call = step.direct.timeout if step.direct is not None and step.direct.fields["Type"] == "Task" else 0
+    longest = max(step.function_timeout, step.compensate_timeout, call)
     if longest > MAX_INLINE_SECONDS - _MARGIN_SECONDS:
         at_most = MAX_INLINE_SECONDS - _MARGIN_SECONDS
         return f"may take {longest} s, more than {at_most} s", "lower its timeout"

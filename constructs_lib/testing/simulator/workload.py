@@ -25,6 +25,7 @@ class Intent:
         user: who wants it.
         other_body: what the client may send under the same key by mistake; None: it does not.
         key: its idempotency key; made for it if it has none.
+        wait: seconds for which the client prefers to wait for the response; 0: it does not send ``Prefer``.
     """
 
     operation: str
@@ -32,6 +33,7 @@ class Intent:
     user: str = "alice"
     other_body: Mapping[str, Any] | None = None
     key: str | None = field(default=None)
+    wait: int = 0
 
 
 class Workload:

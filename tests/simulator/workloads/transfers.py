@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from random import Random
 from typing import Final
 
@@ -44,3 +45,10 @@ class Transfers(Workload):
         rows = world.table(world.output("LogTableName"))
         entries = [item for ledger in LEDGERS for item in world.table(world.output(ledger))]
         return audit_effects(rows, entries, steps=STEPS)
+
+
+class InlineTransfers(Transfers):
+    """The same; half of the clients prefer to wait for their response."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), wait=random.choice((0, 10)))

@@ -12,7 +12,7 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.workload import Intent
 from constructs_lib.testing.simulator.world import World
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, RecordStatus
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER, REPLAYED_HEADER, RecordStatus
 
 _FIRST_PAUSE: Final = SECOND
 _LONGEST_PAUSE: Final = 1_800 * SECOND
@@ -131,6 +131,8 @@ class Client:
         headers = {"content-type": "application/json"}
         if body is not None:
             headers[IDEMPOTENCY_KEY_HEADER] = fate.key
+            if fate.intent.wait:
+                headers[PREFER_HEADER] = f"wait={fate.intent.wait}"
         try:
             return self._world.gateway.send(
                 self._actor,

@@ -1,0 +1,42 @@
+"""Alarm of sagas that run inline."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aws_cdk import Duration
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+_PERCENT: Final = 20
+"""A saga that Standard continues costs what it costs there, and its Express execution."""
+_PERIOD_MINUTES: Final = 5
+_PERIODS: Final = 3
+
+
+def delegated_alarm(scope: Construct, express: sfn.StateMachine) -> cloudwatch.Alarm:
+    """Create the alarm of Express executions that do not settle their sagas: they delegate, fail or time out."""
+    period = Duration.minutes(_PERIOD_MINUTES)
+    ended = {
+        "failed": express.metric_failed(period=period),
+        "late": express.metric_timed_out(period=period),
+        "settled": express.metric_succeeded(period=period),
+    }
+    unsettled = "(FILL(failed, 0) + FILL(late, 0))"
+    return cloudwatch.Alarm(
+        scope,
+        "DelegatedAlarm",
+        alarm_description=f"More than {_PERCENT} % of the sagas are not settled by their Express executions: the "
+        "Standard machine continues them, slower and at its price; see the Express machine's log",
+        metric=cloudwatch.MathExpression(
+            expression=f"100 * {unsettled} / ({unsettled} + FILL(settled, 0))",
+            using_metrics=dict(ended),
+            period=period,
+            label="Delegated, %",
+        ),
+        threshold=_PERCENT,
+        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+        evaluation_periods=_PERIODS,
+        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+    )

@@ -1,0 +1,143 @@
+"""Sagas that run inline: what is created, what the synth refuses, and how the run of a deployed saga changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aws_cdk import Duration, Stack
+
+from constructs_lib import IdempotencyTable, Retry, Run, SagaStateMachine, Step, StepGroup
+from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
+from tests.constructs.support.sagas import plain_function
+
+Steps = list[Step | StepGroup]
+
+
+@pytest.fixture
+def stack(new_app: Callable[[], Any]) -> Stack:
+    return Stack(new_app(), "Test")
+
+
+def _saga(stack: Stack, steps: Steps, tmp_path: Path, run: Run = Run.INLINE) -> SagaStateMachine:
+    requests = IdempotencyTable(stack, "Requests")
+    return SagaStateMachine(
+        stack, "Saga", requests=requests, steps=steps, run=run, definition_file=tmp_path / "saga.json"
+    )
+
+
+def test_inline_saga_has_an_express_machine_and_an_alarm(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function")
+    saga = _saga(stack, [Step.atomic("Debit", fn=fn, compensate=fn), Step.atomic("Credit", fn=fn)], tmp_path)
+
+    assert saga.express_machine is not None
+    assert saga.delegated_alarm is not None
+    assert saga.express_definition is not None
+    assert saga.express_definition["TimeoutSeconds"] == 60
+    assert "Execution.Name" not in json.dumps(saga.express_definition)
+    assert "Park the saga" not in saga.express_definition["States"]
+    retries = [retry for state in saga.express_definition["States"].values() for retry in state.get("Retry", ())]
+    assert max(retry["MaxAttempts"] for retry in retries) == 2
+
+
+def test_prepared_saga_has_no_express_machine(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function")
+    steps: Steps = [Step.atomic("Debit", fn=fn, compensate=fn), Step.atomic("Credit", fn=fn)]
+
+    prepared = _saga(stack, steps, tmp_path, Run.PREPARED)
+
+    assert prepared.express_machine is None
+    assert "Outlive Express" in prepared.definition["States"]
+
+
+def test_standard_saga_keeps_its_definition(stack: Stack) -> None:
+    fn = plain_function(stack, "Function")
+    requests = IdempotencyTable(stack, "Requests")
+
+    saga = SagaStateMachine(stack, "Saga", requests=requests, steps=[Step.atomic("Credit", fn=fn)])
+
+    assert saga.run is Run.STANDARD
+    assert "Outlive Express" not in saga.definition["States"]
+
+
+REFUSED: dict[str, tuple[Callable[[Any], Steps], str]] = {
+    "a group": (
+        lambda fn: [Step.parallel("Both", branches=[[Step.atomic(name, fn=fn, compensate=fn)] for name in "AB"])],
+        "step Both, which is a parallel group",
+    ),
+    "an unrecorded read": (
+        lambda fn: [Step.read_only("Ask", fn=fn, record=False), Step.atomic("Credit", fn=fn)],
+        "step Ask, which reads without recording its output",
+    ),
+    "time in a condition": (
+        lambda fn: [Step.atomic("Credit", fn=fn, pivot=True), Step.atomic("Book", fn=fn, when="$millis() > 5")],
+        r"step Book, which has a condition with \$millis",
+    ),
+    "a condition over an unrecorded output": (
+        lambda fn: [
+            Step.atomic("Credit", fn=fn, pivot=True),
+            Step.custom("Ask", state={"Type": "Pass"}),
+            Step.atomic("Book", fn=fn, when="$outputs.Ask.ok"),
+        ],
+        "step Book, which has a condition over the output of Ask",
+    ),
+    "a state that waits": (
+        lambda fn: [
+            Step.atomic("Credit", fn=fn, pivot=True),
+            Step.custom("Rest", state={"Type": "Wait", "Seconds": 5}),
+        ],
+        "step Rest, which is a state of type Wait",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_step_that_cannot_run_inline_is_refused(stack: Stack, tmp_path: Path, name: str) -> None:
+    make, message = REFUSED[name]
+
+    with pytest.raises(ValueError, match=message):
+        _saga(stack, make(plain_function(stack, "Function")), tmp_path)
+
+
+def test_step_that_takes_too_long_is_refused(stack: Stack, tmp_path: Path) -> None:
+    slow = plain_function(stack, "Slow", timeout=Duration.seconds(51))
+
+    with pytest.raises(ValueError, match="step Credit, which may take 51 s, more than 50 s"):
+        _saga(stack, [Step.atomic("Credit", fn=slow, retry=Retry(in_doubt_attempts=8))], tmp_path)
+
+
+def test_inline_saga_without_a_definition_file_is_refused(stack: Stack) -> None:
+    fn = plain_function(stack, "Function")
+    requests = IdempotencyTable(stack, "Requests")
+
+    with pytest.raises(ValueError, match="definition_file must be set for run=INLINE, got None"):
+        SagaStateMachine(stack, "Saga", requests=requests, steps=[Step.atomic("Credit", fn=fn)], run=Run.INLINE)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "refused"),
+    [
+        (Run.STANDARD, Run.INLINE, True),
+        (Run.INLINE, Run.STANDARD, True),
+        (Run.STANDARD, Run.PREPARED, False),
+        (Run.PREPARED, Run.INLINE, False),
+        (Run.INLINE, Run.PREPARED, False),
+        (Run.PREPARED, Run.STANDARD, False),
+    ],
+)
+@pytest.mark.parametrize("writes", [False, True])
+def test_run_changes_by_way_of_prepared_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Run, now: Run, *, refused: bool, writes: bool
+) -> None:
+    path = tmp_path / "saga.json"
+    monkeypatch.setenv(WRITE_VARIABLE, "1")
+    compare_with_file(path, [], {}, before)
+    if not writes:
+        monkeypatch.delenv(WRITE_VARIABLE)
+
+    found = [finding.id for finding in compare_with_file(path, [], {}, now)]
+
+    assert ("cdk-sagas-definition-run" in found) is refused

@@ -1,0 +1,139 @@
+"""Transfers that run inline: Express executions with a Standard one before, during and after them."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+from constructs_lib.testing.simulator import Deployment, Intent, World, break_each_call, simulate
+from constructs_lib.testing.simulator.aws.dynamodb import Table
+from constructs_lib.testing.simulator.aws.dynamodb.values import Item
+from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.errors import ServiceError
+
+from .workloads.transfers import InlineTransfers
+
+_MILLISECOND: Final = SECOND // 1_000
+
+
+@functools.cache
+def _folder(run: str) -> tempfile.TemporaryDirectory[str]:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App
+
+    from constructs_lib import Run
+    from examples.funds_transfer.stack import FundsTransferStack
+
+    folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulation-")
+    app = App(outdir=folder.name, analytics_reporting=False)
+    FundsTransferStack(app, "FundsTransfer", run=Run[run])
+    app.synth()
+    return folder
+
+
+@pytest.fixture
+def inline() -> Iterator[Deployment]:
+    with Deployment.of_assembly(Path(_folder("INLINE").name)) as deployment:
+        yield deployment
+
+
+def _standard(deployment: Deployment) -> MachineSpec:
+    (found,) = (one for one in deployment.blueprint.machines.values() if "TransferStateMachine" in one.name)
+    return found
+
+
+class _Alongside(InlineTransfers):
+    """Standard is started so many milliseconds after each reservation, as a reconciler or a duplicate starts it.
+
+    Args:
+        standard: ARN of the Standard machine.
+        delay: milliseconds after the reservation.
+        wait: seconds that clients prefer to wait; None: drawn.
+    """
+
+    def __init__(self, standard: str, delay: int, wait: int | None = None) -> None:
+        self._standard = standard
+        self._delay = delay
+        self._wait = wait
+
+    def intent(self, number: int, random: Random) -> Intent:
+        intent = super().intent(number, random)
+        return intent if self._wait is None else replace(intent, wait=self._wait)
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        requests = world.db.tables[world.output("RequestTableName")]
+        seen: set[str] = set()
+
+        def reserved(_table: Table, _key: object, item: Item | None) -> None:
+            if item is None or item["saga_id"]["S"] in seen or "input" not in item:
+                return
+            saga_id, text = item["saga_id"]["S"], item["input"]["S"]
+            seen.add(saga_id)
+            world.kernel.after(self._delay * _MILLISECOND, functools.partial(self._start, world, saga_id, text))
+
+        requests.heard = reserved
+
+    def _start(self, world: World, saga_id: str, text: str) -> None:
+        with suppress(ServiceError):  # it exists
+            world.machines.start(self._standard, saga_id, text)
+
+
+def test_inline_transfers_keep_their_promise(inline: Deployment) -> None:
+    report = simulate(inline, InlineTransfers(), sagas=300)
+
+    report.require_kept()
+    assert report.statuses["COMPLETED"] > 50
+    assert report.statuses["FAILED"] > 20
+
+
+@pytest.mark.parametrize("delay", [0, 20, 60, 120, 250, 1_000])
+def test_inline_transfers_keep_their_promise_with_standard_alongside(inline: Deployment, delay: int) -> None:
+    report = simulate(inline, _Alongside(_standard(inline).arn, delay), sagas=100, seed=delay)
+
+    report.require_kept()
+
+
+def test_standard_machine_that_is_not_prepared_breaks_the_promise(inline: Deployment) -> None:
+    """Its compensation does not expect an Express execution that is ahead of it."""
+    prepared = _standard(inline)
+    with Deployment.of_assembly(Path(_folder("STANDARD").name)) as unprepared:
+        before = replace(prepared, definition=_standard(unprepared).definition)
+    machines = inline.blueprint.machines
+    (at,) = (name for name, machine in machines.items() if machine is prepared)
+    machines[at] = before
+
+    report = simulate(inline, _Alongside(prepared.arn, 60), sagas=600)
+
+    assert report.violated
+
+
+WAYS: Final = (
+    (19, "COMPLETED"),  # within one ledger
+    (2, "COMPLETED"),  # to the partner
+    (17, "FAILED"),  # refused by the partner
+)
+"""Seeds whose first intent goes each way."""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("delay", [0, 60, 250, 5_000])
+@pytest.mark.parametrize("wait", [0, 10])
+@pytest.mark.parametrize(("seed", "status"), WAYS)
+def test_inline_saga_keeps_its_promise_whichever_call_breaks(
+    inline: Deployment, seed: int, status: str, wait: int, delay: int
+) -> None:
+    report = break_each_call(inline, _Alongside(_standard(inline).arn, delay, wait), seed=seed)
+
+    report.require_kept()
+    assert max(report.statuses, key=lambda found: report.statuses[found]) == status
+    assert report.runs > 70

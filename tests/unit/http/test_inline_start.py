@@ -1,0 +1,155 @@
+"""An inline saga's first request: Express first; Standard only where Express was certainly not started."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, ReadTimeoutError
+
+from handlers import gatekeeper
+from saga_runtime.protocol import PREFER_HEADER, SAGA_DELEGATED, Env, Metric, RecordStatus
+from saga_runtime.shared import aws
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID, post
+from tests.unit.support.settling import settle
+from tests.unit.support.world import Context, World
+
+EXPRESS = "arn:aws:states:eu-central-1:111111111111:stateMachine:Express"
+RESULT = '{"result":{"moved":200}}'
+
+
+class Sync:
+    """A client of synchronous executions."""
+
+    def __init__(self, outcome: Callable[[], Mapping[str, Any]]) -> None:
+        self.outcome = outcome
+        self.sent: list[dict[str, Any]] = []
+
+    def start_sync_execution(self, **request: Any) -> Mapping[str, Any]:
+        """Run one."""
+        self.sent.append(request)
+        return self.outcome()
+
+
+@pytest.fixture(autouse=True)
+def inline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The saga runs inline, and clients may wait for 10 s."""
+    monkeypatch.setenv(Env.EXPRESS_MACHINE_ARN, EXPRESS)
+    monkeypatch.setenv(Env.MAX_WAIT_SECONDS, "10")
+    monkeypatch.setattr("time.sleep", lambda seconds: setattr(world.clock, "ms", world.clock.ms + int(seconds * 1_000)))
+    gatekeeper.settings.cache_clear()
+
+
+@pytest.fixture
+def sync(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Mapping[str, Any]]], Sync]:
+    def arrange(outcome: Callable[[], Mapping[str, Any]]) -> Sync:
+        client = Sync(outcome)
+        monkeypatch.setattr(aws, "step_functions_for", lambda _seconds: client)
+        return client
+
+    return arrange
+
+
+Arranged = Callable[[Callable[[], Mapping[str, Any]]], Sync]
+
+
+def _send(wait: str | None = "wait=5") -> dict[str, Any]:
+    headers = {PREFER_HEADER: wait} if wait is not None else {}
+    return gatekeeper.handler(post(headers=headers), Context(remaining_ms=28_000))
+
+
+def _settle(world: World) -> None:
+    settles = settle(
+        request_id=REQUEST_ID,
+        execution=SAGA_ID,
+        status=RecordStatus.COMPLETED,
+        now_ms=world.clock.ms,
+        body=RESULT,
+    )
+    aws.dynamodb().update_item(**settles)
+
+
+def _raises(error: Exception) -> Callable[[], Mapping[str, Any]]:
+    def outcome() -> Mapping[str, Any]:
+        raise error
+
+    return outcome
+
+
+def _refusal(code: str, status: int) -> ClientError:
+    response: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "StartSyncExecution")
+
+
+def test_first_response_is_what_express_stored(world: World, sync: Arranged) -> None:
+    def settles() -> Mapping[str, Any]:
+        _settle(world)
+        (record,) = world.items("requests")
+        stored = {name: record[name] for name in ("status", "http_status", "body", "response_expires_at", "expiration")}
+        return {"status": "SUCCEEDED", "output": json.dumps({"record": stored})}
+
+    client = sync(settles)
+    before = len(world.wire.sent)
+    answer = _send()
+
+    assert (answer["statusCode"], answer["body"]) == (200, RESULT)
+    assert [call for call in world.wire.sent[before:] if call in ("StartExecution", "GetItem")] == []
+    assert [(sent["stateMachineArn"], sent["name"]) for sent in client.sent] == [(EXPRESS, SAGA_ID)]
+    assert world.told.counts[Metric.INLINE_SETTLED] == 1
+    assert _send()["body"] == RESULT
+    assert len(client.sent) == 1
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "AccessDeniedException", "StateMachineDoesNotExist"])
+def test_standard_starts_where_express_is_refused(world: World, sync: Arranged, code: str) -> None:
+    sync(_raises(_refusal(code, 400)))
+
+    answer = _send()
+
+    assert answer["statusCode"] == 202
+    assert world.executions.by_name[SAGA_ID].machine != EXPRESS
+    assert world.told.counts[Metric.INLINE_NOT_STARTED] == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ReadTimeoutError(endpoint_url="https://sync-states"), _refusal("InternalServerError", 500)], ids=str
+)
+def test_nothing_else_starts_where_express_may_run(world: World, sync: Arranged, error: Exception) -> None:
+    client = sync(_raises(error))
+
+    answer = _send()
+
+    assert answer["statusCode"] == 202
+    assert world.executions.by_name == {}
+    assert len(client.sent) == 1
+
+
+def test_response_of_a_delegated_saga_is_waited_for(world: World, sync: Arranged) -> None:
+    def delegates() -> Mapping[str, Any]:
+        _settle(world)
+        return {"status": "FAILED", "error": SAGA_DELEGATED, "cause": "{}"}
+
+    sync(delegates)
+
+    answer = _send()
+
+    assert (answer["statusCode"], answer["body"]) == (200, RESULT)
+    assert world.told.counts[Metric.INLINE_DELEGATED] == 1
+    assert world.executions.by_name == {}
+
+
+def test_client_that_does_not_wait_starts_an_asynchronous_execution(world: World) -> None:
+    assert _send(None)["statusCode"] == 202
+    assert world.executions.by_name[SAGA_ID].machine == EXPRESS
+
+
+def test_asynchronous_express_that_is_refused_leaves_the_saga_to_standard(world: World) -> None:
+    world.executions.refuses = "StateMachineDeleting"
+
+    answer = _send(None)
+
+    assert answer["statusCode"] == 503  # Standard was refused, too
+    assert world.told.counts[Metric.INLINE_NOT_STARTED] == 1
+    assert world.told.counts[Metric.START_REFUSED] == 1
