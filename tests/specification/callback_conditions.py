@@ -148,22 +148,22 @@ class CallbackCondition(Condition):
     DONE_STAYS = Because(
         "a failure behind a success takes nothing back",
         DECISIONS,
-        "if log.status is StepStatus.INTENT: return LogChange.DONE if outcome.ok else LogChange.FAILED",
+        "(StepStatus.DONE, False): _CONTRADICTED,",
     )
     UNDONE_STAYS = Because(
         "a success that was undone is not undone again",
         DECISIONS,
-        "return LogChange.APPLIED_LATE return LogChange.NONE",
+        "(StepStatus.UNDONE, True): _NOTHING,",
     )
     LATE_ON_TOMBSTONE = Because(
         "a job that is done although it was abandoned is kept as applied late",
         DECISIONS,
-        "log.status in (StepStatus.TOMBSTONE,",
+        "(StepStatus.TOMBSTONE, True): Transition(log=LogChange.APPLIED_LATE),",
     )
     LATE_ON_FAILED = Because(
         "a job that is done although it had failed is kept as applied late",
         DECISIONS,
-        "StepStatus.FAILED): return LogChange.APPLIED_LATE",
+        "(StepStatus.FAILED, True): Transition(log=LogChange.APPLIED_LATE, contradicts=True),",
     )
     DUE_WITH_IT = Because(
         "that something is to be undone is written with it", RECEIPT, "changes |= late_change(self.job_id, now_ms)"

@@ -6,12 +6,18 @@ saga never continues with a job that its compensation has fenced, and never aban
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from saga_runtime.callbacks.rows import Outcome, TokenRow
-from saga_runtime.protocol import ErrorName, StepStatus, TokenStatus
+from saga_runtime.protocol import ErrorName, Metric, StepStatus, TokenStatus
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow
+
+CONTRADICTED: Final = "CallbackContradicted"
+APPLIED_LATE: Final = "CallbackAppliedLate"
+"""Errors of entries in the operators' queue."""
 
 
 class Receipt(StrEnum):
@@ -58,25 +64,72 @@ class TokenChange(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """Effect of a report on a log row.
+
+    Attributes:
+        log: change of the row.
+        contradicts: whether the report contradicts what counts: operators are notified.
+    """
+
+    log: LogChange
+    contradicts: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Writes of a receipt.
+    """Writes of a receipt, and what it amounts to.
 
     Attributes:
         log: change of the log row.
         token: change of the token row.
         told: outcome to deliver, if the token row changes.
         contradicts: whether the outcome contradicts what counts.
+        receipt: the result; None: that of the delivery.
+        metrics: what is counted when it is written.
     """
 
     log: LogChange
     token: TokenChange
     told: Outcome
     contradicts: bool
+    receipt: Receipt | None
+    metrics: Sequence[Metric]
 
-    @property
-    def changes_nothing(self) -> bool:
-        """True if the outcome was known, and is on its way."""
-        return self.log is LogChange.NONE and self.token is TokenChange.NONE and not self.contradicts
+
+_NOTHING: Final = Transition(log=LogChange.NONE)
+_CONTRADICTED: Final = Transition(log=LogChange.NONE, contradicts=True)
+
+OF_JOB: Final[Mapping[tuple[StepStatus | None, bool], Transition]] = {
+    (None, True): Transition(log=LogChange.PUT_DONE),
+    (None, False): Transition(log=LogChange.PUT_FAILED),
+    (StepStatus.INTENT, True): Transition(log=LogChange.DONE),
+    (StepStatus.INTENT, False): Transition(log=LogChange.FAILED),
+    (StepStatus.DONE, True): _NOTHING,
+    (StepStatus.DONE, False): _CONTRADICTED,
+    (StepStatus.READ, True): _NOTHING,
+    (StepStatus.READ, False): _CONTRADICTED,
+    (StepStatus.FAILED, True): Transition(log=LogChange.APPLIED_LATE, contradicts=True),
+    (StepStatus.FAILED, False): _NOTHING,
+    (StepStatus.TOMBSTONE, True): Transition(log=LogChange.APPLIED_LATE),
+    (StepStatus.TOMBSTONE, False): _NOTHING,
+    (StepStatus.APPLIED_LATE, True): _NOTHING,
+    (StepStatus.APPLIED_LATE, False): _CONTRADICTED,
+    (StepStatus.UNDOING, True): _NOTHING,
+    (StepStatus.UNDOING, False): _CONTRADICTED,
+    (StepStatus.UNDONE, True): _NOTHING,
+    (StepStatus.UNDONE, False): _NOTHING,
+}
+"""By the log row's status (None: no row), and whether the report is a success: what it does, of a provider's job."""
+
+OF_WAIT: Final[Mapping[tuple[StepStatus | None, bool], Transition]] = {
+    **OF_JOB,
+    (None, True): Transition(log=LogChange.PUT_READ),
+    (StepStatus.FAILED, True): _CONTRADICTED,
+    (StepStatus.TOMBSTONE, True): _NOTHING,
+}
+"""The same of a saga that only waits for an occurrence. A row that is in doubt is a job's, whatever the saga declares
+by now."""
 
 
 def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, job: bool) -> Decision:
@@ -86,11 +139,10 @@ def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, 
         token: the token row that was found.
         log: the log row that was found.
         outcome: the reported outcome.
-        job: whether the provider works for the saga; otherwise the saga only waits for an occurrence. A row
-            that is in doubt, or was compensated, is a job's, whatever the saga declares by now.
+        job: whether the provider works for the saga; otherwise the saga only waits for an occurrence.
     """
-    change = _of_job(log, outcome) if job or _is_job(log) else _of_wait(log, outcome)
-    if change in (LogChange.NONE, LogChange.APPLIED_LATE) and log is not None:
+    transition = (OF_JOB if job else OF_WAIT)[None if log is None else log.status, outcome.ok]
+    if transition.log in (LogChange.NONE, LogChange.APPLIED_LATE) and log is not None:
         told = answer_of(log) or _fenced(log)
     else:
         told = outcome
@@ -98,35 +150,51 @@ def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, 
         then = TokenChange.PUT_EARLY
     else:
         then = TokenChange.SETTLE if token.status is TokenStatus.WAITING else TokenChange.NONE
-    return Decision(log=change, token=then, told=told, contradicts=_contradicts(log, outcome))
+    receipt, metrics = _amounts_to(transition, then)
+    return Decision(
+        log=transition.log,
+        token=then,
+        told=told,
+        contradicts=transition.contradicts,
+        receipt=receipt,
+        metrics=metrics,
+    )
 
 
-def _is_job(log: LogRow | None) -> bool:
-    return log is not None and log.status in (StepStatus.INTENT, StepStatus.DONE, StepStatus.APPLIED_LATE)
+def _amounts_to(transition: Transition, token: TokenChange) -> tuple[Receipt | None, Sequence[Metric]]:
+    conflict = (Metric.CALLBACK_CONFLICT,) if transition.contradicts else ()
+    if transition.log is LogChange.APPLIED_LATE:
+        return Receipt.APPLIED_LATE, (*conflict, Metric.CALLBACK_APPLIED_LATE)
+    if transition.contradicts:
+        return Receipt.CONFLICT, conflict
+    if token is TokenChange.PUT_EARLY:
+        return Receipt.EARLY, (Metric.CALLBACK_EARLY,)
+    if transition.log is LogChange.NONE and token is TokenChange.NONE:
+        return Receipt.DUPLICATE, (Metric.CALLBACK_DUPLICATE,)
+    return None, ()
 
 
-def _of_job(log: LogRow | None, outcome: Outcome) -> LogChange:
-    if log is None:
-        return LogChange.PUT_DONE if outcome.ok else LogChange.PUT_FAILED
-    if log.status is StepStatus.INTENT:
-        return LogChange.DONE if outcome.ok else LogChange.FAILED
-    if outcome.ok and log.status in (StepStatus.TOMBSTONE, StepStatus.FAILED):
-        return LogChange.APPLIED_LATE
-    return LogChange.NONE
+def notice_of(
+    decision: Decision, log: LogRow | None, outcome: Outcome, *, recorded: bool, undo: bool
+) -> tuple[str, str] | None:
+    """Error and detail of the entry in the operators' queue; None: operators need not know.
 
-
-def _of_wait(log: LogRow | None, outcome: Outcome) -> LogChange:
-    if log is not None:
-        return LogChange.NONE
-    return LogChange.PUT_READ if outcome.ok else LogChange.PUT_FAILED
-
-
-def _contradicts(log: LogRow | None, outcome: Outcome) -> bool:
-    if log is None:
-        return False
-    if outcome.ok:
-        return log.status is StepStatus.FAILED
-    return log.status in (StepStatus.DONE, StepStatus.READ, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+    Args:
+        decision: what is written.
+        log: the log row that was found.
+        outcome: the reported outcome.
+        recorded: whether the saga's record exists.
+        undo: whether the step is compensated.
+    """
+    reported = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
+    found = f"the provider reported {reported} when its row was {log.status if log else 'not there'}"
+    if decision.log is not LogChange.APPLIED_LATE:
+        return (CONTRADICTED, f"{found}; the row stays") if decision.contradicts else None
+    if not recorded:
+        return APPLIED_LATE, f"{found}; the saga's record is gone, so it is not compensated automatically"
+    if not undo:
+        return APPLIED_LATE, f"{found}; nothing undoes this step"
+    return (APPLIED_LATE, f"{found}; it is undone") if decision.contradicts else None
 
 
 def answer_of(log: LogRow) -> Outcome | None:

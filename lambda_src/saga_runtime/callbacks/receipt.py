@@ -6,11 +6,11 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, receipt_of
+from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, notice_of, receipt_of
 from saga_runtime.callbacks.rows import Callback, JobId, Marker, Outcome, StillWorking, TokenRow
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
 from saga_runtime.callbacks.store import LOOKS, alias_id, marker_of, read_log, read_record, read_token, token_table
@@ -35,10 +35,6 @@ from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.writes import transact
-
-CONTRADICTED: Final = "CallbackContradicted"
-APPLIED_LATE: Final = "CallbackAppliedLate"
-"""What an entry in the operators' queue calls its reason."""
 
 
 def receive(callback: Callback) -> Receipt:
@@ -204,8 +200,9 @@ class Subject:
         decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job)
         late = decision.log is LogChange.APPLIED_LATE
         record = read_record(self._requests, self.job.saga_id) if late else None
-        if (late and (record is None or not self.saga.step.undo)) or decision.contradicts:
-            self._tell_operators(decision, outcome, record)
+        notice = notice_of(decision, self.log, outcome, recorded=record is not None, undo=self.saga.step.undo)
+        if notice is not None and not self._is_told(decision, outcome):
+            self._tell_operators(*notice)
         place = LogPlace(
             table=self.saga.log,
             job=self.job,
@@ -275,20 +272,9 @@ class Subject:
     def _written(self, decision: Decision, now_ms: int) -> Receipt:
         telemetry.count(Metric.CALLBACK_RECEIVED, job_id=self.job_id)
         told = self._tell(decision, now_ms)
-        if decision.contradicts:
-            telemetry.count(Metric.CALLBACK_CONFLICT)
-        if decision.log is LogChange.APPLIED_LATE:
-            telemetry.count(Metric.CALLBACK_APPLIED_LATE)
-            return Receipt.APPLIED_LATE
-        if decision.contradicts:
-            return Receipt.CONFLICT
-        if decision.token is TokenChange.PUT_EARLY:
-            telemetry.count(Metric.CALLBACK_EARLY)
-            return Receipt.EARLY
-        if decision.changes_nothing:
-            telemetry.count(Metric.CALLBACK_DUPLICATE)
-            return Receipt.DUPLICATE
-        return told
+        for metric in decision.metrics:
+            telemetry.count(metric)
+        return told if decision.receipt is None else decision.receipt
 
     def _tell(self, decision: Decision, written_at: int) -> Receipt:
         if self.token is None:
@@ -300,24 +286,18 @@ class Subject:
             row = replace(row, status=TokenStatus.SETTLING, outcome=decision.told)
         return _told(row) if row.status is TokenStatus.SETTLING else Receipt.RECEIVED
 
-    def _tell_operators(self, decision: Decision, outcome: Outcome, record: SagaRecord | None) -> None:
-        """Send an entry to the operator queue before the conflict is stored: at least once."""
+    def _is_told(self, decision: Decision, outcome: Outcome) -> bool:
+        """Operators were notified when this conflict was stored; or the saga has none."""
         conflict = self.token.conflict if self.token is not None else None
-        if not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE):
-            return
-        said = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
-        found = f"the provider reported {said} when its row was {self.log.status if self.log else 'not there'}"
-        if decision.log is not LogChange.APPLIED_LATE:
-            error, then = CONTRADICTED, "the row stays"
-        elif record is None:
-            error, then = APPLIED_LATE, "the saga's record is gone, so it is not compensated automatically"
-        else:
-            error, then = APPLIED_LATE, "it is undone" if self.saga.step.undo else "nothing undoes this step"
+        return not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE)
+
+    def _tell_operators(self, error: str, detail: str) -> None:
+        """Send an entry to the operator queue before the conflict is stored: at least once."""
         body = {
             "saga_id": self.job.saga_id,
             "request_id": request_id_from(self.job.saga_id),
             "execution": self.token.execution if self.token is not None else "",
-            "stuck": {"step": self.job.row_name, "error": error, "detail": f"{found}; {then}"},
+            "stuck": {"step": self.job.row_name, "error": error, "detail": detail},
             "failure": {},
         }
         try:

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.callbacks.decisions import Entry, LogChange, TokenChange, answer_of, entry_of, receipt_of
+from saga_runtime.callbacks.decisions import (
+    OF_JOB,
+    OF_WAIT,
+    Entry,
+    LogChange,
+    Receipt,
+    TokenChange,
+    answer_of,
+    entry_of,
+    notice_of,
+    receipt_of,
+)
 from saga_runtime.callbacks.rows import (
     Callback,
     Failed,
@@ -24,7 +35,7 @@ from saga_runtime.callbacks.rows import (
     order_of,
 )
 from saga_runtime.errors import Invalid, ProtocolMismatch
-from saga_runtime.protocol import MAX_OUTPUT_BYTES, MAX_SAGA_ID, StepStatus, TokenAttribute, TokenStatus
+from saga_runtime.protocol import MAX_OUTPUT_BYTES, MAX_SAGA_ID, Metric, StepStatus, TokenAttribute, TokenStatus
 from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.callback_formats import DONE, FOUND, JOB_ID, REFUSED, TASK, WAITING, callback_formats
 from tests.unit.support.samples import NOW_MS, SAGA_ID
@@ -235,6 +246,60 @@ def test_decision_about_a_token_row(status: TokenStatus | None) -> None:
 
     expected = {None: TokenChange.PUT_EARLY, TokenStatus.WAITING: TokenChange.SETTLE}
     assert decided.token is expected.get(status, TokenChange.NONE)
+
+
+def test_every_report_has_one_transition_for_each_row() -> None:
+    every = {(status, ok) for status in (None, *S) for ok in (True, False)}
+
+    assert set(OF_JOB) == set(OF_WAIT) == every
+    differ = {found for found in every if OF_JOB[found] != OF_WAIT[found]}
+    assert differ == {(None, True), (S.FAILED, True), (S.TOMBSTONE, True)}
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "waits", "receipt", "metrics"),
+    [
+        (S.INTENT, DONE, True, None, []),
+        (S.INTENT, DONE, False, None, []),
+        (S.INTENT, DONE, None, Receipt.EARLY, [Metric.CALLBACK_EARLY]),
+        (S.DONE, DONE, True, None, []),
+        (S.DONE, DONE, False, Receipt.DUPLICATE, [Metric.CALLBACK_DUPLICATE]),
+        (S.DONE, REFUSED, None, Receipt.CONFLICT, [Metric.CALLBACK_CONFLICT]),
+        (S.TOMBSTONE, DONE, False, Receipt.APPLIED_LATE, [Metric.CALLBACK_APPLIED_LATE]),
+        (S.FAILED, DONE, None, Receipt.APPLIED_LATE, [Metric.CALLBACK_CONFLICT, Metric.CALLBACK_APPLIED_LATE]),
+    ],
+)
+def test_a_report_amounts_to_a_receipt_and_is_counted(
+    status: StepStatus, outcome: Outcome, waits: bool | None, receipt: Receipt | None, metrics: list[Metric]
+) -> None:
+    """``waits``: whether a task waits; None: there is no token row."""
+    found = None if waits is None else token(TokenStatus.WAITING if waits else TokenStatus.SETTLED)
+
+    decided = receipt_of(found, row(status), outcome, job=True)
+
+    assert (decided.receipt, list(decided.metrics)) == (receipt, metrics)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "recorded", "undo", "detail"),
+    [
+        (S.INTENT, DONE, True, True, None),
+        (S.DONE, REFUSED, True, True, "the row stays"),
+        (S.TOMBSTONE, DONE, True, True, None),
+        (S.TOMBSTONE, DONE, True, False, "nothing undoes this step"),
+        (S.TOMBSTONE, DONE, False, True, "it is not compensated automatically"),
+        (S.FAILED, DONE, True, True, "it is undone"),
+    ],
+)
+def test_operators_are_notified_of_what_contradicts_or_stays(
+    status: StepStatus, outcome: Outcome, recorded: bool, undo: bool, detail: str | None
+) -> None:
+    log = row(status)
+    decided = receipt_of(token(TokenStatus.WAITING), log, outcome, job=True)
+
+    notice = notice_of(decided, log, outcome, recorded=recorded, undo=undo)
+
+    assert notice is None if detail is None else notice is not None and notice[1].endswith(detail)
 
 
 FENCED = "SagaFenced"
