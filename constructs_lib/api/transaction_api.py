@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ from constructs_lib.api.body_limits import payload_environment, require_body_lim
 from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.key_sources import key_environment, require_key_members, require_key_policy
 from constructs_lib.api.money_field import MoneyField
+from constructs_lib.api.openapi import METADATA_TYPE, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
@@ -127,6 +129,7 @@ class TransactionApi(Construct):
 
     Attributes:
         api: the REST API.
+        openapi: OpenAPI 3.1 document of the API, also printed by ``cdk-sagas openapi``.
         gatekeepers: the functions that answer, by operation: gatekeepers, and those of direct operations.
         access_log: the access log's group.
         start_refused_alarms: by operation of a saga: Step Functions refuses to start its sagas (a permission, a state
@@ -169,6 +172,8 @@ class TransactionApi(Construct):
             authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
             authorizer=authorizer,
         )
+        self.openapi = openapi_of(id, self.operations, identity=identity, stage=stage_name)
+        self.node.add_metadata(METADATA_TYPE, json.dumps(self.openapi))
         self.access_log = access_log_of(self, removal_policy)
         self.api = rest_api(
             self,

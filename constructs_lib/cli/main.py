@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.cli import cost, graph, hold, local, migrate, once, trial_balance
+from constructs_lib.cli import cost, graph, hold, local, migrate, once, openapi, trial_balance
 from constructs_lib.cli.callbacks import command as callbacks
 from constructs_lib.cli.doctor import command as doctor
 from constructs_lib.cli.init import command as init
@@ -31,6 +31,7 @@ COMMANDS: Final = (
     once,
     cost,
     graph,
+    openapi,
     local,
 )
 _INTERRUPTED: Final = 130

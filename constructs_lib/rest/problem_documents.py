@@ -10,7 +10,7 @@ from saga_runtime.http.response import PROBLEM
 
 _T: Final = apigateway.ResponseType
 
-_PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...]] = (
+GATEWAY_PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...]] = (
     (_T.ACCESS_DENIED, "403", "access-denied", "The caller may not do this"),
     (_T.API_CONFIGURATION_ERROR, "500", "gateway-misconfigured", "The gateway is misconfigured"),
     (_T.AUTHORIZER_CONFIGURATION_ERROR, "500", "authorizer-misconfigured", "The authorizer is misconfigured"),
@@ -31,12 +31,13 @@ _PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...]] = (
     (_T.UNSUPPORTED_MEDIA_TYPE, "415", "unsupported-media-type", "The media type is not supported"),
     (_T.WAF_FILTERED, "403", "filtered", "The request was filtered"),
 )
+"""Gateway response, status, code and title of each."""
 _RETRY_LATER: Final = frozenset({"429", "504", "500"})
 
 
 def add_problem_responses(api: apigateway.RestApi) -> None:
     """Let every answer of the gateway itself be ``application/problem+json``."""
-    for kind, status, code, title in _PROBLEMS:
+    for kind, status, code, title in GATEWAY_PROBLEMS:
         _add(api, kind, status, code, title)
     add_default_responses(api)
 

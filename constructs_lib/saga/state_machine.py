@@ -168,6 +168,7 @@ class SagaStateMachine(Construct):
         delegated_alarm: alarm while Express executions leave too many sagas to the Standard machine. It has no action.
         definition: the definition as data, before it became a string.
         recovery_definition: likewise, of the recovery machine.
+        refusal_statuses: HTTP statuses with which a refused saga settles.
         request_reads: members of the request that expressions read; an ``Operation`` holds its schema against them.
         definition_fingerprint: identifies the steps' names, order, kinds and the pivot, and the names in phases.
 
@@ -226,7 +227,7 @@ class SagaStateMachine(Construct):
                 f"keep_days of payloads must outlast log_retention_days, got {payloads.keep_days} for "
                 f"{log_retention_days}; raise keep_days or lower log_retention_days"
             )
-        check_statuses(refused_http_status, http_status_by_error or {}, self.steps)
+        self.refusal_statuses = check_statuses(refused_http_status, http_status_by_error or {}, self.steps)
         self.log_days = log_retention_days
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
         self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None

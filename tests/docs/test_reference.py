@@ -241,7 +241,7 @@ def test_every_problem_of_the_gateway_is_documented() -> None:
     from constructs_lib.rest import problem_documents as _gateway_problems
 
     (table,) = (t for t in tables_marked("problems") if t.mark.endswith("gateway"))
-    wanted = {(status, code) for _, status, code, _ in _gateway_problems._PROBLEMS}
+    wanted = {(status, code) for _, status, code, _ in _gateway_problems.GATEWAY_PROBLEMS}
 
     assert _by_status(table) == wanted | {("4xx", "refused"), ("5xx", "gateway-failed")}
 

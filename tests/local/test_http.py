@@ -408,7 +408,9 @@ class TestTheGatewayItself:
         assert system.records() == []
 
     def test_turns_away_too_many_requests_at_once(self, variant: TransferSystem) -> None:
-        narrow = replace(variant, outputs={**variant.outputs, "ApiId": variant.outputs["NarrowApiId"]}, _users={})
+        narrow = replace(
+            variant, outputs={**variant.outputs, "ApiId": variant.outputs["NarrowApiId"]}, api="Narrow", _users={}
+        )
         narrow.user("hasty")
 
         def throttled_of_many() -> list[HttpResponse]:

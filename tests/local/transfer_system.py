@@ -26,6 +26,7 @@ from constructs_lib.testing.invariants import (
 from saga_runtime import LedgerBuilder, Money
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, LedgerAttribute, RecordAttribute
 
+from .documented import require_documented
 from .reconcilers import prepare_reconciler
 
 POSTING_STEPS: Final = ("Transfer", "Debit", "Credit")
@@ -45,6 +46,7 @@ class TransferSystem:
     outputs: Mapping[str, str]
     speed: float
     stack: str = "FundsTransfer"
+    api: str = "Api"
     _users: dict[str, ApiUser] = field(default_factory=dict)
 
     @property
@@ -71,13 +73,17 @@ class TransferSystem:
             self.aws.client("dynamodb").transact_write_items(TransactItems=writes)
 
     def post(self, key: str | None, body: object, *, user: str = "alice") -> HttpResponse:
-        """Send a request once."""
+        """Send a request once. Its answer is one that the API's document has."""
         headers = {} if key is None else {IDEMPOTENCY_KEY_HEADER: key}
-        return self.user(user).request("POST", self.url, headers=headers, body=body)
+        answer = self.user(user).request("POST", self.url, headers=headers, body=body)
+        require_documented(assembly(), f"{self.stack}/{self.api}", "/transfers", "post", answer)
+        return answer
 
     def look(self, saga_id: str, *, user: str = "alice") -> HttpResponse:
-        """Request the status of a saga."""
-        return self.user(user).request("GET", f"{self.url}/{saga_id}")
+        """Request the status of a saga. Its answer is one that the API's document has."""
+        answer = self.user(user).request("GET", f"{self.url}/{saga_id}")
+        require_documented(assembly(), f"{self.stack}/{self.api}", "/transfers/{saga_id}", "get", answer)
+        return answer
 
     def settle(self, key: str, body: object, *, user: str = "alice") -> HttpResponse:
         """Send a request until its settled answer comes back, as a client does that was promised nothing."""

@@ -19,17 +19,27 @@ def sagas_of(assembly: Path) -> list[SagaDescription]:
     Raises:
         ValueError: if the folder is not an assembly, or a description in it was written by another release.
     """
-    return sorted(_sagas_in(assembly), key=lambda saga: saga.name)
+    found = (SagaDescription.from_json(data) for _, data in metadata_in(assembly, METADATA_TYPE))
+    return sorted(found, key=lambda saga: saga.name)
 
 
-def _sagas_in(folder: Path) -> Iterator[SagaDescription]:
-    for artifact in _artifacts(folder):
+def metadata_in(assembly: Path, kind: str) -> Iterator[tuple[str, Any]]:
+    """Metadata of one type in an assembly, those of its stages included: construct path, and data.
+
+    Args:
+        assembly: the folder that ``cdk synth`` wrote.
+        kind: the type.
+
+    Raises:
+        ValueError: if the folder is not an assembly.
+    """
+    for artifact in _artifacts(assembly):
         if artifact.get("type") == "cdk:cloud-assembly":
-            yield from _sagas_in(folder / artifact["properties"]["directoryName"])
-        for entries in _metadata(folder, artifact).values():
+            yield from metadata_in(assembly / artifact["properties"]["directoryName"], kind)
+        for path, entries in _metadata(assembly, artifact).items():
             for entry in entries:
-                if entry["type"] == METADATA_TYPE:
-                    yield SagaDescription.from_json(entry["data"])
+                if entry["type"] == kind:
+                    yield path.removeprefix("/"), entry["data"]
 
 
 def _artifacts(folder: Path) -> Iterator[Mapping[str, Any]]:

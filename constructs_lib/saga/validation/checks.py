@@ -175,8 +175,11 @@ def _check_before_pivot(step: Step, final: str) -> None:
         )
 
 
-def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[Step | StepGroup]) -> None:
+def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[Step | StepGroup]) -> frozenset[int]:
     """Refuse HTTP statuses outside the range of refusals, and names that no step raises.
+
+    Returns:
+        The statuses.
 
     Raises:
         ValueError: naming the value and the remedy.
@@ -192,3 +195,4 @@ def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[St
     for name, status in (("refused_http_status", refused), *by_error.items()):
         if not 400 <= status <= 499:
             raise ValueError(f"the HTTP status of {name} must be 400 to 499, got {status}; a refusal is the client's")
+    return frozenset({refused, *by_error.values()})

@@ -33,7 +33,7 @@ class Problem(StrEnum):
     STALE_SIGNATURE = "stale-signature"
 
 
-_TITLES: Final[dict[Problem, tuple[int, str]]] = {
+FUNCTION_PROBLEMS: Final[dict[Problem, tuple[int, str]]] = {
     Problem.BAD_KEY: (400, "The Idempotency-Key is malformed"),
     Problem.MISSING_KEY: (400, "The Idempotency-Key is missing"),
     Problem.KEY_REUSED: (422, "The Idempotency-Key was used with another request"),
@@ -52,6 +52,7 @@ _TITLES: Final[dict[Problem, tuple[int, str]]] = {
     Problem.SIGNATURE_MISMATCH: (401, "The signature does not match"),
     Problem.STALE_SIGNATURE: (400, "The signature is too old"),
 }
+"""Status and title of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ class HttpAnswer:
 
 def problem(kind: Problem, detail: str, *, headers: Mapping[str, str] | None = None, **members: Any) -> HttpAnswer:
     """A problem answer. ``detail`` is shown to the client."""
-    status, title = _TITLES[kind]
+    status, title = FUNCTION_PROBLEMS[kind]
     document = {
         "type": f"urn:cdk-sagas:problem:{kind}",
         "title": title,
