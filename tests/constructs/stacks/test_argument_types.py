@@ -65,7 +65,7 @@ LAYOUT = Layout(
 )
 MADE_BY_OTHERS = {"ApprovalPage", "DirectReceiver", "Step", "StepGroup", "Webhook"}
 """Public for their attributes; ``CallbackIntegration`` and the factories of ``Step`` make them."""
-OF_THE_RUNTIME = {"Backoff", "CollectingAccounts", "Unit"}
+OF_THE_RUNTIME = {"Backoff", "CollectingAccounts", "KeySource", "Unit"}
 """Values that functions make, too: ``tests/unit`` gives them wrong types, and ``Invalid`` refuses these."""
 
 
