@@ -86,8 +86,9 @@ def _shrink(campaign: Campaign) -> None:
     """Print a smaller saga and a shorter schedule of the first drawn saga that broke its promise."""
     for block, report in campaign.broken:
         run = report.violated[0]
-        for saga in suspects(run, block.drawn) if block.drawn and not block.releases else ():
-            failure = shrunk(saga, run.seed, run.sagas)
+        for number in suspects(run) if block.drawn else ():
+            release = block.releases[number] if block.releases else None
+            failure = shrunk(block.drawn[number], run.seed, run.sagas, release=release)
             if failure is not None:
                 sys.stdout.write(f"the same, smaller:\n{failure}\n")
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
 from saga_runtime.idempotency.record import RESERVE
 
 from .drawn.assembly import drawn_assembly
+from .drawn.releases import DrawnRelease
 from .drawn.sagas import MUTATING, DrawnGroup, DrawnSaga, DrawnStep, drawn_saga, smaller
 from .drawn.shrink import shrunk
 from .drawn.workload import Drawn, direct_intent
@@ -124,6 +126,26 @@ def test_a_failure_shrinks_to_a_readable_one() -> None:
     assert f"{clients} clients; faults: " in printed
     assert "dynamodb:TransactWriteItems" in printed
     assert "rows and effects agree" in printed
+
+
+def _weakened_by_a_release(world: World) -> None:
+    """The same, once a release is deployed."""
+    plan = world.rollout.plan
+
+    def planned(release: Deployment, moment: int, pauses: Iterator[int]) -> None:
+        world.kernel.after(moment, partial(_weakened, world))
+        plan(release, moment, pauses)
+
+    vars(world.rollout)["plan"] = planned
+
+
+def test_a_failure_of_a_release_shrinks_to_a_readable_one() -> None:
+    release = DrawnRelease(kind="stricter", saga=ONE)
+    failure = shrunk(ONE, 0, 10, runs=250, prepare=_weakened_by_a_release, release=release)
+    assert failure is not None
+    assert failure.release == release
+    assert failure.clients < 10
+    assert "saga:\n  S1 (atomic, PIVOT)\nrelease: stricter\n" in str(failure)
 
 
 def test_a_saga_that_keeps_its_promise_does_not_shrink() -> None:

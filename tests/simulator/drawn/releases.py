@@ -41,6 +41,20 @@ def drawn_release(saga: DrawnSaga, seed: int) -> DrawnRelease:
     return DrawnRelease(kind="same" if kind == "added" else kind, saga=saga)
 
 
+def change_of(release: DrawnRelease, saga: DrawnSaga) -> DrawnRelease:
+    """Return the same change of another saga."""
+    match release.kind:
+        case "replaced":
+            return release
+        case "renamed":
+            return renamed(saga)
+        case "added":
+            return dataclasses.replace(
+                release, saga=dataclasses.replace(saga, nodes=(*saga.nodes, release.saga.nodes[-1]))
+            )
+    return dataclasses.replace(release, saga=saga)
+
+
 def replaced(other: DrawnSaga) -> DrawnRelease:
     """The release in which another saga takes an operation; requests state how functions behave by names of steps."""
     return DrawnRelease(kind="replaced", saga=renamed(other).saga)

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -16,11 +17,14 @@ from constructs_lib.testing.simulator.report import told
 from constructs_lib.testing.simulator.run import RunResult, climate_of, simulate_once
 
 from .assembly import drawn_assembly
+from .releases import DrawnRelease, change_of
 from .sagas import DrawnSaga, smaller
 from .workload import Drawn
 
 Prepare = Callable[[World], None]
-_NUMBER: Final = re.compile(r"\bDrawn-Saga(\d+)(?:StateMachine|Recovery|Log)")
+_Versions = Sequence[Deployment]
+"""The first version, and the later release if there is one."""
+_NUMBER: Final = re.compile(r"\bDrawn-Saga(\d+)(?:V2)?(?:StateMachine|Recovery|Log)")
 _SEEDS: Final = 12
 """Seeds that a smaller saga is tried with: another saga meets the same schedule with another seed only."""
 
@@ -29,9 +33,14 @@ class Alike(Drawn):
     """Requests to one saga, which determine the behaviour of functions: as drawn, or as given."""
 
     def __init__(
-        self, saga: DrawnSaga, *, behaves: Mapping[str, str] | None = None, prepare: Prepare | None = None
+        self,
+        saga: DrawnSaga,
+        *,
+        behaves: Mapping[str, str] | None = None,
+        prepare: Prepare | None = None,
+        release: DrawnRelease | None = None,
     ) -> None:
-        super().__init__([saga], only=[0])
+        super().__init__([saga], only=[0], releases=[release] if release is not None else [])
         self._behaves = behaves
         self._prepare = prepare
 
@@ -58,6 +67,7 @@ class Failure:
         clients: how many there were.
         climate: what went wrong.
         behaves: how functions behaved, if it is no longer drawn.
+        release: the saga's change that was deployed meanwhile; None: there was no deployment.
         result: what the run found.
     """
 
@@ -66,6 +76,7 @@ class Failure:
     clients: int
     climate: Climate
     behaves: Mapping[str, str] | None = None
+    release: DrawnRelease | None = None
     result: RunResult = field(repr=False)
 
     @property
@@ -88,6 +99,7 @@ class Failure:
             [
                 "saga:",
                 *(f"  {line}" for line in str(self.saga).splitlines()),
+                *_told(self.release),
                 f"{self.clients} clients; faults: {', '.join(faults) or 'none'}; functions behave {behaves}",
                 *told(self.result),
             ]
@@ -101,10 +113,28 @@ class _Left:
     runs: int
 
 
-def suspects(run: RunResult, sagas: Sequence[DrawnSaga]) -> list[DrawnSaga]:
-    """Sagas that a run's findings are about, the likeliest first."""
+def _told(release: DrawnRelease | None) -> list[str]:
+    if release is None:
+        return []
+    if release.kind != "replaced":
+        return [f"release: {release.kind}"]
+    return ["release: replaced by", *(f"  {line}" for line in str(release.saga).splitlines())]
+
+
+def suspects(run: RunResult) -> list[int]:
+    """Numbers of sagas that a run's findings are about, the likeliest first."""
     named = Counter(int(number) for line in run.about() for number in _NUMBER.findall(line))
-    return [sagas[number] for number, _ in named.most_common()]
+    return [number for number, _ in named.most_common()]
+
+
+@contextmanager
+def _deployed(saga: DrawnSaga, release: DrawnRelease | None) -> Iterator[_Versions]:
+    """Deploy a saga, and prepare its later release."""
+    with ExitStack() as opened:
+        folders = [drawn_assembly([saga])]
+        if release is not None:
+            folders.append(drawn_assembly([saga], [release]))
+        yield [opened.enter_context(Deployment.of_assembly(folder)) for folder in folders]
 
 
 def shrunk(
@@ -114,6 +144,7 @@ def shrunk(
     *,
     runs: int = 1_000,
     prepare: Prepare | None = None,
+    release: DrawnRelease | None = None,
 ) -> Failure | None:
     """Make a failure of one saga small.
 
@@ -123,12 +154,16 @@ def shrunk(
         clients: of that run.
         runs: maximum number of runs to find a smaller one.
         prepare: is called with each world before its run; for intentional faults.
+        release: the saga's change that was deployed meanwhile; the smallest failure may do without it.
 
     Returns:
         The smallest failure that was found; None if the saga alone does not fail.
     """
     left = _Left(runs)
-    found = _first(saga, range(seed, seed + 5 * _SEEDS), clients, frozenset(), left, prepare)
+    found = None
+    seeds = range(seed, seed + 5 * _SEEDS)
+    for change in dict.fromkeys((None, release)):
+        found = found or _first((saga, change), seeds, clients, frozenset(), left, prepare)
     if found is None:
         return None
     found = _with_a_smaller_saga(found, left, prepare)
@@ -143,9 +178,9 @@ def _with_a_smaller_saga(found: Failure, left: _Left, prepare: Prepare | None) -
             if left.runs <= 0:
                 return found
             try:
-                less = _first(
-                    candidate, range(found.seed, found.seed + _SEEDS), found.clients, found.kinds, left, prepare
-                )
+                change = None if found.release is None else change_of(found.release, candidate)
+                seeds = range(found.seed, found.seed + _SEEDS)
+                less = _first((candidate, change), seeds, found.clients, found.kinds, left, prepare)
             except (ValueError, RuntimeError):
                 continue  # the synth does not take it
             if less is not None:
@@ -156,7 +191,7 @@ def _with_a_smaller_saga(found: Failure, left: _Left, prepare: Prepare | None) -
 
 def _with_a_shorter_schedule(found: Failure, left: _Left, prepare: Prepare | None) -> Failure:
     again = True
-    with Deployment.of_assembly(drawn_assembly([found.saga])) as deployment:
+    with _deployed(found.saga, found.release) as deployment:
         while again:
             again = False
             for candidate in _shorter(found):
@@ -170,7 +205,7 @@ def _with_a_shorter_schedule(found: Failure, left: _Left, prepare: Prepare | Non
 
 
 def _tried_often(
-    deployment: Deployment, candidate: Failure, kinds: frozenset[str], left: _Left, prepare: Prepare | None
+    deployment: _Versions, candidate: Failure, kinds: frozenset[str], left: _Left, prepare: Prepare | None
 ) -> Failure | None:
     """The same with some seeds: with fewer clients, or faults, each seed is another schedule."""
     for seed in range(candidate.seed, candidate.seed + 4 * _SEEDS):
@@ -202,14 +237,24 @@ def _shorter(found: Failure) -> Iterator[Failure]:
 
 
 def _first(
-    saga: DrawnSaga, seeds: range, clients: int, kinds: frozenset[str], left: _Left, prepare: Prepare | None
+    changed: tuple[DrawnSaga, DrawnRelease | None],
+    seeds: range,
+    clients: int,
+    kinds: frozenset[str],
+    left: _Left,
+    prepare: Prepare | None,
 ) -> Failure | None:
-    """The first of some seeds with which a saga fails alike."""
-    with Deployment.of_assembly(drawn_assembly([saga])) as deployment:
+    """The first of some seeds with which a saga and its release fail alike."""
+    saga, release = changed
+    with _deployed(saga, release) as deployment:
         for seed in seeds:
-            climate = climate_of(deployment, seed)
             candidate = Failure(
-                saga=saga, seed=seed, clients=clients, climate=climate, result=RunResult(seed=seed, sagas=clients)
+                saga=saga,
+                seed=seed,
+                clients=clients,
+                climate=climate_of(deployment[0], seed),
+                release=release,
+                result=RunResult(seed=seed, sagas=clients),
             )
             found = _tried(deployment, candidate, kinds, left, prepare)
             if found is not None:
@@ -218,18 +263,19 @@ def _first(
 
 
 def _tried(
-    deployment: Deployment, candidate: Failure, kinds: frozenset[str], left: _Left, prepare: Prepare | None
+    deployment: _Versions, candidate: Failure, kinds: frozenset[str], left: _Left, prepare: Prepare | None
 ) -> Failure | None:
     if left.runs <= 0:
         return None
     left.runs -= 1
     result = simulate_once(
-        deployment,
-        Alike(candidate.saga, behaves=candidate.behaves, prepare=prepare),
+        deployment[0],
+        Alike(candidate.saga, behaves=candidate.behaves, prepare=prepare, release=candidate.release),
         candidate.seed,
         sagas=candidate.clients,
         coverage=Coverage(),
         climate=candidate.climate,
+        releases=deployment[1:],
     )
     failed = dataclasses.replace(candidate, result=result)
     return failed if failed.kinds and (not kinds or failed.kinds & kinds) else None

@@ -26,6 +26,10 @@ _ANYWHERE: Final = ("crash", "busy", "slow")
 _AT_PROVIDERS: Final = ("mistake", "unreadable", "late")
 AMOUNT: Final = 123_456_789_012_345_678
 """More digits than JSONata keeps."""
+_PADDED: Final = 0.08
+"""Share of requests that are near a limit of bodies, or above it."""
+_PADDING: Final = (32_000, 32_600, 32_768, 60_000, 65_000, 65_536)
+"""Bytes that a body has beside its members: 32,768 stay in the record, and 65,536 are accepted."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
 
@@ -216,6 +220,8 @@ def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
     body["items"] = [
         {"sku": sku, "amount": AMOUNT} for sku in random.sample("abcdefghijkl", k=random.choice((0, 1, 2, 3, 3, 12)))
     ]
+    if random.random() < _PADDED:
+        body["padding"] = "x" * random.choice(_PADDING)
     body["behave"] = {step.name: word for step in saga.steps if (word := _behaviour(step, random))}
     return body
 
