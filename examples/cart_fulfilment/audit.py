@@ -80,9 +80,30 @@ def _orders_agree(items: Sequence[Item], rows: Sequence[Item]) -> Invariant:
         for saga in sorted(found | expected)
         if found.get(saga) != expected.get(saga)
     ]
+    violations += _coupons_differ(items)
     standing = [request_id_from(saga) for saga, status in found.items() if status != "CANCELED"]
     violations += [f"request {one} led to several orders" for one in sorted(set(standing)) if standing.count(one) > 1]
     return Invariant(name="one order per request", checked=len(found | expected), violations=tuple(violations))
+
+
+def _coupons_differ(items: Sequence[Item]) -> list[str]:
+    """A coupon is redeemed by one order that was not canceled, and used up when that is shipped."""
+    state_of = {"PAID": "REDEEMED", "SHIPPED": "USED"}
+    coupons = {i["id"]["S"].partition("#")[2]: i["state"]["S"] for i in items if i["entry"]["S"] == "coupon"}
+    expected = dict.fromkeys(coupons, "ISSUED")
+    violations = []
+    for order in items:
+        code = order.get("coupon", {}).get("S")
+        if code is not None and order["state"]["S"] in state_of:
+            if expected[code] != "ISSUED":
+                violations.append(f"coupon {code} was redeemed by several orders")
+            expected[code] = state_of[order["state"]["S"]]
+    violations += [
+        f"coupon {code} is {coupons[code]}, and its order requires {state}"
+        for code, state in sorted(expected.items())
+        if coupons[code] != state
+    ]
+    return violations
 
 
 def _nobody_holds(items: Sequence[Item]) -> Invariant:

@@ -48,6 +48,7 @@ CART_SCHEMA: Final = {
         "customer": {"type": "string", "minLength": 1, "maxLength": 64},
         "card": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$", "description": "the provider's token of a card"},
         "address": {"type": "string", "minLength": 1, "maxLength": 200},
+        "coupon": {"type": "string", "pattern": "^[A-Z0-9-]{1,32}$"},
         "items": {
             "type": "array",
             "minItems": 1,

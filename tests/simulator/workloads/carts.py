@@ -29,6 +29,7 @@ STEPS: Final = {
     "warehouse": ("Pick",),
     "carrier": ("ShippingLabel",),
 }
+COUPONS: Final = ("SPRING", "SUMMER", "AUTUMN")
 STOCK: Final = {"book": 3, "lamp": 100, "piano": 100, EMPTY: 100, UNLISTED: 100}
 PRICES: Final = {"piano": 200_000}
 PRICE: Final = 1_250
@@ -49,6 +50,16 @@ class Carts(Workload):
                 **{name: {"N": str(number)} for name, number in numbers.items()},
             }
             world.db.put(world.output("ShopTableName"), item)
+        for code in COUPONS:
+            coupon: dict[str, Any] = {
+                "id": {"S": f"coupon#{code}"},
+                "entry": {"S": "coupon"},
+                "state": {"S": "ISSUED"},
+                "version": {"N": "1"},
+                "off": {"N": "1"},
+                "currency": {"S": "EUR"},
+            }
+            world.db.put(world.output("ShopTableName"), coupon)
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         rules: dict[str, Callable[[Plan], Business]] = {
@@ -72,12 +83,14 @@ class Carts(Workload):
     def intent(self, number: int, random: Random) -> Intent:
         cards = ("card-1", "card-1", "card-1", CONFIRMED_CARD, DECLINED_CARD, BLOCKED_CARD)
         skus = random.sample(["book", "lamp", "lamp", "lamp", "piano", EMPTY, UNLISTED], random.choice((1, 1, 2)))
-        body = {
+        body: dict[str, Any] = {
             "customer": random.choice(("ada", "eve")),
             "card": random.choice(cards),
             "address": random.choice(("10 Mill Lane", "10 Mill Lane", "10 Mill Lane", NOWHERE)),
             "items": [{"sku": sku, "quantity": random.choice((1, 2))} for sku in dict.fromkeys(skus)],
         }
+        if number % 3 == 0:
+            body["coupon"] = COUPONS[number // 3 % len(COUPONS)]
         return Intent(operation="carts", body=body, user="ada", other_body={**body, "customer": "mallory"})
 
     patience = timedelta(days=14)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
 
-from examples.cart_fulfilment.functions.cart.shop import OutOfStock, ReservationLost, Shop, UnknownItem
-from saga_runtime import PermanentError
+from examples.cart_fulfilment.functions.cart.shop import COUPONS, OutOfStock, ReservationLost, Shop, UnknownItem
+from saga_runtime import Invalid, PermanentError, VersionedItem
 from saga_runtime.protocol import OUTPUT_FIELD
 from saga_runtime.shared import aws
 from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.payouts import OTHER_SAGA
 from tests.unit.support.samples import SAGA_ID, step_event
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
 HOLD_MS: Final = 1_000_000
@@ -32,6 +33,20 @@ class Carts:
     """The deployed functions, invoked one by one."""
 
     world: World
+    coupon: str = ""
+    committed: dict[str, Any] = field(default_factory=dict)
+
+    def issue(self, code: str, off: int = 30, currency: str = "EUR") -> None:
+        [write] = COUPONS.create(
+            VersionedItem(table="shop", key={"id": {"S": f"coupon#{code}"}, "entry": {"S": "coupon"}}),
+            {"off": {"N": str(off)}, "currency": {"S": currency}},
+        )
+        entries: Any = [write.action]
+        aws.dynamodb().transact_write_items(TransactItems=entries)
+        self.coupon = code
+
+    def coupon_state(self) -> str:
+        return next(str(item["state"]["S"]) for item in self.world.items("shop") if item["entry"]["S"] == "coupon")
 
     def offer(self, stock: int, *, sku: str = "lamp", price: int = 100) -> None:
         item = {"price": {"N": str(price)}, "stock": {"N": str(stock)}, "version": {"N": "0"}, "currency": {"S": "EUR"}}
@@ -63,7 +78,8 @@ class Carts:
     def commit(self, saga_id: str = SAGA_ID) -> None:
         from examples.cart_fulfilment.functions.cart.inventory import commit
 
-        commit(self._event("CommitOrder", saga_id, (), AuthorizePayment={"payment": "pi_1"}), Context())
+        event = self._event("CommitOrder", saga_id, (), AuthorizePayment={"payment": "pi_1"})
+        self.committed = commit(event, Context())[OUTPUT_FIELD]
 
     def cancel(self, saga_id: str = SAGA_ID) -> None:
         from examples.cart_fulfilment.functions.cart.inventory import cancel
@@ -73,7 +89,8 @@ class Carts:
     def ship(self, saga_id: str = SAGA_ID) -> None:
         from examples.cart_fulfilment.functions.cart.inventory import ship
 
-        ship(self._event("ShipOrder", saga_id, (), ShippingLabel={"tracking": "T1"}), Context())
+        outputs = {"ShippingLabel": {"tracking": "T1"}, "CommitOrder": self.committed}
+        ship(self._event("ShipOrder", saga_id, (), **outputs), Context())
 
     def later(self, ms: int = HOLD_MS + 1) -> None:
         self.world.clock.ms += ms
@@ -90,7 +107,9 @@ class Carts:
 
     def _event(self, step: str, saga_id: str, lines: tuple[tuple[str, int], ...], **outputs: Any) -> dict[str, Any]:
         items = [{"sku": sku, "quantity": quantity} for sku, quantity in lines or (("lamp", 1),)]
-        body = {"customer": "ada", "card": "card-1", "address": "10 Mill Lane", "items": items}
+        body: dict[str, Any] = {"customer": "ada", "card": "card-1", "address": "10 Mill Lane", "items": items}
+        if self.coupon:
+            body["coupon"] = self.coupon
         return {**step_event(step=step, body=body, saga_id=saga_id, outputs=outputs), "record": True}
 
 
@@ -311,3 +330,97 @@ class TestACart:
     def test_that_was_never_committed_is_not_shipped(self, carts: Carts) -> None:
         with pytest.raises(PermanentError, match="must be PAID, got unknown"):
             carts.ship()
+
+
+class TestACoupon:
+    def test_takes_its_amount_off_the_price(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.issue("SPRING")
+
+        assert carts.price(("lamp", 1)) == {"amount": "70", "currency": "EUR"}
+        assert carts.coupon_state() == "ISSUED"
+
+    def test_is_used_up_by_the_order_that_is_shipped(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.issue("SPRING")
+        carts.reserve()
+        carts.commit()
+        assert carts.coupon_state() == "REDEEMED"
+
+        carts.ship()
+
+        assert (carts.coupon_state(), carts.order()) == ("USED", "SHIPPED")
+
+    def test_is_given_back_by_a_canceled_order_and_redeemed_by_another(self, carts: Carts) -> None:
+        carts.offer(2)
+        carts.issue("SPRING")
+        carts.reserve()
+        carts.commit()
+
+        carts.cancel()
+
+        assert carts.coupon_state() == "ISSUED"
+        carts.reserve(OTHER_SAGA)
+        carts.commit(OTHER_SAGA)
+        assert (carts.coupon_state(), carts.order(OTHER_SAGA)) == ("REDEEMED", "PAID")
+
+    def test_is_redeemed_by_one_of_two_orders(self, carts: Carts) -> None:
+        carts.offer(2)
+        carts.issue("SPRING")
+        carts.reserve()
+        carts.reserve(OTHER_SAGA)
+        carts.commit()
+
+        with pytest.raises(PermanentError, match="coupon SPRING was redeemed"):
+            carts.commit(OTHER_SAGA)
+        assert (carts.order(OTHER_SAGA), carts.stock()) == ("", 1)
+
+    def test_that_is_redeemed_between_read_and_write_is_read_again(
+        self, carts: Carts, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        carts.offer(2)
+        carts.issue("SPRING")
+        carts.reserve()
+        carts.reserve(OTHER_SAGA)
+        redeem, waiting = Shop.redeem, [lambda: carts.commit(OTHER_SAGA)]
+
+        def interrupted(shop: Shop, call: Any, code: str) -> Any:
+            found = redeem(shop, call, code)
+            if waiting:
+                waiting.pop()()
+            return found
+
+        monkeypatch.setattr(Shop, "redeem", interrupted)
+
+        with pytest.raises(PermanentError, match="coupon SPRING was redeemed"):
+            carts.commit()
+        assert (carts.order(), carts.order(OTHER_SAGA)) == ("", "PAID")
+
+    @pytest.mark.parametrize(("off", "currency"), [(100, "EUR"), (30, "USD")])
+    def test_that_does_not_fit_the_price_is_refused(self, carts: Carts, off: int, currency: str) -> None:
+        carts.offer(1)
+        carts.issue("SPRING", off, currency)
+
+        with pytest.raises(Invalid, match="less than the amount, in its currency"):
+            carts.price(("lamp", 1))
+
+    def test_that_does_not_exist_is_refused(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.coupon = "SPRING"
+
+        with pytest.raises(Invalid, match="there is no coupon SPRING"):
+            carts.price(("lamp", 1))
+
+    @pytest.mark.parametrize("moment", list(Moment))
+    def test_is_redeemed_once_whenever_the_process_dies(self, carts: Carts, moment: Moment) -> None:
+        carts.offer(1)
+        carts.issue("SPRING")
+        carts.reserve()
+        carts.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=moment, times=1))
+        with pytest.raises(Killed):
+            carts.commit()
+
+        carts.commit()
+        carts.ship()
+
+        assert (carts.coupon_state(), carts.order(), carts.stock()) == ("USED", "SHIPPED", 0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import Commit, StepCall, atomic_step, compensation
+from saga_runtime import Commit, StepCall, Write, atomic_step, compensation
 
-from .shop import Shop, lines_of
+from .shop import ISSUED, USED, Shop, lines_of
 
 shop = Shop.from_env()
 
@@ -29,22 +30,35 @@ def release(call: StepCall, _reserved: dict[str, Any]) -> Commit:
 
 @atomic_step
 def commit(call: StepCall) -> Commit:
-    """Sell what is held, and write the order."""
+    """Sell what is held, redeem the coupon, and write the order."""
     lines, payment = lines_of(call), call.outputs["AuthorizePayment"]
-    order = shop.order(
-        call, lines, customer=call.request["customer"], address=call.request["address"], payment=payment["payment"]
-    )
-    return Commit(writes=[*shop.sell(call, lines), order], output={"order": call.saga_id})
+    texts = {name: call.request[name] for name in ("customer", "address", "coupon") if name in call.request}
+    order = shop.order(call, lines, payment=payment["payment"], **texts)
+    writes, output = [*shop.sell(call, lines), order], {"order": call.saga_id}
+    if "coupon" in call.request:
+        redeemed, version = shop.redeem(call, call.request["coupon"])
+        writes += redeemed
+        output["coupon_version"] = str(version)
+    return Commit(writes=writes, output=output)
 
 
 @compensation
-def cancel(call: StepCall, _committed: dict[str, Any]) -> Commit:
-    """The order is canceled, and the goods are in stock again."""
-    return Commit(writes=[*shop.put_back(call, lines_of(call)), shop.mark(call, "CANCELED")])
+def cancel(call: StepCall, committed: dict[str, Any]) -> Commit:
+    """Cancel the order, put the goods back into stock, and give the coupon back."""
+    writes = [*shop.put_back(call, lines_of(call)), shop.mark(call, "CANCELED")]
+    return Commit(writes=[*writes, *_coupon(call, committed, ISSUED)])
 
 
 @atomic_step
 def ship(call: StepCall) -> Commit:
     """The parcel is with the carrier, and the order is on its way: from here on, the saga only goes forward."""
     tracking = call.outputs["ShippingLabel"]["tracking"]
-    return Commit(writes=[shop.mark(call, "SHIPPED", tracking=tracking)], output={"tracking": tracking})
+    used = _coupon(call, call.outputs.get("CommitOrder", {}), USED)
+    return Commit(writes=[shop.mark(call, "SHIPPED", tracking=tracking), *used], output={"tracking": tracking})
+
+
+def _coupon(call: StepCall, committed: Mapping[str, Any], state: str) -> list[Write]:
+    """End the coupon that the order redeemed, if it has one."""
+    if "coupon_version" not in committed:
+        return []
+    return shop.end_coupon(call, call.request["coupon"], state, int(committed["coupon_version"]))

@@ -7,6 +7,7 @@
 ``goods#{sku}``       ``hold#{step key}``    ``quantity`` that a cart holds, ``until`` when (epoch milliseconds)
 ``goods#{sku}``       a step key             one movement: what that step took from the stock, or put back
 ``order#{saga id}``   ``order``              what was bought, by whom; ``state``: PAID, then SHIPPED or CANCELED
+``coupon#{code}``     ``coupon``             ``off``, ``currency``; ``state``: ISSUED, REDEEMED by a saga, USED
 ====================  =====================  ===================================================================
 
 A hold is a lock that expires: free is the stock, less the holds that have not expired. The hold of a cart whose saga is
@@ -22,13 +23,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from saga_runtime import PermanentError, StepCall, Transitions, VersionedItem, Write
+from saga_runtime import Invalid, PermanentError, StepCall, Transitions, VersionedItem, Write
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.shared import aws
 
 ITEM: Final = "item"
 ORDER: Final = "order"
 PAID: Final = "PAID"
+ISSUED, REDEEMED, USED = "ISSUED", "REDEEMED", "USED"
+COUPONS: Final = Transitions(
+    table={ISSUED: [REDEEMED], REDEEMED: [ISSUED, USED], USED: []}, initial=ISSUED, held=[REDEEMED]
+)
+"""A coupon is redeemed by one order, given back if that is canceled, and used up when it is shipped."""
 ORDERS: Final = Transitions(table={PAID: ["SHIPPED", "CANCELED"], "SHIPPED": [], "CANCELED": []}, initial=PAID)
 HOLD_PREFIX: Final = "hold#"
 HOLDING_STEP: Final = "ReserveInventory"
@@ -174,6 +180,47 @@ class Shop:
         """The order, under the saga's id: one request is one order."""
         [write] = ORDERS.create(self._order(call), _typed(lines=json.dumps(lines), step_key=call.key, **texts))
         return write
+
+    def coupon_off(self, code: str, amount: int, currency: str) -> int:
+        """Read what a coupon takes off an amount.
+
+        Raises:
+            Invalid: if there is no such coupon, or it leaves nothing to pay.
+            PermanentError: if it was redeemed.
+        """
+        coupon = self._read_coupon(code)
+        off = int(coupon["off"]["N"])
+        if coupon["currency"]["S"] != currency or off >= amount:
+            raise Invalid("the coupon must take less than the amount, in its currency; leave it out")
+        return off
+
+    def redeem(self, call: StepCall, code: str) -> tuple[list[Write], int]:
+        """Redeem a coupon for this saga; the version that it has then.
+
+        Raises:
+            PermanentError: if another order redeemed it since the cart was priced.
+        """
+        version = int(self._read_coupon(code)["version"]["N"])
+        writes = COUPONS.move(
+            self._coupon(code), ISSUED, REDEEMED, expected_version=version, holder=call.saga_id, read_now=True
+        )
+        return writes, version + 1
+
+    def end_coupon(self, call: StepCall, code: str, state: str, version: int) -> list[Write]:
+        """Give back, or use up, the coupon that this saga redeemed."""
+        return COUPONS.move(self._coupon(code), REDEEMED, state, expected_version=version, holder=call.saga_id)
+
+    def _read_coupon(self, code: str) -> Mapping[str, Any]:
+        key: Any = self._coupon(code).key
+        coupon = aws.dynamodb().get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item")
+        if coupon is None:
+            raise Invalid(f"there is no coupon {code}; leave it out")
+        if coupon["state"]["S"] != ISSUED:
+            raise PermanentError(f"coupon {code} was redeemed")
+        return coupon
+
+    def _coupon(self, code: str) -> VersionedItem:
+        return VersionedItem(table=self.table, key={"id": {"S": f"coupon#{code}"}, "entry": {"S": "coupon"}})
 
     def mark(self, call: StepCall, state: str, **texts: str) -> Write:
         """Set the state of a paid order: a canceled one is not shipped, and a shipped one not canceled."""

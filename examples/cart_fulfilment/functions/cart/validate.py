@@ -30,7 +30,10 @@ def price(call: StepCall) -> dict[str, Any]:
         currencies.add(goods.item["currency"]["S"])
     if len(currencies) != 1:
         raise Invalid("the items of a cart are sold in one currency")
-    return {"amount": str(amount), "currency": currencies.pop()}
+    currency = currencies.pop()
+    if "coupon" in call.request:
+        amount -= shop.coupon_off(call.request["coupon"], amount, currency)
+    return {"amount": str(amount), "currency": currency}
 
 
 @read_only_step
