@@ -37,13 +37,23 @@ class KeySource:
         members: JSON pointers (RFC 6901) into the body.
 
     Raises:
-        ValueError: for a member that is not a JSON pointer, and for the wrong number of them.
+        TypeError: for a member that is not text.
+        ValueError: for a member that is not a JSON pointer, or has a blank name, and for the wrong number of them.
     """
 
     kind: KeySourceKind
     members: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.kind, KeySourceKind):
+            raise TypeError(
+                f"kind must be a KeySourceKind, got {type(self.kind).__name__}; use one of the four methods"
+            )
+        for member in self.members:
+            if not isinstance(member, str):
+                raise TypeError(
+                    f"members of a key must be text, got {type(member).__name__}; write them like '/order_id'"
+                )
         least, most = {KeySourceKind.HEADER: (0, 0), KeySourceKind.BODY: (1, 1)}.get(self.kind, (1, _MAX_MEMBERS))
         if not least <= len(self.members) <= most:
             raise ValueError(
@@ -53,7 +63,8 @@ class KeySource:
         if len(set(self.members)) != len(self.members):
             raise ValueError(f"members of a key must differ, got {', '.join(self.members)}; leave out the second one")
         for member in self.members:
-            tokens_of(member)
+            if not all(token.strip() for token in tokens_of(member)):
+                raise ValueError(f"members of a key must have names, got {member!r}; write them like '/order_id'")
 
     @classmethod
     def header(cls) -> KeySource:

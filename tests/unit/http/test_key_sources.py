@@ -82,11 +82,21 @@ class TestADeclaration:
     def test_is_the_header_by_default(self) -> None:
         assert KeySource.from_json(None) == KeySource.header()
 
-    @pytest.mark.parametrize("members", [(), ("order_id",), ("/a", "/a"), tuple(f"/{n}" for n in range(6))])
+    @pytest.mark.parametrize(
+        "members", [(), ("order_id",), ("/a", "/a"), ("/",), ("/ ",), ("/a//b",), tuple(f"/{n}" for n in range(6))]
+    )
     def test_that_is_wrong_is_refused(self, members: tuple[str, ...]) -> None:
         for make in (KeySource.natural, KeySource.composite):
             with pytest.raises(ValueError, match=r"members of a|a JSON pointer begins with a slash"):
                 make(*members)
+
+    @pytest.mark.parametrize("member", [5, None, True, ["/a"], b"/a"])
+    def test_of_another_type_than_text_is_refused(self, member: Any) -> None:
+        for make in (KeySource.body, KeySource.natural, KeySource.composite):
+            with pytest.raises(TypeError, match="members of a key must be text, got"):
+                make(member)
+        with pytest.raises(TypeError, match="kind must be a KeySourceKind, got str"):
+            KeySource(kind="NATURAL", members=("/a",))  # type: ignore[arg-type]  # on purpose
 
 
 class TestOrders:
