@@ -99,6 +99,11 @@ _ACCOUNT_WIDE: Final = Acknowledgment(
     reason="Delivering a state machine's logs and its trace segments are account-wide actions that take "
     "no resource; every other action of this role names its resource.",
 )
+_LOGS_ERRORS: Final = Acknowledgment(
+    id="AwsSolutions-SF1",
+    reason="Every inline saga begins in this machine, and its saga log keeps what each step did: logging each "
+    "state would cost as much as running it. Failures, with their causes, are logged.",
+)
 
 
 class SagaStateMachine(Construct):
@@ -307,6 +312,7 @@ class SagaStateMachine(Construct):
             remembered=self.requests.remember_seconds,
             due_after=int(self.requests.due_after.to_seconds()),
             log_days=log_days,
+            inline=self.run is Run.INLINE,
         )
 
     def _serve(self, log_days: int) -> None:
@@ -410,6 +416,7 @@ class SagaStateMachine(Construct):
             return None, None, None
         definition = definition_of(dataclasses.replace(plan, standard_arn=self._arn))
         machine = self._machine("Express", definition, kind=_INLINE)
+        Validations.of(machine).acknowledge(_LOGS_ERRORS)
         return definition, machine, delegated_alarm(self, machine)
 
     def _with_phases(self, plan: SagaPlan) -> SagaPlan:

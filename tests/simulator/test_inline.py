@@ -40,9 +40,13 @@ def _folder(run: str) -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
+def _deployment(run: str) -> Deployment:
+    return Deployment.of_assembly(Path(_folder(run).name))
+
+
 @pytest.fixture
 def inline() -> Iterator[Deployment]:
-    with Deployment.of_assembly(Path(_folder("INLINE").name)) as deployment:
+    with _deployment("INLINE") as deployment:
         yield deployment
 
 
@@ -103,10 +107,18 @@ def test_inline_transfers_keep_their_promise_with_standard_alongside(inline: Dep
     report.require_kept()
 
 
+@pytest.mark.parametrize("runs", [("STANDARD", "PREPARED", "INLINE"), ("INLINE", "PREPARED", "STANDARD")], ids="-".join)
+def test_switching_in_two_deployments_keeps_the_promise(runs: tuple[str, ...]) -> None:
+    with _deployment(runs[0]) as before, _deployment(runs[1]) as between, _deployment(runs[2]) as after:
+        report = simulate(before, InlineTransfers(), sagas=150, releases=[between, after])
+
+    report.require_kept()
+
+
 def test_standard_machine_that_is_not_prepared_breaks_the_promise(inline: Deployment) -> None:
     """Its compensation does not expect an Express execution that is ahead of it."""
     prepared = _standard(inline)
-    with Deployment.of_assembly(Path(_folder("STANDARD").name)) as unprepared:
+    with _deployment("STANDARD") as unprepared:
         before = replace(prepared, definition=_standard(unprepared).definition)
     machines = inline.blueprint.machines
     (at,) = (name for name, machine in machines.items() if machine is prepared)

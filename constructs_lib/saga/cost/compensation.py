@@ -10,7 +10,7 @@ from typing import Final
 
 from constructs_lib.saga.cost.assumptions import OUTSIDE, Assumptions, read_units
 from constructs_lib.saga.cost.prices import Meter
-from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look, settle
+from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look, run_inline, settle
 from constructs_lib.saga.cost.usage import check_names, forward, items_of_map, rows_of, transaction
 from constructs_lib.saga.cost.ways import PIVOT, Passed, entered, exclude, ways_of
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
@@ -59,6 +59,8 @@ def _refused_at(saga: SagaDescription, inputs: Assumptions, passed: Passed, refu
     for step in reversed(saga.steps[: index + 1]):
         _undo(tally, step, passed, _last_leaf(refuser))
     _settle_failed(tally, saga, saga.steps[: index + 1])
+    if saga.inline:
+        run_inline(tally)
     return tally.usage(f"{_last_leaf(refuser).name} refuses")
 
 

@@ -95,7 +95,7 @@ def most_per_second(loads: list[Load], per_second: Decimal) -> Decimal:
 
 
 def _starts(saga: SagaDescription, _: Usage) -> Decimal:
-    return Decimal(1 + sum(1 for step in saga.steps if step.kind == "child"))
+    return Decimal(0 if saga.inline else 1 + sum(1 for step in saga.steps if step.kind == "child"))
 
 
 def _open(saga: SagaDescription, usage: Usage) -> Decimal:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from math import ceil
 from typing import Final
 
 from constructs_lib.saga.cost.assumptions import Assumptions, read_units
@@ -14,6 +15,8 @@ from constructs_lib.saga.description.description import FunctionDescription
 X86: Final = "x86_64"
 MIB_PER_GB: Final = 1_024
 MS: Final = 1_000
+_EXPRESS_MIB: Final = 64
+_EXPRESS_ROUNDS_TO_MS: Final = 100
 
 
 class Purpose(StrEnum):
@@ -125,6 +128,26 @@ class Tally:
             express_milliseconds=self.express_milliseconds,
             function_seconds=self.function_seconds,
         )
+
+
+def run_inline(tally: Tally) -> None:
+    """The states are those of one Express execution; a client that does not poll waits for it in the gatekeeper."""
+    tally.uses = [use for use in tally.uses if use.meter is not Meter.TRANSITIONS]
+    express(tally, "saga", tally.milliseconds)
+    if tally.inputs.api and not tally.inputs.polls:
+        waited = Decimal(tally.milliseconds) / MS
+        memory = Decimal(tally.inputs.memory_mib) / MIB_PER_GB
+        tally.add(Meter.LAMBDA_GB_SECONDS, Purpose.ORCHESTRATION, "gatekeeper waits", memory * waited)
+        tally.function_seconds += waited
+
+
+def express(tally: Tally, by: str, milliseconds: int) -> None:
+    """One Express execution."""
+    billed = ceil(milliseconds / _EXPRESS_ROUNDS_TO_MS) * _EXPRESS_ROUNDS_TO_MS
+    tally.add(Meter.EXPRESS_REQUESTS, Purpose.ORCHESTRATION, by, 1)
+    gb_seconds = Decimal(_EXPRESS_MIB) / MIB_PER_GB * billed / MS
+    tally.add(Meter.EXPRESS_GB_SECONDS, Purpose.ORCHESTRATION, by, gb_seconds)
+    tally.express_milliseconds += milliseconds
 
 
 def front_door(tally: Tally) -> None:

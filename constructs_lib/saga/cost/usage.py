@@ -7,13 +7,20 @@ one per retry. Every count follows the generated definition and the runtime's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from decimal import Decimal
-from math import ceil
 from typing import Final
 
 from constructs_lib.saga.cost.assumptions import Assumptions
 from constructs_lib.saga.cost.prices import Meter
-from constructs_lib.saga.cost.tally import MIB_PER_GB, MS, Purpose, Tally, Usage, front_door, look, settle
+from constructs_lib.saga.cost.tally import (
+    Purpose,
+    Tally,
+    Usage,
+    express,
+    front_door,
+    look,
+    run_inline,
+    settle,
+)
 from constructs_lib.saga.cost.ways import Passed, entered, leads_around_pivots, ways_of
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 
@@ -26,8 +33,6 @@ INDEX_UNITS: Final = 1
 MOVED_INDEX_UNITS: Final = 2
 """An entry of an index whose key changes is deleted and put."""
 _RECEIPT_READS: Final = 2
-_EXPRESS_MIB: Final = 64
-_EXPRESS_ROUNDS_TO_MS: Final = 100
 
 
 def happy_path(saga: SagaDescription, inputs: Assumptions | None = None) -> Usage:
@@ -84,6 +89,8 @@ def _completed(saga: SagaDescription, inputs: Assumptions, passed: Passed) -> Us
     tally.state("settle")
     settle(tally)
     tally.milliseconds += inputs.state_ms
+    if saga.inline:
+        run_inline(tally)
     look(tally, rows=rows_of(saga.steps, inputs, passed))
     return tally.usage(described_way(saga, passed))
 
@@ -196,12 +203,8 @@ def _express(tally: Tally, step: StepDescription, passed: Passed) -> None:
     milliseconds = 0
     for inner in entered(step.branches[0], passed, machine=True):
         milliseconds += tally.inputs.state_ms if inner is None else work(tally, inner)
-    billed = ceil(milliseconds / _EXPRESS_ROUNDS_TO_MS) * _EXPRESS_ROUNDS_TO_MS
-    tally.add(Meter.EXPRESS_REQUESTS, Purpose.ORCHESTRATION, step.name, 1)
-    gb_seconds = Decimal(_EXPRESS_MIB) / MIB_PER_GB * billed / MS
-    tally.add(Meter.EXPRESS_GB_SECONDS, Purpose.ORCHESTRATION, step.name, gb_seconds)
+    express(tally, step.name, milliseconds)
     tally.milliseconds += milliseconds + 2 * tally.inputs.state_ms
-    tally.express_milliseconds += milliseconds
 
 
 def _child(tally: Tally, step: StepDescription, passed: Passed) -> None:

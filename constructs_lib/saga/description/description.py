@@ -126,6 +126,7 @@ class SagaDescription:
         remembered: for how long its request's key is refused, in seconds; 0 if that is not known.
         due_after: seconds after which its request's record is first checked; 0 if that is not known.
         log_days: how long rows of its log are kept; 0 if that is not known.
+        inline: whether it begins in an Express machine.
         schema: of this description.
     """
 
@@ -138,6 +139,7 @@ class SagaDescription:
     remembered: int = 0
     due_after: int = 0
     log_days: int = 0
+    inline: bool = False
     schema: int = SCHEMA
 
     @property

@@ -310,6 +310,7 @@ def describe(
     remembered: int = 0,
     due_after: int = 0,
     log_days: int = 0,
+    inline: bool = False,
 ) -> SagaDescription:
     """The saga as plain data."""
     sides = _sides(steps)
@@ -323,6 +324,7 @@ def describe(
         remembered=remembered,
         due_after=due_after,
         log_days=log_days,
+        inline=inline,
     )
 
 

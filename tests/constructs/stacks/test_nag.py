@@ -13,7 +13,7 @@ from aws_cdk import Acknowledgment, App, Duration, Environment, Stack, Validatio
 from cdk_nag import AwsSolutionsChecks
 from constructs import IConstruct
 
-from constructs_lib import IdempotencyTable, SagaStateMachine, Step, TimeoutReconciler
+from constructs_lib import IdempotencyTable, Run, SagaStateMachine, Step, TimeoutReconciler
 from constructs_lib.api import transaction_api
 from constructs_lib.functions import runtime_function
 from constructs_lib.rest import rest_api as _rest_api
@@ -163,6 +163,17 @@ def test_the_needs_of_a_standard_child_are_acknowledged_for_it_alone(
     result = AwsSolutionsChecks().validate_scope(_phases(new_app()))
     assert forgetful.forgot == 1
     assert {violation.rule_name for violation in result.violations} == {rule}
+
+
+def test_inline_saga_is_clean_and_needs_its_acknowledgement(
+    new_app: AppFactory, forget: Callable[[ModuleType, str], _Forgetful]
+) -> None:
+    inline = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer", run=Run.INLINE))
+    assert not [violation.rule_name for violation in inline.violations]
+    forgetful = forget(state_machine, "AwsSolutions-SF1")
+    result = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer", run=Run.INLINE))
+    assert forgetful.forgot == 1
+    assert {violation.rule_name for violation in result.violations} == {"AwsSolutions-SF1"}
 
 
 def test_a_missing_acknowledgement_fails_the_synth(

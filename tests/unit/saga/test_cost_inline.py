@@ -1,0 +1,59 @@
+"""Cost of a saga that runs inline: one Express execution, and no transition."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from constructs_lib.saga.cost.assumptions import Assumptions
+from constructs_lib.saga.cost.compensation import longest_compensation
+from constructs_lib.saga.cost.prices import Meter
+from constructs_lib.saga.cost.quotas import STARTS, loads_of
+from constructs_lib.saga.cost.usage import happy_path
+from constructs_lib.saga.description.description import FunctionDescription, SagaDescription, StepDescription
+from tools.cost_examples import PLAIN
+
+OWN = FunctionDescription(timeout=15, memory_mib=512, architecture="arm64")
+TWO = SagaDescription(
+    name="two",
+    steps=(
+        StepDescription(name="Debit", kind="atomic", side="before", function=OWN, compensation=OWN, compensated=True),
+        StepDescription(name="Credit", kind="atomic", side="pivot", function=OWN),
+    ),
+    timeout=3_600,
+    fingerprint="example",
+    inline=True,
+)
+FIVE = replace(PLAIN, inline=True)
+MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("saga", "polls", "dollars"),
+    [(TWO, 0, 20), (TWO, 1, 20), (FIVE, 0, 36), (FIVE, 1, 36)],
+    ids=["two, waits", "two, polls", "five, waits", "five, polls"],
+)
+def test_inline_saga_costs_no_more_than_its_goal(saga: SagaDescription, polls: int, dollars: int) -> None:
+    usage = happy_path(saga, Assumptions(polls=polls))
+
+    print(usage.dollars() * MILLION)
+    assert usage.total(Meter.TRANSITIONS) == 0
+    assert usage.total(Meter.EXPRESS_REQUESTS) == 1
+    assert usage.dollars() * MILLION <= dollars
+
+
+def test_refused_inline_saga_costs_no_transition() -> None:
+    happy, refused = happy_path(TWO), longest_compensation(TWO)
+
+    assert refused is not None
+    assert refused.total(Meter.TRANSITIONS) == 0
+    ten_percent = (9 * happy.dollars() + refused.dollars()) / 10
+    assert ten_percent <= Decimal("1.2") * happy.dollars()
+
+
+def test_inline_saga_starts_no_standard_execution() -> None:
+    (load,) = (load for load in loads_of(TWO, happy_path(TWO), Decimal(1)) if load.quota is STARTS)
+
+    assert load.load == 0
