@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from constructs_lib.saga.description.description import FunctionDescription, SagaDescription, StepDescription
@@ -41,6 +42,8 @@ _CHARGE: Final = _step("Charge", "external", "pivot")
 
 PLAIN: Final = _saga("five plain steps", *_local(4), _CHARGE)
 """Four atomic steps of one item each, and one external call."""
+INLINE: Final = replace(PLAIN, inline=True)
+"""The same, in an Express execution."""
 PARTLY: Final = _saga("local steps in a phase", _phase("Prepare", *_local(4)), _CHARGE)
 """The same, the local steps in one Express phase."""
 PHASE: Final = _saga("all in a phase", _phase("All", *_local(4), _CHARGE))

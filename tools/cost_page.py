@@ -18,7 +18,7 @@ from constructs_lib.saga.cost.quotas import QUOTAS
 from constructs_lib.saga.cost.report import NOT_COUNTED, report
 from constructs_lib.saga.cost.tally import Purpose, Usage
 from constructs_lib.saga.cost.usage import direct_operation, happy_path
-from tools.cost_examples import ONE_TRANSACTION, ORDERS_A_DAY, PARTLY, PHASE, PLAIN, STOREFRONT, phase_of
+from tools.cost_examples import INLINE, ONE_TRANSACTION, ORDERS_A_DAY, PARTLY, PHASE, PLAIN, STOREFRONT, phase_of
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
 _MILLION: Final = 1_000_000
@@ -77,6 +77,8 @@ def _five_steps() -> str:
     others = alternatives(PLAIN)[1:]
     names = ("one Express phase", "four steps in a phase, the call beside it", "five plain steps")
     ours = [_row(f"this library, {name}", happy_path(saga)) for name, saga in zip(names, _LAYOUTS, strict=True)]
+    inline = {"inline, outcome asked for once": 1, "inline, the client waits": 0}
+    ours += [_row(f"this library, {name}", happy_path(INLINE, Assumptions(polls=n))) for name, n in inline.items()]
     return _table(
         ("five steps, $ per million sagas", *_HEAD),
         iter([*ours, *(_row(other.name, other.usage) for other in others)]),
