@@ -29,7 +29,7 @@ AMOUNT: Final = 123_456_789_012_345_678
 _PADDED: Final = 0.08
 """Share of requests that are near a limit of bodies, or above it."""
 _PADDING: Final = (32_000, 32_600, 32_768, 60_000, 65_000, 65_536)
-"""Bytes that a body has beside its members: 32,768 stay in the record, and 65,536 are accepted."""
+"""Bytes that a body has in addition to its members: 32,768 stay in the record, and 65,536 are accepted."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
 
