@@ -12,7 +12,7 @@ from constructs_lib.cli.shared.moments import moment, time_of_day
 from constructs_lib.saga.graph.terminal import clean, pad, widest, wrap
 from constructs_lib.saga.graph.timeline import TimelineRow, duration, timeline
 from saga_runtime.payloads.references import is_reference
-from saga_runtime.protocol import REFERENCE_FIELD, StepStatus
+from saga_runtime.protocol import REFERENCE_FIELD, Ran, StepStatus
 from saga_runtime.recovery.takeover import Finding
 
 _SHORT_OUTPUT: Final = 160
@@ -83,7 +83,9 @@ def _sentence(what: object) -> str:
 
 def _executions(saga: Inspection, width: int, unicode: bool) -> list[str]:
     if not saga.executions:
-        return ["executions", "  none that Step Functions remembers"]
+        express = saga.ran == Ran.EXPRESS
+        none = "an Express one, of which only its log remains" if express else "none that Step Functions remembers"
+        return ["executions", f"  {none}"]
     names = widest([one.name for one in saga.executions])
     states = max(len(one.status) for one in saga.executions)
     lines = ["executions"]

@@ -120,6 +120,7 @@ class Inspection:
         stuck: where it was parked: ``step``, ``error``, ``detail``.
         failure: why it compensates.
         log_table: the saga log.
+        ran: type of the machine that settled a saga which may run inline.
         now_ms: when it was read.
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
@@ -143,6 +144,7 @@ class Inspection:
     stuck: Mapping[str, Any]
     failure: Mapping[str, Any]
     log_table: str
+    ran: str | None = None
     now_ms: int
     executions: tuple[ExecutionView, ...]
     steps: tuple[StepView, ...]
@@ -173,6 +175,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         stuck=_object(found.item, a.STUCK),
         failure=_object(found.item, a.FAILURE),
         log_table=saga.log_table,
+        ran=_text(found.item, a.RAN),
         now_ms=found.now_ms,
         executions=executions,
         steps=tuple(_steps(found, saga)),

@@ -14,7 +14,7 @@ from constructs_lib.cli.saga.advice import advice
 from constructs_lib.cli.saga.inspect_text import short_output, text_of
 from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView
 from saga_runtime.idempotency.identity import provider_key_of
-from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute
+from saga_runtime.protocol import Direction, LogAttribute, Ran, RecordAttribute
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
 from tests.unit.support.desk import Desk, desk_in
@@ -271,6 +271,12 @@ def test_a_saga_without_rows_and_executions() -> None:
     told = shown(replace(COMPLETED, executions=(), steps=()))
 
     assert "  none that Step Functions remembers\n\nno steps yet\n" in told
+
+
+def test_a_saga_that_an_express_execution_settled() -> None:
+    told = shown(replace(COMPLETED, executions=(), ran=Ran.EXPRESS))
+
+    assert "executions\n  an Express one, of which only its log remains\n" in told
 
 
 @pytest.mark.parametrize("width", [20, 40, 60, 100, 200])
