@@ -52,7 +52,7 @@ class Callbacks:
         """The job's id."""
         return f"{self.sagas[order]}#{step}"
 
-    def says(self, order: str, outcome: Any, *, event: str = "e", step: str = "Pick", job: str | None = None) -> str:
+    def reports(self, order: str, outcome: Any, *, event: str = "e", step: str = "Pick", job: str | None = None) -> str:
         """Report an outcome of a job as the warehouse or a reviewer; returns how it was received."""
         name = self.outputs["FromWarehouse" if step == "Pick" else "FromPeople"]
         sent = {"job_id": job or self.job(order, step), "event_id": f"{order}-{step}-{event}", "outcome": outcome}
@@ -169,7 +169,7 @@ def test_an_outcome_resumes_the_saga_with_its_output(system: Callbacks) -> None:
     system.begin("plain")
     system.waits("plain")
 
-    assert system.says("plain", PARCEL) == "SETTLED"
+    assert system.reports("plain", PARCEL) == "SETTLED"
 
     assert system.ends("plain", "COMPLETED")["result"]["Pick"] == {"parcel": "p"}
     assert system.books("plain")["handed_over"] == "1"
@@ -181,7 +181,7 @@ def test_a_duplicate_outcome_under_one_id_or_two_is_applied_once(system: Callbac
     system.begin("twice")
     system.waits("twice")
 
-    first, again, anew = (system.says("twice", PARCEL, event=event) for event in ("e", "e", "f"))
+    first, again, anew = (system.reports("twice", PARCEL, event=event) for event in ("e", "e", "f"))
 
     assert (first, again, anew) == ("SETTLED", "DUPLICATE", "DUPLICATE")
     system.ends("twice", "COMPLETED")
@@ -191,8 +191,8 @@ def test_an_early_outcome_is_kept(system: Callbacks) -> None:
     system.begin("early", go=True)
     system.waits("early", "Go")
 
-    assert system.says("early", PARCEL) == "EARLY"
-    system.says("early", {"ok": True}, step="Go")
+    assert system.reports("early", PARCEL) == "EARLY"
+    system.reports("early", {"ok": True}, step="Go")
 
     assert system.ends("early", "COMPLETED")["result"]["Pick"] == {"parcel": "p"}
     assert system.books("early") == {}, "a completed job needs no query"
@@ -202,8 +202,8 @@ def test_a_callback_with_an_unknown_provider_id_is_kept_until_it_is_known(system
     system.begin("own", go=True, own_id="W-own-1")
     system.waits("own", "Go")
 
-    assert system.says("own", PARCEL, job="W-own-1") == "UNKNOWN"
-    system.says("own", {"ok": True}, step="Go")
+    assert system.reports("own", PARCEL, job="W-own-1") == "UNKNOWN"
+    system.reports("own", {"ok": True}, step="Go")
 
     assert system.ends("own", "COMPLETED")["result"]["Pick"] == {"parcel": "p"}
     assert system.books("own")["handed_over"] == "1"
@@ -215,7 +215,7 @@ def test_a_refusal_compensates(system: Callbacks, order: str) -> None:
     system.begin(key, declined=order == "refused at once")
     if order == "refused later":
         system.waits(key)
-        system.says(key, NONE_LEFT)
+        system.reports(key, NONE_LEFT)
 
     answer = system.ends(key, "FAILED")
     expected = ("OutOfStock", "none left") if order == "refused later" else ("Declined", None)
@@ -227,7 +227,7 @@ def test_a_refusal_compensates(system: Callbacks, order: str) -> None:
 def test_a_reviewer_who_rejects_ends_the_saga(system: Callbacks) -> None:
     system.begin("rejected", go=True)
     system.waits("rejected", "Go")
-    system.says("rejected", {"ok": False, "error": "Rejected", "detail": "by alice"}, step="Go")
+    system.reports("rejected", {"ok": False, "error": "Rejected", "detail": "by alice"}, step="Go")
 
     answer = system.ends("rejected", "FAILED")
     assert (answer["step"], answer["error"], answer["detail"]) == ("Go", "Rejected", "by alice")
@@ -236,7 +236,7 @@ def test_a_reviewer_who_rejects_ends_the_saga(system: Callbacks) -> None:
 def test_a_saga_whose_commit_fails_compensates_the_job(system: Callbacks) -> None:
     system.begin("undone", fails=True)
     system.waits("undone")
-    system.says("undone", PARCEL)
+    system.reports("undone", PARCEL)
 
     system.ends("undone", "FAILED")
     assert system.books("undone")["cancelled"] == "1"
@@ -260,7 +260,7 @@ def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks
     # Who does not know either leaves it to a person; an answer that comes after all is as good as one.
     assert "parked" in system.settled("lost-papers")
     system.thinks("lost-papers", "given")
-    assert system.says("lost-papers", PARCEL) == "LATE"
+    assert system.reports("lost-papers", PARCEL) == "LATE"
     assert "parked" not in system.record("lost-papers")
     system.command("recover", system.sagas["lost-papers"])
     system.ends("lost-papers", "FAILED")
@@ -274,10 +274,10 @@ def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks
 def test_a_success_after_a_failure_is_compensated_automatically_once(system: Callbacks) -> None:
     system.begin("changed-mind")
     system.waits("changed-mind")
-    system.says("changed-mind", NONE_LEFT)
+    system.reports("changed-mind", NONE_LEFT)
     system.ends("changed-mind", "FAILED")
 
-    assert system.says("changed-mind", PARCEL, event="f") == "APPLIED_LATE"
+    assert system.reports("changed-mind", PARCEL, event="f") == "APPLIED_LATE"
     assert system.row("changed-mind")["status"] == "APPLIED_LATE"
     said = system.command("recover", system.sagas["changed-mind"])
     assert "Pick applied late: compensating it" in said, said
@@ -298,10 +298,10 @@ def test_heartbeats_keep_a_saga_waiting(system: Callbacks) -> None:
     heartbeat_lost = system.aws.now() + timedelta(seconds=HEARTBEAT_SECONDS)
     while system.aws.now() <= heartbeat_lost:
         time.sleep(1)
-        assert system.says("alive", {"heartbeat": True}) == "HEARTBEAT"
+        assert system.reports("alive", {"heartbeat": True}) == "HEARTBEAT"
 
     assert system.token("alive")["order"] == order
-    system.says("alive", PARCEL)
+    system.reports("alive", PARCEL)
     system.ends("alive", "COMPLETED")
 
 
@@ -312,7 +312,7 @@ def test_a_saga_stopped_while_it_waited_resumes_with_the_outcome(system: Callbac
     assert machine_of(arn)
     system.aws.client("stepfunctions").stop_execution(executionArn=arn)
 
-    assert system.says("stopped", PARCEL) == "LATE"
+    assert system.reports("stopped", PARCEL) == "LATE"
     assert "due_at" in system.record("stopped")
     system.command("recover", saga)
     # The pivot had not run: the recovery compensates.
@@ -323,11 +323,11 @@ def test_a_saga_stopped_while_it_waited_resumes_with_the_outcome(system: Callbac
 def test_after_the_pivot_a_recovery_uses_an_outcome_that_arrived_before(system: Callbacks) -> None:
     saga = system.begin("scanned", scan=True)
     system.waits("scanned")
-    system.says("scanned", PARCEL)
+    system.reports("scanned", PARCEL)
     system.waits("scanned", "Scan")
     system.aws.client("stepfunctions").stop_execution(executionArn=system.record("scanned")["execution_arn"])
 
-    assert system.says("scanned", {"ok": True, "output": {"at": "gate 3"}}, step="Scan") == "LATE"
+    assert system.reports("scanned", {"ok": True, "output": {"at": "gate 3"}}, step="Scan") == "LATE"
     system.command("recover", saga)
 
     assert system.ends("scanned", "COMPLETED")["result"]["Scan"] == {"at": "gate 3"}

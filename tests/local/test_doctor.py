@@ -40,7 +40,7 @@ class Ward:
         """The requests' table."""
         return str(self.system.outputs["RequestTableName"])
 
-    def says(self, *words: str) -> tuple[int, str]:
+    def run(self, *words: str) -> tuple[int, str]:
         """Run the command: its status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
@@ -126,7 +126,7 @@ class Ward:
         """Wait until something is so."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline, self.says("--deep")[1]
+            assert time.monotonic() < deadline, self.run("--deep")[1]
             time.sleep(0.1)
 
 
@@ -163,7 +163,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
     try:
         before = _stored(ward)
 
-        status, told = ward.says("--deep")
+        status, told = ward.run("--deep")
 
         print(told)
         assert (status, _stored(ward)) == (1, before)
@@ -180,7 +180,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         apart = ("aws ", "cdk-sagas ", "reads table")  # commands are not wrapped: they are to be copied
         assert max(len(line) for line in told.splitlines() if not any(word in line for word in apart)) <= 100
 
-        status, told = ward.says("--deep", "--repair")
+        status, told = ward.run("--deep", "--repair")
 
         print(told)
         assert status == 1
@@ -206,7 +206,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
     for rule in RULES:
         assert events.describe_rule(Name=outputs[rule])["State"] == "DISABLED"
     with reconciling(aws, outputs):
-        status, told = ward.says()
+        status, told = ward.run()
     assert (status, told.splitlines()[-1]) == (0, "nothing found")
     assert ward.system.balances() == {"alice": 950, "bob": 1050}
 
@@ -224,9 +224,9 @@ def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_
     found = ward.finds("--deep")
 
     assert (found["left unsettled"], found["record contradicted"]) == ("person", "person")
-    said = " ".join(ward.says("--deep")[1].split())
+    said = " ".join(ward.run("--deep")[1].split())
     assert re.search(r"Transfer: ledger \S+ has its entry, and it has no row", said)
-    ward.says("--repair")
+    ward.run("--repair")
     assert (ward.record(saga_id).parked, ward.record(saga_id).recoveries) == (saga_id, 0)
     assert ward.system.balances() == {"alice": 990, "bob": 1010}
 
@@ -245,9 +245,9 @@ def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
 
     found = ward.finds("--deep")
-    refused = ward.says("--repair")[1]
+    refused = ward.run("--repair")[1]
     iam.put_user_policy(UserName="doctor", PolicyName="repairs", PolicyDocument=repairs)
-    repaired = ward.says("--repair")[1]
+    repaired = ward.run("--repair")[1]
 
     # The emulator does not know the actions of three of Lambda's operations, and refuses them to everybody.
     unknown = set(re.findall(r"not allowed: (\w+)", refused))

@@ -416,7 +416,7 @@ def ask_again(systems: Mapping[str, OrderSystem], cell: Cell, saga_id: str) -> O
     raise AssertionError(f"{cell}: no answer")
 
 
-def told(matrix: Matrix, violations: Sequence[str]) -> None:
+def require_none(matrix: Matrix, violations: Sequence[str]) -> None:
     """Fail with the violations."""
     assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
 
@@ -432,7 +432,7 @@ class TestTheMatrix:
             print(f"\n{calls} calls, {len(at_gateway)} of them at the gateway; calls x troubles: ", end="")
             print(f"{len(enumerated)} enumerated, {len(ran)} run, {matrix.recoveries.total()} recoveries, ", end="")
             print(f"{matrix.seconds:.0f} s ", end="")
-        told(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
+        require_none(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
         assert Counter(enumerated) == Counter(ran)
 
     def test_has_every_function_and_every_call_of_the_gateway(self, matrix: Matrix) -> None:
@@ -460,7 +460,7 @@ class TestWhateverBroke:
             if outcome.answer.status != cell.expected
         ]
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_no_order_needed_more_than_two_recoveries(self, matrix: Matrix) -> None:
         assert max(matrix.recoveries.values(), default=0) <= 2
@@ -473,7 +473,7 @@ class TestWhateverBroke:
             or outcome.answer.json()["saga_id"] != outcome.saga_id
         ]
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_everything_that_must_hold_does(self, matrix: Matrix) -> None:
         audits = together(*(system.audit() for system in matrix.systems.values()))
@@ -490,7 +490,7 @@ class TestWhateverBroke:
             if len(books.charges) > 1 or len(books.refunds) > 1 or books.taken != taken:
                 wrong.append(f"{cell}: {books}")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_goods_left_the_shelf_exactly_for_the_orders_that_completed(self, matrix: Matrix) -> None:
         wrong = []
@@ -500,7 +500,7 @@ class TestWhateverBroke:
             if found != expected:
                 wrong.append(f"{cell}: {found}, expected {expected}")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_every_customer_was_notified_and_of_a_completed_order_once(self, matrix: Matrix) -> None:
         wrong = []
@@ -510,7 +510,7 @@ class TestWhateverBroke:
             if not fine:
                 wrong.append(f"{cell}: {completed} confirmations, {failed} notices of failure")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_a_refusal_names_its_reason_and_a_crash_reveals_no_internals(self, matrix: Matrix) -> None:
         for cell, outcome in matrix.outcomes.items():
@@ -522,4 +522,4 @@ class TestWhateverBroke:
         answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 
-        told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
+        require_none(matrix, [a.text for a in answers if any(word in a.text for word in internal)])

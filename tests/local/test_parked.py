@@ -60,7 +60,7 @@ class Parked:
         )["Item"]
         return {name: next(iter(value.values())) for name, value in item.items()}
 
-    def says(self, *words: str) -> tuple[int, str]:
+    def run(self, *words: str) -> tuple[int, str]:
         """Run the command in a process of its own: its status and its output."""
         environment = {
             "PATH": os.environ["PATH"],
@@ -87,7 +87,7 @@ class Parked:
         """Run ``resolve``; a refusal because it is early is repeated as its message asks."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            status, told = self.says("resolve", self.sagas[order], *words)
+            status, told = self.run("resolve", self.sagas[order], *words)
             if status == 0:
                 return
             assert "wait" in told, told
@@ -226,7 +226,7 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.order)
 def test_an_operator_drives_a_parked_saga_to_its_right_end(case: Case, parked: Parked) -> None:
     step = case.says[0]
-    status, told = parked.says("inspect", parked.sagas[case.order])
+    status, told = parked.run("inspect", parked.sagas[case.order])
     assert (status, "IN_PROGRESS, parked: it waits for a person" in told) == (0, True), told
     assert f"Did {'the undo of ' if '--compensation' in case.says else ''}{step} happen?" in told
 
@@ -293,7 +293,7 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
 
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        status, told = parked.says("resolve", saga, "Charge", "--applied", "--output", f'{{"charge":"{charge}"}}', *log)
+        status, told = parked.run("resolve", saga, "Charge", "--applied", "--output", f'{{"charge":"{charge}"}}', *log)
         assert status == 1
         if "wait" not in told or time.monotonic() > deadline:
             break
@@ -303,7 +303,7 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
         name: before[name] for name in ("owner", "parked", "stuck")
     }
 
-    assert parked.says("adopt", saga, "--recovery-machine", recovery) == (
+    assert parked.run("adopt", saga, "--recovery-machine", recovery) == (
         0,
         f"saga {saga} is on {recovery}: started {saga}-r1\n",
     )

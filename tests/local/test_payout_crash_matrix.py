@@ -347,8 +347,8 @@ def until_nothing_is_in_progress(system: PayoutSystem) -> None:
             return
         time.sleep(1)
     ids = [r[RecordAttribute.SAGA_ID]["S"] for r in system.records() if RecordAttribute.DUE_AT in r]
-    told = [f"{system.record(id_)} {system.states_of(FORWARD, id_)}" for id_ in ids]
-    raise AssertionError(f"sagas are in progress after {ENDS_WITHIN_SECONDS:.0f} s: {told}")
+    require_none = [f"{system.record(id_)} {system.states_of(FORWARD, id_)}" for id_ in ids]
+    raise AssertionError(f"sagas are in progress after {ENDS_WITHIN_SECONDS:.0f} s: {require_none}")
 
 
 def ask_again(system: PayoutSystem, cell: Cell, saga_id: str) -> Outcome:
@@ -375,7 +375,7 @@ def ask_again(system: PayoutSystem, cell: Cell, saga_id: str) -> Outcome:
     )
 
 
-def told(matrix: Matrix, violations: Sequence[str]) -> None:
+def require_none(matrix: Matrix, violations: Sequence[str]) -> None:
     """Fail with the violations."""
     assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
 
@@ -396,7 +396,7 @@ class TestTheMatrix:
             print(f"\n{calls} calls and {len(points) - calls} states; x troubles: {len(enumerated)} enumerated", end="")
             print(f", {len(ran)} run, {matrix.recoveries.total()} recoveries, {matrix.seconds:.0f} s", end="")
             print(f"; {paid_for} model calls, {len(matrix.recommended)} recorded ", end="")
-        told(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
+        require_none(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
         assert Counter(enumerated) == Counter(ran)
 
     def test_has_every_function_of_both_paths_and_the_model(self, matrix: Matrix) -> None:
@@ -422,14 +422,14 @@ class TestWhateverBroke:
             if outcome.answer.status != cell.expected
         ]
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_a_sagas_status_agrees_with_its_response(self, matrix: Matrix) -> None:
         looked = [(cell, o.answer.json(), o.look) for cell, o in matrix.outcomes.items() if o.look is not None]
         wrong = [f"{cell}: {look.text}" for cell, answer, look in looked if look.json()["answer"] != answer]
 
         assert looked
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_every_response_names_its_saga(self, matrix: Matrix) -> None:
         assert all(outcome.answer.json()["saga_id"] == outcome.saga_id for outcome in matrix.outcomes.values())
@@ -453,7 +453,7 @@ class TestWhateverBroke:
             if len(found) != 1:
                 wrong.append(f"{cell}: {sorted(found)}")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_every_saga_has_at_most_one_recommendation_and_it_was_paid_for(self, matrix: Matrix) -> None:
         wrong = []
@@ -464,7 +464,7 @@ class TestWhateverBroke:
             if not kept or len(calls) != cell.model_calls:
                 wrong.append(f"{cell}: {len(calls)} model calls, expected {cell.model_calls}; recorded: {found}")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_the_model_is_paid_for_twice_only_after_a_lost_response(self, matrix: Matrix) -> None:
         twice = {str(cell.point) for cell in matrix.cells if len(matrix.calls.get(cell.payout.payee, ())) > 1}
@@ -488,7 +488,7 @@ class TestWhateverBroke:
             if state != ("PAID" if cell.expected == 200 else "RELEASED"):
                 wrong.append(f"{cell}: {state}")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_every_end_was_notified_and_every_receipt_sent_once(self, matrix: Matrix) -> None:
         wrong = []
@@ -500,7 +500,7 @@ class TestWhateverBroke:
             if not fine:
                 wrong.append(f"{cell}: {receipts} receipts, {failures} notices of failure")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_no_saga_needed_more_than_one_recovery(self, matrix: Matrix) -> None:
         assert max(matrix.recoveries.values()) == 1
@@ -509,7 +509,7 @@ class TestWhateverBroke:
         answers = [answer for o in matrix.outcomes.values() for answer in (o.answer, o.look) if answer is not None]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 
-        told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
+        require_none(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
 
     def test_a_compensated_payout_states_its_reason(self, matrix: Matrix) -> None:
         for cell, outcome in matrix.outcomes.items():

@@ -157,7 +157,7 @@ def test_a_running_saga_is_left_alone_and_checked_later(system: Callbacks) -> No
         time.sleep(1)
 
     assert now == replace(before, due_at=now.due_at)
-    system.says("running", PARCEL)
+    system.reports("running", PARCEL)
     system.ends("running", "COMPLETED")
 
 
@@ -188,9 +188,9 @@ def late(system: Callbacks, order: str) -> str:
     """A saga that failed, and whose job is then done after all."""
     saga_id = system.begin(order)
     system.waits(order)
-    system.says(order, NONE_LEFT)
+    system.reports(order, NONE_LEFT)
     system.ends(order, "FAILED")
-    assert system.says(order, PARCEL, event="f") == "APPLIED_LATE"
+    assert system.reports(order, PARCEL, event="f") == "APPLIED_LATE"
     return saga_id
 
 

@@ -305,7 +305,7 @@ def ask_again(system: TwoLedgers, cell: Cell, saga_id: str) -> Outcome:
     )
 
 
-def told(matrix: Matrix, violations: Sequence[str]) -> None:
+def require_none(matrix: Matrix, violations: Sequence[str]) -> None:
     """Fail with the violations."""
     assert not violations, f"{len(violations)} of {len(matrix.cells)} cells:\n" + "\n".join(violations)
 
@@ -323,7 +323,7 @@ class TestTheMatrix:
             calls = sum(map(len, matrix.points.values()))
             print(f"\n{calls} calls; calls x troubles: {len(enumerated)} enumerated, {len(ran)} run", end="")
             print(f", {matrix.recoveries.total()} recoveries, {matrix.seconds:.0f} s ", end="")
-        told(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
+        require_none(matrix, [str(cell) for cell in matrix.cells if not matrix.fired[cell]])
         assert Counter(enumerated) == Counter(ran)
 
     def test_has_every_function_and_every_service_call_of_both_paths(self, matrix: Matrix) -> None:
@@ -348,7 +348,7 @@ class TestWhateverBroke:
             if outcome.answer.status != (cell.expected or 409)
         ]
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_a_sagas_status_agrees_with_its_response(self, matrix: Matrix) -> None:
         settled = {cell: outcome for cell, outcome in matrix.outcomes.items() if cell.expected is not None}
@@ -359,7 +359,7 @@ class TestWhateverBroke:
             or outcome.answer.json()["saga_id"] != outcome.saga_id
         ]
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_every_effect_was_applied_once_or_compensated(self, matrix: Matrix) -> None:
         system = matrix.system
@@ -385,7 +385,7 @@ class TestWhateverBroke:
             if (main[cell.way.source], partner[cell.way.target]) != (OPENING - moved[cell], moved[cell])
         ]
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_the_ledgers_clearing_accounts_mirror_each_other(self, matrix: Matrix) -> None:
         completed = AMOUNT * (1 + sum(cell.expected == 200 for cell in matrix.cells))
@@ -403,7 +403,7 @@ class TestWhateverBroke:
             if cell.expected is not None and not fine:
                 wrong.append(f"{cell}: {receipts} receipts, {failures} notices of failure")
 
-        told(matrix, wrong)
+        require_none(matrix, wrong)
 
     def test_no_saga_needed_more_than_two_recoveries(self, matrix: Matrix) -> None:
         assert max(matrix.recoveries.values(), default=0) <= 2
@@ -420,7 +420,7 @@ class TestWhateverBroke:
         answers = [answer for outcome in matrix.outcomes.values() for answer in (outcome.answer, outcome.look)]
         internal = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 
-        told(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
+        require_none(matrix, [a.text for a in answers if any(word in a.text for word in internal)])
 
     def test_a_failure_names_its_step_and_no_internals(self, matrix: Matrix) -> None:
         for cell, outcome in matrix.outcomes.items():

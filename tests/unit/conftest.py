@@ -19,7 +19,7 @@ from tests.unit.support.executions import Executions
 from tests.unit.support.quick_moto import OneClientOfEach, at_once, mocked, without_detours
 from tests.unit.support.samples import GATEKEEPER_ENV
 from tests.unit.support.wire import Wire
-from tests.unit.support.world import Clock, Told, World, forget_cached, stand_in
+from tests.unit.support.world import Clock, Telemetry, World, forget_cached, replace_surroundings
 
 settings.register_profile(
     "unit", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
@@ -69,7 +69,7 @@ def world(
     """The runtime's surroundings, empty."""
     for name, value in {**GATEKEEPER_ENV, "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION}.items():
         monkeypatch.setenv(name, value)
-    made = World(wire=Wire(), executions=Executions(), clock=Clock(), told=Told(), naps=naps)
+    made = World(wire=Wire(), executions=Executions(), clock=Clock(), telemetry=Telemetry(), naps=naps)
     deliver = BotocoreStubber.__call__
 
     def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
@@ -86,7 +86,7 @@ def world(
 
     monkeypatch.setattr(BotocoreStubber, "__call__", send)
     monkeypatch.setattr(BaseClient, "_make_request", at_once(made.wire))
-    stand_in(monkeypatch, made.clock, made.told)
+    replace_surroundings(monkeypatch, made.clock, made.telemetry)
     random.seed(1)  # what a test draws (pauses, the shard to begin with) is the same each time that it runs
     forget_cached()
     with mocked():

@@ -29,7 +29,7 @@ from saga_runtime.recovery import resolution, takeover
 from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
 from saga_runtime.watch import rows as watch
-from tests.unit.support.clinic import create_watch_table
+from tests.unit.support.checked_stack import create_watch_table
 from tests.unit.support.samples import MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, SAGA_ID, reservation_of
 from tests.unit.support.world import World
 

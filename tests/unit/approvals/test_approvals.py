@@ -122,7 +122,7 @@ def test_opening_a_link_decides_nothing(reception: Reception, method: str) -> No
     for _ in range(3):
         assert visit(link(), method)["statusCode"] == 200
     assert reception.written() == []
-    assert reception.told is None
+    assert reception.outcome is None
 
 
 def test_an_approval_is_the_steps_output(reception: Reception) -> None:
@@ -130,7 +130,7 @@ def test_an_approval_is_the_steps_output(reception: Reception) -> None:
 
     assert answer["statusCode"] == 200
     assert "Approved" in text_of(answer)
-    assert reception.told == {
+    assert reception.outcome == {
         "decision": "approved",
         "reviewer": "alice",
         "note": "called the customer\nall fine",
@@ -144,7 +144,7 @@ def test_a_rejection_is_the_steps_refusal(reception: Reception) -> None:
 
     assert answer["statusCode"] == 200
     assert "Rejected" in text_of(answer)
-    assert reception.told == "Rejected"
+    assert reception.outcome == "Rejected"
     assert reception.world.rows() == {WAIT_ID: StepStatus.FAILED}
 
 
@@ -176,7 +176,7 @@ def test_another_reviewers_link_names_the_deciding_reviewer(reception: Reception
     press(link("alice"), "reject")
 
     answer = press(bobs, "approve")
-    assert (answer["statusCode"], reception.told) == (409, "Rejected")
+    assert (answer["statusCode"], reception.outcome) == (409, "Rejected")
     assert "Already decided: rejected by alice" in text_of(answer)
 
 
@@ -187,9 +187,9 @@ def test_of_two_at_once_the_first_one_counts(reception: Reception, monkeypatch: 
     monkeypatch.setattr(approval_page, "read_standing", lambda _: before)
 
     answer = press(link("bob"), "approve")
-    assert (answer["statusCode"], reception.told) == (409, "Rejected")
+    assert (answer["statusCode"], reception.outcome) == (409, "Rejected")
     assert "rejected by alice" in text_of(answer)
-    assert reception.world.told.counts[Metric.CALLBACK_CONFLICT] == 0
+    assert reception.world.telemetry.counts[Metric.CALLBACK_CONFLICT] == 0
 
 
 def test_an_expired_link_decides_nothing(reception: Reception) -> None:
@@ -229,7 +229,7 @@ def test_a_lost_decision_is_delivered_by_an_expired_link_too(reception: Receptio
 
     assert visit(address)["statusCode"] == 410
 
-    assert reception.told["decision"] == "approved"
+    assert reception.outcome["decision"] == "approved"
 
 
 def test_a_note_is_shown_to_its_own_reviewer_only(reception: Reception) -> None:
@@ -255,7 +255,7 @@ def test_a_link_is_valid_only_while_the_step_waits(reception: Reception) -> None
         assert (answer["statusCode"], "<form" in answer["body"]) == (410, False)
         assert "the time to decide is over" in text_of(answer)
     assert reception.written() == []
-    assert reception.world.told.counts == {}
+    assert reception.world.telemetry.counts == {}
 
 
 @pytest.mark.parametrize("status", ["FAILED", "COMPLETED"])
@@ -300,7 +300,7 @@ def test_a_link_that_was_cut_or_changed_is_not_valid(reception: Reception, cut: 
             assert answer["statusCode"] == 403
             assert not [word for word in ("alice", WAIT_ID) if word in answer["body"]]
     assert reception.written() == []
-    assert reception.world.told.counts == {Metric.UNSIGNED: 4}
+    assert reception.world.telemetry.counts == {Metric.UNSIGNED: 4}
 
 
 @pytest.mark.parametrize("token", ["", ".", "a.b", "é.é", "AAAA", "AAAA.AAAA", "=.=", "e30.e30", "x" * 9_000])
@@ -376,7 +376,7 @@ def test_a_form_that_no_browser_sends_decides_nothing(reception: Reception, form
 
 def test_a_form_may_be_in_base64(reception: Reception) -> None:
     assert visit(link(), "POST", body="decision=approve&note=", base64_encoded=True)["statusCode"] == 200
-    assert reception.told["decision"] == "approved"
+    assert reception.outcome["decision"] == "approved"
 
 
 def test_a_form_that_is_too_large_is_refused(reception: Reception) -> None:
@@ -387,7 +387,7 @@ def test_a_form_that_is_too_large_is_refused(reception: Reception) -> None:
 def test_a_note_is_kept_up_to_its_limit(reception: Reception) -> None:
     press(link(), note="\U0001f600" * 600)
 
-    assert reception.told["note"] == "\U0001f600" * approvals.MAX_NOTE
+    assert reception.outcome["note"] == "\U0001f600" * approvals.MAX_NOTE
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", ""])
@@ -431,7 +431,7 @@ def test_an_outage_is_reported_and_a_retry_decides(reception: Reception, operati
 
     reception.world.wire.forget()
     press(address)
-    assert reception.told["decision"] == "approved"
+    assert reception.outcome["decision"] == "approved"
 
 
 def test_without_the_key_nothing_is_shown(reception: Reception) -> None:
@@ -476,7 +476,7 @@ def test_a_decision_that_died_before_it_was_written_was_not_made(reception: Rece
     reception.world.wire.forget()
 
     assert press(address, "reject")["statusCode"] == 200
-    assert reception.told == "Rejected"
+    assert reception.outcome == "Rejected"
 
 
 def test_a_lost_response_of_the_database_is_not_an_earlier_decision(reception: Reception) -> None:
@@ -549,7 +549,7 @@ def test_no_person_and_no_note_is_logged(reception: Reception) -> None:
     press(link("bob"))
     visit(ADDRESS)
 
-    logged = repr(reception.world.told.events)
+    logged = repr(reception.world.telemetry.events)
     assert not [word for word in ("alice", "bob", "stolen", "token", KEY) if word in logged]
 
 

@@ -18,16 +18,16 @@ import pytest
 from saga_runtime.callbacks import StillWorking, adopt_alias, record_dispatch_error, register, settle
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.protocol import Env, StepStatus, TokenAttribute, TokenStatus
-from tests.unit.support.depot import (
+from tests.unit.support.enumerated import selected
+from tests.unit.support.job_saga import (
     JOB_ID,
     REFUSED,
-    Depot,
+    JobSaga,
     Snapshots,
     entries_of,
     operators_queue,
     served,
 )
-from tests.unit.support.enumerated import selected
 from tests.unit.support.retries import try_only
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -49,8 +49,8 @@ class Party:
         operators: whether operators are notified.
     """
 
-    before: Callable[[Depot], object] = lambda _: None
-    act: Callable[[Depot], object]
+    before: Callable[[JobSaga], object] = lambda _: None
+    act: Callable[[JobSaga], object]
     calls: tuple[str, ...]
     log: StepStatus | None
     token: tuple[TokenStatus | None, ...]
@@ -58,72 +58,72 @@ class Party:
     operators: bool = False
 
 
-def _retried(depot: Depot) -> None:
-    depot.register()
-    depot.time_out()
-    depot.enter()
+def _retried(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.enter()
 
 
-def _early(depot: Depot) -> None:
-    depot.says("e1")
-    depot.enter()
+def _early(job_saga: JobSaga) -> None:
+    job_saga.reports("e1")
+    job_saga.enter()
 
 
-def _unknown(depot: Depot) -> None:
+def _unknown(job_saga: JobSaga) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")
-        depot.says("e1")
-    depot.enter()
+        job_saga.reports("e1")
+    job_saga.enter()
 
 
-def _nobody_waits(depot: Depot) -> None:
-    depot.register()
-    depot.time_out()
+def _nobody_waits(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.time_out()
 
 
-def _parked(depot: Depot) -> None:
-    _nobody_waits(depot)
-    depot.change_record(parked="owner", stuck='{"step":"Pick"}')
+def _parked(job_saga: JobSaga) -> None:
+    _nobody_waits(job_saga)
+    job_saga.change_record(parked="owner", stuck='{"step":"Pick"}')
 
 
-def _buried(depot: Depot) -> None:
-    _nobody_waits(depot)
-    depot.compensate()
+def _buried(job_saga: JobSaga) -> None:
+    _nobody_waits(job_saga)
+    job_saga.compensate()
 
 
-def _refused(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1", REFUSED)
+def _refused(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1", REFUSED)
 
 
-def _done(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1")
+def _done(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1")
 
 
-def _untold(depot: Depot) -> None:
-    depot.register()
-    depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
+def _untold(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
     with pytest.raises(Killed):
-        depot.says("e1")
-    depot.world.clock.ms += 60_000
+        job_saga.reports("e1")
+    job_saga.world.clock.ms += 60_000
 
 
-def _spoken_of(depot: Depot) -> None:
-    depot.register()
+def _spoken_of(job_saga: JobSaga) -> None:
+    job_saga.register()
     adopt_alias("their-1", JOB_ID)
 
 
-def _spoken_of_early(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1", job_id="their-1")
+def _spoken_of_early(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1", job_id="their-1")
 
 
-def _register(depot: Depot) -> object:
-    return register(depot.waiting(depot.attempts[-1]))
+def _register(job_saga: JobSaga) -> object:
+    return register(job_saga.waiting(job_saga.attempts[-1]))
 
 
-def _sweep(_: Depot) -> object:
+def _sweep(_: JobSaga) -> object:
     return sweep(remaining_ms=lambda: 60_000)
 
 
@@ -131,7 +131,7 @@ _TOLD = (TokenStatus.SETTLED, TokenStatus.LATE)
 _TELL = ("SendTaskSuccess", "UpdateItem")
 PARTIES: dict[str, Party] = {
     "registration": Party(
-        before=Depot.enter,
+        before=JobSaga.enter,
         act=_register,
         calls=("PutItem", "GetItem"),
         log=None,
@@ -161,16 +161,16 @@ PARTIES: dict[str, Party] = {
         woken="output",
     ),
     "receipt": Party(
-        before=Depot.register,
-        act=lambda depot: depot.says("e1"),
+        before=JobSaga.register,
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
     ),
     "receipt of a refusal": Party(
-        before=Depot.register,
-        act=lambda depot: depot.says("e1", REFUSED),
+        before=JobSaga.register,
+        act=lambda job_saga: job_saga.reports("e1", REFUSED),
         calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskFailure", "UpdateItem"),
         log=StepStatus.FAILED,
         token=_TOLD,
@@ -178,27 +178,27 @@ PARTIES: dict[str, Party] = {
     ),
     "receipt without a waiting task": Party(
         before=_nobody_waits,
-        act=lambda depot: depot.says("e1"),
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.LATE,),
     ),
     "receipt for a parked saga": Party(
         before=_parked,
-        act=lambda depot: depot.says("e1"),
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.LATE,),
     ),
     "early receipt": Party(
-        act=lambda depot: depot.says("e1"),
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=("GetItem", "GetItem", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.EARLY,),
     ),
     "receipt after a burial": Party(
         before=_buried,
-        act=lambda depot: depot.says("e1"),
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=(
             *("GetItem", "GetItem", "GetItem", "TransactWriteItems"),
             *("SendTaskFailure", "GetItem", "TransactWriteItems"),
@@ -208,7 +208,7 @@ PARTIES: dict[str, Party] = {
     ),
     "receipt after a refusal": Party(
         before=_refused,
-        act=lambda depot: depot.says("e2"),
+        act=lambda job_saga: job_saga.reports("e2"),
         calls=("GetItem", "GetItem", "GetItem", "SendMessage", "TransactWriteItems"),
         log=StepStatus.APPLIED_LATE,
         token=(TokenStatus.SETTLED,),
@@ -217,7 +217,7 @@ PARTIES: dict[str, Party] = {
     ),
     "receipt that contradicts": Party(
         before=_done,
-        act=lambda depot: depot.says("e2", REFUSED),
+        act=lambda job_saga: job_saga.reports("e2", REFUSED),
         calls=("GetItem", "GetItem", "SendMessage", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.SETTLED,),
@@ -226,7 +226,7 @@ PARTIES: dict[str, Party] = {
     ),
     "receipt of what is known": Party(
         before=_done,
-        act=lambda depot: depot.says("e1"),
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem"),
         log=StepStatus.DONE,
         token=(TokenStatus.SETTLED,),
@@ -234,7 +234,7 @@ PARTIES: dict[str, Party] = {
     ),
     "receipt of a known outcome that was not delivered": Party(
         before=_untold,
-        act=lambda depot: depot.says("e1"),
+        act=lambda job_saga: job_saga.reports("e1"),
         calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
@@ -242,20 +242,20 @@ PARTIES: dict[str, Party] = {
     ),
     "receipt under the provider's id": Party(
         before=_spoken_of,
-        act=lambda depot: depot.says("e1", job_id="their-1"),
+        act=lambda job_saga: job_saga.reports("e1", job_id="their-1"),
         calls=("GetItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
     ),
     "receipt of an unknown job": Party(
-        act=lambda depot: depot.says("e1", job_id="their-1"),
+        act=lambda job_saga: job_saga.reports("e1", job_id="their-1"),
         calls=("GetItem", "TransactWriteItems"),
         log=None,
         token=(None,),
     ),
     "alias": Party(
-        before=Depot.register,
+        before=JobSaga.register,
         act=lambda _: adopt_alias("their-1", JOB_ID),
         calls=("PutItem",),
         log=StepStatus.INTENT,
@@ -286,14 +286,14 @@ PARTIES: dict[str, Party] = {
         woken="output",
     ),
     "heartbeat": Party(
-        before=Depot.register,
-        act=lambda depot: depot.says("beat", StillWorking()),
+        before=JobSaga.register,
+        act=lambda job_saga: job_saga.reports("beat", StillWorking()),
         calls=("GetItem", "SendTaskHeartbeat", "UpdateItem"),
         log=StepStatus.INTENT,
         token=(TokenStatus.WAITING,),
     ),
     "dispatch that failed": Party(
-        before=Depot.register,
+        before=JobSaga.register,
         act=lambda _: record_dispatch_error(JOB_ID, "ConnectionError"),
         calls=("UpdateItem",),
         log=StepStatus.INTENT,
@@ -319,9 +319,9 @@ RAN: set[tuple[str, str]] = set()
 
 
 @pytest.fixture
-def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
-    """A depot with operators and a saga in progress."""
-    opened = Depot.open(world, monkeypatch)
+def job_saga(world: World, monkeypatch: pytest.MonkeyPatch) -> JobSaga:
+    """A saga in progress with an operator queue."""
+    opened = JobSaga.open(world, monkeypatch)
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators_queue())]))
     return opened
 
@@ -337,57 +337,57 @@ def to_the_end(act: Callable[[], Any]) -> None:
     raise AssertionError("it never came to an end")
 
 
-def check(depot: Depot, party: Party) -> None:
+def check(job_saga: JobSaga, party: Party) -> None:
     """Compare the results with a party's expectations."""
-    log, row = depot.log, depot.token
+    log, row = job_saga.log, job_saga.token
     assert (log.status if log else None) is party.log
     assert (TokenStatus(row["status"]) if row else None) in party.token
     if row and row["status"] != TokenStatus.WAITING:
         assert TokenAttribute.TOKEN not in row
     if row and row["status"] in _TOLD and log is not None and log.status is not StepStatus.APPLIED_LATE:
         assert TokenAttribute.DUE_AT not in row, "the row needs no sweep"
-    told = depot.told(len(depot.attempts)) if depot.attempts else None
+    told = job_saga.outcome(len(job_saga.attempts)) if job_saga.attempts else None
     assert (told and ("output" if "output" in told else told["error"])) == party.woken
-    assert "parked" not in depot.record()
+    assert "parked" not in job_saga.record()
     if log is not None and log.status is StepStatus.APPLIED_LATE:
-        assert int(row[TokenAttribute.DUE_AT]) <= depot.world.clock.ms
-        assert int(depot.record()["due_at"]) <= depot.world.clock.ms
+        assert int(row[TokenAttribute.DUE_AT]) <= job_saga.world.clock.ms
+        assert int(job_saga.record()["due_at"]) <= job_saga.world.clock.ms
 
 
 @pytest.mark.parametrize("name", PARTIES)
-def test_every_call_is_enumerated(depot: Depot, name: str) -> None:
+def test_every_call_is_enumerated(job_saga: JobSaga, name: str) -> None:
     party = PARTIES[name]
-    party.before(depot)
-    depot.world.wire.forget()
+    party.before(job_saga)
+    job_saga.world.wire.forget()
 
-    party.act(depot)
+    party.act(job_saga)
 
-    assert tuple(depot.world.wire.sent) == party.calls
-    check(depot, party)
+    assert tuple(job_saga.world.wire.sent) == party.calls
+    check(job_saga, party)
     assert bool(entries_of(operators_queue())) is party.operators
 
 
 @pytest.mark.parametrize("name", PARTIES)
 def test_nothing_is_left_half_done_after_a_disturbance(
-    depot: Depot, name: str, monkeypatch: pytest.MonkeyPatch
+    job_saga: JobSaga, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A fault lasts for as long as the SDK tries; that the runtime tries on has a test of its own.
     try_only(monkeypatch, 1)
-    party, snapshots = PARTIES[name], Snapshots(depot)
-    party.before(depot)
+    party, snapshots = PARTIES[name], Snapshots(job_saga)
+    party.before(job_saga)
     before = snapshots.take()
     for fault in MATRIX[name]:
         snapshots.put_back(before)
-        depot.world.wire.forget()
-        depot.world.wire.plan(fault)
+        job_saga.world.wire.forget()
+        job_saga.world.wire.plan(fault)
 
-        to_the_end(lambda: party.act(depot))
+        to_the_end(lambda: party.act(job_saga))
 
-        assert depot.world.wire.fired, f"{fault} never struck"
-        depot.world.wire.forget()
+        assert job_saga.world.wire.fired, f"{fault} never struck"
+        job_saga.world.wire.forget()
         settle(JOB_ID)  # as a sweep does with what is due
         try:
-            check(depot, party)
+            check(job_saga, party)
         except AssertionError as error:
             raise AssertionError(f"{name}, {fault}: {error}") from error
         RAN.add((name, str(fault)))

@@ -16,9 +16,9 @@ import pytest
 
 from saga_runtime.callbacks import settle
 from saga_runtime.shared.backoff import Backoff
-from tests.unit.support.depot import JOB_ID, PARCEL
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.gateway import ASKED, IDEMPOTENT
+from tests.unit.support.job_saga import JOB_ID, PARCEL
 from tests.unit.support.retries import try_only
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
@@ -80,7 +80,7 @@ def _cut_off(moment: Moment) -> Callable[[Picking], Sent]:
         picking.world.wire.plan(Fault(operation="warehouse:pick", action=Action.DROP, moment=moment, times=1))
         message = picking.send()
         assert not picking.dispatch(message)
-        picking.everybody_dies()
+        picking.pass_every_deadline()
         return message
 
     return before
@@ -96,13 +96,13 @@ def _lost(picking: Picking) -> Sent:
     """A job that the warehouse has done, with every callback lost."""
     picking.dispatch()
     picking.warehouse.finish()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     return picking.send_again()
 
 
 def _slow(picking: Picking) -> Sent:
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     return picking.send_again()
 
 
@@ -114,7 +114,7 @@ def _overdue(picking: Picking) -> Sent:
 
 def _known(picking: Picking) -> Sent:
     picking.dispatch()
-    picking.depot.time_out()
+    picking.job_saga.time_out()
     picking.calls_back()
     return picking.send()
 
@@ -235,7 +235,7 @@ RAN: set[str] = set()
 
 def _answered(picking: Picking, party: Party) -> None:
     """Let the warehouse report what it was asked to do, and deliver pending outcomes."""
-    told = picking.told(party.last)
+    told = picking.outcome(party.last)
     if told is None and not picking.warehouse.refuses:
         picking.calls_back("answer")
     settle(JOB_ID)
@@ -243,10 +243,10 @@ def _answered(picking: Picking, party: Party) -> None:
 
 def _check(picking: Picking, party: Party) -> None:
     told, status = party.ends
-    assert (picking.told(party.last), picking.status) == (told, status)
+    assert (picking.outcome(party.last), picking.status) == (told, status)
     assert len(picking.world.tasks.woken) == 1, "a saga is woken once"
     assert len(picking.warehouse.begun) <= 1 or not party.job, "a job is done once"
-    assert picking.depot.token.get("status") != "SETTLING", "a known outcome is delivered"
+    assert picking.job_saga.token.get("status") != "SETTLING", "a known outcome is delivered"
 
 
 @pytest.mark.parametrize(

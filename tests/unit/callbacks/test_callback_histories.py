@@ -28,7 +28,7 @@ from saga_runtime.callbacks.writes import marker_put, not_due_update
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, RecordStatus, StepStatus, TokenAttribute
 from saga_runtime.shared.writes import write
-from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB, JOB_ID, REFUSED, STEP, Attempt, Depot
+from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB, JOB_ID, REFUSED, STEP, Attempt, JobSaga
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed
 from tests.unit.support.world import World
@@ -51,24 +51,24 @@ def quietly(act: Any) -> None:
         return
 
 
-def unsent(depot: Depot, outcome: Any = DONE) -> None:
+def unsent(job_saga: JobSaga, outcome: Any = DONE) -> None:
     """A callback whose receiver dies before it delivers."""
     operation = "SendTaskSuccess" if outcome is DONE else "SendTaskFailure"
-    depot.world.wire.plan(Fault(operation=operation, action=Action.KILL, times=1))
-    quietly(lambda: depot.says("e1", outcome))
-    assert depot.token["status"] == "SETTLING"
+    job_saga.world.wire.plan(Fault(operation=operation, action=Action.KILL, times=1))
+    quietly(lambda: job_saga.reports("e1", outcome))
+    assert job_saga.token["status"] == "SETTLING"
 
 
-def retried(depot: Depot) -> Attempt:
+def retried(job_saga: JobSaga) -> Attempt:
     """The first attempt is registered and loses its heartbeat; the next one waits, and its message is under way."""
-    depot.register()
-    depot.time_out()
-    return depot.enter()
+    job_saga.register()
+    job_saga.time_out()
+    return job_saga.enter()
 
 
-def subject_of(depot: Depot) -> Subject:
+def subject_of(job_saga: JobSaga) -> Subject:
     """A job, as it is now."""
-    return Subject(job_id=JOB_ID, job=JOB, saga=served(STEP)[0], token=read_token(JOB_ID), log=depot.log)
+    return Subject(job_id=JOB_ID, job=JOB, saga=served(STEP)[0], token=read_token(JOB_ID), log=job_saga.log)
 
 
 def write_as(subject: Subject, event_id: str = "e9", *, ok: bool = True) -> Receipt | None:
@@ -78,11 +78,11 @@ def write_as(subject: Subject, event_id: str = "e9", *, ok: bool = True) -> Rece
     return subject.write(outcome, event_id, marker_put(token_table(), marker, NOW_MS), marker)
 
 
-def test_a_newer_attempt_receives_the_outcome(depot: Depot) -> None:
+def test_a_newer_attempt_receives_the_outcome(job_saga: JobSaga) -> None:
     """It replaces the previous one."""
-    assert depot.dispatch(retried(depot)) is Registration.NEWER
-    depot.says("e1")
-    assert depot.told(2)
+    assert job_saga.dispatch(retried(job_saga)) is Registration.NEWER
+    job_saga.reports("e1")
+    assert job_saga.outcome(2)
 
 
 def test_a_retry_in_the_same_entry_of_the_state_is_newer() -> None:
@@ -99,330 +99,330 @@ def test_a_redrive_is_newer() -> None:
     assert orders == sorted(set(orders))
 
 
-def test_an_older_attempt_changes_nothing(depot: Depot) -> None:
+def test_an_older_attempt_changes_nothing(job_saga: JobSaga) -> None:
     """Its message comes after that of its successor."""
-    first = depot.enter()
-    depot.time_out()
-    depot.dispatch(depot.enter())
-    assert depot.dispatch(first) is Registration.OLD
-    depot.says("e1")
-    assert depot.told(2)
+    first = job_saga.enter()
+    job_saga.time_out()
+    job_saga.dispatch(job_saga.enter())
+    assert job_saga.dispatch(first) is Registration.OLD
+    job_saga.reports("e1")
+    assert job_saga.outcome(2)
 
 
-def test_a_newer_attempt_receives_an_outcome_that_arrived_before(depot: Depot) -> None:
+def test_a_newer_attempt_receives_an_outcome_that_arrived_before(job_saga: JobSaga) -> None:
     """Its dispatcher had read the log before the outcome arrived."""
-    second = retried(depot)
-    unsent(depot)
-    assert register(depot.waiting(second)) is Registration.ANSWERED
-    assert depot.told(2)
+    second = retried(job_saga)
+    unsent(job_saga)
+    assert register(job_saga.waiting(second)) is Registration.ANSWERED
+    assert job_saga.outcome(2)
 
 
-def test_a_newer_attempt_receives_a_late_outcome(depot: Depot) -> None:
+def test_a_newer_attempt_receives_a_late_outcome(job_saga: JobSaga) -> None:
     """The previous attempt did not wait any more."""
-    second = retried(depot)
-    assert depot.says("e1") is Receipt.LATE
-    assert register(depot.waiting(second)) is Registration.ANSWERED
-    assert depot.told(2)
+    second = retried(job_saga)
+    assert job_saga.reports("e1") is Receipt.LATE
+    assert register(job_saga.waiting(second)) is Registration.ANSWERED
+    assert job_saga.outcome(2)
 
 
-def test_a_refusal_that_an_operator_removed_is_waited_for_again(depot: Depot) -> None:
+def test_a_refusal_that_an_operator_removed_is_waited_for_again(job_saga: JobSaga) -> None:
     """The delivered refusal is ignored: its row was deleted."""
-    depot.register()
-    depot.says("e1", REFUSED)
+    job_saga.register()
+    job_saga.reports("e1", REFUSED)
     key: Any = {"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}}
     RECEIPT.aws.dynamodb().delete_item(TableName="log", Key=key)
-    assert depot.register() is Registration.NEWER
-    depot.says("e2")
-    assert depot.told(2) == {"output": '{"output":{"parcel":"p-1"}}'}
+    assert job_saga.register() is Registration.NEWER
+    job_saga.reports("e2")
+    assert job_saga.outcome(2) == {"output": '{"output":{"parcel":"p-1"}}'}
 
 
-def test_a_known_event_is_delivered_again(depot: Depot) -> None:
+def test_a_known_event_is_delivered_again(job_saga: JobSaga) -> None:
     """Its receiver died before it delivered."""
-    depot.register()
-    unsent(depot)
-    assert depot.says("e1") is Receipt.DUPLICATE
-    assert depot.told()
+    job_saga.register()
+    unsent(job_saga)
+    assert job_saga.reports("e1") is Receipt.DUPLICATE
+    assert job_saga.outcome()
 
 
-def test_a_pending_outcome_is_delivered_by_the_sweeper(depot: Depot) -> None:
+def test_a_pending_outcome_is_delivered_by_the_sweeper(job_saga: JobSaga) -> None:
     """Its receiver died, and the provider does not retry."""
-    depot.register()
-    unsent(depot)
-    depot.world.clock.ms += 60_000
+    job_saga.register()
+    unsent(job_saga)
+    job_saga.world.clock.ms += 60_000
     assert sweep(remaining_ms=lambda: 60_000).told == 1
-    assert depot.told()
+    assert job_saga.outcome()
 
 
-def test_a_receipt_is_whole_or_not_at_all(depot: Depot) -> None:
+def test_a_receipt_is_whole_or_not_at_all(job_saga: JobSaga) -> None:
     """Its receiver dies at each of its writes in turn; then the event comes again."""
-    depot.register()
+    job_saga.register()
     for nth in (2, 1):
-        depot.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, on=nth, times=1))
-        quietly(lambda: depot.says("e1"))
-    depot.says("e1")
-    depot.says("e1")
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.DONE
-    assert depot.told()
+        job_saga.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, on=nth, times=1))
+        quietly(lambda: job_saga.reports("e1"))
+    job_saga.reports("e1")
+    job_saga.reports("e1")
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+    assert job_saga.outcome()
 
 
-def test_only_the_token_that_was_sent_is_marked_late(depot: Depot) -> None:
+def test_only_the_token_that_was_sent_is_marked_late(job_saga: JobSaga) -> None:
     """A newer attempt registers, and its dispatcher dies, while the older one's token has no task."""
-    second = retried(depot)
+    second = retried(job_saga)
 
     def takes_over() -> None:
         row = read_token(JOB_ID)
         assert row is not None
-        assert write(depot.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
+        assert write(job_saga.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
 
-    depot.world.tasks.afterwards = takes_over
-    assert depot.says("e1") is Receipt.SETTLED
-    assert depot.told(2)
-    assert depot.token["status"] == "SETTLED"
+    job_saga.world.tasks.afterwards = takes_over
+    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.outcome(2)
+    assert job_saga.token["status"] == "SETTLED"
 
 
-def test_a_newer_attempt_is_not_lost_after_a_delivery(depot: Depot) -> None:
+def test_a_newer_attempt_is_not_lost_after_a_delivery(job_saga: JobSaga) -> None:
     """The same, while the older one's token still has a task."""
-    depot.register()
-    second = Attempt(2, depot.world.tasks.wait("token-2"), f"{depot.attempts[0].order}9")
-    depot.attempts.append(second)
+    job_saga.register()
+    second = Attempt(2, job_saga.world.tasks.wait("token-2"), f"{job_saga.attempts[0].order}9")
+    job_saga.attempts.append(second)
 
     def takes_over() -> None:
         row = read_token(JOB_ID)
         assert row is not None
-        assert write(depot.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
+        assert write(job_saga.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
 
-    depot.world.tasks.afterwards = takes_over
-    depot.says("e1")
-    assert depot.told(2)
+    job_saga.world.tasks.afterwards = takes_over
+    job_saga.reports("e1")
+    assert job_saga.outcome(2)
 
 
-def test_a_fenced_job_that_was_done_is_a_late_effect(depot: Depot) -> None:
+def test_a_fenced_job_that_was_done_is_a_late_effect(job_saga: JobSaga) -> None:
     """The provider had reported that the job was unknown."""
-    depot.register()
-    depot.time_out()
-    depot.compensate()
-    assert depot.says("e1") is Receipt.APPLIED_LATE
-    assert depot.log is not None
-    assert (depot.log.status, depot.log.output) == (StepStatus.APPLIED_LATE, '{"parcel":"p-1"}')
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.compensate()
+    assert job_saga.reports("e1") is Receipt.APPLIED_LATE
+    assert job_saga.log is not None
+    assert (job_saga.log.status, job_saga.log.output) == (StepStatus.APPLIED_LATE, '{"parcel":"p-1"}')
 
 
-def test_a_refused_job_that_was_done_is_late(depot: Depot) -> None:
+def test_a_refused_job_that_was_done_is_late(job_saga: JobSaga) -> None:
     """The provider changed its mind."""
-    depot.register()
-    depot.says("e1", REFUSED)
-    assert depot.says("e2") is Receipt.APPLIED_LATE
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.APPLIED_LATE
-    assert TokenAttribute.CONFLICT in depot.token
+    job_saga.register()
+    job_saga.reports("e1", REFUSED)
+    assert job_saga.reports("e2") is Receipt.APPLIED_LATE
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.APPLIED_LATE
+    assert TokenAttribute.CONFLICT in job_saga.token
 
 
-def test_a_failure_does_not_revoke_a_success(depot: Depot) -> None:
+def test_a_failure_does_not_revoke_a_success(job_saga: JobSaga) -> None:
     """The saga continued with it."""
-    depot.register()
-    depot.says("e1")
-    assert depot.says("e2", REFUSED) is Receipt.CONFLICT
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.DONE
-    assert depot.token[TokenAttribute.CONFLICT] == Outcome.of(REFUSED).encode()
+    job_saga.register()
+    job_saga.reports("e1")
+    assert job_saga.reports("e2", REFUSED) is Receipt.CONFLICT
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+    assert job_saga.token[TokenAttribute.CONFLICT] == Outcome.of(REFUSED).encode()
 
 
-def test_a_compensated_job_is_not_compensated_again(depot: Depot) -> None:
+def test_a_compensated_job_is_not_compensated_again(job_saga: JobSaga) -> None:
     """The same effect is reported again."""
-    depot.register()
-    depot.says("e1")
-    depot.compensate()
-    assert depot.says("e2") is Receipt.DUPLICATE
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.UNDONE
+    job_saga.register()
+    job_saga.reports("e1")
+    job_saga.compensate()
+    assert job_saga.reports("e2") is Receipt.DUPLICATE
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.UNDONE
 
 
-def test_a_task_that_waits_for_a_fenced_job_is_fenced(depot: Depot) -> None:
+def test_a_task_that_waits_for_a_fenced_job_is_fenced(job_saga: JobSaga) -> None:
     """A redriven execution waits, and another one has compensated."""
-    depot.register()
-    depot.compensate()
-    depot.says("e1")
-    told = depot.told()
+    job_saga.register()
+    job_saga.compensate()
+    job_saga.reports("e1")
+    told = job_saga.outcome()
     assert told is not None
     assert told.get("error") == "SagaFenced"
 
 
-def test_a_late_effect_stays_due(depot: Depot) -> None:
+def test_a_late_effect_stays_due(job_saga: JobSaga) -> None:
     """It stays due until it is compensated, delivered or not."""
-    test_a_fenced_job_that_was_done_is_a_late_effect(depot)
-    assert int(depot.token[TokenAttribute.DUE_AT]) == depot.world.clock.ms
+    test_a_fenced_job_that_was_done_is_a_late_effect(job_saga)
+    assert int(job_saga.token[TokenAttribute.DUE_AT]) == job_saga.world.clock.ms
     assert sweep(remaining_ms=lambda: 60_000).late == 1
-    assert TokenAttribute.DUE_AT in depot.token
+    assert TokenAttribute.DUE_AT in job_saga.token
 
 
-def test_a_late_effect_during_a_delivery_stays_due(depot: Depot) -> None:
+def test_a_late_effect_during_a_delivery_stays_due(job_saga: JobSaga) -> None:
     """The provider changes its outcome while its refusal is being delivered."""
-    depot.register()
+    job_saga.register()
 
     def changes_its_mind() -> None:
-        depot.world.wire.plan(Fault(operation="SendTaskFailure", action=Action.KILL, times=1))
-        quietly(lambda: depot.says("e2"))
+        job_saga.world.wire.plan(Fault(operation="SendTaskFailure", action=Action.KILL, times=1))
+        quietly(lambda: job_saga.reports("e2"))
 
-    depot.world.tasks.afterwards = changes_its_mind
-    depot.says("e1", REFUSED)
-    assert TokenAttribute.APPLIED_LATE_AT in depot.token
-    assert TokenAttribute.DUE_AT in depot.token
+    job_saga.world.tasks.afterwards = changes_its_mind
+    job_saga.reports("e1", REFUSED)
+    assert TokenAttribute.APPLIED_LATE_AT in job_saga.token
+    assert TokenAttribute.DUE_AT in job_saga.token
 
 
-def test_a_late_effect_makes_its_saga_due(depot: Depot) -> None:
+def test_a_late_effect_makes_its_saga_due(job_saga: JobSaga) -> None:
     """The saga is still in progress, and no task ever waited."""
-    depot.change_record(due_at=NOW_MS + 3_600_000)
-    depot.compensate()
-    assert depot.says("e1") is Receipt.APPLIED_LATE
-    assert int(depot.record()["due_at"]) == depot.world.clock.ms
+    job_saga.change_record(due_at=NOW_MS + 3_600_000)
+    job_saga.compensate()
+    assert job_saga.reports("e1") is Receipt.APPLIED_LATE
+    assert int(job_saga.record()["due_at"]) == job_saga.world.clock.ms
 
 
-def test_a_parked_saga_is_due_after_a_late_effect(depot: Depot) -> None:
+def test_a_parked_saga_is_due_after_a_late_effect(job_saga: JobSaga) -> None:
     """The record has no reason for it."""
-    depot.change_record(parked=SAGA_ID, due_at=NOW_MS + 3_600_000)
-    depot.compensate()
-    assert depot.says("e1") is Receipt.APPLIED_LATE
-    assert int(depot.record()["due_at"]) == depot.world.clock.ms
+    job_saga.change_record(parked=SAGA_ID, due_at=NOW_MS + 3_600_000)
+    job_saga.compensate()
+    assert job_saga.reports("e1") is Receipt.APPLIED_LATE
+    assert int(job_saga.record()["due_at"]) == job_saga.world.clock.ms
 
 
-def test_a_settled_record_outlives_a_late_effect(depot: Depot) -> None:
+def test_a_settled_record_outlives_a_late_effect(job_saga: JobSaga) -> None:
     """Its response, and its key, have nearly expired."""
     soon = NOW_MS // 1_000 + 60
-    depot.change_record(status=RecordStatus.FAILED, expiration=soon, response_expires_at=soon)
-    test_a_fenced_job_that_was_done_is_a_late_effect(depot)
+    job_saga.change_record(status=RecordStatus.FAILED, expiration=soon, response_expires_at=soon)
+    test_a_fenced_job_that_was_done_is_a_late_effect(job_saga)
     for name in ("expiration", "response_expires_at"):
-        assert int(depot.record()[name]) == depot.world.clock.ms // 1_000 + 7 * 86_400
+        assert int(job_saga.record()[name]) == job_saga.world.clock.ms // 1_000 + 7 * 86_400
 
 
-def test_a_receipt_requires_the_token_row_that_it_read(depot: Depot) -> None:
+def test_a_receipt_requires_the_token_row_that_it_read(job_saga: JobSaga) -> None:
     """A task began to wait in between; it would never receive the outcome."""
-    subject = subject_of(depot)
-    depot.register()
-    assert write_as(Subject(**{**_fields(subject), "log": depot.log})) is None
+    subject = subject_of(job_saga)
+    job_saga.register()
+    assert write_as(Subject(**{**_fields(subject), "log": job_saga.log})) is None
 
 
-def test_a_receipt_requires_the_attempt_that_it_read(depot: Depot) -> None:
+def test_a_receipt_requires_the_attempt_that_it_read(job_saga: JobSaga) -> None:
     """A newer attempt began to wait in between; the older one's token would be sent."""
-    second = retried(depot)
-    subject = subject_of(depot)
-    depot.dispatch(second)
+    second = retried(job_saga)
+    subject = subject_of(job_saga)
+    job_saga.dispatch(second)
     assert write_as(subject) is None
 
 
-def test_a_receipt_requires_the_log_row_that_it_read(depot: Depot) -> None:
+def test_a_receipt_requires_the_log_row_that_it_read(job_saga: JobSaga) -> None:
     """The job was fenced in between; it would be recorded as done, and never compensated."""
-    depot.register()
-    subject = subject_of(depot)
-    depot.compensate()
+    job_saga.register()
+    subject = subject_of(job_saga)
+    job_saga.compensate()
     assert write_as(subject) is None
 
 
-def test_a_receipt_requires_the_absence_of_a_log_row(depot: Depot) -> None:
+def test_a_receipt_requires_the_absence_of_a_log_row(job_saga: JobSaga) -> None:
     """The job was fenced before it began."""
-    subject = subject_of(depot)
-    depot.compensate()
+    subject = subject_of(job_saga)
+    job_saga.compensate()
     assert write_as(subject) is None
 
 
-def test_a_waiting_task_receives_the_current_outcome_of_the_log(depot: Depot) -> None:
+def test_a_waiting_task_receives_the_current_outcome_of_the_log(job_saga: JobSaga) -> None:
     """The log was decided without it, and is compensated between the receipt's read and its write."""
-    depot.register()
-    depot.write(depot.holder("verified").done("{}", NOW_MS, held="dispatch-1"))
-    subject = subject_of(depot)
-    depot.compensate()
+    job_saga.register()
+    job_saga.write(job_saga.holder("verified").done("{}", NOW_MS, held="dispatch-1"))
+    subject = subject_of(job_saga)
+    job_saga.compensate()
     assert write_as(subject) is None
 
 
-def test_an_outcome_of_an_unknown_job_is_kept_for_it(depot: Depot) -> None:
+def test_an_outcome_of_an_unknown_job_is_kept_for_it(job_saga: JobSaga) -> None:
     """The receiver had not heard of the saga when the provider answered."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")
-        assert depot.says("e1") is Receipt.UNKNOWN
-    assert depot.register() is Registration.ANSWERED
-    assert depot.told()
+        assert job_saga.reports("e1") is Receipt.UNKNOWN
+    assert job_saga.register() is Registration.ANSWERED
+    assert job_saga.outcome()
 
 
-def test_a_registration_meets_an_outcome_of_an_unknown_job(depot: Depot) -> None:
+def test_a_registration_meets_an_outcome_of_an_unknown_job(job_saga: JobSaga) -> None:
     """The task registers between the receipt's read and its write, and has already read early outcomes."""
     callback = Callback(job_id=JOB_ID, event_id="e1", outcome=DONE)
-    depot.register()
+    job_saga.register()
     marker = Marker(integration="", event_id="e1", job_id=JOB_ID, ok=True)
     assert RECEIPT._receive_unknown(callback, Outcome.of(DONE), marker, None) is None
 
 
-def test_a_late_outcome_resumes_a_parked_saga(depot: Depot) -> None:
+def test_a_late_outcome_resumes_a_parked_saga(job_saga: JobSaga) -> None:
     """It is parked at this step."""
-    _parked(depot, STEP)
-    record = depot.record()
+    _parked(job_saga, STEP)
+    record = job_saga.record()
     assert "parked" not in record
     assert "stuck" not in record
-    assert int(record["due_at"]) == depot.world.clock.ms
+    assert int(record["due_at"]) == job_saga.world.clock.ms
 
 
-def test_a_late_outcome_does_not_resume_a_saga_parked_at_another_step(depot: Depot) -> None:
+def test_a_late_outcome_does_not_resume_a_saga_parked_at_another_step(job_saga: JobSaga) -> None:
     """The operator has to resolve another step."""
-    _parked(depot, "Ship")
-    assert depot.record()["parked"] == SAGA_ID
+    _parked(job_saga, "Ship")
+    assert job_saga.record()["parked"] == SAGA_ID
 
 
-def _parked(depot: Depot, step: str) -> None:
-    depot.register()
-    depot.time_out()
-    depot.change_record(parked=SAGA_ID, stuck=f'{{"step":"{step}","error":"x"}}', due_at=NOW_MS + 3_600_000)
-    assert depot.says("e1") is Receipt.LATE
+def _parked(job_saga: JobSaga, step: str) -> None:
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.change_record(parked=SAGA_ID, stuck=f'{{"step":"{step}","error":"x"}}', due_at=NOW_MS + 3_600_000)
+    assert job_saga.reports("e1") is Receipt.LATE
 
 
-def test_a_saga_that_was_parked_again_stays_parked(depot: Depot) -> None:
+def test_a_saga_that_was_parked_again_stays_parked(job_saga: JobSaga) -> None:
     """An operator resumed it, and it was parked at another step in between."""
-    depot.change_record(parked=SAGA_ID, stuck='{"step":"Pick"}')
+    job_saga.change_record(parked=SAGA_ID, stuck='{"step":"Pick"}')
     record = read_record("requests", SAGA_ID)
     assert record is not None
-    depot.change_record(stuck='{"step":"Undo Pick"}')
+    job_saga.change_record(stuck='{"step":"Undo Pick"}')
     assert write(record.due("requests", NOW_MS, unpark=True)) is not None
 
 
-def test_a_record_of_another_saga_is_left_alone(depot: Depot) -> None:
+def test_a_record_of_another_saga_is_left_alone(job_saga: JobSaga) -> None:
     """The key was reserved again in between."""
     record = read_record("requests", SAGA_ID)
     assert record is not None
-    depot.change_record(saga_id=f"{SAGA_ID}0")
+    job_saga.change_record(saga_id=f"{SAGA_ID}0")
     assert write(record.due("requests", NOW_MS)) is not None
 
 
-def test_a_provider_speaks_of_a_job_under_its_own_id(depot: Depot) -> None:
+def test_a_provider_speaks_of_a_job_under_its_own_id(job_saga: JobSaga) -> None:
     """It answers before the dispatcher has written down the id."""
-    depot.register()
-    assert depot.says("e1", job_id="their-1") is Receipt.UNKNOWN
+    job_saga.register()
+    assert job_saga.reports("e1", job_id="their-1") is Receipt.UNKNOWN
     REGISTRATION.adopt_alias("their-1", JOB_ID)
-    assert depot.told()
-    assert depot.token_row("alias##their-1")["status"] == "ALIAS"
+    assert job_saga.outcome()
+    assert job_saga.token_row("alias##their-1")["status"] == "ALIAS"
 
 
-def test_an_id_belongs_to_one_job(depot: Depot) -> None:
+def test_an_id_belongs_to_one_job(job_saga: JobSaga) -> None:
     """A provider uses it for two."""
-    depot.register()
+    job_saga.register()
     REGISTRATION.adopt_alias("their-1", JOB_ID)
     with pytest.raises(SagaError, match="two jobs"):
         REGISTRATION.adopt_alias("their-1", f"{SAGA_ID}#Other")
 
 
-def test_an_abandoned_attempt_is_not_overdue(depot: Depot) -> None:
+def test_an_abandoned_attempt_is_not_overdue(job_saga: JobSaga) -> None:
     """The saga compensated; the row of the unused token is not swept forever."""
-    depot.register()
-    depot.time_out()
-    depot.compensate()
-    depot.world.clock.ms += HEARTBEAT_SECONDS * 1_000
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.compensate()
+    job_saga.world.clock.ms += HEARTBEAT_SECONDS * 1_000
     assert sweep(remaining_ms=lambda: 60_000).waiting == 0
-    assert TokenAttribute.DUE_AT not in depot.token
+    assert TokenAttribute.DUE_AT not in job_saga.token
 
 
-def test_a_heartbeat_belongs_to_the_attempt_that_was_read(depot: Depot) -> None:
+def test_a_heartbeat_belongs_to_the_attempt_that_was_read(job_saga: JobSaga) -> None:
     """A newer attempt's row has more recent data."""
-    depot.register()
+    job_saga.register()
     stale = read_token(JOB_ID)
     assert stale is not None
-    depot.time_out()
-    depot.dispatch(depot.enter())
+    job_saga.time_out()
+    job_saga.dispatch(job_saga.enter())
     assert write(not_due_update("tokens", stale, NOW_MS)) is not None
 
 
@@ -431,6 +431,6 @@ def _fields(subject: Subject) -> dict[str, Any]:
 
 
 @pytest.fixture
-def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
-    """A depot with a saga in progress."""
-    return Depot.open(world, monkeypatch)
+def job_saga(world: World, monkeypatch: pytest.MonkeyPatch) -> JobSaga:
+    """A saga in progress with a job."""
+    return JobSaga.open(world, monkeypatch)

@@ -29,7 +29,7 @@ from saga_runtime.callbacks.rows import JobId, TokenRow
 from saga_runtime.protocol import RecordAttribute, StepStatus, TokenStatus
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws
-from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP, Depot, Snapshots
+from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP, JobSaga, Snapshots
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.tasks import TasksClient
@@ -107,9 +107,9 @@ _TOKEN_GOES = {
 class Histories:
     """Runs orders, depth first."""
 
-    def __init__(self, depot: Depot, variant: Variant, memory: MemoryDynamoDB | None = None) -> None:
-        self.depot, self.variant, self.memory = depot, variant, memory
-        self.snapshots = Snapshots(depot, memory)
+    def __init__(self, job_saga: JobSaga, variant: Variant, memory: MemoryDynamoDB | None = None) -> None:
+        self.job_saga, self.variant, self.memory = job_saga, variant, memory
+        self.snapshots = Snapshots(job_saga, memory)
         self.run = 0
         self.seen: list[State] = []
         self.reached: set[tuple[StepStatus | None, TokenStatus | None]] = set()
@@ -138,29 +138,29 @@ class Histories:
             self.snapshots.put_back(taken)
 
     def _step(self, happens: Happens, before: State) -> State:
-        depot, said, delivered = self.depot, before.said, before.delivered
-        depot.world.clock.ms += 1_000
+        job_saga, said, delivered = self.job_saga, before.said, before.delivered
+        job_saga.world.clock.ms += 1_000
         match happens:
             case Happens.REGISTER:
-                depot.time_out()
+                job_saga.time_out()
                 delivered = self._enter(delivered)
             case Happens.CALLBACK | Happens.DUPLICATE:
-                depot.says("e1", self.variant.outcome("e1"))
+                job_saga.reports("e1", self.variant.outcome("e1"))
                 said = (*said, "e1")
             case Happens.LATE:
-                depot.says("e2", self.variant.outcome("e2"))
+                job_saga.reports("e2", self.variant.outcome("e2"))
                 said = (*said, "e2")
             case Happens.TIMEOUT:
-                waited = bool(depot.world.tasks.waiting)
-                depot.time_out()
+                waited = bool(job_saga.world.tasks.waiting)
+                job_saga.time_out()
                 if self.variant.goes_back:
-                    depot.compensate()
+                    job_saga.compensate()
                 elif waited:
                     delivered = self._enter(delivered)
             case Happens.REDELIVERY:
-                for attempt in reversed(depot.attempts):
-                    depot.dispatch(attempt)
-                delivered = len(depot.attempts)
+                for attempt in reversed(job_saga.attempts):
+                    job_saga.dispatch(attempt)
+                delivered = len(job_saga.attempts)
         logged = [LogRow.from_item(item).status for item in self.snapshots.items("log")]
         tokens = [TokenRow.from_item(item) for item in self.snapshots.items("tokens") if item["id"]["S"] == JOB_ID]
         assert max(len(logged), len(tokens)) <= 1, "a job has one row in each table"
@@ -168,10 +168,10 @@ class Histories:
 
     def _enter(self, delivered: int) -> int:
         """The next attempt waits; up to which one messages have been delivered."""
-        attempt = self.depot.enter()
+        attempt = self.job_saga.enter()
         if self.variant.slow:
             return delivered
-        self.depot.dispatch(attempt)
+        self.job_saga.dispatch(attempt)
         return attempt.number
 
     def _check(self, happens: Happens, before: State, after: State) -> None:
@@ -204,19 +204,19 @@ class Histories:
         if after.log is StepStatus.APPLIED_LATE:
             assert after.token is not None
             assert after.token.applied_late_at, "the row does not record the late effect"
-            assert 0 < after.token.due_at <= self.depot.world.clock.ms, "the late effect is not due"
+            assert 0 < after.token.due_at <= self.job_saga.world.clock.ms, "the late effect is not due"
             (record,) = self.snapshots.items("requests")
             due_at = int(record[RecordAttribute.DUE_AT]["N"])
-            assert due_at <= self.depot.world.clock.ms, "the saga is not due"
+            assert due_at <= self.job_saga.world.clock.ms, "the saga is not due"
 
     def _check_who_waits(self, after: State) -> None:
-        tasks = self.depot.world.tasks
+        tasks = self.job_saga.world.tasks
         if after.token is not None and after.token.status is not TokenStatus.WAITING:
             assert not after.token.token, f"a row that is {after.token.status} keeps its token"
-        delivered = [attempt.token for attempt in self.depot.attempts[: after.delivered]]
+        delivered = [attempt.token for attempt in self.job_saga.attempts[: after.delivered]]
         if after.log not in (None, StepStatus.INTENT):
             assert not tasks.waiting.intersection(delivered), f"a task waits while the log is {after.log}"
-        newest = delivered[-1:] if len(delivered) == len(self.depot.attempts) else []
+        newest = delivered[-1:] if len(delivered) == len(self.job_saga.attempts) else []
         if tasks.waiting.intersection(newest):
             assert after.token is not None
             assert after.token.token == newest[0], "the waiting task cannot be reached"
@@ -247,7 +247,7 @@ def in_memory(world: World, monkeypatch: pytest.MonkeyPatch, variant: Variant) -
     memory, client = MemoryDynamoDB(), TasksClient(world.tasks)
     monkeypatch.setattr(aws, "dynamodb", lru_cache(lambda: memory))
     monkeypatch.setattr(aws, "step_functions", lru_cache(lambda: client))
-    return Histories(Depot.open(world, monkeypatch, job=variant.job), variant, memory)
+    return Histories(JobSaga.open(world, monkeypatch, job=variant.job), variant, memory)
 
 
 VARIANTS = [
@@ -258,7 +258,7 @@ VARIANTS = [
 
 def test_every_order_is_run_on_moto(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     enumerated = sum(orders(LENGTH, repeated=False))
-    on_moto = Histories(Depot.open(world, monkeypatch), Variant())
+    on_moto = Histories(JobSaga.open(world, monkeypatch), Variant())
 
     run = on_moto.explore(LENGTH, repeated=False)
 

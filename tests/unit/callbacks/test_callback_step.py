@@ -32,8 +32,8 @@ from saga_runtime.protocol import (
     WaitField,
 )
 from saga_runtime.saga_log.rows import row_put
-from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
+from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.warehouse import MAX_RECEIVES, TIMEOUT_SECONDS, Hourglass, Picking
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
@@ -59,8 +59,8 @@ def cut_off(picking: Picking, fault: Fault = LOST) -> None:
 def write(picking: Picking, status: StepStatus, **more: str) -> None:
     """Let the job's row be in a state."""
     extra = {LogAttribute(name): {"N" if value.isdigit() else "S": value} for name, value in more.items()}
-    entry = row_put("log", SAGA_ID, STEP, status, picking.depot.holder("x").side, 1, 400, "somebody", extra)
-    picking.depot.write(entry)
+    entry = row_put("log", SAGA_ID, STEP, status, picking.job_saga.holder("x").side, 1, 400, "somebody", extra)
+    picking.job_saga.write(entry)
 
 
 def test_a_job_is_recorded_then_waited_for_then_dispatched_then_accepted(picking: Picking, world: World) -> None:
@@ -70,7 +70,7 @@ def test_a_job_is_recorded_then_waited_for_then_dispatched_then_accepted(picking
     assert (picking.warehouse.begun, picking.status) == ([KEY], "INTENT")
     assert picking.row is not None
     assert picking.row.accepted_at == world.clock.ms
-    assert picking.depot.token["status"] == TokenStatus.WAITING
+    assert picking.job_saga.token["status"] == TokenStatus.WAITING
     picking.check()
 
 
@@ -95,7 +95,7 @@ def test_the_warehouses_outcome_resumes_the_saga_with_the_output(picking: Pickin
     picking.dispatch()
     picking.calls_back()
 
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
     picking.check()
 
 
@@ -104,7 +104,7 @@ def test_an_outcome_that_arrives_before_the_dispatch_ends_is_kept(picking: Picki
 
     assert picking.dispatch()
 
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
     picking.check()
 
 
@@ -131,11 +131,11 @@ def test_an_outcome_in_the_row_is_delivered_without_a_query(
     message = picking.send()
     calls = world.calls_of(lambda: picking.dispatch(message) or pytest.fail("it comes again"))
 
-    assert picking.told() == told
+    assert picking.outcome() == told
     assert calls[0] == "PutItem"
     assert calls[1].startswith("SendTask")
     assert len(calls) == 2
-    assert picking.depot.token == {}
+    assert picking.job_saga.token == {}
 
 
 def test_a_refusal_is_delivered_with_the_detail_of_a_function_error(picking: Picking, world: World) -> None:
@@ -165,7 +165,7 @@ def test_a_message_of_an_older_attempt_dispatches_nothing(picking: Picking) -> N
 
     assert picking.warehouse.begun == [KEY]
     picking.calls_back()
-    assert (picking.told(1), picking.told(2)) == (None, PARCEL)
+    assert (picking.outcome(1), picking.outcome(2)) == (None, PARCEL)
 
 
 def test_an_early_outcome_is_delivered_and_the_job_is_not_dispatched(picking: Picking) -> None:
@@ -173,7 +173,7 @@ def test_an_early_outcome_is_delivered_and_the_job_is_not_dispatched(picking: Pi
 
     assert picking.dispatch()
 
-    assert (picking.told(), picking.warehouse.begun) == (PARCEL, [])
+    assert (picking.outcome(), picking.warehouse.begun) == (PARCEL, [])
 
 
 # A delivery that was cut off
@@ -206,36 +206,36 @@ def test_a_warehouse_is_queried_only_when_no_request_is_in_transit(picking: Pick
 
 def test_a_job_in_progress_is_waited_for_and_recorded_as_accepted(picking: Picking, world: World) -> None:
     cut_off(picking, LOST)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     calls = world.calls_of(lambda: picking.dispatch(picking.sent[0]) or pytest.fail("it comes again"))
 
     assert calls == ["PutItem", "PutItem", "GetItem", "warehouse:find", "UpdateItem"]
     assert picking.row is not None
     assert picking.row.accepted_at == world.clock.ms
-    assert picking.told() is None
+    assert picking.outcome() is None
     picking.check()
 
 
 def test_a_job_that_was_done_meanwhile_wakes_the_saga(picking: Picking) -> None:
     cut_off(picking, LOST)
     picking.warehouse.finish()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
     picking.check()
 
 
 def test_a_job_with_an_unknown_outcome_is_parked(picking: Picking) -> None:
     cut_off(picking, LOST)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.says = Unknown(reason="archived")
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.told(), picking.status) == ("StepUndecided", "INTENT")
+    assert (picking.outcome(), picking.status) == ("StepUndecided", "INTENT")
 
 
 def test_an_idempotent_warehouse_is_handed_the_job_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,12 +257,12 @@ def test_an_expired_key_without_status_queries_needs_an_operator(world: World, m
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.told(), len(picking.warehouse.seen)) == ("StepUndecided", 1)
+    assert (picking.outcome(), len(picking.warehouse.seen)) == ("StepUndecided", 1)
 
 
 def test_two_dispatchers_that_replace_a_dead_attempt_do_not_both_call(picking: Picking) -> None:
     cut_off(picking, NEVER_SENT)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     def another() -> None:
         assert picking.dispatch(picking.sent[0])
@@ -276,19 +276,19 @@ def test_two_dispatchers_that_replace_a_dead_attempt_do_not_both_call(picking: P
 
 def test_an_outcome_that_arrives_during_a_query_is_delivered(picking: Picking) -> None:
     cut_off(picking, NEVER_SENT)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.says = NotApplied()
     picking.warehouse.meanwhile["find"] = picking.undo
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.told(), picking.warehouse.begun) == ("SagaFenced", [])
+    assert (picking.outcome(), picking.warehouse.begun) == ("SagaFenced", [])
 
 
 def test_a_job_that_is_taken_over_was_not_accepted_yet(picking: Picking) -> None:
     picking.dispatch()
     message = picking.send_again()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.says = NotApplied()
     picking.warehouse.begun.clear()
     picking.world.wire.plan(LOST)
@@ -304,7 +304,7 @@ def test_a_job_that_is_taken_over_was_not_accepted_yet(picking: Picking) -> None
 
 def test_a_duplicate_message_does_nothing(picking: Picking, world: World) -> None:
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     calls = world.calls_of(lambda: picking.dispatch(picking.sent[0]) or pytest.fail("it comes again"))
 
@@ -316,48 +316,48 @@ def test_a_duplicate_message_does_nothing(picking: Picking, world: World) -> Non
 def test_a_job_with_a_lost_callback_is_queried_when_the_saga_waits_again(picking: Picking) -> None:
     picking.dispatch()
     picking.warehouse.finish()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.told(2), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(2), picking.status) == (PARCEL, "DONE")
     picking.check()
 
 
 def test_a_job_in_progress_is_waited_for_again(picking: Picking) -> None:
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert picking.dispatch(picking.send_again())
     picking.calls_back()
 
-    assert picking.told(2) == PARCEL
+    assert picking.outcome(2) == PARCEL
     picking.check()
 
 
 def test_an_interrupted_query_is_repeated_with_its_message(picking: Picking) -> None:
     picking.dispatch()
     picking.warehouse.finish()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     message = picking.send_again()
     picking.world.wire.plan(Fault(operation="warehouse:find", action=Action.DROP, times=1))
     assert not picking.dispatch(message)
 
     assert picking.dispatch(message)
 
-    assert picking.told(2) == PARCEL
+    assert picking.outcome(2) == PARCEL
 
 
 def test_a_job_past_its_deadline_fails_for_the_waiting_task(picking: Picking) -> None:
     picking.dispatch()
     picking.passes(TIMEOUT_SECONDS * 1_000 - 1)
     assert picking.dispatch(picking.send_again())
-    assert picking.told(2) is None
+    assert picking.outcome(2) is None
 
     picking.passes(1)
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.told(3), picking.status) == ("CallbackOverdue", "INTENT")
+    assert (picking.outcome(3), picking.status) == ("CallbackOverdue", "INTENT")
 
 
 def test_a_job_past_its_deadline_is_queried_before_it_fails(picking: Picking) -> None:
@@ -367,20 +367,20 @@ def test_a_job_past_its_deadline_is_queried_before_it_fails(picking: Picking) ->
 
     assert picking.dispatch(picking.send_again())
 
-    assert picking.told(2) == PARCEL
+    assert picking.outcome(2) == PARCEL
 
 
 def test_an_unverifiable_job_is_waited_for_until_its_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     assert picking.dispatch(picking.send_again())
-    assert picking.told(2) is None
+    assert picking.outcome(2) is None
 
     picking.passes(TIMEOUT_SECONDS * 1_000)
     assert picking.dispatch(picking.send_again())
 
-    assert picking.told(3) == "CallbackOverdue"
+    assert picking.outcome(3) == "CallbackOverdue"
     assert picking.warehouse.begun == [KEY]
 
 
@@ -392,7 +392,7 @@ def test_a_refused_job_is_recorded_and_delivered_under_its_error_name(picking: P
 
     assert picking.dispatch()
 
-    assert (picking.told(), picking.status) == ("Declined", "FAILED")
+    assert (picking.outcome(), picking.status) == ("Declined", "FAILED")
     assert picking.row is not None
     assert (picking.row.error, picking.row.detail) == ("Declined", "no such article")
     picking.check()
@@ -408,18 +408,18 @@ def test_a_refusal_is_in_doubt_while_an_earlier_request_may_arrive(
 
     assert not picking.dispatch(picking.sent[0])
 
-    assert (picking.status, picking.told()) == ("INTENT", None)
+    assert (picking.status, picking.outcome()) == ("INTENT", None)
 
 
 def test_a_refusal_counts_once_nothing_can_be_on_its_way(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
     cut_off(picking, NEVER_SENT)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.refuses = "no such article"
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.status, picking.told()) == ("FAILED", "Declined")
+    assert (picking.status, picking.outcome()) == ("FAILED", "Declined")
 
 
 def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
@@ -429,8 +429,8 @@ def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
 
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.told(2), picking.warehouse.begun) == ("CallbackOverdue", [])
-    picking.everybody_dies()
+    assert (picking.outcome(2), picking.warehouse.begun) == ("CallbackOverdue", [])
+    picking.pass_every_deadline()
     picking.undo()
     assert picking.status == "TOMBSTONE"
     picking.check()
@@ -439,10 +439,10 @@ def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
 def test_a_job_of_a_removed_step_is_not_dispatched(picking: Picking, world: World) -> None:
     """Renamed while its job was in the queue, the step is unknown to recoveries: none would fence or compensate it."""
     message = picking.send()
-    picking.serves_nobody(lambda: picking.deliver(message))
+    picking.unserved(lambda: picking.deliver(message))
 
     assert (picking.status, picking.warehouse.begun) == (None, [])
-    assert world.told.counts[Metric.DISPATCH_FAILED] == 1
+    assert world.telemetry.counts[Metric.DISPATCH_FAILED] == 1
 
     assert picking.dispatch(message), "the step was put back"
     assert picking.warehouse.begun == [KEY]
@@ -459,7 +459,7 @@ def test_a_job_past_its_deadline_is_not_dispatched_again(
 
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.told(2), picking.warehouse.begun) == ("CallbackOverdue", [])
+    assert (picking.outcome(2), picking.warehouse.begun) == ("CallbackOverdue", [])
     picking.check()
 
 
@@ -472,12 +472,12 @@ def test_a_refusal_of_a_name_of_ones_own_keeps_it(picking: Picking) -> None:
 
     assert picking.dispatch()
 
-    assert picking.told() == "OutOfStock"
+    assert picking.outcome() == "OutOfStock"
 
 
 def test_a_refused_query_does_not_refuse_the_job(picking: Picking) -> None:
     cut_off(picking, LOST)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.broken["find"] = Declined("query refused")
 
     assert not picking.dispatch(picking.sent[0])
@@ -493,23 +493,23 @@ def test_any_other_exception_is_recorded_and_the_message_redelivered(
 
     assert not picking.dispatch()
 
-    token = picking.depot.token
+    token = picking.job_saga.token
     said = "StepInDoubt: who knows" if isinstance(error, StepInDoubt) else type(error).__name__
     assert (token["dispatches"], token["dispatch_error"]) == ("1", said)
-    assert world.told.counts[Metric.DISPATCH_FAILED] == (0 if isinstance(error, StepInDoubt) else 1)
+    assert world.telemetry.counts[Metric.DISPATCH_FAILED] == (0 if isinstance(error, StepInDoubt) else 1)
     picking.check()
 
 
 def test_every_failure_of_a_last_delivery_is_counted(picking: Picking, world: World) -> None:
     cut_off(picking, LOST)
-    counted = world.told.counts[Metric.DISPATCH_FAILED]
+    counted = world.telemetry.counts[Metric.DISPATCH_FAILED]
 
     assert not picking.dispatch(picking.sent[0], receives=MAX_RECEIVES - 1)
-    assert world.told.counts[Metric.DISPATCH_FAILED] == counted
+    assert world.telemetry.counts[Metric.DISPATCH_FAILED] == counted
 
     assert not picking.dispatch(picking.sent[0], receives=MAX_RECEIVES)
-    assert world.told.counts[Metric.DISPATCH_FAILED] == counted + 1
-    assert world.told.events[-1][1]["job_id"] == JOB_ID
+    assert world.telemetry.counts[Metric.DISPATCH_FAILED] == counted + 1
+    assert world.telemetry.events[-1][1]["job_id"] == JOB_ID
 
 
 def test_that_a_failure_could_not_be_written_down_changes_nothing(picking: Picking, world: World) -> None:
@@ -528,7 +528,7 @@ def test_a_warehouse_may_speak_of_a_job_under_an_id_of_its_own(picking: Picking)
 
     picking.calls_back(job_id="pick-77")
 
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
 
 
 def test_an_outcome_under_an_unknown_id_is_adopted(picking: Picking) -> None:
@@ -537,14 +537,14 @@ def test_an_outcome_under_an_unknown_id_is_adopted(picking: Picking) -> None:
 
     assert picking.dispatch()
 
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
     picking.check()
 
 
 def test_a_job_done_after_a_refusal_under_the_providers_id_is_a_late_effect(picking: Picking) -> None:
     picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
     assert picking.dispatch()
-    assert (picking.told(), picking.status) == ("Declined", "FAILED")
+    assert (picking.outcome(), picking.status) == ("Declined", "FAILED")
 
     picking.calls_back(job_id="pick-77")
 
@@ -557,7 +557,7 @@ def test_a_refusal_of_a_completed_job_is_ignored(picking: Picking) -> None:
 
     assert picking.dispatch()
 
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
 
 
 def test_a_blank_id_of_a_refusal_is_reported_with_the_remedy() -> None:
@@ -572,7 +572,7 @@ def test_an_unstorable_id_is_not_a_refusal(picking: Picking, own_id: str) -> Non
     assert not picking.dispatch()
 
     assert picking.status == "INTENT"
-    assert "cannot be stored" in picking.depot.token["dispatch_error"]
+    assert "cannot be stored" in picking.job_saga.token["dispatch_error"]
 
 
 def test_a_blank_id_is_reported_with_the_remedy() -> None:
@@ -588,20 +588,20 @@ def test_an_invalid_result_is_in_doubt(picking: Picking, world: World) -> None:
     picking.pick = pick
     assert not picking.dispatch()
 
-    assert "return Accepted" in picking.depot.token["dispatch_error"]
+    assert "return Accepted" in picking.job_saga.token["dispatch_error"]
     assert picking.status == "INTENT"
 
 
 def test_an_unstorable_output_is_not_a_refusal(picking: Picking, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_off(picking, LOST)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.finish()
     monkeypatch.setitem(PARCEL, "weight", 1.5)
 
     assert not picking.dispatch(picking.sent[0])
 
     assert picking.status == "INTENT"
-    assert "cannot be kept" in picking.depot.token["dispatch_error"]
+    assert "cannot be kept" in picking.job_saga.token["dispatch_error"]
 
 
 @pytest.mark.parametrize("job", [True, False])
@@ -613,12 +613,12 @@ def test_a_message_with_a_known_outcome_and_no_task_unparks_the_saga(
     picking.calls_back()
     late = picking.send_again()
     world.tasks.time_out(late.token)
-    picking.depot.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+    picking.job_saga.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
 
     assert picking.dispatch(late)
 
-    assert RecordAttribute.PARKED not in picking.depot.record()
-    assert RecordAttribute.ANSWERED_AT in picking.depot.record()
+    assert RecordAttribute.PARKED not in picking.job_saga.record()
+    assert RecordAttribute.ANSWERED_AT in picking.job_saga.record()
 
 
 # Batches
@@ -636,8 +636,8 @@ def test_only_failed_messages_are_redelivered(picking: Picking) -> None:
 def test_an_invalid_message_is_never_dropped_and_never_logged(picking: Picking, world: World) -> None:
     assert picking.deliver('{"token": "secret-token-9"', '{"token": "secret-token-9"}') == [0, 1]
 
-    assert "secret-token" not in repr(world.told.events)
-    assert world.told.counts[Metric.DISPATCH_FAILED] == 2
+    assert "secret-token" not in repr(world.telemetry.events)
+    assert world.telemetry.counts[Metric.DISPATCH_FAILED] == 2
 
 
 @pytest.mark.parametrize(
@@ -742,9 +742,9 @@ def test_a_wait_ends_with_its_outcome(waiting: Picking) -> None:
     waiting.dispatch()
     waiting.calls_back()
 
-    assert (waiting.told(), waiting.status) == (PARCEL, "READ")
+    assert (waiting.outcome(), waiting.status) == (PARCEL, "READ")
     assert waiting.dispatch(waiting.send())
-    assert waiting.told(2) == PARCEL
+    assert waiting.outcome(2) == PARCEL
 
 
 def test_a_wait_that_was_refused_stays_refused(waiting: Picking) -> None:
@@ -752,7 +752,7 @@ def test_a_wait_that_was_refused_stays_refused(waiting: Picking) -> None:
     waiting.calls_back(outcome=REFUSED)
     waiting.dispatch(waiting.send())
 
-    assert (waiting.told(1), waiting.told(2)) == ("OutOfStock", "OutOfStock")
+    assert (waiting.outcome(1), waiting.outcome(2)) == ("OutOfStock", "OutOfStock")
 
 
 def test_a_wait_is_announced_to_each_attempt_at_least_once(waiting: Picking) -> None:
@@ -778,7 +778,7 @@ def test_a_wait_past_its_deadline_ends(waiting: Picking) -> None:
 
     assert waiting.dispatch(waiting.send_again())
 
-    assert waiting.told(2) == "CallbackTimedOut"
+    assert waiting.outcome(2) == "CallbackTimedOut"
     assert len(waiting.warehouse.seen) == 1
 
 
@@ -787,7 +787,7 @@ def test_an_announcement_may_return_the_providers_id(waiting: Picking) -> None:
     waiting.dispatch()
     waiting.calls_back(job_id="approval-5")
 
-    assert waiting.told() == PARCEL
+    assert waiting.outcome() == PARCEL
 
 
 def test_a_step_that_was_run_as_a_job_is_not_waited_for(waiting: Picking) -> None:
@@ -795,7 +795,7 @@ def test_a_step_that_was_run_as_a_job_is_not_waited_for(waiting: Picking) -> Non
 
     assert not waiting.dispatch()
 
-    assert "recover the saga" not in str(waiting.depot.token)
+    assert "recover the saga" not in str(waiting.job_saga.token)
     assert waiting.warehouse.seen == []
 
 
@@ -806,7 +806,7 @@ def test_a_wait_needs_no_function_and_a_job_does(world: World, monkeypatch: pyte
     waiting.pick = handler
     assert waiting.dispatch()
     waiting.calls_back()
-    assert waiting.told() == PARCEL
+    assert waiting.outcome() == PARCEL
 
     waiting.job = True
     assert not waiting.dispatch(waiting.send())
@@ -822,7 +822,7 @@ def test_a_job_that_never_began_is_fenced_by_a_query(picking: Picking) -> None:
 
 def test_a_query_returns_the_outcome_of_a_job(picking: Picking) -> None:
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     with pytest.raises(StepInDoubt, match="not done"):
         picking.ask()
 
@@ -837,7 +837,7 @@ def test_an_unverifiable_job_is_not_dispatched_again_to_learn_its_outcome(
 ) -> None:
     picking = Picking(world, monkeypatch, **IDEMPOTENT)
     cut_off(picking, NEVER_SENT)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     with pytest.raises(StepUndecided):
         picking.ask()
@@ -872,7 +872,7 @@ def test_a_write_whose_response_is_lost_is_sent_again_and_recognized(
     picking.to_the_end(picking.send())
     picking.calls_back()
 
-    assert picking.told() == PARCEL
+    assert picking.outcome() == PARCEL
     picking.check()
 
 

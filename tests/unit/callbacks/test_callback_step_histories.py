@@ -18,8 +18,8 @@ from saga_runtime.saga_log.external_rows import UndoEntry, undo_entry_of
 from saga_runtime.saga_log.provider import ProviderSettings
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws
-from tests.unit.support.depot import JOB_ID, PARCEL, STEP
 from tests.unit.support.gateway import IDEMPOTENT, LIFE_MS
+from tests.unit.support.job_saga import JOB_ID, PARCEL, STEP
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Hourglass, Picking
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -49,7 +49,7 @@ def asked(picking: Picking) -> int:
 def test_a_duplicate_message_makes_no_query(make: Open) -> None:
     picking = make()
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert picking.dispatch(picking.sent[0])
     assert (asked(picking), len(picking.warehouse.begun)) == (0, 1)
@@ -59,13 +59,13 @@ def test_an_interrupted_query_is_repeated(make: Open) -> None:
     picking = make()
     picking.dispatch()
     picking.warehouse.finish()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     message = picking.send_again()
     lose(picking, call="find")
     assert not picking.dispatch(message)
 
     assert picking.dispatch(message)
-    assert picking.told(2) == PARCEL
+    assert picking.outcome(2) == PARCEL
 
 
 def test_a_no_counts_only_when_no_request_travels(make: Open) -> None:
@@ -80,30 +80,30 @@ def test_a_no_counts_only_when_no_request_travels(make: Open) -> None:
 
 def test_an_outcome_in_the_row_is_delivered_at_once(make: Open) -> None:
     picking = make()
-    somebody = picking.depot.holder("somebody")
-    picking.depot.write(somebody.intent(1))
-    picking.depot.write(somebody.done('{"parcel":"p-1"}', 1))
+    somebody = picking.job_saga.holder("somebody")
+    picking.job_saga.write(somebody.intent(1))
+    picking.job_saga.write(somebody.done('{"parcel":"p-1"}', 1))
 
     assert picking.dispatch()
-    assert picking.told() == PARCEL
+    assert picking.outcome() == PARCEL
 
 
 def test_an_outcome_that_arrives_during_a_query_is_delivered(make: Open) -> None:
     picking = make()
     lose(picking, Moment.BEFORE)
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.meanwhile["find"] = picking.undo
 
     assert picking.dispatch(picking.sent[0])
-    assert picking.told() == "SagaFenced"
+    assert picking.outcome() == "SagaFenced"
 
 
 def test_an_older_message_does_nothing(make: Open) -> None:
     picking = make()
     old = picking.send()
     assert picking.dispatch(picking.send_again())
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert picking.dispatch(old)
     assert asked(picking) == 0
@@ -111,15 +111,17 @@ def test_an_older_message_does_nothing(make: Open) -> None:
 
 def test_a_job_with_an_early_outcome_is_not_dispatched(make: Open) -> None:
     picking = make()
-    picking.serves_nobody(picking.calls_back)
+    picking.unserved(picking.calls_back)
 
     assert picking.dispatch()
-    assert (picking.warehouse.begun, picking.told()) == ([], PARCEL)
+    assert (picking.warehouse.begun, picking.outcome()) == ([], PARCEL)
 
 
 def test_a_job_is_waited_for_before_it_is_dispatched(make: Open) -> None:
     picking = make()
-    picking.warehouse.meanwhile["pick"] = lambda: picking.depot.token["status"] == "WAITING" or pytest.fail("not yet")
+    picking.warehouse.meanwhile["pick"] = lambda: (
+        picking.job_saga.token["status"] == "WAITING" or pytest.fail("not yet")
+    )
 
     assert picking.dispatch()
 
@@ -128,7 +130,7 @@ def test_two_dispatchers_that_replace_a_dead_attempt_do_not_both_call(make: Open
     picking = make()
     lose(picking, Moment.BEFORE)
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.afterwards["find"] = lambda: picking.dispatch(picking.sent[0])
 
     assert picking.dispatch(picking.sent[0])
@@ -150,7 +152,7 @@ def test_a_job_that_is_dispatched_again_is_not_accepted_yet(make: Open) -> None:
     picking = make()
     picking.dispatch()
     message = picking.send_again()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.says = NotApplied()
     lose(picking)
     assert not picking.dispatch(message)
@@ -162,7 +164,7 @@ def test_a_job_that_is_dispatched_again_is_not_accepted_yet(make: Open) -> None:
 def test_an_accepted_job_is_recorded_as_accepted(make: Open) -> None:
     picking = make(**IDEMPOTENT)
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.refuses = "it was picked, and will not be picked again"
 
     assert picking.dispatch(picking.sent[0])
@@ -175,7 +177,7 @@ def test_a_job_past_its_deadline_fails(make: Open) -> None:
     picking.passes(TIMEOUT_SECONDS * 1_000)
 
     assert picking.dispatch(picking.send_again())
-    assert picking.told(2) == "CallbackOverdue"
+    assert picking.outcome(2) == "CallbackOverdue"
 
 
 def test_a_timeout_that_was_not_delivered_is_delivered_later(make: Open) -> None:
@@ -188,7 +190,7 @@ def test_a_timeout_that_was_not_delivered_is_delivered_later(make: Open) -> None
         picking.dispatch(message)
 
     assert picking.dispatch(message)
-    assert picking.told(2) == "CallbackOverdue"
+    assert picking.outcome(2) == "CallbackOverdue"
 
 
 def test_an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
@@ -197,7 +199,7 @@ def test_an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
     picking.dispatch()
 
     picking.calls_back(job_id="pick-77")
-    assert picking.told() == PARCEL
+    assert picking.outcome() == PARCEL
 
 
 def test_a_refusal_under_the_providers_id_is_found(make: Open) -> None:
@@ -214,11 +216,11 @@ def test_a_completed_job_is_delivered_after_a_query(make: Open) -> None:
     lose(picking)
     picking.dispatch()
     picking.warehouse.finish()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert picking.dispatch(picking.sent[0])
     settle(JOB_ID)
-    assert (picking.told(), picking.status) == (PARCEL, "DONE")
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
 
 
 def test_a_message_is_not_begun_when_its_time_was_used_up(make: Open) -> None:
@@ -265,14 +267,14 @@ def test_a_wait_past_its_deadline_ends(make: Open) -> None:
     waiting.passes(TIMEOUT_SECONDS * 1_000)
     waiting.dispatch(waiting.send_again())
 
-    assert waiting.told(2) == "CallbackTimedOut"
+    assert waiting.outcome(2) == "CallbackTimedOut"
 
 
 def test_a_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
     picking = make(**IDEMPOTENT)
     lose(picking, Moment.BEFORE)
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert type(picking.decided(picking.undo)).__name__ == "StepUndecided"
     assert picking.warehouse.begun == []
@@ -293,7 +295,7 @@ def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(make: Open) -> Non
         accepted_at=1,
     )
 
-    entry = undo_entry_of(row, mine=picking.depot.holder("b"), now_ms=10**9, provider=provider)
+    entry = undo_entry_of(row, mine=picking.job_saga.holder("b"), now_ms=10**9, provider=provider)
     assert entry is UndoEntry.UNDECIDED
 
 
@@ -303,8 +305,8 @@ def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(make: Open) -> Non
 def late(picking: Picking) -> None:
     """The saga gave the job up, and the warehouse did it after all."""
     picking.dispatch()
-    picking.everybody_dies()
-    picking.depot.compensate()
+    picking.pass_every_deadline()
+    picking.job_saga.compensate()
     picking.calls_back()
 
 
@@ -344,7 +346,7 @@ def say(picking: Picking, statement: Statement) -> StepStatus | None:
 
 def settle_saga(picking: Picking) -> None:
     """Let the saga end."""
-    picking.depot.change_record(status=RecordStatus.FAILED, http_status=422, body="{}")
+    picking.job_saga.change_record(status=RecordStatus.FAILED, http_status=422, body="{}")
 
 
 def test_an_ended_saga_reports_only_what_is_left_to_compensate(make: Open) -> None:

@@ -32,7 +32,7 @@ from saga_runtime.protocol import (
     UnansweredField,
 )
 from saga_runtime.shared import aws
-from tests.unit.support.depot import HEARTBEAT_SECONDS, JOB_ID, STEP, Depot, entries_of
+from tests.unit.support.job_saga import HEARTBEAT_SECONDS, JOB_ID, STEP, JobSaga, entries_of
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.warehouse import Picking
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -47,52 +47,52 @@ DUE_MS = HEARTBEAT_SECONDS * 1_000
 class Silence:
     """A job that its provider never answers."""
 
-    depot: Depot
+    job_saga: JobSaga
     url: str
 
-    def hand_over(self) -> None:
+    def dispatch(self) -> None:
         """Register an attempt, whose dispatcher stores the dead-letter queue."""
-        attempt = self.depot.enter()
-        self.depot.write(self.depot.holder("dispatch").intent(self.depot.world.clock.ms))
-        register(replace(self.depot.waiting(attempt), dead_letters=self.url))
+        attempt = self.job_saga.enter()
+        self.job_saga.write(self.job_saga.holder("dispatch").intent(self.job_saga.world.clock.ms))
+        register(replace(self.job_saga.waiting(attempt), dead_letters=self.url))
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Compensate the saga: no task waits, and the job is fenced."""
-        self.depot.time_out()
-        self.depot.compensate()
-        self.depot.world.clock.ms += DUE_MS
+        self.job_saga.time_out()
+        self.job_saga.compensate()
+        self.job_saga.world.clock.ms += DUE_MS
 
     def sweep(self) -> Swept:
         """One sweep."""
         return sweep(remaining_ms=lambda: 60_000)
 
     @property
-    def told(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[dict[str, Any]]:
         """Entries of the queue since the last read."""
         return [entry[UNANSWERED_FIELD] for entry in entries_of(self.url)]
 
     @property
     def row(self) -> dict[str, str]:
         """The token row."""
-        return self.depot.token
+        return self.job_saga.token
 
 
 @pytest.fixture
 def silence(world: World, monkeypatch: pytest.MonkeyPatch) -> Silence:
     """A provider that does not report."""
     url = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
-    silence = Silence(Depot.open(world, monkeypatch), url)
-    silence.hand_over()
+    silence = Silence(JobSaga.open(world, monkeypatch), url)
+    silence.dispatch()
     return silence
 
 
 def test_an_abandoned_job_is_reported_once_with_its_details(silence: Silence) -> None:
     record_dispatch_error(JOB_ID, "ConnectionError")
-    silence.give_up()
+    silence.abandon()
 
     assert (silence.sweep().unanswered, silence.sweep().unanswered) == (1, 0)
 
-    (entry,) = silence.told
+    (entry,) = silence.entries
     assert entry == {
         "job_id": JOB_ID,
         "saga_id": SAGA_ID,
@@ -114,40 +114,40 @@ def test_an_abandoned_job_is_reported_once_with_its_details(silence: Silence) ->
     assert entry.keys() == set(UnansweredField)
     assert (silence.row["status"], silence.row["unanswered_at"]) == ("WAITING", str(NOW_MS + DUE_MS))
     assert {TokenAttribute.DUE_AT, TokenAttribute.DUE_SHARD}.isdisjoint(silence.row)
-    assert silence.depot.world.told.counts[Metric.CALLBACK_UNANSWERED] == 1
+    assert silence.job_saga.world.telemetry.counts[Metric.CALLBACK_UNANSWERED] == 1
 
 
 def test_an_entry_and_its_log_events_contain_no_token(silence: Silence) -> None:
-    silence.give_up()
+    silence.abandon()
     silence.sweep()
 
     assert "token-1" in json.dumps(silence.row)
-    assert "token-1" not in json.dumps(silence.told) + repr(silence.depot.world.told.events)
+    assert "token-1" not in json.dumps(silence.entries) + repr(silence.job_saga.world.telemetry.events)
 
 
 def test_a_job_of_a_settled_or_deleted_saga_is_reported(silence: Silence) -> None:
-    silence.depot.change_record(status=RecordStatus.FAILED)
-    silence.depot.world.clock.ms += DUE_MS
+    silence.job_saga.change_record(status=RecordStatus.FAILED)
+    silence.job_saga.world.clock.ms += DUE_MS
 
     assert silence.sweep().unanswered == 1
-    (entry,) = silence.told
+    (entry,) = silence.entries
     assert (entry["log_status"], entry["record_status"]) == ("INTENT", "FAILED")
 
 
 def test_a_job_whose_saga_still_waits_is_not_reported(silence: Silence) -> None:
-    silence.depot.world.clock.ms += DUE_MS
+    silence.job_saga.world.clock.ms += DUE_MS
 
-    assert (silence.sweep().waiting, silence.told) == (1, [])
+    assert (silence.sweep().waiting, silence.entries) == (1, [])
 
 
 def test_a_wait_without_a_job_is_not_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = Depot.open(world, monkeypatch, job=False)
-    depot.register()
-    depot.change_record(status=RecordStatus.FAILED)
-    depot.world.clock.ms += DUE_MS
+    job_saga = JobSaga.open(world, monkeypatch, job=False)
+    job_saga.register()
+    job_saga.change_record(status=RecordStatus.FAILED)
+    job_saga.world.clock.ms += DUE_MS
 
     assert sweep(remaining_ms=lambda: 60_000).unanswered == 0
-    assert {TokenAttribute.DUE_AT, TokenAttribute.UNANSWERED_AT}.isdisjoint(depot.token)
+    assert {TokenAttribute.DUE_AT, TokenAttribute.UNANSWERED_AT}.isdisjoint(job_saga.token)
 
 
 @pytest.mark.parametrize("operation", ["SendMessage", "UpdateItem"])
@@ -156,23 +156,23 @@ def test_a_wait_without_a_job_is_not_reported(world: World, monkeypatch: pytest.
 def test_a_sweeper_that_dies_or_gets_no_response_reports_at_least_once(
     silence: Silence, operation: str, moment: Moment, action: Action
 ) -> None:
-    silence.give_up()
-    silence.depot.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
+    silence.abandon()
+    silence.job_saga.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
     try:
         silence.sweep()
     except Killed:
         assert action is Action.KILL
     silence.sweep()
 
-    assert 1 <= len(silence.told) <= 2
+    assert 1 <= len(silence.entries) <= 2
     assert TokenAttribute.UNANSWERED_AT in silence.row
     assert silence.sweep().unanswered == 0
-    assert silence.told == []
+    assert silence.entries == []
 
 
 def test_a_failed_send_is_retried_by_the_next_sweep(silence: Silence) -> None:
-    silence.give_up()
-    silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=3))
+    silence.abandon()
+    silence.job_saga.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=3))
 
     assert silence.sweep().failed == 1
     assert TokenAttribute.UNANSWERED_AT not in silence.row
@@ -180,34 +180,37 @@ def test_a_failed_send_is_retried_by_the_next_sweep(silence: Silence) -> None:
 
 
 def test_a_queue_that_is_gone_keeps_no_sweep_busy(silence: Silence) -> None:
-    silence.give_up()
+    silence.abandon()
     aws.sqs().delete_queue(QueueUrl=silence.url)
 
     assert (silence.sweep().failed, TokenAttribute.DUE_AT in silence.row) == (0, False)
-    assert "unanswered_queue_gone" in repr(silence.depot.world.told.events)
+    assert "unanswered_queue_gone" in repr(silence.job_saga.world.telemetry.events)
 
 
 def test_two_sweepers_report_at_most_twice(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
-    silence.give_up()
+    silence.abandon()
     _between(monkeypatch, silence.sweep)
     silence.sweep()
 
-    assert len(silence.told) == 2
+    assert len(silence.entries) == 2
     assert silence.sweep().unanswered == 0
 
 
 def test_an_outcome_after_the_entry_is_delivered(silence: Silence) -> None:
-    silence.give_up()
+    silence.abandon()
     silence.sweep()
 
-    assert silence.depot.says("e1") is Receipt.APPLIED_LATE
-    assert (silence.row["status"], silence.depot.log and silence.depot.log.status) == ("LATE", StepStatus.APPLIED_LATE)
+    assert silence.job_saga.reports("e1") is Receipt.APPLIED_LATE
+    assert (silence.row["status"], silence.job_saga.log and silence.job_saga.log.status) == (
+        "LATE",
+        StepStatus.APPLIED_LATE,
+    )
     assert silence.sweep().late == 1
 
 
 def test_an_outcome_that_arrives_during_the_report_is_kept(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
-    silence.give_up()
-    _between(monkeypatch, lambda: silence.depot.says("e1"))
+    silence.abandon()
+    _between(monkeypatch, lambda: silence.job_saga.reports("e1"))
     silence.sweep()
 
     assert silence.row["status"] == "LATE"
@@ -216,23 +219,23 @@ def test_an_outcome_that_arrives_during_the_report_is_kept(silence: Silence, mon
 
 
 def test_a_heartbeat_after_the_entry_causes_no_second_entry(silence: Silence) -> None:
-    silence.give_up()
+    silence.abandon()
     silence.sweep()
     row = read_token(JOB_ID)
     assert row is not None
-    aws.dynamodb().update_item(**WRITES.heartbeat_update("tokens", row, silence.depot.world.clock.ms)["Update"])
-    silence.depot.world.clock.ms += DUE_MS
+    aws.dynamodb().update_item(**WRITES.heartbeat_update("tokens", row, silence.job_saga.world.clock.ms)["Update"])
+    silence.job_saga.world.clock.ms += DUE_MS
 
     assert (silence.sweep().unanswered, TokenAttribute.DUE_AT in silence.row) == (0, False)
 
 
 def test_a_newer_unanswered_attempt_is_reported_again(silence: Silence) -> None:
-    silence.give_up()
+    silence.abandon()
     silence.sweep()
-    assert len(silence.told) == 1
-    register(replace(silence.depot.waiting(silence.depot.enter()), dead_letters=silence.url))
+    assert len(silence.entries) == 1
+    register(replace(silence.job_saga.waiting(silence.job_saga.enter()), dead_letters=silence.url))
     assert TokenAttribute.UNANSWERED_AT not in silence.row
-    silence.depot.world.clock.ms += DUE_MS
+    silence.job_saga.world.clock.ms += DUE_MS
 
     assert silence.sweep().unanswered == 1
 
@@ -242,7 +245,7 @@ def test_the_dispatcher_stores_the_queue_for_jobs_alone(world: World, monkeypatc
     picking = Picking(world, monkeypatch)
     assert picking.dispatch()
 
-    assert picking.depot.token["dead_letters"] == "https://sqs.example/dead"
+    assert picking.job_saga.token["dead_letters"] == "https://sqs.example/dead"
 
 
 def test_the_dispatcher_stores_no_queue_for_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +253,7 @@ def test_the_dispatcher_stores_no_queue_for_waits(world: World, monkeypatch: pyt
     picking = Picking(world, monkeypatch, job=False)
     assert picking.dispatch()
 
-    assert TokenAttribute.DEAD_LETTERS not in picking.depot.token
+    assert TokenAttribute.DEAD_LETTERS not in picking.job_saga.token
 
 
 def test_an_entry_that_is_moved_to_the_queue_of_jobs_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +261,7 @@ def test_an_entry_that_is_moved_to_the_queue_of_jobs_is_dropped(world: World, mo
     entry = json.dumps({UNANSWERED_FIELD: {"job_id": JOB_ID}})
 
     assert picking.deliver(entry, picking.send()) == []
-    assert "unanswered_entry_dropped" in repr(world.told.events)
+    assert "unanswered_entry_dropped" in repr(world.telemetry.events)
     assert (len(picking.warehouse.begun), picking.deliver('{"unanswered": 1, "token": "t"}')) == (1, [0])
 
 
@@ -282,17 +285,17 @@ def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None
     """Run an action once between the sweeper's read and its send."""
     tell, pending = SWEEP.tell_unanswered, [act]
 
-    def told(*arguments: Any) -> None:
+    def after_act(*arguments: Any) -> None:
         if pending:
             pending.pop()()
         tell(*arguments)
 
-    monkeypatch.setattr(SWEEP, "tell_unanswered", told)
+    monkeypatch.setattr(SWEEP, "tell_unanswered", after_act)
 
 
 def test_an_entry_is_sent_at_least_once(silence: Silence) -> None:
-    silence.give_up()
-    silence.depot.world.wire.plan(Fault(operation="SendMessage", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    silence.abandon()
+    silence.job_saga.world.wire.plan(Fault(operation="SendMessage", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):
         silence.sweep()
     assert silence.sweep().unanswered == 1

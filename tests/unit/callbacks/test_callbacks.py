@@ -38,14 +38,14 @@ from saga_runtime.protocol import (
     TokenStatus,
 )
 from saga_runtime.shared import aws
-from tests.unit.support.depot import (
+from tests.unit.support.job_saga import (
     DONE,
     HEARTBEAT_SECONDS,
     JOB_ID,
     PARCEL,
     REFUSED,
     TIMEOUT_SECONDS,
-    Depot,
+    JobSaga,
     entries_of,
     operators_queue,
     served,
@@ -60,33 +60,33 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def depot(world: World, monkeypatch: pytest.MonkeyPatch) -> Depot:
-    """A depot with a saga in progress."""
-    return Depot.open(world, monkeypatch)
+def job_saga(world: World, monkeypatch: pytest.MonkeyPatch) -> JobSaga:
+    """A saga in progress with a job."""
+    return JobSaga.open(world, monkeypatch)
 
 
-def test_a_waiting_task_receives_an_output_like_a_functions(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1")
-    told = depot.told()
+def test_a_waiting_task_receives_an_output_like_a_functions(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1")
+    told = job_saga.outcome()
 
     assert told is not None
     assert json.loads(told["output"]) == {"output": PARCEL}
-    assert depot.world.told.counts[Metric.CALLBACK_RECEIVED] == 1
+    assert job_saga.world.telemetry.counts[Metric.CALLBACK_RECEIVED] == 1
 
 
-def test_a_refusal_is_delivered_with_its_name_and_its_message(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1", REFUSED)
+def test_a_refusal_is_delivered_with_its_name_and_its_message(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1", REFUSED)
 
-    assert depot.told() == {"error": "OutOfStock", "cause": '{"errorMessage": "none left"}'}
+    assert job_saga.outcome() == {"error": "OutOfStock", "cause": '{"errorMessage": "none left"}'}
 
 
 def test_a_wait_is_kept_as_something_that_was_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = Depot.open(world, monkeypatch, job=False)
+    job_saga = JobSaga.open(world, monkeypatch, job=False)
 
-    assert depot.register() is Registration.NEW
-    assert depot.says("e1") is Receipt.SETTLED
+    assert job_saga.register() is Registration.NEW
+    assert job_saga.reports("e1") is Receipt.SETTLED
 
     (item,) = world.items("log")
     assert item[LogAttribute.STATUS]["S"] == StepStatus.READ
@@ -95,77 +95,77 @@ def test_a_wait_is_kept_as_something_that_was_read(world: World, monkeypatch: py
     assert item[LogAttribute.EXPIRATION]["N"] == str(NOW_MS // 1_000 + 400 * 86_400)
 
 
-def test_an_early_outcome_is_stored_completely(depot: Depot) -> None:
-    assert depot.says("e1") is Receipt.EARLY
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.DONE
-    assert depot.world.told.counts[Metric.CALLBACK_EARLY] == 1
+def test_an_early_outcome_is_stored_completely(job_saga: JobSaga) -> None:
+    assert job_saga.reports("e1") is Receipt.EARLY
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+    assert job_saga.world.telemetry.counts[Metric.CALLBACK_EARLY] == 1
 
 
 def test_an_outcome_of_an_unknown_saga_is_kept_separately(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = Depot.open(world, monkeypatch, record=False)
+    job_saga = JobSaga.open(world, monkeypatch, record=False)
 
-    assert depot.says("e1") is Receipt.UNKNOWN
+    assert job_saga.reports("e1") is Receipt.UNKNOWN
 
-    assert depot.log is None
-    assert depot.token == {}
-    assert depot.token_row(alias_of("", JOB_ID))["status"] == "EARLY"
-    assert world.told.counts[Metric.CALLBACK_UNKNOWN] == 1
-    assert depot.says("e1") is Receipt.DUPLICATE
+    assert job_saga.log is None
+    assert job_saga.token == {}
+    assert job_saga.token_row(alias_of("", JOB_ID))["status"] == "EARLY"
+    assert world.telemetry.counts[Metric.CALLBACK_UNKNOWN] == 1
+    assert job_saga.reports("e1") is Receipt.DUPLICATE
 
 
-def test_of_conflicting_outcomes_under_an_unknown_id_the_success_wins(depot: Depot) -> None:
-    depot.register()
-    assert depot.says("e1", REFUSED, job_id="their-1") is Receipt.UNKNOWN
-    assert depot.says("e2", DONE, job_id="their-1") is Receipt.UNKNOWN
+def test_of_conflicting_outcomes_under_an_unknown_id_the_success_wins(job_saga: JobSaga) -> None:
+    job_saga.register()
+    assert job_saga.reports("e1", REFUSED, job_id="their-1") is Receipt.UNKNOWN
+    assert job_saga.reports("e2", DONE, job_id="their-1") is Receipt.UNKNOWN
 
     adopt_alias("their-1", JOB_ID)
 
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.DONE
-    assert TokenAttribute.CONFLICT in depot.token
-    assert TokenAttribute.CONFLICT not in depot.token_row(alias_of("", "their-1"))
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+    assert TokenAttribute.CONFLICT in job_saga.token
+    assert TokenAttribute.CONFLICT not in job_saga.token_row(alias_of("", "their-1"))
 
 
-def test_a_crash_between_the_two_does_not_lose_the_success(depot: Depot, world: World) -> None:
-    depot.register()
-    depot.says("e1", REFUSED, job_id="their-1")
-    depot.says("e2", DONE, job_id="their-1")
+def test_a_crash_between_the_two_does_not_lose_the_success(job_saga: JobSaga, world: World) -> None:
+    job_saga.register()
+    job_saga.reports("e1", REFUSED, job_id="their-1")
+    job_saga.reports("e2", DONE, job_id="their-1")
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=Moment.AFTER, times=1))
 
     with pytest.raises(Killed):
         adopt_alias("their-1", JOB_ID)
 
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.DONE
-    assert depot.token_row(alias_of("", "their-1"))[TokenAttribute.CONFLICT]
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+    assert job_saga.token_row(alias_of("", "their-1"))[TokenAttribute.CONFLICT]
 
 
-def test_a_delivered_refusal_is_delivered_again_whatever_the_jobs_outcome(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1", REFUSED)
-    assert depot.says("e2", DONE) is Receipt.APPLIED_LATE
+def test_a_delivered_refusal_is_delivered_again_whatever_the_jobs_outcome(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1", REFUSED)
+    assert job_saga.reports("e2", DONE) is Receipt.APPLIED_LATE
 
-    depot.register()
+    job_saga.register()
 
-    told = depot.told(2)
+    told = job_saga.outcome(2)
     assert told is not None
     assert told["error"] == "OutOfStock"
 
 
-def test_an_undelivered_outcome_prevents_parking(depot: Depot) -> None:
-    depot.register()
-    depot.time_out()
-    depot.says("e1")
+def test_an_undelivered_outcome_prevents_parking(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.reports("e1")
 
-    assert RecordAttribute.ANSWERED_AT in depot.record()
-    parked = park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=depot.world.clock.ms, waits=True)
+    assert RecordAttribute.ANSWERED_AT in job_saga.record()
+    parked = park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=job_saga.world.clock.ms, waits=True)
     with pytest.raises(ClientError, match="ConditionalCheckFailed"):
         aws.dynamodb().update_item(**parked)
 
 
-def test_a_delivered_outcome_overrides_an_undelivered_one(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot.register()
+def test_a_delivered_outcome_overrides_an_undelivered_one(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_saga.register()
     others: list[Receipt | None] = []
 
     def told_twice(token: str, outcome: Outcome) -> bool:
@@ -176,13 +176,13 @@ def test_a_delivered_outcome_overrides_an_undelivered_one(depot: Depot, monkeypa
 
     monkeypatch.setattr(callback_sending, "send_directly", told_twice)
 
-    assert (depot.says("e1"), others) == (Receipt.SETTLED, [Receipt.LATE])
-    assert depot.token["status"] == TokenStatus.SETTLED
+    assert (job_saga.reports("e1"), others) == (Receipt.SETTLED, [Receipt.LATE])
+    assert job_saga.token["status"] == TokenStatus.SETTLED
 
 
-def test_a_saga_parked_during_a_failed_delivery_is_detected(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot.register()
-    depot.time_out()
+def test_a_saga_parked_during_a_failed_delivery_is_detected(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_saga.register()
+    job_saga.time_out()
     read, parked = callback_store.read_record, False
 
     def parks_after(table: str, saga_id: str) -> Any:
@@ -190,214 +190,214 @@ def test_a_saga_parked_during_a_failed_delivery_is_detected(depot: Depot, monkey
         found = read(table, saga_id)
         if not parked:
             parked = True
-            depot.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+            job_saga.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
         return found
 
     monkeypatch.setattr(callback_sending, "read_record", parks_after)
 
-    assert depot.says("e1") is Receipt.LATE
-    assert RecordAttribute.PARKED not in depot.record()
+    assert job_saga.reports("e1") is Receipt.LATE
+    assert RecordAttribute.PARKED not in job_saga.record()
 
 
-def test_a_saga_parked_over_a_known_outcome_resumes_with_its_message(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1")
-    attempt = depot.enter()
-    depot.time_out()
-    depot.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+def test_a_saga_parked_over_a_known_outcome_resumes_with_its_message(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1")
+    attempt = job_saga.enter()
+    job_saga.time_out()
+    job_saga.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
 
     nobody_waits(JOB_ID, "requests")
 
     assert attempt.token
-    assert RecordAttribute.PARKED not in depot.record()
-    assert RecordAttribute.ANSWERED_AT in depot.record()
+    assert RecordAttribute.PARKED not in job_saga.record()
+    assert RecordAttribute.ANSWERED_AT in job_saga.record()
 
 
-def test_two_providers_may_use_the_same_ids(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot.register()
+def test_two_providers_may_use_the_same_ids(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_saga.register()
     monkeypatch.setenv(Env.INTEGRATION, "Shop/Carrier")
-    assert depot.says("1", DONE, job_id="7") is Receipt.UNKNOWN
+    assert job_saga.reports("1", DONE, job_id="7") is Receipt.UNKNOWN
     monkeypatch.setenv(Env.INTEGRATION, "Shop/Warehouse")
 
     adopt_alias("7", JOB_ID)
 
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.INTENT
-    assert depot.says("1", DONE, job_id="7") is Receipt.SETTLED
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.INTENT
+    assert job_saga.reports("1", DONE, job_id="7") is Receipt.SETTLED
 
 
 def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = Depot.open(world, monkeypatch)
+    job_saga = JobSaga.open(world, monkeypatch)
     other = served(requests="ledger", job=False) | {"log": "ledger"}
     monkeypatch.setattr("saga_runtime.callbacks.receipt.read_record", _record_in("requests"))
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([other, served()]))
 
-    assert depot.says("e1") is Receipt.EARLY
+    assert job_saga.reports("e1") is Receipt.EARLY
 
-    assert depot.log is not None
-    assert depot.log.status is StepStatus.DONE
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
 
 
 def _record_in(table: str) -> Any:
     return lambda name, saga_id: callback_store.read_record(name, saga_id) if name == table else None
 
 
-def test_a_waiting_saga_that_is_not_served_yet_loses_no_outcome(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot.register()
+def test_an_unserved_waiting_saga_loses_no_outcome(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_saga.register()
     monkeypatch.setenv(Env.CALLBACKS, "[]")
 
     with pytest.raises(TransientError, match="does not serve"):
-        depot.says("e1")
+        job_saga.reports("e1")
 
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served()]))
-    assert depot.says("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.SETTLED
 
 
-def test_a_provider_may_speak_under_its_own_id(depot: Depot) -> None:
-    depot.register()
+def test_a_provider_may_speak_under_its_own_id(job_saga: JobSaga) -> None:
+    job_saga.register()
     adopt_alias("their-1", JOB_ID)
     adopt_alias("their-1", JOB_ID)
 
-    assert depot.says("e0", StillWorking(), job_id="their-1") is Receipt.HEARTBEAT
-    assert depot.says("e1", job_id="their-1") is Receipt.SETTLED
-    assert depot.says("e1", job_id=JOB_ID) is Receipt.DUPLICATE
+    assert job_saga.reports("e0", StillWorking(), job_id="their-1") is Receipt.HEARTBEAT
+    assert job_saga.reports("e1", job_id="their-1") is Receipt.SETTLED
+    assert job_saga.reports("e1", job_id=JOB_ID) is Receipt.DUPLICATE
 
 
-def test_operators_are_notified_of_a_contradiction_once(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operators_are_notified_of_a_contradiction_once(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
-    depot.register()
-    depot.says("e1")
+    job_saga.register()
+    job_saga.reports("e1")
 
-    assert depot.says("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.CONFLICT
-    assert depot.says("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.DUPLICATE
+    assert job_saga.reports("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.CONFLICT
+    assert job_saga.reports("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.DUPLICATE
 
     (entry,) = entries_of(queue)
     assert entry["saga_id"] == SAGA_ID
     assert entry["stuck"]["step"] == "Pick"
     assert entry["stuck"]["error"] == "CallbackContradicted"
     assert "token-1" not in json.dumps(entry)
-    assert depot.world.told.counts[Metric.CALLBACK_CONFLICT] == 1
+    assert job_saga.world.telemetry.counts[Metric.CALLBACK_CONFLICT] == 1
 
 
 @pytest.mark.parametrize(("undo", "told"), [(True, 0), (False, 1)])
 def test_operators_are_notified_of_an_effect_without_compensation(
-    depot: Depot, monkeypatch: pytest.MonkeyPatch, undo: bool, told: int
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch, undo: bool, told: int
 ) -> None:
     queue = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue, undo=undo)]))
-    depot.compensate()
+    job_saga.compensate()
 
-    assert depot.says("e1") is Receipt.APPLIED_LATE
+    assert job_saga.reports("e1") is Receipt.APPLIED_LATE
 
     entries = entries_of(queue)
     assert [entry["stuck"]["error"] for entry in entries] == ["CallbackAppliedLate"] * told
-    assert depot.world.told.counts[Metric.CALLBACK_APPLIED_LATE] == 1
+    assert job_saga.world.telemetry.counts[Metric.CALLBACK_APPLIED_LATE] == 1
 
 
-def test_a_late_effect_of_a_skipped_step_is_kept(depot: Depot) -> None:
-    depot.register()
-    depot.time_out()
-    depot.compensate()
-    depot.change_log(output='{"instead":true}')
+def test_a_late_effect_of_a_skipped_step_is_kept(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.compensate()
+    job_saga.change_log(output='{"instead":true}')
 
-    assert depot.says("e1") is Receipt.APPLIED_LATE
+    assert job_saga.reports("e1") is Receipt.APPLIED_LATE
 
-    assert depot.log is not None
-    assert (depot.log.output, depot.log.instead) == ('{"parcel":"p-1"}', '{"instead":true}')
-    assert depot.register() is None
-    told = depot.told(2)
+    assert job_saga.log is not None
+    assert (job_saga.log.output, job_saga.log.instead) == ('{"parcel":"p-1"}', '{"instead":true}')
+    assert job_saga.register() is None
+    told = job_saga.outcome(2)
     assert told is not None
     assert json.loads(told["output"]) == {"output": {"instead": True}}
 
 
-def test_a_heartbeat_postpones_the_expected_time(depot: Depot) -> None:
-    depot.register()
-    depot.world.clock.ms += MINUTE_MS
+def test_a_heartbeat_postpones_the_expected_time(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.world.clock.ms += MINUTE_MS
 
     assert heartbeat(JOB_ID) is Receipt.HEARTBEAT
-    depot.world.clock.ms += MINUTE_MS
+    job_saga.world.clock.ms += MINUTE_MS
     assert heartbeat(JOB_ID) is Receipt.HEARTBEAT
 
-    assert depot.world.tasks.heartbeats == ["token-1"] * 2
-    assert int(depot.token["expected_at"]) == NOW_MS + 2 * MINUTE_MS + HEARTBEAT_SECONDS * 1_000
-    assert depot.token["due_at"] == depot.token["expected_at"]
+    assert job_saga.world.tasks.heartbeats == ["token-1"] * 2
+    assert int(job_saga.token["expected_at"]) == NOW_MS + 2 * MINUTE_MS + HEARTBEAT_SECONDS * 1_000
+    assert job_saga.token["due_at"] == job_saga.token["expected_at"]
 
 
 @pytest.mark.parametrize("name", ["by its own id", "by the provider's"])
 def test_a_heartbeat_of_another_integrations_job_is_refused(
-    depot: Depot, monkeypatch: pytest.MonkeyPatch, name: str
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """They share a table; one integration must not keep another's job alive."""
-    depot.register()
+    job_saga.register()
     job_id = JOB_ID if name == "by its own id" else "their-1"
     adopt_alias("their-1", JOB_ID)
     monkeypatch.setenv(Env.CALLBACKS, "[]")
 
     for outcome in (StillWorking(), DONE):
         with pytest.raises(TransientError, match="does not serve step Pick"):
-            depot.says("e1", outcome, job_id)
-    assert (depot.world.tasks.heartbeats, depot.token["status"]) == ([], "WAITING")
+            job_saga.reports("e1", outcome, job_id)
+    assert (job_saga.world.tasks.heartbeats, job_saga.token["status"]) == ([], "WAITING")
 
 
-def test_a_heartbeat_of_an_unknown_or_ended_job_is_reported(depot: Depot) -> None:
+def test_a_heartbeat_of_an_unknown_or_ended_job_is_reported(job_saga: JobSaga) -> None:
     assert heartbeat("their-1") is Receipt.UNKNOWN
     assert heartbeat(JOB_ID) is Receipt.UNKNOWN
-    depot.register()
-    depot.time_out()
+    job_saga.register()
+    job_saga.time_out()
     assert heartbeat(JOB_ID) is Receipt.LATE
-    depot.says("e1")
+    job_saga.reports("e1")
     assert heartbeat(JOB_ID) is Receipt.DUPLICATE
 
 
-def test_a_sweep_redelivers_and_measures_overdue_waits(depot: Depot) -> None:
-    depot.register()
-    depot.world.clock.ms += HEARTBEAT_SECONDS * 1_000 - 1
+def test_a_sweep_redelivers_and_measures_overdue_waits(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.world.clock.ms += HEARTBEAT_SECONDS * 1_000 - 1
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["oldest_seconds"] == 0
 
-    depot.world.clock.ms += MINUTE_MS
+    job_saga.world.clock.ms += MINUTE_MS
     found = callback_sweeper.handler({}, Context(remaining_ms=60_000))
 
     assert (found["waiting"], found["complete"], found["failed"]) == (1, True, 0)
-    assert depot.world.told.measured[Metric.OLDEST_WAITING] == HEARTBEAT_SECONDS + 59
-    depot.change_record(status=RecordStatus.FAILED)
+    assert job_saga.world.telemetry.measured[Metric.OLDEST_WAITING] == HEARTBEAT_SECONDS + 59
+    job_saga.change_record(status=RecordStatus.FAILED)
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
-    assert TokenAttribute.DUE_AT not in depot.token
+    assert TokenAttribute.DUE_AT not in job_saga.token
 
 
 def test_a_wait_is_overdue_only_while_a_task_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = Depot.open(world, monkeypatch, job=False)
-    depot.register()
+    job_saga = JobSaga.open(world, monkeypatch, job=False)
+    job_saga.register()
     world.clock.ms += TIMEOUT_SECONDS * 1_000 - 1
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 1
 
     world.clock.ms += 1
 
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
-    assert TokenAttribute.DUE_AT not in depot.token
-    depot.time_out()
-    assert depot.says("e1") is Receipt.LATE, "what happens nevertheless is written down"
+    assert TokenAttribute.DUE_AT not in job_saga.token
+    job_saga.time_out()
+    assert job_saga.reports("e1") is Receipt.LATE, "what happens nevertheless is written down"
 
 
-def test_a_permanently_refused_outcome_lets_the_age_grow(depot: Depot) -> None:
-    depot.register()
-    depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DENY, times=10**6))
-    assert depot.says("e1") is Receipt.RECEIVED
+def test_a_permanently_refused_outcome_lets_the_age_grow(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DENY, times=10**6))
+    assert job_saga.reports("e1") is Receipt.RECEIVED
 
     ages = []
     for _ in range(3):
-        depot.world.clock.ms += 120_000
+        job_saga.world.clock.ms += 120_000
         found = sweep(remaining_ms=lambda: 60_000)
-        ages.append((found.failed, found.oldest_seconds, depot.world.told.measured[Metric.OLDEST_WAITING]))
+        ages.append((found.failed, found.oldest_seconds, job_saga.world.telemetry.measured[Metric.OLDEST_WAITING]))
 
     assert ages == [(1, 60, 60), (1, 180, 180), (1, 300, 300)]
-    depot.world.wire.forget()
-    assert (sweep(remaining_ms=lambda: 60_000).told, depot.token["status"]) == (1, "SETTLED")
+    job_saga.world.wire.forget()
+    assert (sweep(remaining_ms=lambda: 60_000).told, job_saga.token["status"]) == (1, "SETTLED")
 
 
-def test_a_row_that_cannot_be_read_makes_the_age_grow(depot: Depot) -> None:
-    depot.register()
-    depot.world.clock.ms += HEARTBEAT_SECONDS * 1_000 + 90_000
+def test_a_row_that_cannot_be_read_makes_the_age_grow(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.world.clock.ms += HEARTBEAT_SECONDS * 1_000 + 90_000
     _change_token(status="NONSENSE")
 
     assert (swept := sweep(remaining_ms=lambda: 60_000)).failed == 1
@@ -416,32 +416,32 @@ def _change_token(**values: str) -> None:
         )
 
 
-def test_a_sweep_clears_a_late_effect_once_it_is_compensated(depot: Depot) -> None:
-    depot.compensate()
-    depot.says("e1")
+def test_a_sweep_clears_a_late_effect_once_it_is_compensated(job_saga: JobSaga) -> None:
+    job_saga.compensate()
+    job_saga.reports("e1")
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 1
-    depot.change_log(status=StepStatus.UNDONE)
+    job_saga.change_log(status=StepStatus.UNDONE)
 
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 0
 
-    assert {TokenAttribute.DUE_AT, TokenAttribute.APPLIED_LATE_AT}.isdisjoint(depot.token)
+    assert {TokenAttribute.DUE_AT, TokenAttribute.APPLIED_LATE_AT}.isdisjoint(job_saga.token)
 
 
-def test_a_sweep_ends_before_its_function_does_and_one_bad_row_does_not_end_it(depot: Depot) -> None:
-    depot.register()
-    depot.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DROP, moment=Moment.BEFORE, times=6))
-    assert depot.says("e1") is Receipt.RECEIVED
-    depot.world.clock.ms += MINUTE_MS
+def test_a_sweep_ends_before_its_function_does_and_one_bad_row_does_not_end_it(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.DROP, moment=Moment.BEFORE, times=6))
+    assert job_saga.reports("e1") is Receipt.RECEIVED
+    job_saga.world.clock.ms += MINUTE_MS
 
     assert callback_sweeper.handler({}, Context(remaining_ms=4_000))["complete"] is False
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["failed"] == 1
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["told"] == 1
-    assert depot.told()
+    assert job_saga.outcome()
     assert settle(JOB_ID) is None
 
 
-def test_a_callback_is_received_by_direct_invocation(depot: Depot) -> None:
-    depot.register()
+def test_a_callback_is_received_by_direct_invocation(job_saga: JobSaga) -> None:
+    job_saga.register()
     event = {"job_id": JOB_ID, "event_id": "e1", "outcome": {"ok": True, "output": PARCEL}}
 
     assert callback_direct.handler(event, None) == {"receipt": "SETTLED"}
@@ -450,51 +450,51 @@ def test_a_callback_is_received_by_direct_invocation(depot: Depot) -> None:
         callback_direct.handler({"job_id": JOB_ID}, None)
 
 
-def test_a_direct_outcome_is_delivered_once(depot: Depot) -> None:
-    depot.enter()
+def test_a_direct_outcome_is_delivered_once(job_saga: JobSaga) -> None:
+    job_saga.enter()
 
     assert send_directly("token-1", Outcome.success("{}"))
     assert not send_directly("token-1", Outcome.success("{}"))
     assert not send_directly("never a token", Outcome.failure("SagaFenced", "no"))
 
 
-def test_a_failed_dispatch_is_recorded_in_the_waiting_row(depot: Depot) -> None:
+def test_a_failed_dispatch_is_recorded_in_the_waiting_row(job_saga: JobSaga) -> None:
     record_dispatch_error(JOB_ID, "no task is registered")
-    assert depot.token == {}
-    depot.register()
+    assert job_saga.token == {}
+    job_saga.register()
     record_dispatch_error(JOB_ID, "ConnectionError")
     record_dispatch_error(JOB_ID, "StepInDoubt: an earlier one may be alive", in_doubt=True)
-    assert depot.token["dispatch_error"] == "ConnectionError"
+    assert job_saga.token["dispatch_error"] == "ConnectionError"
     record_dispatch_error(JOB_ID, "x" * 2_000)
 
-    assert (depot.token["dispatches"], len(depot.token["dispatch_error"])) == ("3", 1_000)
-    assert depot.token["status"] == "WAITING"
+    assert (job_saga.token["dispatches"], len(job_saga.token["dispatch_error"])) == ("3", 1_000)
+    assert job_saga.token["status"] == "WAITING"
 
 
 @pytest.mark.parametrize("action", [Action.THROTTLE, Action.CONFLICT, Action.DROP])
-def test_a_transient_error_is_retried(depot: Depot, action: Action) -> None:
-    depot.register()
-    depot.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=4))
+def test_a_transient_error_is_retried(job_saga: JobSaga, action: Action) -> None:
+    job_saga.register()
+    job_saga.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=4))
 
-    assert depot.says("e1") is Receipt.SETTLED
-    assert depot.world.naps
+    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.world.naps
 
 
-def test_a_persistent_error_is_reported_as_unconfirmed(depot: Depot, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot.register()
+def test_a_persistent_error_is_reported_as_unconfirmed(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_saga.register()
     try_only(monkeypatch, 2)
-    depot.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=99))
+    job_saga.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=99))
 
     with pytest.raises(TransientError):
-        depot.says("e1")
+        job_saga.reports("e1")
 
-    depot.world.wire.forget()
-    assert depot.says("e1") is Receipt.SETTLED
+    job_saga.world.wire.forget()
+    assert job_saga.reports("e1") is Receipt.SETTLED
 
 
-def test_no_token_is_logged(depot: Depot) -> None:
-    depot.register()
-    depot.says("e1")
-    depot.says("e2", REFUSED)
+def test_no_token_is_logged(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1")
+    job_saga.reports("e2", REFUSED)
 
-    assert "token-1" not in str(depot.world.told.events)
+    assert "token-1" not in str(job_saga.world.telemetry.events)

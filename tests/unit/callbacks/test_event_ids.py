@@ -49,7 +49,7 @@ def _status(reception: Reception, job_id: str) -> TokenStatus:
 def test_an_event_id_that_was_used_for_another_job_is_taken_counted_and_known_again(reception: Reception) -> None:
     reception.wait(JOB_ID, token="token-1")
     reception.wait(WAIT_ID, token="token-2")
-    counts = reception.world.told.counts
+    counts = reception.world.telemetry.counts
 
     assert (says(JOB_ID), counts[REUSED]) == (Receipt.SETTLED, 0)
     assert (says(WAIT_ID), counts[REUSED]) == (Receipt.SETTLED, 1)
@@ -72,7 +72,7 @@ def test_a_success_under_the_event_id_of_a_failure_is_never_lost(reception: Rece
     assert row.conflict is not None
     assert row.conflict.ok
     assert reception.world.rows() == {JOB_ID: StepStatus.APPLIED_LATE}
-    assert reception.world.told.counts[REUSED] == 1
+    assert reception.world.telemetry.counts[REUSED] == 1
     assert [says(JOB_ID, REFUSED), says(JOB_ID, DONE)] == [Receipt.DUPLICATE] * 2
 
 
@@ -94,8 +94,8 @@ def test_the_same_event_with_another_output_is_the_same_event(reception: Recepti
     says(JOB_ID, DONE)
 
     assert says(JOB_ID, Succeeded({"parcel": "p-2"})) is Receipt.DUPLICATE
-    assert reception.told == {"parcel": "p-1"}
-    assert reception.world.told.counts[REUSED] == 0
+    assert reception.outcome == {"parcel": "p-1"}
+    assert reception.world.telemetry.counts[REUSED] == 0
 
 
 def test_an_id_that_was_used_for_another_unknown_job_loses_nothing(reception: Reception) -> None:
@@ -106,7 +106,7 @@ def test_an_id_that_was_used_for_another_unknown_job_loses_nothing(reception: Re
     reception.wait()
     adopt_alias("their-2", JOB_ID)
 
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
     row = reception.row()
     assert row is not None
     assert row.conflict is not None
@@ -118,7 +118,7 @@ def test_an_event_under_a_providers_own_id_is_known_again_when_its_job_is_known(
     adopt_alias("their-1", JOB_ID)
 
     assert says("their-1") is Receipt.DUPLICATE
-    assert reception.world.told.counts[REUSED] == 0
+    assert reception.world.telemetry.counts[REUSED] == 0
 
 
 def test_two_receivers_that_meet_over_one_used_id_write_it_once(reception: Reception) -> None:
@@ -166,7 +166,7 @@ def test_a_webhooks_event_without_an_id_is_known_again_by_its_bytes(
 
     assert [from_depot(event, None)["statusCode"] for _ in range(2)] == [200, 200]
 
-    counts = reception.world.told.counts
+    counts = reception.world.telemetry.counts
     assert (counts[Metric.CALLBACK_RECEIVED], counts[Metric.CALLBACK_DUPLICATE]) == (1, 1)
     row = reception.row()
     assert row is not None
@@ -186,4 +186,4 @@ def test_a_published_event_without_an_id_of_its_own_is_known_again_by_eventbridg
     row = reception.row()
     assert row is not None
     assert row.event_id == "7bf73129-1428"
-    assert reception.world.told.counts[Metric.CALLBACK_DUPLICATE] == 1
+    assert reception.world.telemetry.counts[Metric.CALLBACK_DUPLICATE] == 1

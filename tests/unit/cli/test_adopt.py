@@ -14,8 +14,8 @@ from saga_runtime.protocol import RecordAttribute, RecordStatus, Side, StepStatu
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from tests.unit.support import settling
-from tests.unit.support.desk import LOG_DAYS, Desk, desk_in, function_state
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, function_state, operated_saga_in
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -40,92 +40,96 @@ def machines(log: str = "log", table: str = "requests") -> dict[str, dict[str, A
 
 
 @pytest.fixture
-def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
     """A saga with a row, whose machines are gone, and others that write the same log."""
-    with desk_in(world, monkeypatch, boto3_session) as made:
+    with operated_saga_in(world, monkeypatch, boto3_session) as made:
         made.definitions |= machines()
         made.deleted |= {MACHINE_ARN, RECOVERY_MACHINE_ARN}
         made.shop.run()
         yield made
 
 
-def refused(desk: Desk, *words: str) -> str:
+def refused(operated: OperatedSaga, *words: str) -> str:
     """Run ``adopt``; returns its one-line refusal."""
-    before = desk.state
-    status, told = desk.says(*ADOPT, *words)
-    assert (status, told.count("\n"), desk.state) == (1, 1, before), told
+    before = operated.state
+    status, told = operated.run(*ADOPT, *words)
+    assert (status, told.count("\n"), operated.state) == (1, 1, before), told
     return told
 
 
-def is_moved(desk: Desk, owner: str) -> None:
-    record = desk.record
+def is_moved(operated: OperatedSaga, owner: str) -> None:
+    record = operated.record
     assert (record.execution_arn, record.recovery_machine_arn) == (execution_of(NEW, SAGA_ID), NEW_RECOVERY)
     assert (record.owner, record.parked) == (owner, None)
-    assert desk.world.executions.by_name[owner].machine == NEW_RECOVERY
-    assert desk.world.executions.by_name[owner].input == record.input
+    assert operated.world.executions.by_name[owner].machine == NEW_RECOVERY
+    assert operated.world.executions.by_name[owner].input == record.input
 
 
 # What it does.
 
 
-def test_a_parked_saga_continues_on_the_other_machine(desk: Desk) -> None:
-    desk.park()
+def test_a_parked_saga_continues_on_the_other_machine(operated: OperatedSaga) -> None:
+    operated.park()
 
-    assert desk.says(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}: started {R1}\n")
+    assert operated.run(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}: started {R1}\n")
 
-    is_moved(desk, R1)
-    assert not {A.PARKED, A.PARKED_AT, A.STUCK} & set(desk.world.items("requests")[0])
-
-
-def died(desk: Desk) -> None:
-    desk.world.executions.end(SAGA_ID, ExecutionStatus.FAILED)
+    is_moved(operated, R1)
+    assert not {A.PARKED, A.PARKED_AT, A.STUCK} & set(operated.world.items("requests")[0])
 
 
-def forgotten(desk: Desk) -> None:
-    desk.world.executions.forget(SAGA_ID)
+def died(operated: OperatedSaga) -> None:
+    operated.world.executions.end(SAGA_ID, ExecutionStatus.FAILED)
 
 
-def is_being_deleted(desk: Desk) -> None:
-    died(desk)
-    desk.deleted.clear()
-    desk.deleting |= {MACHINE_ARN}
-    desk.definitions[RECOVERY_MACHINE_ARN] = {}
+def forgotten(operated: OperatedSaga) -> None:
+    operated.world.executions.forget(SAGA_ID)
 
 
-def lost_its_recovery_machine(desk: Desk) -> None:
-    died(desk)
-    desk.deleted.remove(MACHINE_ARN)
+def is_being_deleted(operated: OperatedSaga) -> None:
+    died(operated)
+    operated.deleted.clear()
+    operated.deleting |= {MACHINE_ARN}
+    operated.definitions[RECOVERY_MACHINE_ARN] = {}
+
+
+def lost_its_recovery_machine(operated: OperatedSaga) -> None:
+    died(operated)
+    operated.deleted.remove(MACHINE_ARN)
 
 
 @pytest.mark.parametrize("happens", [died, forgotten, is_being_deleted, lost_its_recovery_machine])
-def test_an_interrupted_saga_continues_on_the_other_machine(desk: Desk, happens: Callable[[Desk], None]) -> None:
-    happens(desk)
+def test_an_interrupted_saga_continues_on_the_other_machine(
+    operated: OperatedSaga, happens: Callable[[OperatedSaga], None]
+) -> None:
+    happens(operated)
 
-    assert desk.says(*ADOPT)[0] == 0
+    assert operated.run(*ADOPT)[0] == 0
 
-    is_moved(desk, R1)
+    is_moved(operated, R1)
 
 
-def test_of_a_settled_saga_nothing_but_its_machines_changes(desk: Desk) -> None:
-    settle: Any = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.FAILED, now_ms=desk.now)
+def test_of_a_settled_saga_nothing_but_its_machines_changes(operated: OperatedSaga) -> None:
+    settle: Any = settling.settle(
+        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.FAILED, now_ms=operated.now
+    )
     aws.dynamodb().update_item(**settle)
-    (before,) = desk.world.items("requests")
+    (before,) = operated.world.items("requests")
 
-    assert desk.says(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}\n")
+    assert operated.run(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}\n")
 
     moved = {A.EXECUTION_ARN: {"S": execution_of(NEW, SAGA_ID)}, A.RECOVERY_MACHINE_ARN: {"S": NEW_RECOVERY}}
-    assert desk.world.items("requests") == [before | moved]
-    assert set(desk.world.executions.by_name) == {SAGA_ID}
+    assert operated.world.items("requests") == [before | moved]
+    assert set(operated.world.executions.by_name) == {SAGA_ID}
 
 
-def test_the_gatekeeper_starts_no_saga_that_was_moved(desk: Desk) -> None:
+def test_the_gatekeeper_starts_no_saga_that_was_moved(operated: OperatedSaga) -> None:
     """A retry finds the name free on the new machine; the saga's owner is another one."""
-    forgotten(desk)
+    forgotten(operated)
 
-    assert desk.says(*ADOPT)[0] == 0
+    assert operated.run(*ADOPT)[0] == 0
 
-    assert desk.record.owner != SAGA_ID
-    assert set(desk.world.executions.by_name) == {R1}
+    assert operated.record.owner != SAGA_ID
+    assert set(operated.world.executions.by_name) == {R1}
 
 
 # Repeated, interrupted, at once.
@@ -138,55 +142,57 @@ WAYS = ((Action.KILL, Moment.BEFORE), (Action.KILL, Moment.AFTER), (Action.DROP,
 @pytest.mark.parametrize(("action", "moment"), WAYS)
 @pytest.mark.parametrize("operation", ["DescribeStateMachine", "GetItem", "UpdateItem", "StartExecution"])
 def test_a_move_that_dies_at_any_call_is_finished_by_a_retry(
-    desk: Desk, parked: bool, operation: str, action: Action, moment: Moment
+    operated: OperatedSaga, parked: bool, operation: str, action: Action, moment: Moment
 ) -> None:
-    desk.park() if parked else died(desk)
-    desk.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
+    operated.park() if parked else died(operated)
+    operated.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
 
     with contextlib.suppress(Killed):
-        desk.says(*ADOPT)
-    assert desk.world.wire.fired
-    desk.world.wire.forget()
-    assert desk.says(*ADOPT)[0] == 0
+        operated.run(*ADOPT)
+    assert operated.world.wire.fired
+    operated.world.wire.forget()
+    assert operated.run(*ADOPT)[0] == 0
 
-    is_moved(desk, R1)
-    assert set(desk.world.executions.by_name) == {SAGA_ID, R1}
+    is_moved(operated, R1)
+    assert set(operated.world.executions.by_name) == {SAGA_ID, R1}
 
 
-def before(desk: Desk, operation: str, happens: Callable[[], object]) -> None:
+def before(operated: OperatedSaga, operation: str, happens: Callable[[], object]) -> None:
     """Let something happen before the first call of an operation; once."""
-    send = desk.world.wire.send
+    send = operated.world.wire.send
 
     def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
         if event_name.endswith(f".{operation}"):
-            setattr(desk.world.wire, "send", send)  # noqa: B010  # mypy knows it as a method
+            setattr(operated.world.wire, "send", send)  # noqa: B010  # mypy knows it as a method
             happens()
         return send(event_name, request, deliver)
 
-    setattr(desk.world.wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
+    setattr(operated.world.wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
 
 
-def test_two_operators_at_once_start_one_recovery(desk: Desk) -> None:
-    desk.park()
-    before(desk, "UpdateItem", lambda: desk.says(*ADOPT))
+def test_two_operators_at_once_start_one_recovery(operated: OperatedSaga) -> None:
+    operated.park()
+    before(operated, "UpdateItem", lambda: operated.run(*ADOPT))
 
-    assert desk.says(*ADOPT)[0] == 0
+    assert operated.run(*ADOPT)[0] == 0
 
-    is_moved(desk, R1)
-    assert set(desk.world.executions.by_name) == {SAGA_ID, R1}
+    is_moved(operated, R1)
+    assert set(operated.world.executions.by_name) == {SAGA_ID, R1}
 
 
 def target() -> Target:
     return Target(forward=NEW, recovery=NEW_RECOVERY, log="log", log_days=LOG_DAYS)
 
 
-def settled_meanwhile(desk: Desk) -> None:
-    settle: Any = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.FAILED, now_ms=desk.now)
+def settled_meanwhile(operated: OperatedSaga) -> None:
+    settle: Any = settling.settle(
+        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.FAILED, now_ms=operated.now
+    )
     aws.dynamodb().update_item(**settle)
 
 
-def changed(name: str, value: str) -> Callable[[Desk], None]:
-    def change(desk: Desk) -> None:
+def changed(name: str, value: str) -> Callable[[OperatedSaga], None]:
+    def change(operated: OperatedSaga) -> None:
         aws.dynamodb().update_item(
             TableName="requests",
             Key={A.ID: {"S": REQUEST_ID}},
@@ -202,7 +208,7 @@ def changed(name: str, value: str) -> Callable[[Desk], None]:
     "happens",
     [
         settled_meanwhile,
-        lambda desk: desk.park(),
+        lambda operated: operated.park(),
         changed(A.OWNER, R1),
         changed(A.SAGA_ID, "another"),
         changed(A.EXECUTION_ARN, execution_of(f"{MACHINE_ARN}Third", SAGA_ID)),
@@ -210,20 +216,22 @@ def changed(name: str, value: str) -> Callable[[Desk], None]:
     ],
     ids=["settled", "parked", "taken over", "another saga", "moved", "moved otherwise"],
 )
-def test_a_saga_that_changed_since_it_was_read_is_not_moved(desk: Desk, happens: Callable[[Desk], None]) -> None:
-    update: Any = adopt_update(desk.record, target(), desk.now, 60_000)
-    happens(desk)
-    state = desk.state
+def test_a_saga_that_changed_since_it_was_read_is_not_moved(
+    operated: OperatedSaga, happens: Callable[[OperatedSaga], None]
+) -> None:
+    update: Any = adopt_update(operated.record, target(), operated.now, 60_000)
+    happens(operated)
+    state = operated.state
 
     with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
         aws.dynamodb().update_item(TableName="requests", **update)
 
-    assert desk.state == state
+    assert operated.state == state
 
 
-def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(desk: Desk) -> None:
-    desk.park()
-    update: Any = adopt_update(desk.record, target(), desk.now, 60_000)
+def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(operated: OperatedSaga) -> None:
+    operated.park()
+    update: Any = adopt_update(operated.record, target(), operated.now, 60_000)
     aws.dynamodb().update_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked")
 
     with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
@@ -233,51 +241,51 @@ def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(desk: De
 # What it refuses.
 
 
-def test_a_saga_with_existing_machines_is_not_moved(desk: Desk) -> None:
-    desk.park()
-    desk.deleted.clear()
+def test_a_saga_with_existing_machines_is_not_moved(operated: OperatedSaga) -> None:
+    operated.park()
+    operated.deleted.clear()
 
-    assert "must be gone, got both of them; use cdk-sagas recover or resolve" in refused(desk)
+    assert "must be gone, got both of them; use cdk-sagas recover or resolve" in refused(operated)
 
 
-def test_a_log_without_the_sagas_rows_is_refused(desk: Desk) -> None:
-    desk.park()
+def test_a_log_without_the_sagas_rows_is_refused(operated: OperatedSaga) -> None:
+    operated.park()
     aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": "Charge"}})
 
-    assert f"log log must have rows of saga {SAGA_ID}, got none" in refused(desk)
-    assert "must be that of saga" in refused(desk, "--log-table", "OldLog")
-    assert desk.says(*ADOPT, "--log-table", "log")[0] == 0
-    is_moved(desk, R1)
+    assert f"log log must have rows of saga {SAGA_ID}, got none" in refused(operated)
+    assert "must be that of saga" in refused(operated, "--log-table", "OldLog")
+    assert operated.run(*ADOPT, "--log-table", "log")[0] == 0
+    is_moved(operated, R1)
 
 
-def test_another_log_than_the_one_that_the_machine_that_is_left_names_is_refused(desk: Desk) -> None:
-    died(desk)
-    desk.deleted.remove(MACHINE_ARN)
-    desk.definitions[MACHINE_ARN]["States"] = {"Commit": function_state("Commit", Side.PIVOT, log_table="OldLog")}
+def test_another_log_than_the_one_that_the_machine_that_is_left_names_is_refused(operated: OperatedSaga) -> None:
+    died(operated)
+    operated.deleted.remove(MACHINE_ARN)
+    operated.definitions[MACHINE_ARN]["States"] = {"Commit": function_state("Commit", Side.PIVOT, log_table="OldLog")}
 
-    assert "must be that of saga" in refused(desk)
-    assert "must be that of saga" in refused(desk, "--log-table", "log")
-
-
-def test_a_saga_that_runs_is_not_moved(desk: Desk) -> None:
-    assert "must have ended without settling it, got RUNNING" in refused(desk)
+    assert "must be that of saga" in refused(operated)
+    assert "must be that of saga" in refused(operated, "--log-table", "log")
 
 
-def test_a_saga_with_a_succeeded_owner_is_not_moved(desk: Desk) -> None:
-    desk.world.executions.end(SAGA_ID, ExecutionStatus.SUCCEEDED)
+def test_a_saga_that_runs_is_not_moved(operated: OperatedSaga) -> None:
+    assert "must have ended without settling it, got RUNNING" in refused(operated)
 
-    assert "must have ended without settling it, got SUCCEEDED" in refused(desk)
+
+def test_a_saga_with_a_succeeded_owner_is_not_moved(operated: OperatedSaga) -> None:
+    operated.world.executions.end(SAGA_ID, ExecutionStatus.SUCCEEDED)
+
+    assert "must have ended without settling it, got SUCCEEDED" in refused(operated)
 
 
 @pytest.mark.parametrize("phases", [False, True])
 @pytest.mark.parametrize("parked", [False, True])
-def test_a_saga_with_a_possibly_expired_log_is_not_moved(desk: Desk, parked: bool, phases: bool) -> None:
-    desk.park() if parked else died(desk)
+def test_a_saga_with_a_possibly_expired_log_is_not_moved(operated: OperatedSaga, parked: bool, phases: bool) -> None:
+    operated.park() if parked else died(operated)
     if phases:
-        steps_are_in_phases(desk)
-    desk.shop.passes(LOG_DAYS * DAY_MS)
+        steps_are_in_phases(operated)
+    operated.shop.passes(LOG_DAYS * DAY_MS)
 
-    assert "its steps could happen twice" in refused(desk)
+    assert "its steps could happen twice" in refused(operated)
 
 
 @pytest.mark.parametrize(
@@ -288,59 +296,61 @@ def test_a_saga_with_a_possibly_expired_log_is_not_moved(desk: Desk, parked: boo
         (RECOVERY_MACHINE_ARN, "must be the ARN of a saga's recovery machine"),
     ],
 )
-def test_an_arn_that_is_not_a_recovery_machine_is_refused(desk: Desk, arn: str, why: str) -> None:
-    desk.park()
-    desk.deleted.add(f"{NEW}Gone")
+def test_an_arn_that_is_not_a_recovery_machine_is_refused(operated: OperatedSaga, arn: str, why: str) -> None:
+    operated.park()
+    operated.deleted.add(f"{NEW}Gone")
 
-    status, told = desk.says("adopt", "--recovery-machine", arn)
+    status, told = operated.run("adopt", "--recovery-machine", arn)
 
     assert (status, told.count("\n")) == (1, 1)
     assert why in told
-    assert desk.record.parked is not None
+    assert operated.record.parked is not None
 
 
-def without_forward(desk: Desk) -> None:
-    del desk.definitions[NEW_RECOVERY]["States"]["Start forward"]
+def without_forward(operated: OperatedSaga) -> None:
+    del operated.definitions[NEW_RECOVERY]["States"]["Start forward"]
 
 
-def forward_is_gone(desk: Desk) -> None:
-    desk.deleted.add(NEW)
+def forward_is_gone(operated: OperatedSaga) -> None:
+    operated.deleted.add(NEW)
 
 
-def forward_of_another_definition(desk: Desk) -> None:
-    desk.definitions[NEW]["Comment"] = "cdk-sagas protocol 1, definition 1123456789abcdef"
+def forward_of_another_definition(operated: OperatedSaga) -> None:
+    operated.definitions[NEW]["Comment"] = "cdk-sagas protocol 1, definition 1123456789abcdef"
 
 
-def recovery_is_deleted(desk: Desk) -> None:
-    desk.deleting.add(NEW_RECOVERY)
+def recovery_is_deleted(operated: OperatedSaga) -> None:
+    operated.deleting.add(NEW_RECOVERY)
 
 
-def of_another_table(desk: Desk) -> None:
-    desk.definitions |= machines(table="others")
+def of_another_table(operated: OperatedSaga) -> None:
+    operated.definitions |= machines(table="others")
 
 
-def of_two_logs(desk: Desk) -> None:
-    desk.definitions[NEW_RECOVERY]["States"]["Undo Commit"] = function_state("Commit", Side.PIVOT, log_table="other")
+def of_two_logs(operated: OperatedSaga) -> None:
+    operated.definitions[NEW_RECOVERY]["States"]["Undo Commit"] = function_state(
+        "Commit", Side.PIVOT, log_table="other"
+    )
 
 
-def without_log(desk: Desk) -> None:
-    steps_are_in_phases(desk)
-    del desk.definitions[f"{NEW}Phase"]
-    del desk.definitions[NEW_RECOVERY]["States"]["Undo Commit"]
+def without_log(operated: OperatedSaga) -> None:
+    steps_are_in_phases(operated)
+    del operated.definitions[f"{NEW}Phase"]
+    del operated.definitions[NEW_RECOVERY]["States"]["Undo Commit"]
 
 
-def steps_are_in_phases(desk: Desk) -> None:
-    desk.definitions[f"{NEW}Phase"] = {"States": {"Commit": desk.definitions[NEW]["States"]["Commit"]}}
-    desk.definitions[NEW]["States"]["Commit"] = {"Type": "Task", "Arguments": {"StateMachineArn": f"{NEW}Phase"}}
+def steps_are_in_phases(operated: OperatedSaga) -> None:
+    operated.definitions[f"{NEW}Phase"] = {"States": {"Commit": operated.definitions[NEW]["States"]["Commit"]}}
+    operated.definitions[NEW]["States"]["Commit"] = {"Type": "Task", "Arguments": {"StateMachineArn": f"{NEW}Phase"}}
 
 
-def test_a_saga_with_phases_is_moved(desk: Desk) -> None:
-    desk.park()
-    steps_are_in_phases(desk)
+def test_a_saga_with_phases_is_moved(operated: OperatedSaga) -> None:
+    operated.park()
+    steps_are_in_phases(operated)
 
-    assert desk.says(*ADOPT)[0] == 0
+    assert operated.run(*ADOPT)[0] == 0
 
-    is_moved(desk, R1)
+    is_moved(operated, R1)
 
 
 @pytest.mark.parametrize(
@@ -355,48 +365,50 @@ def test_a_saga_with_phases_is_moved(desk: Desk) -> None:
         (without_log, "must name one saga log, got []"),
     ],
 )
-def test_machines_that_do_not_fit_are_refused(desk: Desk, happens: Callable[[Desk], None], why: str) -> None:
-    desk.park()
-    happens(desk)
+def test_machines_that_do_not_fit_are_refused(
+    operated: OperatedSaga, happens: Callable[[OperatedSaga], None], why: str
+) -> None:
+    operated.park()
+    happens(operated)
 
-    assert why in refused(desk)
+    assert why in refused(operated)
 
 
 # What others do about a machine that is gone.
 
 
-def test_a_parked_saga_of_a_deleted_machine_stays_parked_with_its_reason(desk: Desk) -> None:
-    desk.park()
+def test_a_parked_saga_of_a_deleted_machine_stays_parked_with_its_reason(operated: OperatedSaga) -> None:
+    operated.park()
 
-    told = desk.is_refused("--resume", "--log-table", "log")
+    told = operated.is_refused("--resume", "--log-table", "log")
 
     assert f"state machine {RECOVERY_MACHINE_ARN} must exist to start the saga, got none" in told
     assert "cdk-sagas adopt" in told
-    assert A.STUCK in desk.world.items("requests")[0]
+    assert A.STUCK in operated.world.items("requests")[0]
 
 
-def test_an_interrupted_saga_of_a_deleted_machine_is_unchanged(desk: Desk) -> None:
-    died(desk)
-    state = desk.state
+def test_an_interrupted_saga_of_a_deleted_machine_is_unchanged(operated: OperatedSaga) -> None:
+    died(operated)
+    state = operated.state
 
-    status, told = desk.says("recover", "--log-table", "log")
+    status, told = operated.run("recover", "--log-table", "log")
 
-    assert (status, desk.state) == (1, state)
+    assert (status, operated.state) == (1, state)
     assert "must exist to start the saga, got none; move the saga to another one with cdk-sagas adopt" in told
 
 
-def test_without_its_log_a_saga_of_a_deleted_machine_is_reported(desk: Desk) -> None:
+def test_without_its_log_a_saga_of_a_deleted_machine_is_reported(operated: OperatedSaga) -> None:
     for command in ("inspect", "recover"):
-        status, told = desk.says(command)
+        status, told = operated.run(command)
         assert (status, told.count("\n")) == (1, 1)
         assert "move the saga to another one with cdk-sagas adopt" in told
 
 
-def test_the_row_of_the_saga_is_left_alone(desk: Desk) -> None:
-    desk.park()
-    rows = desk.world.items("log")
+def test_the_row_of_the_saga_is_left_alone(operated: OperatedSaga) -> None:
+    operated.park()
+    rows = operated.world.items("log")
 
-    desk.says(*ADOPT)
+    operated.run(*ADOPT)
 
-    assert desk.world.items("log") == rows
-    assert desk.shop.status == StepStatus.DONE
+    assert operated.world.items("log") == rows
+    assert operated.shop.status == StepStatus.DONE

@@ -31,7 +31,7 @@ from saga_runtime.protocol import (
     UnansweredField,
 )
 from saga_runtime.shared import aws
-from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, Depot
+from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, JobSaga
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -46,11 +46,11 @@ DUE_MS = HEARTBEAT_SECONDS * 1_000
 class Operator:
     """The command, and an integration's table and queues."""
 
-    depot: Depot
+    job_saga: JobSaga
     queue: str
     dead: str
 
-    def says(self, *words: str, tokens: str = "tokens") -> tuple[int, str, str]:
+    def run(self, *words: str, tokens: str = "tokens") -> tuple[int, str, str]:
         """Run the command: its exit status, its output and its errors."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -61,7 +61,7 @@ class Operator:
 
     def lists(self, *words: str) -> str:
         """Run it; it must work."""
-        status, out, err = self.says(*words)
+        status, out, err = self.run(*words)
         assert (status, err) == (0, "")
         return out
 
@@ -72,16 +72,16 @@ class Operator:
 
     def is_refused(self, *words: str, tokens: str = "tokens") -> str:
         """Run it; returns its one-line refusal."""
-        status, out, err = self.says(*words, tokens=tokens)
+        status, out, err = self.run(*words, tokens=tokens)
         assert (status, out, err.count("\n")) == (1, "", 1), err
         return err
 
-    def is_not_told(self, event_id: str) -> None:
+    def leave_undelivered(self, event_id: str) -> None:
         """Record a job as done, with a receiver that dies before it delivers."""
         fault = Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
-        self.depot.world.wire.plan(fault)
+        self.job_saga.world.wire.plan(fault)
         with pytest.raises(Killed):
-            self.depot.says(event_id)
+            self.job_saga.reports(event_id)
 
     def kills(self, saga_id: str = SAGA_ID, step: str = STEP, **more: str) -> str:
         """A message of a job ends in the dead-letter queue; its body."""
@@ -94,7 +94,7 @@ class Operator:
         aws.sqs().send_message(QueueUrl=self.dead, MessageBody=body, MessageAttributes=attribute)
         return body
 
-    def tells_of(self, saga_id: str = SAGA_ID) -> str:
+    def report_unanswered(self, saga_id: str = SAGA_ID) -> str:
         """Put an entry of an unanswered job into the dead-letter queue."""
         f = UnansweredField
         fields: dict[str, Any] = {f.JOB_ID: step_key_of(saga_id, STEP), f.WAITING_SINCE: NOW_MS - 7_200_000}
@@ -120,12 +120,12 @@ class Operator:
 @pytest.fixture
 def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Operator]:
     """The command, with an empty table."""
-    depot = Depot.open(world, monkeypatch)
+    job_saga = JobSaga.open(world, monkeypatch)
     dead = str(aws.sqs().create_queue(QueueName="dead")["QueueUrl"])
     arn = aws.sqs().get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
     queue = str(aws.sqs().create_queue(QueueName="jobs", Attributes={"RedrivePolicy": policy})["QueueUrl"])
-    operator = Operator(depot, queue, dead)
+    operator = Operator(job_saga, queue, dead)
 
     def session_of(options: Any) -> boto3.Session:
         return boto3_session
@@ -140,9 +140,9 @@ def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3
 
 
 def test_waiting_jobs_are_listed_with_age_expectation_and_failures(operator: Operator) -> None:
-    operator.depot.register()
+    operator.job_saga.register()
     record_dispatch_error(JOB_ID, "ConnectionError")
-    operator.depot.world.clock.ms += 120_000
+    operator.job_saga.world.clock.ms += 120_000
 
     told = operator.lists()
 
@@ -152,8 +152,8 @@ def test_waiting_jobs_are_listed_with_age_expectation_and_failures(operator: Ope
 
 
 def test_overdue_jobs_are_marked(operator: Operator) -> None:
-    operator.depot.register()
-    operator.depot.world.clock.ms += DUE_MS + 60_000
+    operator.job_saga.register()
+    operator.job_saga.world.clock.ms += DUE_MS + 60_000
 
     assert "waiting (1, 1 overdue)" in operator.lists()
     (row,) = operator.finds()["rows"]
@@ -161,30 +161,30 @@ def test_overdue_jobs_are_marked(operator: Operator) -> None:
 
 
 def test_an_undelivered_outcome_is_listed_and_delivered_at_once(operator: Operator) -> None:
-    operator.depot.register()
-    operator.depot.world.wire.plan(
+    operator.job_saga.register()
+    operator.job_saga.world.wire.plan(
         Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
     )
     with pytest.raises(Killed):
-        operator.depot.says("e1")
+        operator.job_saga.reports("e1")
 
     assert "settling" in operator.lists()
     assert operator.lists("--send-again", JOB_ID) == f"job {JOB_ID}: delivered\n"
 
-    assert operator.depot.told()
-    assert operator.depot.token["status"] == "SETTLED"
+    assert operator.job_saga.outcome()
+    assert operator.job_saga.token["status"] == "SETTLED"
     assert "nothing waits" in operator.lists()
     assert "is SETTLED: only SETTLING outcomes are undelivered" in operator.is_refused("--send-again", JOB_ID)
 
 
 def test_a_redelivery_reports_that_no_task_waits(operator: Operator) -> None:
-    operator.depot.register()
-    operator.depot.world.wire.plan(
+    operator.job_saga.register()
+    operator.job_saga.world.wire.plan(
         Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
     )
     with pytest.raises(Killed):
-        operator.depot.says("e1")
-    operator.depot.time_out()
+        operator.job_saga.reports("e1")
+    operator.job_saga.time_out()
 
     assert "no task waited any more" in operator.lists("--send-again", JOB_ID)
 
@@ -194,10 +194,10 @@ def test_only_an_existing_job_is_redelivered(operator: Operator) -> None:
 
 
 def test_a_late_effect_is_listed_with_the_command_that_compensates_it(operator: Operator) -> None:
-    operator.depot.register()
-    operator.depot.time_out()
-    operator.depot.compensate()
-    operator.depot.says("e1")
+    operator.job_saga.register()
+    operator.job_saga.time_out()
+    operator.job_saga.compensate()
+    operator.job_saga.reports("e1")
 
     told = operator.lists()
 
@@ -208,30 +208,30 @@ def test_a_late_effect_is_listed_with_the_command_that_compensates_it(operator: 
 
 
 def test_an_outcome_of_an_unknown_job_is_listed(operator: Operator) -> None:
-    operator.depot.says("e1", DONE, "their-77")
+    operator.job_saga.reports("e1", DONE, "their-77")
 
     told = operator.lists()
     assert "unknown: outcome stored until a job with this id registers" in told
     assert re.search(r"their-77 .*\n    done \(event e1\)", told)
-    operator.depot.world.clock.ms += 86_400_000
+    operator.job_saga.world.clock.ms += 86_400_000
     assert sweep(remaining_ms=lambda: 60_000).failed == 0
     assert "their-77" in operator.lists(), "no sweep forgets it"
 
 
 def test_an_unknown_outcome_is_not_listed_once_its_job_is_known(operator: Operator) -> None:
     adopt_alias = import_module("saga_runtime.callbacks").adopt_alias
-    operator.depot.says("e1", DONE, "their-77")
-    operator.depot.register()
+    operator.job_saga.reports("e1", DONE, "their-77")
+    operator.job_saga.register()
     adopt_alias("their-77", JOB_ID)
 
     assert "their-77" not in operator.lists()
-    assert TokenAttribute.DUE_AT not in operator.depot.token_row("alias##their-77")
+    assert TokenAttribute.DUE_AT not in operator.job_saga.token_row("alias##their-77")
 
 
 def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) -> None:
-    operator.depot.register()
-    operator.depot.says("e1")
-    operator.depot.says("e2", REFUSED)
+    operator.job_saga.register()
+    operator.job_saga.reports("e1")
+    operator.job_saga.reports("e2", REFUSED)
 
     assert "contradicted" not in operator.lists()
     told = operator.lists("--all")
@@ -241,11 +241,11 @@ def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) 
 
 def test_all_lists_settled_and_unanswered_jobs(operator: Operator) -> None:
     url = operator.dead
-    attempt = operator.depot.enter()
-    operator.depot.write(operator.depot.holder("a").intent(NOW_MS))
-    register(replace(operator.depot.waiting(attempt), dead_letters=url))
-    operator.depot.change_record(status=RecordStatus.FAILED)
-    operator.depot.world.clock.ms += DUE_MS
+    attempt = operator.job_saga.enter()
+    operator.job_saga.write(operator.job_saga.holder("a").intent(NOW_MS))
+    register(replace(operator.job_saga.waiting(attempt), dead_letters=url))
+    operator.job_saga.change_record(status=RecordStatus.FAILED)
+    operator.job_saga.world.clock.ms += DUE_MS
     sweep(remaining_ms=lambda: 60_000)
 
     assert "never answered" not in operator.lists()
@@ -256,17 +256,17 @@ def test_all_lists_settled_and_unanswered_jobs(operator: Operator) -> None:
 
 
 def test_early_and_delivered_outcomes_are_listed_with_all(operator: Operator) -> None:
-    operator.depot.says("e1")
+    operator.job_saga.reports("e1")
     assert [row["kind"] for row in operator.finds("--all")["rows"]] == ["early"]
-    register(operator.depot.waiting(operator.depot.enter()))
+    register(operator.job_saga.waiting(operator.job_saga.enter()))
     (row,) = operator.finds("--all")["rows"]
     assert (row["kind"], row["told"], row["outcome"]) == ("settled", True, "done")
 
 
 def test_dead_messages_are_listed_once_with_their_reason_and_stay(operator: Operator) -> None:
-    operator.depot.register()
+    operator.job_saga.register()
     record_dispatch_error(JOB_ID, "ConnectionError")
-    bodies = sorted([operator.kills(), operator.tells_of(), operator.puts("token-garbage")])
+    bodies = sorted([operator.kills(), operator.report_unanswered(), operator.puts("token-garbage")])
 
     for _ in range(2):
         told = operator.lists("--dead-letters", operator.dead)
@@ -280,7 +280,7 @@ def test_dead_messages_are_listed_once_with_their_reason_and_stay(operator: Oper
 
 def test_the_document_has_all_of_it_and_no_body(operator: Operator) -> None:
     operator.kills(item_key="sku-1", item="{}")
-    operator.tells_of()
+    operator.report_unanswered()
 
     found = operator.finds("--dead-letters", operator.dead)
 
@@ -309,7 +309,7 @@ def test_entries_that_another_reader_has_received_are_reported(operator: Operato
 
 
 def test_dead_jobs_are_put_back_and_entries_are_left(operator: Operator) -> None:
-    body, entry = operator.kills(), operator.tells_of()
+    body, entry = operator.kills(), operator.report_unanswered()
 
     told = operator.lists("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
 
@@ -328,7 +328,7 @@ def test_the_jobs_of_one_saga_are_redriven_on_request(operator: Operator) -> Non
 
 
 def test_entries_are_deleted_only_on_request(operator: Operator) -> None:
-    body, _, garbage = operator.kills(), operator.tells_of(), operator.puts("garbage")
+    body, _, garbage = operator.kills(), operator.report_unanswered(), operator.puts("garbage")
 
     assert operator.lists("--dead-letters", operator.dead, "--forget") == "0 put back, 1 deleted, 2 left\n"
     assert operator.bodies(operator.dead) == sorted([body, garbage])
@@ -339,9 +339,9 @@ def test_entries_are_deleted_only_on_request(operator: Operator) -> None:
 def test_a_redrive_that_dies_loses_no_job(operator: Operator, operation: str, moment: Moment) -> None:
     body = operator.kills()
     words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
-    operator.depot.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=moment, times=1))
+    operator.job_saga.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=moment, times=1))
     with pytest.raises(Killed):
-        operator.says(*words)
+        operator.run(*words)
     operator.lists(*words)
 
     assert set(operator.bodies(operator.queue)) == {body}
@@ -374,7 +374,7 @@ def test_conflicting_options_are_refused(operator: Operator, words: tuple[str, .
 def test_a_wrong_table_is_refused_with_the_remedy(operator: Operator) -> None:
     assert "there is no token table nowhere" in operator.is_refused(tokens="nowhere")
     assert "name the table of the integration's TokenTable" in operator.is_refused(tokens="log")
-    operator.depot.change_record(due_shard="00")
+    operator.job_saga.change_record(due_shard="00")
     for words in ((), ("--all",)):
         assert "name the table of the integration's TokenTable" in operator.is_refused(*words, tokens="requests")
 
@@ -406,21 +406,21 @@ def test_operators_have_the_permissions_of_the_command_and_no_others(
 ) -> None:
     """Every way through the command, on the wire; ``grant_operate`` is held against the same names."""
     calls: set[tuple[str, str]] = set()
-    send = operator.depot.world.wire.send
+    send = operator.job_saga.world.wire.send
 
     def noted(event_name: str, request: Any, deliver: Any) -> Any:
         calls.update(_actions(event_name.rpartition(".")[2], json.loads(request.body or b"{}"), operator))
         return send(event_name, request, deliver)
 
     for told, outcome in (("SendTaskSuccess", DONE), ("SendTaskFailure", REFUSED)):
-        operator.depot.register()
-        operator.depot.world.wire.plan(Fault(operation=told, action=Action.KILL, moment=Moment.BEFORE, times=1))
+        operator.job_saga.register()
+        operator.job_saga.world.wire.plan(Fault(operation=told, action=Action.KILL, moment=Moment.BEFORE, times=1))
         with pytest.raises(Killed):
-            operator.depot.says(told, outcome)
+            operator.job_saga.reports(told, outcome)
         operator.kills()
-        operator.tells_of()
+        operator.report_unanswered()
         with monkeypatch.context() as patch:
-            patch.setattr(operator.depot.world.wire, "send", noted)
+            patch.setattr(operator.job_saga.world.wire, "send", noted)
             operator.lists("--all", "--dead-letters", operator.dead)
             operator.lists("--dead-letters", operator.dead)
             operator.lists("--send-again", JOB_ID)
@@ -428,15 +428,15 @@ def test_operators_have_the_permissions_of_the_command_and_no_others(
         for table, key in (("tokens", {"id": JOB_ID}), ("log", {"saga_id": SAGA_ID, "step": STEP})):
             aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
     # A job without a waiting task makes its saga due.
-    operator.depot.register()
-    operator.depot.world.wire.plan(
+    operator.job_saga.register()
+    operator.job_saga.world.wire.plan(
         Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
     )
     with pytest.raises(Killed):
-        operator.depot.says("e9")
-    operator.depot.time_out()
+        operator.job_saga.reports("e9")
+    operator.job_saga.time_out()
     with monkeypatch.context() as patch:
-        patch.setattr(operator.depot.world.wire, "send", noted)
+        patch.setattr(operator.job_saga.world.wire, "send", noted)
         operator.lists("--send-again", JOB_ID)
 
     assert calls == {
@@ -550,15 +550,15 @@ def test_rows_without_a_job_are_not_shown(status: str) -> None:
 
 def test_a_token_is_not_even_read_to_list_jobs(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    send = operator.depot.world.wire.send
-    operator.depot.register()
+    send = operator.job_saga.world.wire.send
+    operator.job_saga.register()
 
     def noted(event_name: str, request: Any, deliver: Any) -> Any:
         body = json.loads(request.body or b"{}")
         asked.append(body.get("RequestItems", {}).get("tokens", body))
         return send(event_name, request, deliver)
 
-    monkeypatch.setattr(operator.depot.world.wire, "send", noted)
+    monkeypatch.setattr(operator.job_saga.world.wire, "send", noted)
     operator.lists()
     operator.lists("--all")
 
@@ -574,27 +574,27 @@ def test_redriven(operator: Operator) -> None:
     body = operator.kills()
     words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
     for operation in ("SendMessage", "DeleteMessage"):
-        operator.depot.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=Moment.BEFORE, times=1))
+        operator.job_saga.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=Moment.BEFORE, times=1))
         with contextlib.suppress(Killed):
-            operator.says(*words)
-    operator.says(*words)
+            operator.run(*words)
+    operator.run(*words)
     assert set(operator.bodies(operator.queue)) == {body}
 
 
 def test_an_entry_that_was_read_stays_in_the_queue(operator: Operator) -> None:
     body = operator.kills()
-    operator.says("--dead-letters", operator.dead)
+    operator.run("--dead-letters", operator.dead)
     assert operator.bodies(operator.dead) == [body]
 
 
 def test_sent_where_it_belongs(operator: Operator) -> None:
     operator.kills()
     other = str(aws.sqs().create_queue(QueueName="other")["QueueUrl"])
-    operator.says("--dead-letters", operator.dead, "--queue", other, "--redrive")
+    operator.run("--dead-letters", operator.dead, "--queue", other, "--redrive")
     assert operator.taken(other) == []
 
 
 def test_entries_stay(operator: Operator) -> None:
-    entry = operator.tells_of()
-    operator.says("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    entry = operator.report_unanswered()
+    operator.run("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
     assert operator.bodies(operator.dead) == [entry]

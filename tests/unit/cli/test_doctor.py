@@ -25,8 +25,7 @@ from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.watch.rows import ListRow, end_id, found_put, list_id, list_put
-from tests.unit.support.client import remove_response
-from tests.unit.support.clinic import (
+from tests.unit.support.checked_stack import (
     DAYS,
     LIMIT,
     MAPPING,
@@ -35,14 +34,15 @@ from tests.unit.support.clinic import (
     SCAN,
     SHARD,
     TIMEOUT_SECONDS,
-    Clinic,
-    clinic_in,
+    CheckedStack,
+    checked_stack_in,
     create_watch_table,
     definition,
     function_arn,
 )
-from tests.unit.support.depot import DONE, JOB_ID, REFUSED, STEP
+from tests.unit.support.client import remove_response
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP
 from tests.unit.support.samples import (
     DAY_MS,
     MACHINE_ARN,
@@ -61,124 +61,124 @@ TABLES = ("--table", "requests", "--log-table", "log", "--token-table", "tokens"
 
 
 @pytest.fixture
-def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack with a saga that runs; nothing is wrong."""
-    with clinic_in(world, monkeypatch, boto3_session) as clinic:
-        yield clinic
+    with checked_stack_in(world, monkeypatch, boto3_session) as stack:
+        yield stack
 
 
 # What may be wrong.
 
 
-def interrupted(clinic: Clinic) -> None:
-    clinic.dies()
+def interrupted(stack: CheckedStack) -> None:
+    stack.dies()
 
 
-def unsettled(clinic: Clinic) -> None:
-    clinic.dies(status=ExecutionStatus.SUCCEEDED)
-    clinic.pass_time(2 * CERTAIN_AFTER_MS)
-    due_now(clinic)
+def unsettled(stack: CheckedStack) -> None:
+    stack.dies(status=ExecutionStatus.SUCCEEDED)
+    stack.pass_time(2 * CERTAIN_AFTER_MS)
+    due_now(stack)
 
 
-def not_started(clinic: Clinic) -> None:
-    clinic.world.executions.forget(SAGA_ID)
-    clinic.pass_time()
+def not_started(stack: CheckedStack) -> None:
+    stack.world.executions.forget(SAGA_ID)
+    stack.pass_time()
 
 
-def start_refused(clinic: Clinic) -> None:
-    clinic.world.executions.forget(SAGA_ID)
-    clinic.world.executions.refuses = "StateMachineDoesNotExist"
-    clinic.pass_time(16 * 60_000)
+def start_refused(stack: CheckedStack) -> None:
+    stack.world.executions.forget(SAGA_ID)
+    stack.world.executions.refuses = "StateMachineDoesNotExist"
+    stack.pass_time(16 * 60_000)
 
 
-def started_again(clinic: Clinic) -> None:
-    start_refused(clinic)
-    clinic.world.executions.refuses = None
+def started_again(stack: CheckedStack) -> None:
+    start_refused(stack)
+    stack.world.executions.refuses = None
 
 
-def still_due(clinic: Clinic) -> None:
-    clinic.settle()
-    clinic.update(due_at={"N": str(clinic.world.clock.ms)}, due_shard={"S": SHARD})
+def still_due(stack: CheckedStack) -> None:
+    stack.settle()
+    stack.update(due_at={"N": str(stack.world.clock.ms)}, due_shard={"S": SHARD})
 
 
-def due_now(clinic: Clinic) -> None:
-    clinic.update(due_at={"N": str(clinic.world.clock.ms)})
+def due_now(stack: CheckedStack) -> None:
+    stack.update(due_at={"N": str(stack.world.clock.ms)})
 
 
-def exhausted(clinic: Clinic) -> None:
-    clinic.update(recoveries={"N": str(LIMIT)})
-    clinic.dies()
-    clinic.pass_time()
+def exhausted(stack: CheckedStack) -> None:
+    stack.update(recoveries={"N": str(LIMIT)})
+    stack.dies()
+    stack.pass_time()
 
 
-def name_expired(clinic: Clinic) -> None:
-    clinic.world.executions.forget(SAGA_ID)
-    clinic.pass_time(89 * DAY_MS)
-    due_now(clinic)
+def name_expired(stack: CheckedStack) -> None:
+    stack.world.executions.forget(SAGA_ID)
+    stack.pass_time(89 * DAY_MS)
+    due_now(stack)
 
 
-def rows_gone(clinic: Clinic) -> None:
-    clinic.dies()
-    clinic.pass_time(DAYS * DAY_MS)
-    due_now(clinic)
+def rows_gone(stack: CheckedStack) -> None:
+    stack.dies()
+    stack.pass_time(DAYS * DAY_MS)
+    due_now(stack)
 
 
-def parked(clinic: Clinic) -> None:
-    clinic.desk.park()
+def parked(stack: CheckedStack) -> None:
+    stack.operated.park()
 
 
-def machine_gone(clinic: Clinic) -> None:
+def machine_gone(stack: CheckedStack) -> None:
     gone = f"{MACHINE_ARN}Gone"
-    clinic.desk.deleted |= {gone, f"{gone}Recovery"}
-    clinic.update(execution_arn={"S": execution_of(gone, SAGA_ID)}, recovery_machine_arn={"S": f"{gone}Recovery"})
-    clinic.pass_time(16 * 60_000)
-    due_now(clinic)
+    stack.operated.deleted |= {gone, f"{gone}Recovery"}
+    stack.update(execution_arn={"S": execution_of(gone, SAGA_ID)}, recovery_machine_arn={"S": f"{gone}Recovery"})
+    stack.pass_time(16 * 60_000)
+    due_now(stack)
 
 
-def machine_gone_and_parked(clinic: Clinic) -> None:
-    clinic.desk.park()
-    machine_gone(clinic)
+def machine_gone_and_parked(stack: CheckedStack) -> None:
+    stack.operated.park()
+    machine_gone(stack)
 
 
-def recovery_machine_is_being_deleted(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.desk.deleting |= {RECOVERY_MACHINE_ARN}
+def recovery_machine_is_being_deleted(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.operated.deleting |= {RECOVERY_MACHINE_ARN}
 
 
-def owner_unknown(clinic: Clinic) -> None:
+def owner_unknown(stack: CheckedStack) -> None:
     """A recovery on a machine that was replaced, and whose executions may not be described."""
-    clinic.update(owner={"S": R1}, recoveries={"N": "1"}, recovery_machine_arn={"S": f"{RECOVERY_MACHINE_ARN}Old"})
-    clinic.machines[f"{RECOVERY_MACHINE_ARN}Old"] = definition(recovery=True)
-    clinic.desk.hidden.add(f"{RECOVERY_MACHINE_ARN}Old")
-    clinic.pass_time(17 * 60_000)
+    stack.update(owner={"S": R1}, recoveries={"N": "1"}, recovery_machine_arn={"S": f"{RECOVERY_MACHINE_ARN}Old"})
+    stack.machines[f"{RECOVERY_MACHINE_ARN}Old"] = definition(recovery=True)
+    stack.operated.hidden.add(f"{RECOVERY_MACHINE_ARN}Old")
+    stack.pass_time(17 * 60_000)
 
 
-def over_time(clinic: Clinic) -> None:
-    clinic.pass_time(TIMEOUT_SECONDS * 1_000 + 1)
-    due_now(clinic)
+def over_time(stack: CheckedStack) -> None:
+    stack.pass_time(TIMEOUT_SECONDS * 1_000 + 1)
+    due_now(stack)
 
 
-def never_due(clinic: Clinic) -> None:
-    clinic.remove("due_at", "due_shard")
+def never_due(stack: CheckedStack) -> None:
+    stack.remove("due_at", "due_shard")
 
 
-def in_no_shard(clinic: Clinic) -> None:
-    clinic.update(due_shard={"S": "77"})
+def in_no_shard(stack: CheckedStack) -> None:
+    stack.update(due_shard={"S": "77"})
 
 
-def rows_end(clinic: Clinic) -> None:
-    clinic.pass_time(380 * DAY_MS)
-    clinic.put_row("Old", StepStatus.DONE, expires_in_ms=20 * DAY_MS)
-    due_now(clinic)
+def rows_end(stack: CheckedStack) -> None:
+    stack.pass_time(380 * DAY_MS)
+    stack.put_row("Old", StepStatus.DONE, expires_in_ms=20 * DAY_MS)
+    due_now(stack)
 
 
-def unreadable(clinic: Clinic) -> None:
+def unreadable(stack: CheckedStack) -> None:
     item: Any = {"id": {"S": "broken"}, "saga_id": {"S": "broken"}, "due_at": {"N": "1"}, "due_shard": {"S": "00"}}
     aws.dynamodb().put_item(TableName="requests", Item=item)
 
 
-def late_job(clinic: Clinic, step: str = STEP, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
-    t, now = TokenAttribute, str(clinic.world.clock.ms)
+def late_job(stack: CheckedStack, step: str = STEP, status: StepStatus = StepStatus.APPLIED_LATE) -> None:
+    t, now = TokenAttribute, str(stack.world.clock.ms)
     row: dict[str, Any] = {
         t.ID: {"S": f"{SAGA_ID}#{step}"},
         t.STATUS: {"S": "LATE"},
@@ -191,85 +191,85 @@ def late_job(clinic: Clinic, step: str = STEP, status: StepStatus = StepStatus.A
         t.DUE_SHARD: {"S": "01"},
     }
     aws.dynamodb().put_item(TableName="tokens", Item=row)
-    clinic.put_row(step, status)
+    stack.put_row(step, status)
 
 
-def late(clinic: Clinic) -> None:
-    clinic.settle()
-    late_job(clinic)
+def late(stack: CheckedStack) -> None:
+    stack.settle()
+    late_job(stack)
 
 
-def late_and_nothing_undoes_it(clinic: Clinic) -> None:
-    clinic.settle()
-    late_job(clinic, "Announce")
+def late_and_nothing_undoes_it(stack: CheckedStack) -> None:
+    stack.settle()
+    late_job(stack, "Announce")
 
 
-def late_without_record(clinic: Clinic) -> None:
-    clinic.forget()
-    late_job(clinic)
+def late_without_record(stack: CheckedStack) -> None:
+    stack.forget()
+    late_job(stack)
 
 
-def late_and_tried_for_long(clinic: Clinic) -> None:
-    late(clinic)
+def late_and_tried_for_long(stack: CheckedStack) -> None:
+    late(stack)
     for number in range(1, MOST_TRIES + 1):
-        clinic.world.executions.start(late_name(SAGA_ID, number), "{}")
-        clinic.dies(late_name(SAGA_ID, number))
+        stack.world.executions.start(late_name(SAGA_ID, number), "{}")
+        stack.dies(late_name(SAGA_ID, number))
 
 
-def late_of_a_tombstone(clinic: Clinic) -> None:
-    late(clinic)
-    clinic.remove("input", "body")
+def late_of_a_tombstone(stack: CheckedStack) -> None:
+    late(stack)
+    stack.remove("input", "body")
 
 
-def late_and_its_token_gone(clinic: Clinic) -> None:
-    clinic.settle()
-    clinic.put_row(STEP, StepStatus.APPLIED_LATE)
+def late_and_its_token_gone(stack: CheckedStack) -> None:
+    stack.settle()
+    stack.put_row(STEP, StepStatus.APPLIED_LATE)
 
 
-def late_of_a_step_that_nothing_undoes_and_its_token_gone(clinic: Clinic) -> None:
-    clinic.settle()
-    clinic.put_row("Announce", StepStatus.APPLIED_LATE)
+def late_of_a_step_that_nothing_undoes_and_its_token_gone(stack: CheckedStack) -> None:
+    stack.settle()
+    stack.put_row("Announce", StepStatus.APPLIED_LATE)
 
 
-def late_tried_for_long_and_its_token_gone(clinic: Clinic) -> None:
-    late_and_tried_for_long(clinic)
+def late_tried_for_long_and_its_token_gone(stack: CheckedStack) -> None:
+    late_and_tried_for_long(stack)
     aws.dynamodb().delete_item(TableName="tokens", Key={"id": {"S": JOB_ID}})
 
 
-def contradicted(clinic: Clinic) -> None:
-    clinic.depot.register()
-    clinic.depot.says("event-1")
-    clinic.depot.says("event-2", REFUSED)
+def contradicted(stack: CheckedStack) -> None:
+    stack.job_saga.register()
+    stack.job_saga.reports("event-1")
+    stack.job_saga.reports("event-2", REFUSED)
 
 
-def not_told(clinic: Clinic) -> None:
-    clinic.depot.register()
+def undelivered(stack: CheckedStack) -> None:
+    stack.job_saga.register()
     fault = Fault(operation="SendTaskSuccess", action=Action.KILL, moment=Moment.BEFORE, times=1)
-    clinic.world.wire.plan(fault)
+    stack.world.wire.plan(fault)
     with pytest.raises(Killed):
-        clinic.depot.says("event-1")
-    clinic.pass_time()
+        stack.job_saga.reports("event-1")
+    stack.pass_time()
 
 
-def about_nobodys_job(clinic: Clinic) -> None:
-    clinic.depot.says("event-1", job_id="provider-7")
-    clinic.pass_time(15 * 60_000)
-    due_now(clinic)
+def outcome_of_an_unknown_job(stack: CheckedStack) -> None:
+    stack.job_saga.reports("event-1", job_id="provider-7")
+    stack.pass_time(15 * 60_000)
+    due_now(stack)
 
 
-def about_nobodys_saga(clinic: Clinic) -> None:
+def outcome_of_an_unknown_saga(stack: CheckedStack) -> None:
     other = saga_id_of(reservation_of(key="other").request_id, NOW_MS)
-    clinic.depot.says("event-1", job_id=step_key_of(other, STEP))
-    clinic.pass_time(15 * 60_000)
-    due_now(clinic)
+    stack.job_saga.reports("event-1", job_id=step_key_of(other, STEP))
+    stack.pass_time(15 * 60_000)
+    due_now(stack)
 
 
-def answered_and_gone(clinic: Clinic, outcome: Succeeded | Failed = DONE) -> None:
+def answered_and_gone(stack: CheckedStack, outcome: Succeeded | Failed = DONE) -> None:
     """An outcome arrived early; then its saga and its log rows were deleted."""
-    clinic.put_row(STEP, StepStatus.INTENT)
-    clinic.depot.says("event-1", outcome)
+    stack.put_row(STEP, StepStatus.INTENT)
+    stack.job_saga.reports("event-1", outcome)
     early: Any = {":early": {"S": "EARLY"}}
-    clinic.world.items("tokens")
+    stack.world.items("tokens")
     aws.dynamodb().update_item(
         TableName="tokens",
         Key={"id": {"S": JOB_ID}},
@@ -277,36 +277,36 @@ def answered_and_gone(clinic: Clinic, outcome: Succeeded | Failed = DONE) -> Non
         ExpressionAttributeNames={"#status": "status"},
         ExpressionAttributeValues=early,
     )
-    clinic.forget()
+    stack.forget()
     aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}})
 
 
-def refused_and_gone(clinic: Clinic) -> None:
-    answered_and_gone(clinic, REFUSED)
+def refused_and_gone(stack: CheckedStack) -> None:
+    answered_and_gone(stack, REFUSED)
 
 
-def waits_for_nothing(clinic: Clinic) -> None:
-    clinic.depot.register()
-    clinic.depot.compensate()
-    clinic.settle()
+def orphaned_wait(stack: CheckedStack) -> None:
+    stack.job_saga.register()
+    stack.job_saga.compensate()
+    stack.settle()
 
 
-def waits_for_nothing_and_is_due(clinic: Clinic) -> None:
+def waits_for_nothing_and_is_due(stack: CheckedStack) -> None:
     """Longer than expected, and its sweeper looks within a minute."""
-    waits_for_nothing(clinic)
+    orphaned_wait(stack)
     aws.dynamodb().update_item(
         TableName="tokens",
         Key={"id": {"S": JOB_ID}},
         UpdateExpression="SET #dead = :dead",
         ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTERS},
-        ExpressionAttributeValues={":dead": {"S": clinic.queues["jobs-dead"]}},
+        ExpressionAttributeValues={":dead": {"S": stack.queues["jobs-dead"]}},
     )
-    clinic.pass_time(11 * 60_000)
+    stack.pass_time(11 * 60_000)
 
 
-def waited_for_nothing_and_was_told_of(clinic: Clinic) -> None:
+def orphaned_wait_that_was_reported(stack: CheckedStack) -> None:
     """A wait without a provider, already reported: the row is not due any more."""
-    waits_for_nothing(clinic)
+    orphaned_wait(stack)
     aws.dynamodb().update_item(
         TableName="tokens",
         Key={"id": {"S": JOB_ID}},
@@ -315,25 +315,25 @@ def waited_for_nothing_and_was_told_of(clinic: Clinic) -> None:
     )
 
 
-def waits_without_record(clinic: Clinic) -> None:
-    clinic.depot.register()
-    clinic.forget()
+def waits_without_record(stack: CheckedStack) -> None:
+    stack.job_saga.register()
+    stack.forget()
     aws.dynamodb().delete_item(TableName="log", Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}})
 
 
-def row_open(clinic: Clinic) -> None:
-    clinic.put_row("Charge", StepStatus.INTENT)
-    clinic.settle()
+def row_open(stack: CheckedStack) -> None:
+    stack.put_row("Charge", StepStatus.INTENT)
+    stack.settle()
 
 
-def record_lost(clinic: Clinic) -> None:
-    clinic.put_row("Debit", StepStatus.DONE)
-    clinic.forget()
+def record_lost(stack: CheckedStack) -> None:
+    stack.put_row("Debit", StepStatus.DONE)
+    stack.forget()
 
 
-def record_lost_in_doubt(clinic: Clinic) -> None:
-    clinic.put_row("Charge", StepStatus.UNDOING)
-    clinic.forget()
+def record_lost_in_doubt(stack: CheckedStack) -> None:
+    stack.put_row("Charge", StepStatus.UNDOING)
+    stack.forget()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +348,7 @@ class Scene:
         deep: whether only a scan of whole tables finds it.
     """
 
-    happens: Callable[[Clinic], None]
+    happens: Callable[[CheckedStack], None]
     found: tuple[tuple[str, str], ...]
     repaired: str = ""
     left: tuple[tuple[str, str], ...] | None = None
@@ -457,21 +457,21 @@ SCENES: dict[str, Scene] = {
         happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_PERSON, deep=True
     ),
     "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
-    "not told": Scene(happens=not_told, found=(("outcome not delivered", "soon"),), repaired="delivered", left=()),
-    "about nobody's job": Scene(happens=about_nobodys_job, found=(("orphaned outcome", "person"),)),
-    "about nobody's saga": Scene(happens=about_nobodys_saga, found=(("orphaned outcome", "person"),)),
+    "undelivered": Scene(
+        happens=undelivered, found=(("outcome not delivered", "soon"),), repaired="delivered", left=()
+    ),
+    "unknown job": Scene(happens=outcome_of_an_unknown_job, found=(("orphaned outcome", "person"),)),
+    "unknown saga": Scene(happens=outcome_of_an_unknown_saga, found=(("orphaned outcome", "person"),)),
     "answered and gone": Scene(happens=answered_and_gone, found=(("orphaned outcome", "person"),), deep=True),
     "refused and gone": Scene(happens=refused_and_gone, found=(("orphaned outcome", "ok"),), deep=True),
-    "orphaned wait": Scene(happens=waits_for_nothing, found=(("orphaned wait", "soon"),)),
+    "orphaned wait": Scene(happens=orphaned_wait, found=(("orphaned wait", "soon"),)),
     "orphaned wait, and is due": Scene(
         happens=waits_for_nothing_and_is_due,
         found=(("orphaned wait", "soon"),),
         repaired="its dead-letter queue was notified",
         left=(("dead letters", "person"),),
     ),
-    "waited for nothing": Scene(
-        happens=waited_for_nothing_and_was_told_of, found=(("orphaned wait", "ok"),), deep=True
-    ),
+    "waited for nothing": Scene(happens=orphaned_wait_that_was_reported, found=(("orphaned wait", "ok"),), deep=True),
     "waits without a record": Scene(happens=waits_without_record, found=(("orphaned wait", "soon"),)),
     "row left open": Scene(happens=row_open, found=(("row left open", "person"),), deep=True),
     "record lost": Scene(happens=record_lost, found=(("record lost", "person"),), deep=True),
@@ -484,99 +484,99 @@ def words_of(scene: Scene) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("deep", [(), ("--deep",)])
-def test_a_healthy_stack_has_no_findings(clinic: Clinic, deep: tuple[str, ...]) -> None:
-    clinic.depot.register()
-    clinic.put_row("Debit", StepStatus.DONE)
+def test_a_healthy_stack_has_no_findings(stack: CheckedStack, deep: tuple[str, ...]) -> None:
+    stack.job_saga.register()
+    stack.put_row("Debit", StepStatus.DONE)
 
-    status, told, _ = clinic.says(*deep)
+    status, told, _ = stack.run(*deep)
 
     assert (status, told.splitlines()[-1]) == (0, "nothing found")
     assert "in flight: 1 saga, 0 parked" in told
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_a_problem_is_found_without_a_write(clinic: Clinic, scene: str) -> None:
-    SCENES[scene].happens(clinic)
-    clinic.world.wire.forget()
-    stored = clinic.stored
-    clinic.world.wire.forget()
+def test_a_problem_is_found_without_a_write(stack: CheckedStack, scene: str) -> None:
+    SCENES[scene].happens(stack)
+    stack.world.wire.forget()
+    stored = stack.stored
+    stack.world.wire.forget()
 
-    found = clinic.finds(*words_of(SCENES[scene]))
+    found = stack.finds(*words_of(SCENES[scene]))
 
-    assert set(clinic.world.wire.sent) <= READS
+    assert set(stack.world.wire.sent) <= READS
     assert tuple((one["kind"], one["severity"]) for one in found) == SCENES[scene].found
     assert all(one["what"] and one["then"] and not one["repaired"] for one in found)
-    assert clinic.stored == stored
+    assert stack.stored == stored
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.deep])
-def test_only_a_scan_finds_what_no_index_holds(clinic: Clinic, scene: str) -> None:
-    SCENES[scene].happens(clinic)
-    clinic.world.wire.forget()
+def test_only_a_scan_finds_what_no_index_holds(stack: CheckedStack, scene: str) -> None:
+    SCENES[scene].happens(stack)
+    stack.world.wire.forget()
 
-    assert clinic.kinds() == []
-    assert "Scan" not in clinic.world.wire.sent
+    assert stack.kinds() == []
+    assert "Scan" not in stack.world.wire.sent
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if not scene.deep])
-def test_a_scan_finds_once_what_an_index_holds_too(clinic: Clinic, scene: str) -> None:
-    SCENES[scene].happens(clinic)
+def test_a_scan_finds_once_what_an_index_holds_too(stack: CheckedStack, scene: str) -> None:
+    SCENES[scene].happens(stack)
 
-    found = [kind for kind in clinic.kinds("--deep") if kind[0] not in ("row left open", "record lost")]
+    found = [kind for kind in stack.kinds("--deep") if kind[0] not in ("row left open", "record lost")]
 
     assert tuple(found) == SCENES[scene].found
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_a_problem_is_repaired_once(clinic: Clinic, scene: str) -> None:
+def test_a_problem_is_repaired_once(stack: CheckedStack, scene: str) -> None:
     this, words = SCENES[scene], words_of(SCENES[scene])
-    this.happens(clinic)
-    untouched = clinic.stored
+    this.happens(stack)
+    untouched = stack.stored
 
-    first = clinic.finds("--repair", *words)
-    after = clinic.stored
+    first = stack.finds("--repair", *words)
+    after = stack.stored
     left = this.found if this.left is None else this.left
-    again = tuple(clinic.kinds(*words))
-    clinic.finds("--repair", *words)
+    again = tuple(stack.kinds(*words))
+    stack.finds("--repair", *words)
 
     assert [one["repaired"] for one in first if one["repaired"]] == ([this.repaired] if this.repaired else [])
     assert again == left
-    assert clinic.stored == after
+    assert stack.stored == after
     assert (after == untouched) == (not this.repaired)
 
 
-def test_repair_names_the_code_of_a_refused_start(clinic: Clinic) -> None:
-    start_refused(clinic)
+def test_repair_names_the_code_of_a_refused_start(stack: CheckedStack) -> None:
+    start_refused(stack)
 
-    (found,) = [one for one in clinic.finds("--repair") if one["kind"] == "start refused"]
+    (found,) = [one for one in stack.finds("--repair") if one["kind"] == "start refused"]
 
     assert f"NOT repaired: state machine {MACHINE_ARN} must exist" in found["then"]
     assert (found["severity"], found["repaired"]) == ("person", "")
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
-def test_two_concurrent_doctors_do_the_work_of_one(clinic: Clinic, scene: str) -> None:
+def test_two_concurrent_doctors_do_the_work_of_one(stack: CheckedStack, scene: str) -> None:
     """The other one comes before the first call that writes."""
     this, words = SCENES[scene], words_of(SCENES[scene])
-    this.happens(clinic)
+    this.happens(stack)
     others: list[list[dict[str, Any]]] = []
-    send = clinic.world.wire.send
+    send = stack.world.wire.send
 
     def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
         if event_name.rpartition(".")[2] not in READS and not others:
             others.append([])
-            others[0] += clinic.finds("--repair", *words)
+            others[0] += stack.finds("--repair", *words)
         return send(event_name, request, deliver)
 
-    setattr(clinic.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
-    mine = clinic.finds("--repair", *words)
+    setattr(stack.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
+    mine = stack.finds("--repair", *words)
 
     assert [one["repaired"] for one in others[0] if one["repaired"]] == [this.repaired]
     (said,) = [one["repaired"] for one in mine if one["repaired"]]
     assert said in (this.repaired, "done by another process")
-    assert tuple(clinic.kinds(*words)) == (this.left or ())
-    assert clinic.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
-    assert set(clinic.world.executions.by_name) <= {SAGA_ID, R1, L1}
+    assert tuple(stack.kinds(*words)) == (this.left or ())
+    assert stack.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
+    assert set(stack.world.executions.by_name) <= {SAGA_ID, R1, L1}
 
 
 NAMED_ONLY = {
@@ -585,7 +585,7 @@ NAMED_ONLY = {
     "never due": [("never found again", "repair")],
     "recoveries spent": [("interrupted", "soon")],
     "late": [("late effect", "person")],
-    "not told": [("outcome not delivered", "soon")],
+    "undelivered": [("outcome not delivered", "soon")],
     "orphaned wait": [("orphaned wait", "soon")],
     "row left open": [("row left open", "person")],
     "record lost": [],
@@ -594,114 +594,114 @@ NAMED_ONLY = {
 
 
 @pytest.mark.parametrize("scene", NAMED_ONLY)
-def test_without_the_right_to_list_the_stack_tables_are_named(clinic: Clinic, scene: str) -> None:
-    SCENES[scene].happens(clinic)
-    clinic.denied.add("ListStackResources")
+def test_without_the_right_to_list_the_stack_tables_are_named(stack: CheckedStack, scene: str) -> None:
+    SCENES[scene].happens(stack)
+    stack.denied.add("ListStackResources")
 
-    assert clinic.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
+    assert stack.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
 
 
 @pytest.mark.parametrize("happens", [late, row_open])
 def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
-    clinic: Clinic, happens: Callable[[Clinic], None]
+    stack: CheckedStack, happens: Callable[[CheckedStack], None]
 ) -> None:
-    happens(clinic)
-    clinic.remove("execution_arn")
-    send(clinic, "jobs-dead")
+    happens(stack)
+    stack.remove("execution_arn")
+    send(stack, "jobs-dead")
 
-    assert set(clinic.kinds("--deep")) == {("dead letters", "person"), ("unreadable", "person")}
-
-
-def test_rows_that_are_kept_longer_than_records_are_not_a_finding(clinic: Clinic) -> None:
-    record_lost(clinic)
-    clinic.pass_time(REMEMBER_SECONDS * 1_000)
-
-    assert clinic.kinds("--deep") == []
+    assert set(stack.kinds("--deep")) == {("dead letters", "person"), ("unreadable", "person")}
 
 
-def test_a_tombstone_is_not_a_finding(clinic: Clinic) -> None:
-    clinic.settle(RecordStatus.COMPLETED)
-    clinic.dies(status=ExecutionStatus.SUCCEEDED)
-    clinic.put_row("Debit", StepStatus.DONE)
-    clinic.pass_time(8 * DAY_MS)
-    remove_response(clinic.world)
+def test_rows_that_are_kept_longer_than_records_are_not_a_finding(stack: CheckedStack) -> None:
+    record_lost(stack)
+    stack.pass_time(REMEMBER_SECONDS * 1_000)
 
-    assert clinic.kinds("--deep") == []
+    assert stack.kinds("--deep") == []
 
 
-def test_a_repair_delivers_an_undelivered_outcome(clinic: Clinic) -> None:
-    not_told(clinic)
-    clinic.says("--repair")
+def test_a_tombstone_is_not_a_finding(stack: CheckedStack) -> None:
+    stack.settle(RecordStatus.COMPLETED)
+    stack.dies(status=ExecutionStatus.SUCCEEDED)
+    stack.put_row("Debit", StepStatus.DONE)
+    stack.pass_time(8 * DAY_MS)
+    remove_response(stack.world)
 
-    assert clinic.depot.told() is not None
+    assert stack.kinds("--deep") == []
+
+
+def test_a_repair_delivers_an_undelivered_outcome(stack: CheckedStack) -> None:
+    undelivered(stack)
+    stack.run("--repair")
+
+    assert stack.job_saga.outcome() is not None
 
 
 # What the stack consists of.
 
 
-def dead_event(clinic: Clinic) -> None:
-    clinic.failures["Dispatcher"] = "jobs"
-    send(clinic, "jobs")
+def dead_event(stack: CheckedStack) -> None:
+    stack.failures["Dispatcher"] = "jobs"
+    send(stack, "jobs")
 
 
-PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] = {
+PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], str]] = {
     "a saga without a reconciler": (
-        lambda clinic: clinic.functions.pop("Reconciler"),
+        lambda stack: stack.functions.pop("Reconciler"),
         [("not monitored", "person")],
         "add a TimeoutReconciler",
     ),
     "a reconciler that receives events of another saga": (
-        lambda clinic: clinic.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
+        lambda stack: stack.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
         [("not monitored", "person")],
         "add a TimeoutReconciler",
     ),
     "its schedule disabled": (
-        lambda clinic: clinic.rules["Schedule"].update(State="DISABLED"),
+        lambda stack: stack.rules["Schedule"].update(State="DISABLED"),
         [("rule disabled", "person")],
         "the schedule by which the reconciler should look is disabled",
     ),
     "the schedule by which it measures disabled": (
-        lambda clinic: clinic.rules["Measure"].update(State="DISABLED"),
+        lambda stack: stack.rules["Measure"].update(State="DISABLED"),
         [("rule disabled", "person")],
         "the schedule by which the reconciler should measure is disabled",
     ),
     "its rule for events disabled": (
-        lambda clinic: clinic.rules["Ended"].update(State="DISABLED"),
+        lambda stack: stack.rules["Ended"].update(State="DISABLED"),
         [("rule disabled", "person")],
         "the rule that notifies a queue of the stack is disabled",
     ),
     "a rule of a bus of its own disabled": (
-        lambda clinic: clinic.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
+        lambda stack: stack.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
         [("rule disabled", "person")],
         "aws events enable-rule --name Ended --event-bus-name bus-2",
     ),
     "a rule that is gone": (
-        lambda clinic: clinic.rules["Ended"].update(EventBusName="bus-3"),
+        lambda stack: stack.rules["Ended"].update(EventBusName="bus-3"),
         [("not checked", "person")],
         "rule Ended is of the stack, and is not there any more",
     ),
     "the sweeper's schedule disabled": (
-        lambda clinic: clinic.rules["Sweeps"].update(State="DISABLED"),
+        lambda stack: stack.rules["Sweeps"].update(State="DISABLED"),
         [("rule disabled", "person")],
         "the schedule by which the sweeper of tokens should look",
     ),
     "its queue's source disabled": (
-        lambda clinic: clinic.sources[MAPPING].update(State="Disabled"),
+        lambda stack: stack.sources[MAPPING].update(State="Disabled"),
         [("source disabled", "person")],
         "nothing hands the messages of this queue to the reconciler",
     ),
     "a function that never runs": (
-        lambda clinic: clinic.at_zero.add("Gatekeeper"),
+        lambda stack: stack.at_zero.add("Gatekeeper"),
         [("function at zero", "person")],
         "the gatekeeper has a reserved concurrency of 0",
     ),
     "a dead status event": (
-        lambda clinic: send(clinic, "events-dead"),
+        lambda stack: send(stack, "events-dead"),
         [("dead letters", "person")],
         "aws sqs purge-queue",
     ),
     "a dead job": (
-        lambda clinic: send(clinic, "jobs-dead"),
+        lambda stack: send(stack, "jobs-dead"),
         [("dead letters", "person")],
         "cdk-sagas callbacks --tokens tokens --dead-letters",
     ),
@@ -711,56 +711,58 @@ PARTS: dict[str, tuple[Callable[[Clinic], object], list[tuple[str, str]], str]] 
         "one message that could not be delivered or handled",
     ),
     "a schedule that is gone": (
-        lambda clinic: clinic.rules["Schedule"].update(EventBusName="bus-3"),
+        lambda stack: stack.rules["Schedule"].update(EventBusName="bus-3"),
         [("not checked", "person"), ("not monitored", "person")],
         "no schedule of the stack calls the reconciler: it never looks",
     ),
     "a schedule that calls another one": (
-        lambda clinic: clinic.rules["Sweeps"]["Targets"].clear(),
+        lambda stack: stack.rules["Sweeps"]["Targets"].clear(),
         [("not monitored", "person")],
         "no schedule of the stack calls the sweeper of tokens: it never looks",
     ),
     "an entry for operators": (
-        lambda clinic: send(clinic, "operators"),
+        lambda stack: send(stack, "operators"),
         [("for operators", "person")],
         "one message about sagas that were left to a person",
     ),
-    "a job on its way": (lambda clinic: send(clinic, "jobs"), [], ""),
+    "a job on its way": (lambda stack: send(stack, "jobs"), [], ""),
     "a right that is missing": (
-        lambda clinic: clinic.denied.add("DescribeRule"),
+        lambda stack: stack.denied.add("DescribeRule"),
         [("not checked", "person")],
         "not allowed: DescribeRule",
     ),
     "another right that is missing": (
-        lambda clinic: clinic.denied.add("GetFunctionConcurrency"),
+        lambda stack: stack.denied.add("GetFunctionConcurrency"),
         [("not checked", "person")],
         "function Dispatcher and 3 more",
     ),
 }
 
 
-def send(clinic: Clinic, name: str) -> None:
-    aws.sqs().send_message(QueueUrl=clinic.queues[name], MessageBody="{}")
+def send(stack: CheckedStack, name: str) -> None:
+    aws.sqs().send_message(QueueUrl=stack.queues[name], MessageBody="{}")
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_disabled_and_full_resources_are_left_to_an_operator(clinic: Clinic, part: str) -> None:
+def test_disabled_and_full_resources_are_left_to_an_operator(stack: CheckedStack, part: str) -> None:
     happens, found, says = PARTS[part]
-    happens(clinic)
+    happens(stack)
 
-    assert clinic.kinds() == found
-    assert says in " ".join(clinic.says()[1].split())
-    assert clinic.kinds("--repair") == found
+    assert stack.kinds() == found
+    assert says in " ".join(stack.run()[1].split())
+    assert stack.kinds("--repair") == found
 
 
 @pytest.mark.parametrize("part", list(PARTS)[:3])
 @pytest.mark.parametrize("scene", ["interrupted", "not started", "late"])
-def test_without_a_running_reconciler_nothing_is_repaired_automatically(clinic: Clinic, part: str, scene: str) -> None:
-    PARTS[part][0](clinic)
-    SCENES[scene].happens(clinic)
+def test_without_a_running_reconciler_nothing_is_repaired_automatically(
+    stack: CheckedStack, part: str, scene: str
+) -> None:
+    PARTS[part][0](stack)
+    SCENES[scene].happens(stack)
 
-    found = dict(clinic.kinds())
-    repaired = clinic.finds("--repair")
+    found = dict(stack.kinds())
+    repaired = stack.finds("--repair")
 
     unserved = part != "its schedule disabled"
     assert found.pop(SCENES[scene].found[0][0]) == ("person" if scene == "late" and unserved else "repair")
@@ -769,32 +771,32 @@ def test_without_a_running_reconciler_nothing_is_repaired_automatically(clinic: 
     assert done == ([] if scene == "late" and unserved else [SCENES[scene].repaired])
 
 
-def test_an_overdue_saga_is_reported_as_not_monitored_and_is_repaired(clinic: Clinic) -> None:
-    clinic.dies()
-    clinic.pass_time(60_000 + 15 * 60_000 + 1)
+def test_an_overdue_saga_is_reported_as_not_monitored_and_is_repaired(stack: CheckedStack) -> None:
+    stack.dies()
+    stack.pass_time(60_000 + 15 * 60_000 + 1)
 
-    assert clinic.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
+    assert stack.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
 
 
-def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(clinic: Clinic) -> None:
-    clinic.dies()
-    clinic.says("--repair")
-    clinic.dies(R1)
+def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(stack: CheckedStack) -> None:
+    stack.dies()
+    stack.run("--repair")
+    stack.dies(R1)
 
-    (finding,) = clinic.finds("--repair")
+    (finding,) = stack.finds("--repair")
 
     assert (finding["kind"], finding["severity"]) == ("interrupted", "soon")
     assert finding["what"] == "-r1 FAILED, and did not settle it"
     assert finding["repaired"].startswith("left as it is until 2023-11-14 22:14:20 UTC")
-    assert R2 not in clinic.world.executions.by_name
+    assert R2 not in stack.world.executions.by_name
 
 
-def test_a_refused_repair_is_reported_and_blocks_no_other(clinic: Clinic) -> None:
-    clinic.dies()
-    not_told(clinic)
-    clinic.denied.add("UpdateItem")
+def test_a_refused_repair_is_reported_and_blocks_no_other(stack: CheckedStack) -> None:
+    stack.dies()
+    undelivered(stack)
+    stack.denied.add("UpdateItem")
 
-    found = {one["kind"]: one for one in clinic.finds("--repair")}
+    found = {one["kind"]: one for one in stack.finds("--repair")}
 
     assert found["interrupted"]["then"] == (
         "NOT repaired, AccessDeniedException: ask for the right to UpdateItem, and repeat this"
@@ -805,13 +807,13 @@ def test_a_refused_repair_is_reported_and_blocks_no_other(clinic: Clinic) -> Non
 # Output.
 
 
-def test_the_table_is_aligned_fits_and_has_the_worst_and_the_oldest_first(clinic: Clinic) -> None:
-    parked(clinic)
-    clinic.rules["Schedule"]["State"] = "DISABLED"
-    clinic.update(amount={"N": "12345"}, currency={"S": "EUR"})
-    not_told(clinic)
+def test_the_table_is_aligned_fits_and_has_the_worst_and_the_oldest_first(stack: CheckedStack) -> None:
+    parked(stack)
+    stack.rules["Schedule"]["State"] = "DISABLED"
+    stack.update(amount={"N": "12345"}, currency={"S": "EUR"})
+    undelivered(stack)
 
-    status, told, errors = clinic.says()
+    status, told, errors = stack.run()
 
     assert (status, errors) == (1, "")
     assert (
@@ -846,13 +848,13 @@ needs an operator: 2; repaired soon: 1; 2 left to do
 
 @pytest.mark.parametrize("width", ["60", "80", "100", "200"])
 def test_no_line_but_a_command_is_wider_than_the_terminal(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, width: str
+    stack: CheckedStack, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
-    for happens in (interrupted, not_told, row_open, lambda clinic: send(clinic, "events-dead")):
-        happens(clinic)
+    for happens in (interrupted, undelivered, row_open, lambda stack: send(stack, "events-dead")):
+        happens(stack)
     monkeypatch.setenv("COLUMNS", width)
 
-    lines = clinic.says("--deep")[1].splitlines()
+    lines = stack.run("--deep")[1].splitlines()
 
     assert max(len(line) for line in lines if not line.startswith("         ")) <= int(width)
     assert {JOB_ID, SAGA_ID} <= {word for line in lines for word in line.split()}
@@ -868,11 +870,11 @@ def test_colours_are_for_terminals_only() -> None:
     assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain != painted
 
 
-def test_the_document_has_everything(clinic: Clinic) -> None:
-    clinic.dies()
-    clinic.update(amount={"N": "12345"}, currency={"S": "EUR"})
+def test_the_document_has_everything(stack: CheckedStack) -> None:
+    stack.dies()
+    stack.update(amount={"N": "12345"}, currency={"S": "EUR"})
 
-    document = json.loads(clinic.says("--json")[1])
+    document = json.loads(stack.run("--json")[1])
 
     (finding,) = document.pop("findings")
     assert document == {
@@ -906,13 +908,13 @@ def test_the_document_has_everything(clinic: Clinic) -> None:
     }
 
 
-def test_each_field_of_a_finding_is_in_the_reference(clinic: Clinic) -> None:
-    clinic.dies()
+def test_each_field_of_a_finding_is_in_the_reference(stack: CheckedStack) -> None:
+    stack.dies()
     reference = (ROOT / "docs/reference/command.md").read_text("utf-8")
     table = reference.partition("<!-- document: finding -->")[2].partition("\n\n")[0]
     rows = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
 
-    (finding,) = clinic.finds()
+    (finding,) = stack.finds()
 
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == finding.keys()
 
@@ -931,12 +933,12 @@ def test_each_field_of_a_finding_is_in_the_reference(clinic: Clinic) -> None:
         ("--stack", "Shop", "--deep", "--rate", "0"),
     ],
 )
-def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, words: tuple[str, ...]) -> None:
-    status, out, err = clinic.says(system=words)
+def test_wrong_options_are_refused_with_a_status_of_their_own(stack: CheckedStack, words: tuple[str, ...]) -> None:
+    status, out, err = stack.run(system=words)
 
     assert (status, out) == (2, "")
     assert "error: " in err
-    assert clinic.world.wire.sent == []
+    assert stack.world.wire.sent == []
 
 
 @pytest.mark.parametrize(
@@ -952,33 +954,33 @@ def test_wrong_options_are_refused_with_a_status_of_their_own(clinic: Clinic, wo
     ],
 )
 def test_a_failed_start_is_reported_in_one_line(
-    clinic: Clinic, system: tuple[str, ...], denied: str, says: str
+    stack: CheckedStack, system: tuple[str, ...], denied: str, says: str
 ) -> None:
-    clinic.denied.add(denied)
+    stack.denied.add(denied)
 
-    status, out, err = clinic.says(system=system)
+    status, out, err = stack.run(system=system)
 
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("cdk-sagas: ")
     assert says in err
 
 
-def test_nested_stacks_are_checked(clinic: Clinic) -> None:
-    clinic.nested = True
-    clinic.dies()
+def test_nested_stacks_are_checked(stack: CheckedStack) -> None:
+    stack.nested = True
+    stack.dies()
 
-    assert clinic.kinds() == [("interrupted", "soon")]
+    assert stack.kinds() == [("interrupted", "soon")]
 
 
-def test_the_environment_and_the_clients_of_the_process_are_as_they_were(clinic: Clinic) -> None:
-    clinic.dies()
+def test_the_environment_and_the_clients_of_the_process_are_as_they_were(stack: CheckedStack) -> None:
+    stack.dies()
     variables, mine = dict(os.environ), aws.dynamodb()
 
-    clinic.says("--repair")
+    stack.run("--repair")
 
     assert dict(os.environ) == variables
     assert aws.dynamodb().meta.region_name == mine.meta.region_name
-    assert R1 in clinic.world.executions.by_name
+    assert R1 in stack.world.executions.by_name
 
 
 def test_the_runtime_works_with_the_clients_of_the_session_that_it_is_given() -> None:
@@ -990,11 +992,11 @@ def test_the_runtime_works_with_the_clients_of_the_session_that_it_is_given() ->
     assert aws.dynamodb.cache_info().currsize == 0
 
 
-def test_a_stack_without_a_saga_is_refused(clinic: Clinic) -> None:
-    for parts in (clinic.functions, clinic.machines):
+def test_a_stack_without_a_saga_is_refused(stack: CheckedStack) -> None:
+    for parts in (stack.functions, stack.machines):
         parts.clear()
 
-    assert "stack Shop has no saga" in clinic.says()[2]
+    assert "stack Shop has no saga" in stack.run()[2]
 
 
 def test_each_call_has_its_permission_and_those_are_in_the_guide() -> None:
@@ -1005,14 +1007,14 @@ def test_each_call_has_its_permission_and_those_are_in_the_guide() -> None:
     assert {action.partition(":")[2] for action in DOCTOR_LOOKS} == READS
 
 
-def test_a_scan_announces_its_size_and_keeps_to_its_rate(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scan_announces_its_size_and_keeps_to_its_rate(stack: CheckedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     naps: list[float] = []
     monkeypatch.setattr(SCAN, "_PAGE", 10)
     monkeypatch.setattr(SCAN, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=naps.append))
     for number in range(30):
-        clinic.put_row(f"Step{number}", StepStatus.READ)
+        stack.put_row(f"Step{number}", StepStatus.READ)
 
-    _, _, errors = clinic.says("--deep", "--rate", "2")
+    _, _, errors = stack.run("--deep", "--rate", "2")
 
     assert re.search(r"reads table log whole: about 30 items, [0-9]+ read units, [0-9]+ s", errors)
     assert re.findall(r"table log: (\d+) %, ([0-9,]+) items", errors) == [("33", "10"), ("66", "20"), ("100", "30")]
@@ -1026,17 +1028,17 @@ def test_a_scan_announces_its_size_and_keeps_to_its_rate(clinic: Clinic, monkeyp
 END = f"{MACHINE_ARN.replace(':stateMachine:', ':execution:').replace('Transfers', 'Reports')}:night"
 
 
-def watches(clinic: Clinic) -> None:
+def watches(stack: CheckedStack) -> None:
     create_watch_table()
-    clinic.functions["Watcher"] = {"CDK_SAGAS_WATCH_TABLE": "watch"}
-    clinic.rules["Watches"] = {
+    stack.functions["Watcher"] = {"CDK_SAGAS_WATCH_TABLE": "watch"}
+    stack.rules["Watches"] = {
         "State": "ENABLED",
         "ScheduleExpression": "rate(1 minute)",
         "Targets": [{"Arn": function_arn("Watcher")}],
     }
 
 
-def keeps(clinic: Clinic, **values: dict[str, str]) -> None:
+def keeps(stack: CheckedStack, **values: dict[str, str]) -> None:
     """An end of an execution is kept."""
     found = found_put(
         id=end_id(END, 0), end=BadEnd.TIMED_OUT, started_at=0, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS
@@ -1065,36 +1067,36 @@ ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], boo
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_failures_of_watched_machines_without_a_notification_are_found(clinic: Clinic, end: str) -> None:
+def test_failures_of_watched_machines_without_a_notification_are_found(stack: CheckedStack, end: str) -> None:
     values, later_ms, found, deep = ENDS[end]
-    watches(clinic)
-    keeps(clinic, **values)
-    clinic.pass_time(later_ms)
-    due_now(clinic)
-    clinic.world.wire.forget()
+    watches(stack)
+    keeps(stack, **values)
+    stack.pass_time(later_ms)
+    due_now(stack)
+    stack.world.wire.forget()
 
-    assert clinic.kinds(*(["--deep"] if deep else [])) == found
-    assert set(clinic.world.wire.sent) <= READS
+    assert stack.kinds(*(["--deep"] if deep else [])) == found
+    assert set(stack.world.wire.sent) <= READS
 
 
-def test_a_list_that_was_not_read_for_long_is_reported(clinic: Clinic) -> None:
-    watches(clinic)
+def test_a_list_that_was_not_read_for_long_is_reported(stack: CheckedStack) -> None:
+    watches(stack)
     machine = MACHINE_ARN.replace("Transfers", "Reports")
     told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
     told |= {"grace": 1, "lease": 1, "attempts": 1, "longest": 0}
-    clinic.functions["Watcher"]["CDK_SAGAS_WATCHED"] = json.dumps([told])
+    stack.functions["Watcher"]["CDK_SAGAS_WATCHED"] = json.dumps([told])
     row = ListRow(id=list_id(machine, BadEnd.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
     aws.dynamodb().put_item(TableName="watch", Item=list_put(row)["Item"])
 
-    assert clinic.kinds() == []
-    clinic.pass_time(15 * 60_000)
-    due_now(clinic)
-    assert clinic.kinds() == [("not monitored", "person")]
+    assert stack.kinds() == []
+    stack.pass_time(15 * 60_000)
+    due_now(stack)
+    assert stack.kinds() == [("not monitored", "person")]
 
 
-def test_a_stack_of_watched_machines_alone_is_checked(clinic: Clinic) -> None:
-    clinic.functions.clear()
-    clinic.machines.clear()
-    watches(clinic)
+def test_a_stack_of_watched_machines_alone_is_checked(stack: CheckedStack) -> None:
+    stack.functions.clear()
+    stack.machines.clear()
+    watches(stack)
 
-    assert clinic.kinds() == []
+    assert stack.kinds() == []

@@ -16,7 +16,7 @@ from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
 from tests.constructs.support.plans import PLANS
-from tests.unit.support.clinic import REMEMBER_SECONDS, Clinic, before, clinic_in
+from tests.unit.support.checked_stack import REMEMBER_SECONDS, CheckedStack, before, checked_stack_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
 from tests.unit.support.world import World
@@ -29,147 +29,147 @@ OTHER = "bbbbbbbbbbbbbbbbbbbbbbbbbb-m0000000"
 
 
 @pytest.fixture
-def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack with a saga that runs; nothing is wrong."""
-    with clinic_in(world, monkeypatch, boto3_session) as clinic:
-        clinic.functions["Gatekeeper"][Env.LEDGER_TABLE] = "ledger"
-        yield clinic
+    with checked_stack_in(world, monkeypatch, boto3_session) as stack:
+        stack.functions["Gatekeeper"][Env.LEDGER_TABLE] = "ledger"
+        yield stack
 
 
-def wrong(clinic: Clinic) -> list[tuple[str, str]]:
+def wrong(stack: CheckedStack) -> list[tuple[str, str]]:
     """Kind and text of what contradicts a record."""
-    found = clinic.finds("--deep")
+    found = stack.finds("--deep")
     assert {one["severity"] for one in found} <= {"person"}
     return [(one["kind"], one["what"]) for one in found]
 
 
-def succeeded(clinic: Clinic, name: str = SAGA_ID, verdict: RecordStatus | None = RecordStatus.COMPLETED) -> None:
+def succeeded(stack: CheckedStack, name: str = SAGA_ID, verdict: RecordStatus | None = RecordStatus.COMPLETED) -> None:
     """Let an execution succeed, with what a settle outputs; None: with what one outputs that settled nothing."""
-    if name not in clinic.world.executions.by_name:
-        clinic.world.executions.start(name, clinic.desk.record.input)
-    clinic.dies(name, ExecutionStatus.SUCCEEDED)
+    if name not in stack.world.executions.by_name:
+        stack.world.executions.start(name, stack.operated.record.input)
+    stack.dies(name, ExecutionStatus.SUCCEEDED)
     if verdict is not None:
         output = json.dumps({"saga_id": SAGA_ID, "status": verdict})
-        clinic.world.executions.by_name[name].output = output
+        stack.world.executions.by_name[name].output = output
 
 
-def taken_over(clinic: Clinic) -> None:
+def taken_over(stack: CheckedStack) -> None:
     """Let a recovery settle the saga FAILED, as one did after the record was restored."""
-    clinic.update(owner={"S": R1}, recoveries={"N": "1"})
-    succeeded(clinic, R1, RecordStatus.FAILED)
-    clinic.settle()
+    stack.update(owner={"S": R1}, recoveries={"N": "1"})
+    succeeded(stack, R1, RecordStatus.FAILED)
+    stack.settle()
 
 
-def test_correct_saga_is_not_a_contradiction(clinic: Clinic) -> None:
-    clinic.put_row("Pick", StepStatus.DONE)
-    clinic.update(definition={"S": DEFINITION})
+def test_correct_saga_is_not_a_contradiction(stack: CheckedStack) -> None:
+    stack.put_row("Pick", StepStatus.DONE)
+    stack.update(definition={"S": DEFINITION})
     post(f"{SAGA_ID}#Pick")
-    succeeded(clinic)
-    clinic.settle(RecordStatus.COMPLETED)
+    succeeded(stack)
+    stack.settle(RecordStatus.COMPLETED)
 
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
 # An execution that succeeded.
 
 
-def test_execution_that_settled_a_saga_which_a_later_one_settled_again(clinic: Clinic) -> None:
-    succeeded(clinic)
-    taken_over(clinic)
+def test_execution_that_settled_a_saga_which_a_later_one_settled_again(stack: CheckedStack) -> None:
+    succeeded(stack)
+    taken_over(stack)
 
     what = f"{SAGA_ID} settled it as COMPLETED, and its record is FAILED, owned by {R1}"
-    assert wrong(clinic) == [("record contradicted", what)]
+    assert wrong(stack) == [("record contradicted", what)]
 
 
-def test_saga_that_an_operator_resumed_and_that_ended_alike_contradicts_nothing(clinic: Clinic) -> None:
+def test_saga_that_an_operator_resumed_and_that_ended_alike_contradicts_nothing(stack: CheckedStack) -> None:
     """Its record was restored to before its end, and its log was right: a recovery replayed it."""
-    succeeded(clinic)
-    clinic.update(owner={"S": R1}, recoveries={"N": "1"})
-    succeeded(clinic, R1)
-    clinic.settle(RecordStatus.COMPLETED)
+    succeeded(stack)
+    stack.update(owner={"S": R1}, recoveries={"N": "1"})
+    succeeded(stack, R1)
+    stack.settle(RecordStatus.COMPLETED)
 
-    assert wrong(clinic) == []
-
-
-def test_execution_that_found_its_saga_settled_contradicts_nothing(clinic: Clinic) -> None:
-    succeeded(clinic, verdict=None)
-    taken_over(clinic)
-
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
-def test_execution_without_a_record_is_found(clinic: Clinic) -> None:
-    succeeded(clinic)
-    clinic.forget()
+def test_execution_that_found_its_saga_settled_contradicts_nothing(stack: CheckedStack) -> None:
+    succeeded(stack, verdict=None)
+    taken_over(stack)
 
-    assert wrong(clinic) == [
+    assert wrong(stack) == []
+
+
+def test_execution_without_a_record_is_found(stack: CheckedStack) -> None:
+    succeeded(stack)
+    stack.forget()
+
+    assert wrong(stack) == [
         ("record lost", "its execution SUCCEEDED, and it has no record, which cannot have expired yet")
     ]
 
 
-def test_execution_with_a_possibly_expired_record_is_ignored(clinic: Clinic) -> None:
-    succeeded(clinic)
-    clinic.forget()
-    clinic.pass_time(REMEMBER_SECONDS * 1_000)
+def test_execution_with_a_possibly_expired_record_is_ignored(stack: CheckedStack) -> None:
+    succeeded(stack)
+    stack.forget()
+    stack.pass_time(REMEMBER_SECONDS * 1_000)
 
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
-def test_record_that_is_settled_during_the_look_contradicts_nothing(clinic: Clinic) -> None:
+def test_record_that_is_settled_during_the_look_contradicts_nothing(stack: CheckedStack) -> None:
     """The scan saw it owned by a recovery; by now it is as it was."""
-    succeeded(clinic)
-    taken_over(clinic)
-    before(clinic.world.wire, "ListExecutions", lambda: clinic.update(owner={"S": SAGA_ID}))
+    succeeded(stack)
+    taken_over(stack)
+    before(stack.world.wire, "ListExecutions", lambda: stack.update(owner={"S": SAGA_ID}))
 
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
 # A completed saga whose rows are not there.
 
 
-def completed(clinic: Clinic, definition: str = DEFINITION) -> None:
-    clinic.update(definition={"S": definition})
-    succeeded(clinic)
-    clinic.settle(RecordStatus.COMPLETED)
+def completed(stack: CheckedStack, definition: str = DEFINITION) -> None:
+    stack.update(definition={"S": definition})
+    succeeded(stack)
+    stack.settle(RecordStatus.COMPLETED)
 
 
-def test_completed_saga_without_a_row_of_a_step_that_every_request_takes(clinic: Clinic) -> None:
-    completed(clinic)
+def test_completed_saga_without_a_row_of_a_step_that_every_request_takes(stack: CheckedStack) -> None:
+    completed(stack)
 
     what = "COMPLETED, and its log has no row of Pick, which every request takes"
-    assert wrong(clinic) == [("record contradicted", what)]
+    assert wrong(stack) == [("record contradicted", what)]
 
 
-def test_completed_saga_of_another_definition_is_not_judged_by_this_one(clinic: Clinic) -> None:
-    completed(clinic, "fedcba9876543210")
+def test_completed_saga_of_another_definition_is_not_judged_by_this_one(stack: CheckedStack) -> None:
+    completed(stack, "fedcba9876543210")
 
-    assert wrong(clinic) == []
-
-
-def test_completed_saga_with_possibly_expired_rows_is_ignored(clinic: Clinic) -> None:
-    completed(clinic)
-    clinic.pass_time(400 * DAY_MS)
-
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
-def test_row_that_the_scan_did_not_see_is_looked_up(clinic: Clinic) -> None:
-    completed(clinic)
-    before(clinic.world.wire, "ListExecutions", lambda: clinic.put_row("Pick", StepStatus.DONE))
+def test_completed_saga_with_possibly_expired_rows_is_ignored(stack: CheckedStack) -> None:
+    completed(stack)
+    stack.pass_time(400 * DAY_MS)
 
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
+
+
+def test_row_that_the_scan_did_not_see_is_looked_up(stack: CheckedStack) -> None:
+    completed(stack)
+    before(stack.world.wire, "ListExecutions", lambda: stack.put_row("Pick", StepStatus.DONE))
+
+    assert wrong(stack) == []
 
 
 # A failed saga with an applied step.
 
 
-def test_failed_saga_with_a_step_that_was_never_compensated(clinic: Clinic) -> None:
-    clinic.put_row("Pick", StepStatus.DONE)
-    succeeded(clinic, verdict=RecordStatus.FAILED)
-    clinic.settle()
+def test_failed_saga_with_a_step_that_was_never_compensated(stack: CheckedStack) -> None:
+    stack.put_row("Pick", StepStatus.DONE)
+    succeeded(stack, verdict=RecordStatus.FAILED)
+    stack.settle()
 
     what = "its saga is FAILED, and it is DONE: it was never compensated"
-    assert wrong(clinic) == [("record contradicted", what)]
+    assert wrong(stack) == [("record contradicted", what)]
 
 
 # Entries of a ledger.
@@ -185,10 +185,10 @@ def post(entry_id: str, posted_at: int = NOW_MS) -> None:
     aws.dynamodb().put_item(TableName="ledger", Item=item)
 
 
-def row(status: StepStatus | None) -> Callable[[Clinic], None]:
-    def put(clinic: Clinic) -> None:
+def row(status: StepStatus | None) -> Callable[[CheckedStack], None]:
+    def put(stack: CheckedStack) -> None:
         if status is not None:
-            clinic.put_row("Pick", status)
+            stack.put_row("Pick", status)
 
     return put
 
@@ -206,46 +206,46 @@ def row(status: StepStatus | None) -> Callable[[Clinic], None]:
         ("Pick#undo", None, "the entry of its undo, and it has no row"),
     ],
 )
-def test_entry_of_a_ledger_and_its_row(clinic: Clinic, entry: str, status: StepStatus | None, says: str) -> None:
-    row(status)(clinic)
+def test_entry_of_a_ledger_and_its_row(stack: CheckedStack, entry: str, status: StepStatus | None, says: str) -> None:
+    row(status)(stack)
     post(f"{SAGA_ID}#{entry}")
 
     expected = [("record contradicted", f"Pick: ledger ledger has {says}")] if says else []
-    assert wrong(clinic) == expected
+    assert wrong(stack) == expected
 
 
-def test_entry_of_an_item_of_a_map(clinic: Clinic) -> None:
+def test_entry_of_an_item_of_a_map(stack: CheckedStack) -> None:
     post(f"{SAGA_ID}#Pick[a]")
 
-    assert wrong(clinic) == [("record contradicted", "Pick[a]: ledger ledger has its entry, and it has no row")]
+    assert wrong(stack) == [("record contradicted", "Pick[a]: ledger ledger has its entry, and it has no row")]
 
 
 @pytest.mark.parametrize("entry", ["open#alice", f"{OTHER}#Pick", "a#b#c", f"{SAGA_ID}#Pick#redo"])
-def test_an_entry_of_another_stacks_saga_is_left(clinic: Clinic, entry: str) -> None:
+def test_an_entry_of_another_stacks_saga_is_left(stack: CheckedStack, entry: str) -> None:
     post(entry)
 
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
-def test_entry_that_no_restore_reaches_is_left(clinic: Clinic) -> None:
+def test_entry_that_no_restore_reaches_is_left(stack: CheckedStack) -> None:
     post(f"{SAGA_ID}#Pick", posted_at=NOW_MS - 36 * DAY_MS)
 
-    assert wrong(clinic) == []
+    assert wrong(stack) == []
 
 
-def test_entry_of_a_saga_with_a_lost_record_is_found_by_its_execution(clinic: Clinic) -> None:
+def test_entry_of_a_saga_with_a_lost_record_is_found_by_its_execution(stack: CheckedStack) -> None:
     post(f"{SAGA_ID}#Pick")
-    succeeded(clinic)
-    clinic.forget()
+    succeeded(stack)
+    stack.forget()
 
-    assert ("record contradicted", "Pick: ledger ledger has its entry, and it has no row") in wrong(clinic)
+    assert ("record contradicted", "Pick: ledger ledger has its entry, and it has no row") in wrong(stack)
 
 
-def test_ledger_of_a_table_that_is_named_is_read(clinic: Clinic) -> None:
+def test_ledger_of_a_table_that_is_named_is_read(stack: CheckedStack) -> None:
     post(f"{SAGA_ID}#Pick")
     named = ("--table", "requests", "--log-table", "log", "--ledger", "ledger")
 
-    found = clinic.finds("--deep", system=named)
+    found = stack.finds("--deep", system=named)
 
     assert [one["kind"] for one in found] == ["record contradicted"]
 

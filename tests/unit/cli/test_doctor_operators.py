@@ -37,20 +37,20 @@ from tests.unit.cli.test_doctor import (
     interrupted,
     late,
     name_expired,
-    not_told,
+    orphaned_wait,
     parked,
     send,
-    waits_for_nothing,
+    undelivered,
     words_of,
 )
-from tests.unit.support.clinic import (
+from tests.unit.support.checked_stack import (
     COMMAND,
     READS,
     TIMEOUT_SECONDS,
-    Clinic,
-    clinic_in,
+    CheckedStack,
+    checked_stack_in,
 )
-from tests.unit.support.depot import STEP
+from tests.unit.support.job_saga import STEP
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, SAGA_ID
 from tests.unit.support.wire import Killed, Moment
 from tests.unit.support.world import World
@@ -61,10 +61,10 @@ NOBODY_MS = 15 * 60_000
 
 
 @pytest.fixture
-def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack with a saga that runs; nothing is wrong."""
-    with clinic_in(world, monkeypatch, boto3_session) as clinic:
-        yield clinic
+    with checked_stack_in(world, monkeypatch, boto3_session) as stack:
+        yield stack
 
 
 # A repair that dies.
@@ -73,38 +73,40 @@ def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.S
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
-def test_a_repair_that_dies_at_any_call_is_finished_by_the_next_one(clinic: Clinic, scene: str, moment: Moment) -> None:
+def test_a_repair_that_dies_at_any_call_is_finished_by_the_next_one(
+    stack: CheckedStack, scene: str, moment: Moment
+) -> None:
     this, words = SCENES[scene], words_of(SCENES[scene])
-    this.happens(clinic)
-    clinic.world.wire.forget()
+    this.happens(stack)
+    stack.world.wire.forget()
     place = 0
-    while not dies_at_write(clinic, place + 1, moment, *words):
+    while not dies_at_write(stack, place + 1, moment, *words):
         place += 1
         assert place < 10, "it never ends"
 
     assert place > 0
-    clinic.says("--repair", *words)
-    assert tuple(clinic.kinds(*words)) in {this.left, (("for operators", "person"), *(this.left or ()))}
-    assert set(clinic.world.executions.by_name) <= {SAGA_ID, recovery_name(SAGA_ID, 1), late_name(SAGA_ID, 1)}
+    stack.run("--repair", *words)
+    assert tuple(stack.kinds(*words)) in {this.left, (("for operators", "person"), *(this.left or ()))}
+    assert set(stack.world.executions.by_name) <= {SAGA_ID, recovery_name(SAGA_ID, 1), late_name(SAGA_ID, 1)}
 
 
 @pytest.mark.parametrize("scene", ["never due", "in no shard", "rows near their end"])
-def test_several_troubles_of_one_saga_are_repaired_at_once(clinic: Clinic, scene: str) -> None:
+def test_several_troubles_of_one_saga_are_repaired_at_once(stack: CheckedStack, scene: str) -> None:
     """None of them is in another one's way: the second run finds nothing to do."""
-    SCENES[scene].happens(clinic)
-    interrupted(clinic)
+    SCENES[scene].happens(stack)
+    interrupted(stack)
 
-    repaired = [one["repaired"] for one in clinic.finds("--deep", "--repair") if one["repaired"]]
+    repaired = [one["repaired"] for one in stack.finds("--deep", "--repair") if one["repaired"]]
 
     assert sorted(repaired) == sorted(
         [SCENES[scene].repaired, f"handed to {recovery_name(SAGA_ID, 1)}, which is started"]
     )
-    assert [kind for kind in clinic.kinds("--deep") if kind != ("over its timeout", "ok")] == []
+    assert [kind for kind in stack.kinds("--deep") if kind != ("over its timeout", "ok")] == []
 
 
-def dies_at_write(clinic: Clinic, place: int, moment: Moment, *words: str) -> bool:
+def dies_at_write(stack: CheckedStack, place: int, moment: Moment, *words: str) -> bool:
     """Repair, and die at the n-th call that writes, before it takes effect or after; whether it lived."""
-    send_on, made = clinic.world.wire.send, [0]
+    send_on, made = stack.world.wire.send, [0]
 
     def counted(event_name: str, request: Any, deliver: Any) -> Any:
         operation = event_name.rpartition(".")[2]
@@ -117,25 +119,25 @@ def dies_at_write(clinic: Clinic, place: int, moment: Moment, *words: str) -> bo
             raise Killed(operation)
         return send_on(event_name, request, deliver)
 
-    setattr(clinic.world.wire, "send", counted)  # noqa: B010  # mypy knows it as a method
+    setattr(stack.world.wire, "send", counted)  # noqa: B010  # mypy knows it as a method
     try:
-        clinic.says("--repair", *words)
+        stack.run("--repair", *words)
     except Killed:
         return False
     finally:
-        setattr(clinic.world.wire, "send", send_on)  # noqa: B010 - mypy refuses to assign to a method
+        setattr(stack.world.wire, "send", send_on)  # noqa: B010 - mypy refuses to assign to a method
     return made[0] < place
 
 
-def test_an_interrupted_repair_reports_its_progress(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted(clinic)
-    not_told(clinic)
+def test_an_interrupted_repair_reports_its_progress(stack: CheckedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(stack)
+    undelivered(stack)
 
     def interrupts(_: Repairer, __: Any) -> str:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Repairer, "_look_after", interrupts)
-    status, out, err = clinic.says("--repair")
+    status, out, err = stack.run("--repair")
 
     assert (status, out) == (130, "")
     assert err == "interrupted: 1 of 2 repairs were made; repeat this for the others\n"
@@ -187,37 +189,37 @@ class Terminal(io.StringIO):
     [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
 )
 def test_colours_are_shown_where_they_are_wanted(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], coloured: bool
+    stack: CheckedStack, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], coloured: bool
 ) -> None:
     for name in ("NO_COLOR", "TERM"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    parked(clinic)
+    parked(stack)
     screen = Terminal()
     with contextlib.redirect_stdout(screen):
         main(["doctor", "--stack", "Shop"])
 
     assert ("\x1b[" in screen.getvalue()) == coloured
-    assert "\x1b[" not in clinic.says()[1]
+    assert "\x1b[" not in stack.run()[1]
 
 
 @pytest.mark.parametrize(
     ("part", "says"),
     [
-        (lambda clinic: clinic.rules["Schedule"].update(State="DISABLED"), "aws events enable-rule --name Schedule"),
-        (lambda clinic: clinic.at_zero.add("Gatekeeper"), "delete-function-concurrency --function-name Gatekeeper"),
-        (lambda clinic: send(clinic, "events-dead"), "aws sqs purge-queue --queue-url"),
-        (lambda clinic: send(clinic, "jobs-dead"), "cdk-sagas callbacks --tokens tokens --dead-letters"),
+        (lambda stack: stack.rules["Schedule"].update(State="DISABLED"), "aws events enable-rule --name Schedule"),
+        (lambda stack: stack.at_zero.add("Gatekeeper"), "delete-function-concurrency --function-name Gatekeeper"),
+        (lambda stack: send(stack, "events-dead"), "aws sqs purge-queue --queue-url"),
+        (lambda stack: send(stack, "jobs-dead"), "cdk-sagas callbacks --tokens tokens --dead-letters"),
         (parked, "cdk-sagas inspect"),
     ],
 )
 def test_a_suggested_command_names_the_account_and_region_of_the_check(
-    clinic: Clinic, part: Callable[[Clinic], object], says: str
+    stack: CheckedStack, part: Callable[[CheckedStack], object], says: str
 ) -> None:
-    part(clinic)
+    part(stack)
 
-    (command,) = [one["command"] for one in clinic.finds("--profile", "prod", "--region", "eu-west-1")]
+    (command,) = [one["command"] for one in stack.finds("--profile", "prod", "--region", "eu-west-1")]
 
     assert says in command
     assert shlex.split(command)[-4:] == ["--profile", "prod", "--region", "eu-west-1"]
@@ -238,14 +240,14 @@ def test_a_suggested_command_names_the_account_and_region_of_the_check(
     ],
 )
 def test_missing_permissions_are_reported_in_one_line(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
+    stack: CheckedStack, monkeypatch: pytest.MonkeyPatch, error: Exception, says: str
 ) -> None:
     def client(*_: Any, **__: Any) -> Any:
         raise error
 
     monkeypatch.setattr(COMMAND, "session_of", lambda _: SimpleNamespace(client=client))
 
-    status, out, err = clinic.says("--json")
+    status, out, err = stack.run("--json")
 
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith(f"cdk-sagas: {says}")
@@ -253,10 +255,10 @@ def test_missing_permissions_are_reported_in_one_line(
 
 @pytest.mark.parametrize("screen", [Terminal, io.StringIO])
 def test_a_long_check_reports_its_progress(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch, screen: type[io.StringIO]
+    stack: CheckedStack, monkeypatch: pytest.MonkeyPatch, screen: type[io.StringIO]
 ) -> None:
     monkeypatch.setattr(RECORDS, "_SAID_EVERY", 2)
-    put_many(clinic, 4)
+    put_many(stack, 4)
     errors = screen()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
         main(["doctor", "--stack", "Shop"])
@@ -268,125 +270,125 @@ def test_a_long_check_reports_its_progress(
 # Who should look, and does not.
 
 
-@pytest.mark.parametrize("scene", ["not told", "late", "orphaned wait"])
-def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(clinic: Clinic, scene: str) -> None:
+@pytest.mark.parametrize("scene", ["undelivered", "late", "orphaned wait"])
+def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(stack: CheckedStack, scene: str) -> None:
     """Its schedule is enabled, and its function fails, or is never invoked."""
-    SCENES[scene].happens(clinic)
+    SCENES[scene].happens(stack)
     ((kind, _),) = SCENES[scene].found
-    clinic.pass_time(86_400_000)
-    due_now(clinic)
+    stack.pass_time(86_400_000)
+    due_now(stack)
 
-    found = dict(clinic.kinds())
+    found = dict(stack.kinds())
 
     assert found.pop("not monitored") == "person"
     assert found.pop(kind) == "repair"
-    repaired = {one["kind"]: one["repaired"] for one in clinic.finds("--repair")}
+    repaired = {one["kind"]: one["repaired"] for one in stack.finds("--repair")}
     assert repaired[kind] == (SCENES[scene].repaired or "not due any more")
 
 
 @pytest.mark.parametrize("minutes", [14, 16])
-def test_an_undelivered_outcome_is_left_to_the_sweeper_for_15_minutes(clinic: Clinic, minutes: int) -> None:
-    not_told(clinic)
-    clinic.pass_time(minutes * 60_000 - 60_000 + SETTLING_SECONDS * 1_000)
-    due_now(clinic)
+def test_an_undelivered_outcome_is_left_to_the_sweeper_for_15_minutes(stack: CheckedStack, minutes: int) -> None:
+    undelivered(stack)
+    stack.pass_time(minutes * 60_000 - 60_000 + SETTLING_SECONDS * 1_000)
+    due_now(stack)
 
-    assert clinic.kinds() == (
+    assert stack.kinds() == (
         [("outcome not delivered", "soon")]
         if minutes < 15
         else [("not monitored", "person"), ("outcome not delivered", "repair")]
     )
 
 
-def test_a_wait_that_is_not_due_is_not_a_finding(clinic: Clinic) -> None:
+def test_a_wait_that_is_not_due_is_not_a_finding(stack: CheckedStack) -> None:
     """Its outcome may arrive until then, with or without a sweeper."""
-    waits_for_nothing(clinic)
-    clinic.rules["Sweeps"]["State"] = "DISABLED"
-    untouched = clinic.stored
+    orphaned_wait(stack)
+    stack.rules["Sweeps"]["State"] = "DISABLED"
+    untouched = stack.stored
 
-    found = {one["kind"]: one for one in clinic.finds("--repair")}
+    found = {one["kind"]: one for one in stack.finds("--repair")}
 
     assert (found["orphaned wait"]["severity"], found["orphaned wait"]["repaired"]) == ("person", "")
-    assert clinic.stored == untouched
+    assert stack.stored == untouched
 
 
-def test_a_compensation_that_was_tried_once_is_left_to_the_reconciler(clinic: Clinic) -> None:
-    late(clinic)
-    clinic.world.executions.start(late_name(SAGA_ID, 1), "{}")
-    clinic.dies(late_name(SAGA_ID, 1))
-    clinic.pass_time(NOBODY_MS)
+def test_a_compensation_that_was_tried_once_is_left_to_the_reconciler(stack: CheckedStack) -> None:
+    late(stack)
+    stack.world.executions.start(late_name(SAGA_ID, 1), "{}")
+    stack.dies(late_name(SAGA_ID, 1))
+    stack.pass_time(NOBODY_MS)
 
-    assert clinic.kinds() == [("late effect", "soon")]
+    assert stack.kinds() == [("late effect", "soon")]
 
 
 @pytest.mark.parametrize("operation", ["GetFunctionConfiguration", "DescribeRule"])
-def test_an_unreadable_reconciler_is_not_reported_as_missing(clinic: Clinic, operation: str) -> None:
+def test_an_unreadable_reconciler_is_not_reported_as_missing(stack: CheckedStack, operation: str) -> None:
     """It may well work."""
-    interrupted(clinic)
-    clinic.denied.add(operation)
+    interrupted(stack)
+    stack.denied.add(operation)
 
-    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
-
-
-def test_a_function_with_an_unreadable_environment_is_not_mistaken(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.secret.add("Reconciler")
-
-    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
-    assert clinic.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
+    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
 
 
-def test_a_reconciler_of_another_release_is_reported_in_one_line(clinic: Clinic) -> None:
-    clinic.functions["Reconciler"]["CDK_SAGAS_RECONCILED"] = '[{"machine": "Transfers"}]'
+def test_a_function_with_an_unreadable_environment_is_not_mistaken(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.secret.add("Reconciler")
 
-    status, out, err = clinic.says()
+    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
+
+
+def test_a_reconciler_of_another_release_is_reported_in_one_line(stack: CheckedStack) -> None:
+    stack.functions["Reconciler"]["CDK_SAGAS_RECONCILED"] = '[{"machine": "Transfers"}]'
+
+    status, out, err = stack.run()
 
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert "use the release of cdk-sagas that deployed it" in err
 
 
-def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.elsewhere = {"Reconciler", "Schedule", "Measure"}
+def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.elsewhere = {"Reconciler", "Schedule", "Measure"}
 
-    assert clinic.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
-    assert "name that, too, with --stack" in " ".join(clinic.says()[1].split())
+    assert stack.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
+    assert "name that, too, with --stack" in " ".join(stack.run()[1].split())
     both = ("--stack", "Shop", "--stack", "Care")
-    assert clinic.kinds(system=both) == [("interrupted", "soon")]
-    assert clinic.says(system=both)[1].startswith("stacks Shop, Care, ")
-    assert json.loads(clinic.says("--json", system=(*both, *both))[1])["records"] == 1
+    assert stack.kinds(system=both) == [("interrupted", "soon")]
+    assert stack.run(system=both)[1].startswith("stacks Shop, Care, ")
+    assert json.loads(stack.run("--json", system=(*both, *both))[1])["records"] == 1
 
 
 # With tables alone.
 
 
 @pytest.mark.parametrize("scene", ["name expired", "rows may be gone", "rows near their end"])
-def test_with_a_table_alone_machines_supply_reconciler_and_retention(clinic: Clinic, scene: str) -> None:
-    SCENES[scene].happens(clinic)
+def test_with_a_table_alone_machines_supply_reconciler_and_retention(stack: CheckedStack, scene: str) -> None:
+    SCENES[scene].happens(stack)
 
-    repaired = {one["kind"]: one["repaired"] for one in clinic.finds("--repair", system=("--table", "requests"))}
+    repaired = {one["kind"]: one["repaired"] for one in stack.finds("--repair", system=("--table", "requests"))}
 
     assert repaired[scene] == SCENES[scene].repaired
-    assert clinic.sent == ("parked" in SCENES[scene].repaired)
+    assert stack.sent == ("parked" in SCENES[scene].repaired)
 
 
-def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_only_usual(clinic: Clinic) -> None:
-    exhausted(clinic)
-    clinic.update(recoveries={"N": "20"}, due_at={"N": str(clinic.world.clock.ms)})
-    untouched = clinic.stored
+def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_only_usual(stack: CheckedStack) -> None:
+    exhausted(stack)
+    stack.update(recoveries={"N": "20"}, due_at={"N": str(stack.world.clock.ms)})
+    untouched = stack.stored
 
-    found = clinic.finds("--repair", system=("--table", "requests"))
+    found = stack.finds("--repair", system=("--table", "requests"))
 
     assert [(one["kind"], one["repaired"]) for one in found] == [("recoveries spent", "")]
-    assert clinic.stored == untouched
+    assert stack.stored == untouched
 
 
-def test_with_a_table_alone_a_saga_with_an_unknown_log_is_repaired(clinic: Clinic) -> None:
+def test_with_a_table_alone_a_saga_with_an_unknown_log_is_repaired(stack: CheckedStack) -> None:
     """Its record contains the time until which rows are kept, but not their table."""
-    clinic.machines[MACHINE_ARN]["Comment"] = "by hand"
-    clinic.update(rows_until={"N": str((clinic.world.clock.ms + DAY_MS) // 1_000)})
-    interrupted(clinic)
+    stack.machines[MACHINE_ARN]["Comment"] = "by hand"
+    stack.update(rows_until={"N": str((stack.world.clock.ms + DAY_MS) // 1_000)})
+    interrupted(stack)
 
-    (finding,) = clinic.finds("--repair", system=("--table", "requests"))
+    (finding,) = stack.finds("--repair", system=("--table", "requests"))
 
     assert (finding["kind"], finding["repaired"]) == (
         "interrupted",
@@ -394,32 +396,32 @@ def test_with_a_table_alone_a_saga_with_an_unknown_log_is_repaired(clinic: Clini
     )
 
 
-def test_with_a_table_alone_an_unreadable_machine_is_reported(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.denied.add("DescribeStateMachine")
+def test_with_a_table_alone_an_unreadable_machine_is_reported(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.denied.add("DescribeStateMachine")
 
-    assert clinic.kinds(system=TABLES) == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds(system=TABLES) == [("not checked", "person"), ("interrupted", "soon")]
 
 
 # What is never shown.
 
 
 @pytest.mark.parametrize("words", [(), ("--json",), ("--deep",), ("--deep", "--json", "--repair")])
-def test_neither_requests_nor_responses_nor_tokens_are_shown(clinic: Clinic, words: tuple[str, ...]) -> None:
-    not_told(clinic)
-    parked(clinic)
-    clinic.update(input={"S": '{"iban":"DE-SECRET"}'}, body={"S": "BODY-SECRET"}, scope={"S": "SCOPE-SECRET"})
-    (token,) = [item["token"]["S"] for item in clinic.world.items("tokens") if "token" in item]
+def test_neither_requests_nor_responses_nor_tokens_are_shown(stack: CheckedStack, words: tuple[str, ...]) -> None:
+    undelivered(stack)
+    parked(stack)
+    stack.update(input={"S": '{"iban":"DE-SECRET"}'}, body={"S": "BODY-SECRET"}, scope={"S": "SCOPE-SECRET"})
+    (token,) = [item["token"]["S"] for item in stack.world.items("tokens") if "token" in item]
 
-    _, out, err = clinic.says(*words)
+    _, out, err = stack.run(*words)
 
     assert "SECRET" not in out + err
     assert token not in out + err
 
 
-def put_many(clinic: Clinic, count: int) -> None:
+def put_many(stack: CheckedStack, count: int) -> None:
     """Add parked sagas to the running one."""
-    (sample,) = clinic.world.items("requests")
+    (sample,) = stack.world.items("requests")
     for number in range(count):
         saga_id = f"{SAGA_ID[:20]}{number:06d}{SAGA_ID[26:]}"
         item: Any = {**sample, "id": {"S": f"key-{number}"}, "saga_id": {"S": saga_id}, "input": {"S": "x" * 6_000}}
@@ -427,121 +429,121 @@ def put_many(clinic: Clinic, count: int) -> None:
         aws.dynamodb().put_item(TableName="requests", Item=item)
 
 
-def test_many_records_are_read_by_page_and_each_once_more(clinic: Clinic) -> None:
+def test_many_records_are_read_by_page_and_each_once_more(stack: CheckedStack) -> None:
     """More than a batch takes, and more than a page: one that is larger than a megabyte."""
-    put_many(clinic, 230)
-    clinic.world.wire.forget()
+    put_many(stack, 230)
+    stack.world.wire.forget()
 
-    found = clinic.finds()
+    found = stack.finds()
 
     assert [one["kind"] for one in found] == ["parked"] * 230
-    assert clinic.world.wire.sent.count("BatchGetItem") >= 3
+    assert stack.world.wire.sent.count("BatchGetItem") >= 3
 
 
 # Not a finding.
 
 
-def is_undone(clinic: Clinic) -> None:
-    late(clinic)
-    clinic.put_row(STEP, StepStatus.UNDONE)
+def is_compensated(stack: CheckedStack) -> None:
+    late(stack)
+    stack.put_row(STEP, StepStatus.UNDONE)
 
 
-def was_answered_early_and_counted(clinic: Clinic) -> None:
-    answered_and_gone(clinic)
-    clinic.put_row(STEP, StepStatus.UNDONE)
+def was_answered_early_and_counted(stack: CheckedStack) -> None:
+    answered_and_gone(stack)
+    stack.put_row(STEP, StepStatus.UNDONE)
 
 
-def was_answered_just_now_for_nobody(clinic: Clinic) -> None:
-    clinic.depot.says("event-1", job_id="provider-7")
-    clinic.pass_time(NOBODY_MS - 1)
-    due_now(clinic)
+def was_answered_just_now_for_nobody(stack: CheckedStack) -> None:
+    stack.job_saga.reports("event-1", job_id="provider-7")
+    stack.pass_time(NOBODY_MS - 1)
+    due_now(stack)
 
 
-def is_being_told(clinic: Clinic) -> None:
-    not_told(clinic)
-    clinic.pass_time(-60_000 + SETTLING_SECONDS * 1_000 - 1)
+def is_being_delivered(stack: CheckedStack) -> None:
+    undelivered(stack)
+    stack.pass_time(-60_000 + SETTLING_SECONDS * 1_000 - 1)
 
 
-def is_old_and_its_rows_are_kept(clinic: Clinic) -> None:
-    clinic.pass_time(380 * DAY_MS)
-    clinic.put_row("Old", StepStatus.DONE)
-    due_now(clinic)
+def is_old_and_its_rows_are_kept(stack: CheckedStack) -> None:
+    stack.pass_time(380 * DAY_MS)
+    stack.put_row("Old", StepStatus.DONE)
+    due_now(stack)
 
 
-def is_due_and_is_about_to_be_started(clinic: Clinic) -> None:
-    clinic.world.executions.forget(SAGA_ID)
+def is_due_and_is_about_to_be_started(stack: CheckedStack) -> None:
+    stack.world.executions.forget(SAGA_ID)
 
 
-def waits_for_a_saga_that_runs(clinic: Clinic) -> None:
-    clinic.depot.register()
-    clinic.pass_time(TIMEOUT_SECONDS * 1_000)
-    due_now(clinic)
+def waits_for_a_saga_that_runs(stack: CheckedStack) -> None:
+    stack.job_saga.register()
+    stack.pass_time(TIMEOUT_SECONDS * 1_000)
+    due_now(stack)
 
 
 @pytest.mark.parametrize(
     ("happens", "found"),
     [
-        (is_undone, []),
+        (is_compensated, []),
         (was_answered_early_and_counted, []),
         (was_answered_just_now_for_nobody, []),
-        (is_being_told, []),
+        (is_being_delivered, []),
         (is_old_and_its_rows_are_kept, [("over its timeout", "ok")]),
         (is_due_and_is_about_to_be_started, []),
         (waits_for_a_saga_that_runs, []),
     ],
 )
 def test_a_normal_state_is_not_a_finding(
-    clinic: Clinic, happens: Callable[[Clinic], None], found: list[tuple[str, str]]
+    stack: CheckedStack, happens: Callable[[CheckedStack], None], found: list[tuple[str, str]]
 ) -> None:
-    happens(clinic)
+    happens(stack)
 
-    assert [kind for kind in clinic.kinds("--deep") if kind[0] != "record lost"] == found
+    assert [kind for kind in stack.kinds("--deep") if kind[0] != "record lost"] == found
 
 
 # Each condition is needed.
 
 
-def test_schedule_is_gone(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.rules["Schedule"]["EventBusName"] = "bus-3"
+def test_schedule_is_gone(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.rules["Schedule"]["EventBusName"] = "bus-3"
 
-    assert ("interrupted", "repair") in clinic.kinds()
-
-
-def test_rules_may_not_be_read(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.denied.add("DescribeRule")
-
-    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert ("interrupted", "repair") in stack.kinds()
 
 
-def test_one_function_may_not_be_read(clinic: Clinic) -> None:
-    interrupted(clinic)
-    clinic.unseen.add("Reconciler")
+def test_rules_may_not_be_read(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.denied.add("DescribeRule")
 
-    assert clinic.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
 
 
-def test_a_machine_of_another_table_is_ignored(clinic: Clinic) -> None:
+def test_one_function_may_not_be_read(stack: CheckedStack) -> None:
+    interrupted(stack)
+    stack.unseen.add("Reconciler")
+
+    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+
+
+def test_a_machine_of_another_table_is_ignored(stack: CheckedStack) -> None:
     """A definition that settles in another table is irrelevant for this one's sagas."""
-    name_expired(clinic)
-    clinic.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
+    name_expired(stack)
+    stack.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
 
-    (finding,) = [one for one in clinic.finds("--repair", system=("--table", "requests")) if one["saga_id"]]
+    (finding,) = [one for one in stack.finds("--repair", system=("--table", "requests")) if one["saga_id"]]
 
     assert (finding["kind"], finding["repaired"]) == ("name expired", "")
 
 
-def test_a_saga_at_the_assumed_limit_is_not_repaired(clinic: Clinic) -> None:
+def test_a_saga_at_the_assumed_limit_is_not_repaired(stack: CheckedStack) -> None:
     """It is due for another reason."""
-    SCENES["rows near their end"].happens(clinic)
-    clinic.update(rows_until={"N": str((clinic.world.clock.ms + 20 * DAY_MS) // 1_000)})
-    exhausted(clinic)
-    clinic.update(recoveries={"N": "20"}, due_at={"N": str(clinic.world.clock.ms)})
-    assert "rows near their end" in dict(clinic.kinds(system=("--table", "requests")))
-    clinic.finds("--repair", system=("--table", "requests"))
+    SCENES["rows near their end"].happens(stack)
+    stack.update(rows_until={"N": str((stack.world.clock.ms + 20 * DAY_MS) // 1_000)})
+    exhausted(stack)
+    stack.update(recoveries={"N": "20"}, due_at={"N": str(stack.world.clock.ms)})
+    assert "rows near their end" in dict(stack.kinds(system=("--table", "requests")))
+    stack.finds("--repair", system=("--table", "requests"))
 
-    assert clinic.sent == 0
+    assert stack.sent == 0
 
 
 def test_found_before_the_end() -> None:

@@ -17,8 +17,8 @@ from constructs_lib.cli.doctor.aws import refusal_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import DUE_INDEX, RecordAttribute
 from saga_runtime.shared import aws
-from tests.unit.cli.test_doctor import SCENES, keeps, not_told, parked, send, watches, words_of
-from tests.unit.support.clinic import COMMAND, READS, SHARD, Clinic, clinic_in
+from tests.unit.cli.test_doctor import SCENES, keeps, parked, send, undelivered, watches, words_of
+from tests.unit.support.checked_stack import COMMAND, READS, SHARD, CheckedStack, checked_stack_in
 from tests.unit.support.samples import NOW_MS, reservation_of
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
@@ -27,10 +27,10 @@ BATCHES = import_module("constructs_lib.cli.shared.batches")
 
 
 @pytest.fixture
-def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack with a saga that runs; nothing is wrong."""
-    with clinic_in(world, monkeypatch, boto3_session) as clinic:
-        yield clinic
+    with checked_stack_in(world, monkeypatch, boto3_session) as stack:
+        yield stack
 
 
 # A refusal blocks no other check.
@@ -55,26 +55,26 @@ TOLD: dict[str, tuple[str, ...]] = {
 """What is found of a parked saga, an answer and a dead letter, whatever may not be called."""
 
 
-def many_things(clinic: Clinic) -> None:
+def many_things(stack: CheckedStack) -> None:
     """Several that are wrong, one of another saga: it has died."""
-    not_told(clinic)
-    parked(clinic)
-    send(clinic, "jobs-dead")
-    clinic.failures["Dispatcher"] = "jobs-dead"
+    undelivered(stack)
+    parked(stack)
+    send(stack, "jobs-dead")
+    stack.failures["Dispatcher"] = "jobs-dead"
     other = reservation_of(key="another")
     put: Any = reserve_put(other)
     put["Item"][RecordAttribute.DUE_SHARD] = {"S": SHARD}
     aws.dynamodb().put_item(**put, TableName="requests")
-    clinic.world.executions.start(other.saga_id, "{}")
-    clinic.dies(other.saga_id)
+    stack.world.executions.start(other.saga_id, "{}")
+    stack.dies(other.saga_id)
 
 
 @pytest.mark.parametrize("operation", sorted(TOLD))
-def test_a_refused_call_blocks_no_other_check(clinic: Clinic, operation: str) -> None:
-    many_things(clinic)
-    clinic.denied.add(operation)
+def test_a_refused_call_blocks_no_other_check(stack: CheckedStack, operation: str) -> None:
+    many_things(stack)
+    stack.denied.add(operation)
 
-    found = {one["kind"]: one for one in clinic.finds("--deep") if one["kind"] != "interrupted"}
+    found = {one["kind"]: one for one in stack.finds("--deep") if one["kind"] != "interrupted"}
 
     assert tuple(sorted(found)) == TOLD[operation]
     refused = [one["what"].partition(";")[0] for one in found.values() if one["kind"] == "not checked"]
@@ -84,20 +84,22 @@ def test_a_refused_call_blocks_no_other_check(clinic: Clinic, operation: str) ->
 @pytest.mark.parametrize(
     ("operation", "says"), [("Query", "in flight: not known"), ("Scan", "at least 2 sagas, 1 parked")]
 )
-def test_money_in_flight_is_a_lower_bound_after_an_incomplete_check(clinic: Clinic, operation: str, says: str) -> None:
-    many_things(clinic)
-    clinic.denied.add(operation)
+def test_money_in_flight_is_a_lower_bound_after_an_incomplete_check(
+    stack: CheckedStack, operation: str, says: str
+) -> None:
+    many_things(stack)
+    stack.denied.add(operation)
 
-    assert says in clinic.says("--deep")[1]
-    assert json.loads(clinic.says("--deep", "--json")[1])["in_flight"]["complete"] is False
+    assert says in stack.run("--deep")[1]
+    assert json.loads(stack.run("--deep", "--json")[1])["in_flight"]["complete"] is False
 
 
 def test_every_call_of_a_check_may_be_refused() -> None:
     assert TOLD.keys() == READS - {"ListStackResources"}
 
 
-def test_a_missing_table_blocks_no_other_check(clinic: Clinic) -> None:
-    many_things(clinic)
+def test_a_missing_table_blocks_no_other_check(stack: CheckedStack) -> None:
+    many_things(stack)
     for table, kinds in (
         ("tokens", {"not checked", "dead letters", "parked", "interrupted"}),
         ("log", {"not checked", "dead letters", "parked", "interrupted"}),
@@ -105,19 +107,19 @@ def test_a_missing_table_blocks_no_other_check(clinic: Clinic) -> None:
     ):
         aws.dynamodb().delete_table(TableName=table)
 
-        found = {one["kind"]: one for one in clinic.finds("--deep")}
+        found = {one["kind"]: one for one in stack.finds("--deep")}
 
         assert found.keys() == kinds
         assert found["not checked"]["what"].startswith("is of the stack, and is not there any more")
         assert f"table {table}" in f"{found['not checked']['id']}, {found['not checked']['what']}"
 
 
-def test_a_missing_index_blocks_no_other_check(clinic: Clinic) -> None:
-    many_things(clinic)
+def test_a_missing_index_blocks_no_other_check(stack: CheckedStack) -> None:
+    many_things(stack)
     gone: Any = [{"Delete": {"IndexName": DUE_INDEX}}]
     aws.dynamodb().update_table(TableName="tokens", GlobalSecondaryIndexUpdates=gone)
 
-    found = {one["kind"]: one for one in clinic.finds()}
+    found = {one["kind"]: one for one in stack.finds()}
 
     assert found.keys() == {"not checked", "dead letters", "parked", "interrupted"}
     assert found["not checked"]["id"] == "table tokens"
@@ -154,23 +156,23 @@ def test_a_refusal_of_all_calls_ends_the_check(code: str) -> None:
     assert refusal_of(ClientError({"Error": {"Code": code}}, "Query")) is None
 
 
-def test_throttled_calls_are_retried(clinic: Clinic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throttled_calls_are_retried(stack: CheckedStack, monkeypatch: pytest.MonkeyPatch) -> None:
     """More often than a function does, whose time runs."""
-    clinic.dies()
+    stack.dies()
     asks_without_pause(monkeypatch)
-    clinic.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=9))
+    stack.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=9))
 
-    assert clinic.kinds() == [("interrupted", "soon")]
+    assert stack.kinds() == [("interrupted", "soon")]
 
 
 def test_permanent_throttling_is_reported_and_blocks_no_other_check(
-    clinic: Clinic, monkeypatch: pytest.MonkeyPatch
+    stack: CheckedStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many_things(clinic)
+    many_things(stack)
     asks_without_pause(monkeypatch)
-    clinic.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=1_000))
+    stack.world.wire.plan(Fault(operation="DescribeExecution", action=Action.THROTTLE, times=1_000))
 
-    found = {one["kind"]: one for one in clinic.finds()}
+    found = {one["kind"]: one for one in stack.finds()}
 
     assert found.keys() == {"not checked", "outcome not delivered", "dead letters", "parked"}
     assert found["not checked"]["what"] == "refused repeatedly: DescribeExecution, ThrottlingException"
@@ -215,45 +217,45 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("item", BROKEN)
 @pytest.mark.parametrize("words", [(), ("--deep",)])
-def test_an_unreadable_item_blocks_no_other_check(clinic: Clinic, item: str, words: tuple[str, ...]) -> None:
-    many_things(clinic)
+def test_an_unreadable_item_blocks_no_other_check(stack: CheckedStack, item: str, words: tuple[str, ...]) -> None:
+    many_things(stack)
     table, values = BROKEN[item]
     broken: Any = {**values, "due_at": {"N": "1"}, "due_shard": {"S": SHARD}}
     aws.dynamodb().put_item(TableName=table, Item=broken)
 
-    found = {one["kind"]: one for one in clinic.finds(*words)}
+    found = {one["kind"]: one for one in stack.finds(*words)}
 
     assert found.keys() == {"unreadable", "interrupted", "outcome not delivered", "dead letters", "parked"}
     assert found["unreadable"]["what"].startswith(f"an item of table {table} that cannot be read: ")
 
 
 @pytest.mark.parametrize("broken", ["amount", "parked_at", "failure"])
-def test_a_record_with_something_else_in_an_attribute_ends_no_look(clinic: Clinic, broken: str) -> None:
-    clinic.update(amount={"N": "5"}, currency={"S": "EUR"})
+def test_a_record_with_something_else_in_an_attribute_ends_no_look(stack: CheckedStack, broken: str) -> None:
+    stack.update(amount={"N": "5"}, currency={"S": "EUR"})
     wrong: Any = {broken: {"BOOL": True}}
-    clinic.update(**wrong)
+    stack.update(**wrong)
 
-    assert clinic.kinds() == ([] if broken == "amount" else [("unreadable", "person")])
+    assert stack.kinds() == ([] if broken == "amount" else [("unreadable", "person")])
 
 
-def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(clinic: Clinic) -> None:
-    watches(clinic)
-    keeps(clinic, attempt={"N": "2"}, error={"S": "Unhandled"})
+def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(stack: CheckedStack) -> None:
+    watches(stack)
+    keeps(stack, attempt={"N": "2"}, error={"S": "Unhandled"})
     item: Any = {"id": {"S": "x"}, "due_at": {"N": str(NOW_MS)}, "due_shard": {"S": "00"}}
     aws.dynamodb().put_item(TableName="watch", Item=item)
 
-    assert clinic.kinds() == [("unreadable", "person"), ("end not notified", "soon")]
+    assert stack.kinds() == [("unreadable", "person"), ("end not notified", "soon")]
 
 
 # What it moves.
 
 
 @pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row left open", "orphaned wait"])
-def test_each_finding_about_a_saga_states_its_amount(clinic: Clinic, scene: str) -> None:
-    clinic.update(amount={"N": "123456"}, currency={"S": "EUR"})
-    SCENES[scene].happens(clinic)
+def test_each_finding_about_a_saga_states_its_amount(stack: CheckedStack, scene: str) -> None:
+    stack.update(amount={"N": "123456"}, currency={"S": "EUR"})
+    SCENES[scene].happens(stack)
 
-    (finding,) = clinic.finds(*words_of(SCENES[scene]))
+    (finding,) = stack.finds(*words_of(SCENES[scene]))
 
     assert (finding["amount"], finding["currency"]) == (123456, "EUR")
-    assert "it moves EUR 123,456, in minor units\n" in clinic.says(*words_of(SCENES[scene]))[1]
+    assert "it moves EUR 123,456, in minor units\n" in stack.run(*words_of(SCENES[scene]))[1]

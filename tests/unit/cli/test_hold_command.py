@@ -15,7 +15,7 @@ from constructs_lib.cli.main import main
 from saga_runtime.protocol import Env, HoldAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, Held
 from saga_runtime.shared import aws
-from tests.unit.support.clinic import SWITCH, Clinic, before, clinic_in
+from tests.unit.support.checked_stack import SWITCH, CheckedStack, before, checked_stack_in
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.world import World
 
@@ -23,15 +23,15 @@ HOLD = import_module("constructs_lib.cli.hold")
 
 
 @pytest.fixture
-def clinic(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Clinic]:
+def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack whose reconciler is not held."""
-    with clinic_in(world, monkeypatch, boto3_session) as clinic:
+    with checked_stack_in(world, monkeypatch, boto3_session) as stack:
 
         def client(service: Any, config: Any) -> Any:
             return boto3_session.client(service, config=config)
 
         monkeypatch.setattr(HOLD, "session_of", lambda _: SimpleNamespace(client=client))
-        yield clinic
+        yield stack
 
 
 def held() -> Held | None:
@@ -43,9 +43,9 @@ def hold(*words: str) -> int:
     return main(["hold", *words, "--stack", "Shop"])
 
 
-def test_hold_and_release(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hold_and_release(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     assert hold("on", "--reason", "tables are restored") == 0
-    assert held() == Held(since_ms=clinic.world.clock.ms, reason="tables are restored")
+    assert held() == Held(since_ms=stack.world.clock.ms, reason="tables are restored")
     said = capsys.readouterr().out
     assert "Reconciler is held since" in said
     assert ": tables are restored" in said
@@ -58,34 +58,34 @@ def test_hold_and_release(clinic: Clinic, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("action", ["status", "off"])
 def test_nothing_is_written_where_nothing_is_to_change(
-    clinic: Clinic, capsys: pytest.CaptureFixture[str], action: str
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
-    calls = clinic.world.calls_of(lambda: hold(action))
+    calls = stack.world.calls_of(lambda: hold(action))
 
     assert not {"PutItem", "DeleteItem", "UpdateItem"}.intersection(calls)
     assert capsys.readouterr().out == "Reconciler is not held\n"
 
 
-def test_second_hold_keeps_the_first_ones_reason_and_time(clinic: Clinic) -> None:
+def test_second_hold_keeps_the_first_ones_reason_and_time(stack: CheckedStack) -> None:
     hold("on", "--reason", "first")
     before = held()
-    clinic.pass_time()
+    stack.pass_time()
     hold("on", "--reason", "second")
 
     assert held() == before
 
 
-def test_of_two_concurrent_holds_the_first_ones_reason_is_kept(clinic: Clinic) -> None:
+def test_of_two_concurrent_holds_the_first_ones_reason_is_kept(stack: CheckedStack) -> None:
     a = HoldAttribute
     other: Any = {**HOLD_KEY, a.SINCE: {"N": "1"}, a.REASON: {"S": "first"}}
-    before(clinic.world.wire, "PutItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=other))
+    before(stack.world.wire, "PutItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=other))
 
     assert hold("on", "--reason", "second") == 0
 
     assert held() == Held(since_ms=1, reason="first")
 
 
-def test_hold_without_a_reason_is_reported(clinic: Clinic) -> None:
+def test_hold_without_a_reason_is_reported(stack: CheckedStack) -> None:
     hold("on")
 
     found = held()
@@ -102,7 +102,7 @@ def test_hold_without_a_reason_is_reported(clinic: Clinic) -> None:
     ],
 )
 def test_wrong_options_are_refused(
-    clinic: Clinic, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     assert hold(*words) == 1
 
@@ -110,8 +110,8 @@ def test_wrong_options_are_refused(
     assert held() is None
 
 
-def test_stack_without_a_reconciler_is_refused(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
-    del clinic.functions["Reconciler"][Env.HOLD_TABLE]
+def test_stack_without_a_reconciler_is_refused(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    del stack.functions["Reconciler"][Env.HOLD_TABLE]
 
     assert hold("on") == 1
     assert "must have a TimeoutReconciler of sagas, got none" in capsys.readouterr().err
@@ -123,7 +123,7 @@ def findings(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, dict[
     return {one["kind"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
 
 
-def test_doctor_finds_a_held_reconciler(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_a_held_reconciler(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     hold("on", "--reason", "restore")
 
     found = findings(capsys)["held"]
@@ -137,7 +137,7 @@ def test_doctor_finds_a_held_reconciler(clinic: Clinic, capsys: pytest.CaptureFi
 
 
 def test_doctor_of_several_stacks_leaves_their_choice_to_the_operator(
-    clinic: Clinic, capsys: pytest.CaptureFixture[str]
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hold("on")
 
@@ -147,20 +147,20 @@ def test_doctor_of_several_stacks_leaves_their_choice_to_the_operator(
     assert found["then"].endswith("cdk-sagas hold off --stack NAME")
 
 
-def test_doctor_finds_no_hold_where_none_exists(clinic: Clinic, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_finds_no_hold_where_none_exists(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     assert findings(capsys) == {}
 
 
 def test_doctor_repairs_nothing_while_the_reconciler_is_held(
-    clinic: Clinic, capsys: pytest.CaptureFixture[str]
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    clinic.dies()
+    stack.dies()
     hold("on")
-    before = clinic.stored
+    before = stack.stored
 
     found = findings(capsys, "--repair")
 
-    assert clinic.stored == before
+    assert stack.stored == before
     assert (found["interrupted"]["severity"], found["interrupted"]["repaired"]) == ("person", "")
     assert found["interrupted"]["then"] == "its reconciler is held: nothing is repaired until it is released"
 

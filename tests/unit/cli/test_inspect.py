@@ -17,8 +17,8 @@ from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import Direction, LogAttribute, Ran, RecordAttribute
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
-from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.gateway import STEP
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.world import World
 
@@ -308,54 +308,54 @@ def test_a_long_output_is_cut_visibly() -> None:
 
 
 @pytest.fixture
-def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
-    """A running saga, and a person's desk."""
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
+    """A running saga and its operator."""
     monkeypatch.setenv("COLUMNS", "100")
-    with desk_in(world, monkeypatch, boto3_session) as made:
+    with operated_saga_in(world, monkeypatch, boto3_session) as made:
         yield made
 
 
-def document(desk: Desk) -> dict[str, Any]:
+def document(operated: OperatedSaga) -> dict[str, Any]:
     """Output of ``--json``."""
-    status, told = desk.says("inspect", "--json")
+    status, told = operated.run("inspect", "--json")
     assert status == 0, told
     found: dict[str, Any] = json.loads(told)
     return found
 
 
-def test_the_command_shows_the_parked_saga_and_how_to_resolve_it(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
-    before = desk.state
+def test_the_command_shows_the_parked_saga_and_how_to_resolve_it(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+    before = operated.state
 
-    status, told = desk.says("inspect")
+    status, told = operated.run("inspect")
 
     assert status == 0
     assert "IN_PROGRESS, parked: it waits for a person" in told
     assert "in doubt since" in told
     (said,) = (line.split() for line in told.splitlines() if " --not-applied" in line)
-    assert desk.state == before
-    assert desk.says("resolve", *said[3:-2])[0] == 0
+    assert operated.state == before
+    assert operated.run("resolve", *said[3:-2])[0] == 0
 
 
-def test_before_the_deadline_a_step_is_in_doubt_until_then(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
+def test_before_the_deadline_a_step_is_in_doubt_until_then(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
 
-    _, told = desk.says("inspect")
+    _, told = operated.run("inspect")
 
     assert "in doubt until 22:13:40 UTC" in told
 
 
-def test_the_document_has_everything(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
+def test_the_document_has_everything(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
 
-    found = document(desk)
+    found = document(operated)
 
     (step,) = (step for step in found["steps"] if step["status"] is not None)
-    row = desk.shop.row
+    row = operated.shop.row
     assert step == {
         "step": STEP,
         "status": "INTENT",
@@ -381,12 +381,12 @@ def test_the_document_has_everything(desk: Desk) -> None:
     assert len(found["advice"]) == 2
 
 
-def test_unreached_steps_are_in_the_definitions_order(desk: Desk) -> None:
-    assert [step["step"] for step in document(desk)["steps"]] == ["Charge", "Commit", "Announce", "Ship[...]"]
+def test_unreached_steps_are_in_the_definitions_order(operated: OperatedSaga) -> None:
+    assert [step["step"] for step in document(operated)["steps"]] == ["Charge", "Commit", "Announce", "Ship[...]"]
 
 
-def test_the_stuck_step_is_shown(desk: Desk) -> None:
-    desk.park()
+def test_the_stuck_step_is_shown(operated: OperatedSaga) -> None:
+    operated.park()
     aws.dynamodb().update_item(
         TableName="requests",
         Key={"id": {"S": REQUEST_ID}},
@@ -395,18 +395,18 @@ def test_the_stuck_step_is_shown(desk: Desk) -> None:
         ExpressionAttributeValues={":stuck": {"S": '{"step":"Charge","error":"StepUndecided","detail":"why"}'}},
     )
 
-    _, told = desk.says("inspect")
+    _, told = operated.run("inspect")
     assert "  stuck       Charge: StepUndecided, why\n" in told
 
-    desk.resolves("--resume")
-    assert document(desk)["stuck"] == {}
+    operated.resolves("--resume")
+    assert document(operated)["stuck"] == {}
 
 
-def test_a_recovery_and_its_owner_are_shown(desk: Desk) -> None:
-    desk.park(Direction.COMPENSATE)
-    desk.resolves("--resume")
+def test_a_recovery_and_its_owner_are_shown(operated: OperatedSaga) -> None:
+    operated.park(Direction.COMPENSATE)
+    operated.resolves("--resume")
 
-    found = document(desk)
+    found = document(operated)
 
     assert [(one["name"], one["machine"]) for one in found["executions"]] == [
         (SAGA_ID, "forward"),
@@ -415,10 +415,10 @@ def test_a_recovery_and_its_owner_are_shown(desk: Desk) -> None:
     assert (found["finding"], found["recoveries"]) == ("RUNNING", 1)
 
 
-def test_a_foreign_item_is_reported_in_one_line(desk: Desk) -> None:
+def test_a_foreign_item_is_reported_in_one_line(operated: OperatedSaga) -> None:
     aws.dynamodb().put_item(TableName="log", Item={"saga_id": {"S": SAGA_ID}, "step": {"S": "Odd"}})
 
-    status, told = desk.says("inspect")
+    status, told = operated.run("inspect")
 
     assert status == 1
     assert told == f"cdk-sagas: saga {SAGA_ID} has an item that is not a saga's: it lacks created_at\n"

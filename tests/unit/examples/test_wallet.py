@@ -75,7 +75,7 @@ class TestAPayment:
         assert again["body"] == first["body"]
         assert again["headers"][REPLAYED_HEADER] == "true"
         assert wallet.balance(CARD) == 70
-        assert wallet.world.told.counts[Metric.REPLAYED] == 1
+        assert wallet.world.telemetry.counts[Metric.REPLAYED] == 1
 
     def test_under_a_key_of_another_face_is_refused(self, wallet: Wallet) -> None:
         wallet.result("terminal/payments", PAY)
@@ -88,7 +88,7 @@ class TestAPayment:
         wallet.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=1_000))
 
         assert wallet.status("terminal/payments", PAY) == 503
-        assert wallet.world.told.counts[Metric.CONFLICT] == 4
+        assert wallet.world.telemetry.counts[Metric.CONFLICT] == 4
         for nap, least in zip(wallet.world.naps, (0.05, 0.1, 0.2), strict=True):
             assert least <= nap <= 1.5 * least
         assert wallet.balance(CARD) == 120
@@ -205,7 +205,7 @@ class TestStripe:
 
         assert wallet.event(stripe.PAID) == 200
 
-        assert wallet.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+        assert wallet.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
         assert wallet.world.items("wallet") == before
         assert wallet.balance(CARD) == 240
 

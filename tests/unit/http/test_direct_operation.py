@@ -71,7 +71,7 @@ class TestANewRequest:
 
         assert send()["statusCode"] == 200
         assert [call.key for call in PLANNED] == [SAGA_ID] * 3
-        assert world.told.counts[Metric.CONFLICT] == 2
+        assert world.telemetry.counts[Metric.CONFLICT] == 2
         assert moved(world) == 200
 
     def test_is_planned_again_as_often_as_its_backoff_has_it(
@@ -82,7 +82,7 @@ class TestANewRequest:
         world.wire.plan(Fault(operation=WRITE, action=Action.CONFLICT, times=1_000))
 
         assert send()["statusCode"] == 503
-        assert len(PLANNED) == world.told.counts[Metric.CONFLICT] == 4
+        assert len(PLANNED) == world.telemetry.counts[Metric.CONFLICT] == 4
         assert [0.05 <= world.naps[0] <= 0.075, 0.1 <= world.naps[1] <= 0.15, 0.2 <= world.naps[2] <= 0.3] == [True] * 3
 
     def test_that_is_throttled_is_503_and_is_not_planned_again(self, world: World) -> None:
@@ -130,7 +130,7 @@ class TestADuplicate:
         assert (again["statusCode"], again["body"]) == (200, first["body"])
         assert again["headers"][REPLAYED_HEADER] == "true"
         assert again["headers"]["Content-Type"] == first["headers"]["Content-Type"]
-        assert world.told.counts[Metric.REPLAYED] == 1
+        assert world.telemetry.counts[Metric.REPLAYED] == 1
         assert moved(world) == 200
 
     def test_with_another_body_is_422_and_moves_nothing(self, world: World) -> None:
@@ -261,7 +261,7 @@ def test_an_invocation_that_meets_its_own_record_replays_it(
     lost = call == "PutItem" and times == 3
     assert answer["statusCode"] == (503 if lost else status)
     assert REPLAYED_HEADER not in answer["headers"]
-    assert world.told.counts[Metric.REPLAYED] == 0
+    assert world.telemetry.counts[Metric.REPLAYED] == 0
 
 
 class TestTwoInvocationsOfOneKey:
@@ -504,7 +504,7 @@ def test_a_request_without_a_key_is_refused_or_counted(
     status = send(post(key=None))["statusCode"]
 
     assert status == (400 if policy == "REQUIRED" else 200)
-    assert world.told.counts[Metric.KEY_MISSING] == (policy == "OPTIONAL")
+    assert world.telemetry.counts[Metric.KEY_MISSING] == (policy == "OPTIONAL")
 
 
 def test_a_large_body_is_413(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_first_response_is_what_express_stored(world: World, sync: Arranged) -> 
     assert (answer["statusCode"], answer["body"]) == (200, RESULT)
     assert [call for call in world.wire.sent[before:] if call in ("StartExecution", "GetItem")] == []
     assert [(sent["stateMachineArn"], sent["name"]) for sent in client.sent] == [(EXPRESS, SAGA_ID)]
-    assert world.told.counts[Metric.INLINE_SETTLED] == 1
+    assert world.telemetry.counts[Metric.INLINE_SETTLED] == 1
     assert _send()["body"] == RESULT
     assert len(client.sent) == 1
 
@@ -110,7 +110,7 @@ def test_standard_starts_where_express_is_refused(world: World, sync: Arranged, 
 
     assert answer["statusCode"] == 202
     assert world.executions.by_name[SAGA_ID].machine != EXPRESS
-    assert world.told.counts[Metric.INLINE_NOT_STARTED] == 1
+    assert world.telemetry.counts[Metric.INLINE_NOT_STARTED] == 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_response_of_a_delegated_saga_is_waited_for(world: World, sync: Arranged
     answer = _send()
 
     assert (answer["statusCode"], answer["body"]) == (200, RESULT)
-    assert world.told.counts[Metric.INLINE_DELEGATED] == 1
+    assert world.telemetry.counts[Metric.INLINE_DELEGATED] == 1
     assert world.executions.by_name == {}
 
 
@@ -151,5 +151,5 @@ def test_asynchronous_express_that_is_refused_leaves_the_saga_to_standard(world:
     answer = _send(None)
 
     assert answer["statusCode"] == 503  # Standard was refused, too
-    assert world.told.counts[Metric.INLINE_NOT_STARTED] == 1
-    assert world.told.counts[Metric.START_REFUSED] == 1
+    assert world.telemetry.counts[Metric.INLINE_NOT_STARTED] == 1
+    assert world.telemetry.counts[Metric.START_REFUSED] == 1

@@ -87,7 +87,7 @@ class TestInTime:
         assert REPLAYED_HEADER not in answer["headers"]
         assert answer["headers"][PREFERENCE_APPLIED_HEADER] == "wait=5"
         assert answer["headers"]["Location"] == f"/prod/transfers/{SAGA_ID}"
-        assert (world.told.counts[Metric.WAITED], world.told.counts[Metric.REPLAYED]) == (1, 0)
+        assert (world.telemetry.counts[Metric.WAITED], world.telemetry.counts[Metric.REPLAYED]) == (1, 0)
 
     def test_the_first_response_and_every_replay_have_the_same_bytes(self, world: World, slept: Slept) -> None:
         slept(_settles(world, after=1))
@@ -142,7 +142,7 @@ class TestNotInTime:
         assert answer["headers"][PREFERENCE_APPLIED_HEADER] == "wait=5"
         assert sum(world.naps) == pytest.approx(5, abs=0.01)
         assert max(world.naps) <= 1
-        assert world.told.counts[Metric.WAITED_IN_VAIN] == 1
+        assert world.telemetry.counts[Metric.WAITED_IN_VAIN] == 1
 
     def test_the_operation_bounds_the_requested_time(self, world: World, slept: Slept) -> None:
         slept(_nothing)

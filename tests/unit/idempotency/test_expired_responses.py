@@ -15,8 +15,8 @@ from saga_runtime.protocol import Env, Look, LookField, RecordAttribute, RecordS
 from saga_runtime.recovery.expired_responses import Remover
 from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS
 from saga_runtime.shared import aws
+from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.client import accepted, settled
-from tests.unit.support.clinic import create_hold_table
 from tests.unit.support.samples import BODY, DAY_MS, post
 from tests.unit.support.settling import settle
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -73,7 +73,7 @@ def test_expired_response_is_removed_with_its_request(world: World) -> None:
     assert str(BODY["amount"]) not in str(after)
     record = RequestRecord.from_item(after)
     assert (record.tombstone, record.status, record.http_status) == (True, RecordStatus.FAILED, 422)
-    assert ("responses_removed", {"removed": 1, "complete": True}) in world.told.events
+    assert ("responses_removed", {"removed": 1, "complete": True}) in world.telemetry.events
 
 
 def test_response_that_is_replayed_stays(world: World) -> None:
@@ -166,7 +166,7 @@ def test_responses_of_every_shard_and_table_are_removed(world: World, monkeypatc
     records = [RequestRecord.from_item(item) for table in ("requests", "others") for item in world.items(table)]
     assert len(records) == 61
     assert all(record.tombstone for record in records)
-    assert ("responses_removed", {"removed": 61, "complete": True}) in world.told.events
+    assert ("responses_removed", {"removed": 61, "complete": True}) in world.telemetry.events
 
 
 def _told() -> str:
@@ -182,7 +182,7 @@ def test_nothing_is_removed_when_no_time_is_left(world: World) -> None:
     measured(remaining_ms=6_000)
 
     assert item_of(world) == before
-    assert ("responses_removed", {"removed": 0, "complete": False}) in world.told.events
+    assert ("responses_removed", {"removed": 0, "complete": False}) in world.telemetry.events
 
 
 def test_held_reconciler_removes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,8 @@ def test_failed_removal_is_logged_and_retried_later(world: World) -> None:
 
     measured()
     assert item_of(world) == before
-    assert [fields["code"] for name, fields in world.told.events if name == "remove_failed"] == ["ThrottlingException"]
+    events = world.telemetry.events
+    assert [fields["code"] for name, fields in events if name == "remove_failed"] == ["ThrottlingException"]
 
     world.wire.forget()
     measured()

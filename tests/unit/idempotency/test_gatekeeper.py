@@ -72,7 +72,7 @@ def test_a_duplicate_after_due_at_makes_two_calls_and_starts_nothing_twice(world
 
     assert calls == ["PutItem", "StartExecution"]
     assert list(world.executions.by_name) == [saga_id]
-    assert world.told.counts[Metric.RESTARTED] == 1
+    assert world.telemetry.counts[Metric.RESTARTED] == 1
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_settled_request_is_replayed_from_its_record_byte_for_byte(
     assert answers[0]["statusCode"] == code
     assert answers[0]["headers"]["Content-Type"] == content_type
     assert answers[0]["headers"][REPLAYED_HEADER] == "true"
-    assert world.told.counts[Metric.REPLAYED] == 2
+    assert world.telemetry.counts[Metric.REPLAYED] == 2
 
 
 def test_a_settled_duplicate_makes_exactly_one_call(world: World) -> None:
@@ -219,7 +219,7 @@ def test_key_whose_response_has_expired_is_refused_and_nothing_moves(
     assert REPLAYED_HEADER not in headers
     assert world.items("requests") == before
     assert list(world.executions.by_name) == [saga_id]
-    assert world.told.counts[Metric.KEY_EXPIRED] == 2
+    assert world.telemetry.counts[Metric.KEY_EXPIRED] == 2
 
 
 def test_response_is_replayed_until_it_expires(world: World) -> None:
@@ -358,4 +358,4 @@ def test_an_ended_execution_is_not_started_again_by_a_duplicate(world: World) ->
 
     assert world.call(post())[0] == 409
     assert world.executions.by_name[saga_id].status is ExecutionStatus.FAILED
-    assert world.told.counts[Metric.START_FAILED] == 0
+    assert world.telemetry.counts[Metric.START_FAILED] == 0

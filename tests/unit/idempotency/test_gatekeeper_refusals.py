@@ -79,7 +79,7 @@ def test_a_request_without_a_key_is_accepted_and_counted_when_keys_are_optional(
     sagas = {accepted(world, key=None) for _ in range(3)}
 
     assert len(sagas) == 3
-    assert world.told.counts[Metric.KEY_MISSING] == 3
+    assert world.telemetry.counts[Metric.KEY_MISSING] == 3
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])
@@ -103,7 +103,7 @@ def test_a_reservation_repeated_by_the_sdk_is_met_as_ones_own(world: World) -> N
 
     assert status == 202
     assert world.wire.sent == ["PutItem", "PutItem", "StartExecution"]
-    assert world.told.events[0][0] == "own_reservation_met"
+    assert world.telemetry.events[0][0] == "own_reservation_met"
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])
@@ -113,7 +113,7 @@ def test_a_request_is_accepted_whatever_the_outcome_of_the_start(world: World, a
 
     saga_id = accepted(world)
 
-    assert world.told.counts[Metric.START_FAILED] == 1
+    assert world.telemetry.counts[Metric.START_FAILED] == 1
     assert [item[RecordAttribute.SAGA_ID]["S"] for item in world.items("requests")] == [saga_id]
 
 
@@ -141,9 +141,9 @@ def test_permanently_refused_start_is_a_503_and_counted(world: World, code: str)
     assert document["saga_id"] == record[RecordAttribute.SAGA_ID]["S"]
     assert headers["Retry-After"]
     assert headers["Location"].endswith(document["saga_id"])
-    assert world.told.counts[Metric.START_REFUSED] == 1
-    assert world.told.counts[Metric.START_FAILED] == 0
-    assert ("start_refused", {"saga_id": document["saga_id"], "code": code}) in world.told.events
+    assert world.telemetry.counts[Metric.START_REFUSED] == 1
+    assert world.telemetry.counts[Metric.START_FAILED] == 0
+    assert ("start_refused", {"saga_id": document["saga_id"], "code": code}) in world.telemetry.events
 
 
 def test_duplicate_with_a_permanently_refused_start_is_a_503(world: World) -> None:
@@ -164,7 +164,7 @@ def test_a_start_of_another_invocation_is_a_success(world: World) -> None:
 
     accepted(world)
 
-    assert world.told.counts[Metric.START_FAILED] == 0
+    assert world.telemetry.counts[Metric.START_FAILED] == 0
 
 
 def test_a_gatekeeper_of_another_protocol_rejects_every_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +179,6 @@ def test_logs_hold_neither_key_nor_body_nor_caller(world: World) -> None:
     accepted(world, key="very-secret-key", body={"iban": "DE00"}, principal="AIDASECRET")
     world.call(post({"iban": "DE00"}, key="very-secret-key", principal="AIDASECRET"))
 
-    told = repr(world.told.events)
+    told = repr(world.telemetry.events)
 
     assert not any(secret in told for secret in ("very-secret-key", "DE00", "AIDASECRET", IDEMPOTENCY_KEY_HEADER))

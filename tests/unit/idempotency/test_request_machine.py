@@ -70,12 +70,12 @@ class RequestMachine(RuleBasedStateMachine):
         self.model.end(data.draw(st.sampled_from(self.model.running())), ExecutionStatus.FAILED)
 
     @rule()
-    def somebody_looks(self) -> None:
+    def component_reads_the_record(self) -> None:
         self.model.look()
 
     @precondition(lambda self: self.model.looks)
     @rule(data=st.data())
-    def somebody_acts(self, data: st.DataObject) -> None:
+    def component_acts_on_its_read(self, data: st.DataObject) -> None:
         self.model.act(data.draw(st.sampled_from(self.model.looks)))
 
     @rule()

@@ -86,7 +86,7 @@ def balances(world: World) -> tuple[int, int]:
 def sweep(world: World) -> int:
     """One run of the sweeper."""
     swept = ledger_sweeper.handler({}, Context(remaining_ms=240_000))["swept"]
-    assert world.told.counts[Metric.SUSPENDED] in {0, 1}
+    assert world.telemetry.counts[Metric.SUSPENDED] in {0, 1}
     return swept
 
 
@@ -162,7 +162,7 @@ def test_a_window_that_is_over_is_swept_into_the_account_and_closed(world: World
     assert {item["state"]["S"] for item in shards(world).values()} == {"CLOSED"}
     assert not any("due_at" in item for item in shards(world).values())
     assert sweep(world) == 0
-    assert world.told.measured[Metric.OLDEST_UNSWEPT] == 0
+    assert world.telemetry.measured[Metric.OLDEST_UNSWEPT] == 0
     sound(world)
 
 
@@ -263,7 +263,7 @@ def test_an_unpostable_credit_is_posted_to_suspense(world: World, gone: str) -> 
 
     waiting = [entry for entry in world.entries() if entry["pk"]["S"].startswith("clearing#suspense#")]
     assert [(entry["amount"]["N"], entry["counterparty"]["S"]) for entry in waiting] == [("10", account)]
-    assert world.told.counts[Metric.SUSPENDED] == 1
+    assert world.telemetry.counts[Metric.SUSPENDED] == 1
     assert not any(int(item["balance"]["N"]) for item in shards(world).values())
     sound(world)
 
@@ -381,9 +381,9 @@ def test_a_failure_blocks_no_other_and_its_age_is_reported(world: World) -> None
 
     assert sweep(world) == whole - 1
 
-    assert world.told.measured[Metric.OLDEST_UNSWEPT] == 7_200
+    assert world.telemetry.measured[Metric.OLDEST_UNSWEPT] == 7_200
     assert sweep(world) == 1
-    assert world.told.measured[Metric.OLDEST_UNSWEPT] == 0
+    assert world.telemetry.measured[Metric.OLDEST_UNSWEPT] == 0
 
 
 def test_a_sweeper_without_time_reports_what_it_leaves(world: World) -> None:
@@ -392,7 +392,7 @@ def test_a_sweeper_without_time_reports_what_it_leaves(world: World) -> None:
 
     assert ledger_sweeper.handler({}, Context(remaining_ms=4_999)) == {"swept": 0}
 
-    assert world.told.measured[Metric.OLDEST_UNSWEPT] == 5
+    assert world.telemetry.measured[Metric.OLDEST_UNSWEPT] == 5
 
 
 # -- at once -----------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_a_conflict_is_retried_after_50_100_and_200_ms_and_more(world: World) ->
     assert LEDGER.commit(plan)
 
     assert world.balances() == {"alice": 490, "bob": 10}
-    assert world.told.counts[Metric.CONFLICT] == 3
+    assert world.telemetry.counts[Metric.CONFLICT] == 3
     assert [0.05 <= world.naps[0] <= 0.075, 0.1 <= world.naps[1] <= 0.15, 0.2 <= world.naps[2] <= 0.3] == [True] * 3
 
 
@@ -49,7 +49,7 @@ def test_every_conflict_is_counted_the_last_one_too(world: World) -> None:
     with pytest.raises(Conflict):
         LEDGER.commit(plan)
 
-    assert world.told.counts[Metric.CONFLICT] == 4
+    assert world.telemetry.counts[Metric.CONFLICT] == 4
     assert len(world.naps) == 3
     assert world.balances() == {"alice": 500, "bob": 0}
 
@@ -68,7 +68,7 @@ def test_a_throttle_is_raised_at_once(world: World) -> None:
         LEDGER.commit(plan)
 
     assert not isinstance(raised.value, Conflict)
-    assert world.told.counts[Metric.CONFLICT] == 0
+    assert world.telemetry.counts[Metric.CONFLICT] == 0
     assert world.wire.sent.count("TransactWriteItems") == 3  # by the SDK
 
 
@@ -91,7 +91,7 @@ def test_a_stale_read_is_read_again(world: World) -> None:
     assert LEDGER.commit(lambda: next(plans, None) or plan())
 
     assert world.balances() == {"alice": 480, "bob": 20}
-    assert world.told.counts[Metric.CONFLICT] == 1
+    assert world.telemetry.counts[Metric.CONFLICT] == 1
 
 
 def test_a_plan_that_refuses_sends_nothing(world: World) -> None:

@@ -157,7 +157,7 @@ def test_another_capture_of_a_captured_hold_is_refused(world: World) -> None:
     with pytest.raises(HoldClosed, match="hold h-1 is captured"):
         void()
 
-    assert world.told.counts[Metric.LATE_CAPTURE] == 0
+    assert world.telemetry.counts[Metric.LATE_CAPTURE] == 0
     sound(world)
 
 
@@ -177,8 +177,8 @@ def test_a_capture_after_a_void_is_refused_and_reported(world: World) -> None:
     with pytest.raises(HoldClosed, match="hold h-1 is voided"):
         capture()
 
-    assert world.told.counts[Metric.LATE_CAPTURE] == 1
-    assert ("late_capture", {"hold": "h-1", "entry": "c-1", "state": "VOIDED"}) in world.told.events
+    assert world.telemetry.counts[Metric.LATE_CAPTURE] == 1
+    assert ("late_capture", {"hold": "h-1", "entry": "c-1", "state": "VOIDED"}) in world.telemetry.events
     assert alice() == (500, 0)
 
 
@@ -192,7 +192,7 @@ def test_a_capture_after_the_expiry_is_refused_and_reported_swept_or_not(world: 
     with pytest.raises(HoldClosed, match="hold h-1 is expired"):
         capture()
 
-    assert world.told.counts[Metric.LATE_CAPTURE] == 2
+    assert world.telemetry.counts[Metric.LATE_CAPTURE] == 2
     assert alice() == (500, 0)
     assert LEDGER.hold("alice", "h-1").state is HoldState.EXPIRED
     sound(world)

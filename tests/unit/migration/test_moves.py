@@ -212,7 +212,7 @@ def test_verify_counts_a_difference_and_backfill_does_not_hide_it(table: Table) 
 
     assert found is not None
     assert (found.different, found.clean_since_ms) == (1, None)
-    assert table.world.told.counts[Metric.MIGRATION_DIFFERENCE] == 1
+    assert table.world.telemetry.counts[Metric.MIGRATION_DIFFERENCE] == 1
 
 
 def test_pass_of_a_phase_before_begins_again(table: Table) -> None:

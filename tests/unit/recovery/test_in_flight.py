@@ -92,19 +92,19 @@ def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tab
         "without_amount": 1,
         "unattended": 0,
     }
-    assert tables.told.measured == {
+    assert tables.telemetry.measured == {
         Metric.IN_FLIGHT: 6,
         Metric.PARKED: 2,
         Metric.OLDEST_IN_FLIGHT: 180,
         Metric.OLDEST_PARKED: 120,
         Metric.UNATTENDED: 0,
     }
-    assert tables.told.sums == {
+    assert tables.telemetry.sums == {
         (Metric.MONEY_IN_FLIGHT, "EUR"): 10**17 + 8,
         (Metric.MONEY_IN_FLIGHT, "JPY"): 5,
         (Metric.MONEY_IN_FLIGHT, "USD"): 2,
     }
-    assert [name for name, _ in tables.told.events] == ["in_flight"]
+    assert [name for name, _ in tables.telemetry.events] == ["in_flight"]
 
 
 def test_foreign_items_of_the_table_are_not_counted(tables: World) -> None:
@@ -115,7 +115,7 @@ def test_foreign_items_of_the_table_are_not_counted(tables: World) -> None:
     unnamed = record("unnamed", "Transfers") | {A.EXECUTION_ARN: {"S": "nobody's"}}
     put("transfers", settled, elsewhere, powertools, torn, unnamed, record("mine", "Transfers", money=(5, "EUR")))
 
-    assert (look()["sagas"], tables.told.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
+    assert (look()["sagas"], tables.telemetry.sums) == (1, {(Metric.MONEY_IN_FLIGHT, "EUR"): 5})
 
 
 def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World) -> None:
@@ -132,7 +132,7 @@ def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World)
 
     found = look()
     assert (found["unattended"], found["sagas"], found["money"]) == (2, 1, {})
-    assert tables.told.measured[Metric.UNATTENDED] == 2
+    assert tables.telemetry.measured[Metric.UNATTENDED] == 2
 
 
 AMOUNTS: dict[str, Item] = {
@@ -150,7 +150,7 @@ def test_an_invalid_amount_is_unknown_and_everything_else_is_reported(tables: Wo
 
     found = look()
     assert (found["sagas"], found["money"], found["without_amount"]) == (2, {"EUR": 7}, 1)
-    assert tables.told.measured[Metric.IN_FLIGHT] == 2
+    assert tables.telemetry.measured[Metric.IN_FLIGHT] == 2
 
 
 ODD: dict[str, Item] = {
@@ -165,7 +165,7 @@ def test_an_invalid_record_blocks_no_other(tables: World, odd: str) -> None:
     """The check of due sagas reports it."""
     put("transfers", record("odd", "Transfers") | ODD[odd], record("a", "Transfers", age_ms=MINUTE_MS))
 
-    assert (look()["sagas"], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (1, 60)
+    assert (look()["sagas"], tables.telemetry.measured[Metric.OLDEST_IN_FLIGHT]) == (1, 60)
 
 
 def test_a_saga_that_was_parked_at_no_time_has_waited_since_it_was_made(tables: World) -> None:
@@ -177,8 +177,8 @@ def test_a_saga_that_was_parked_at_no_time_has_waited_since_it_was_made(tables: 
 
 def test_zero_in_flight_is_reported_too(tables: World) -> None:
     assert look()["sagas"] == 0
-    assert (tables.told.measured[Metric.IN_FLIGHT], tables.told.measured[Metric.OLDEST_IN_FLIGHT]) == (0, 0)
-    assert tables.told.sums == {}
+    assert (tables.telemetry.measured[Metric.IN_FLIGHT], tables.telemetry.measured[Metric.OLDEST_IN_FLIGHT]) == (0, 0)
+    assert tables.telemetry.sums == {}
 
 
 def test_measuring_recovers_nothing(tables: World) -> None:
@@ -224,8 +224,8 @@ def test_a_partial_sum_is_not_reported(tables: World) -> None:
     put("transfers", record("a", "Transfers", money=(5, "EUR")))
 
     assert look(SPARE_MS - 1) == {}
-    assert (tables.told.measured, tables.told.sums) == ({}, {})
-    assert [name for name, _ in tables.told.events if name.startswith("in_flight")] == ["in_flight_not_measured"]
+    assert (tables.telemetry.measured, tables.telemetry.sums) == ({}, {})
+    assert [name for name, _ in tables.telemetry.events if name.startswith("in_flight")] == ["in_flight_not_measured"]
 
 
 def test_a_table_that_does_not_respond_is_not_empty(tables: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def test_a_table_that_does_not_respond_is_not_empty(tables: World, monkeypatch: 
 
     with pytest.raises(ClientError, match="ResourceNotFound"):
         look()
-    assert (tables.told.measured, tables.told.sums) == ({}, {})
+    assert (tables.telemetry.measured, tables.telemetry.sums) == ({}, {})
 
 
 def test_a_record_without_a_parking_time_counts_from_its_creation() -> None:

@@ -23,8 +23,8 @@ from saga_runtime.recovery.late_effects import (
 )
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
-from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -33,8 +33,8 @@ L1, L2 = late_name(SAGA_ID, 1), late_name(SAGA_ID, 2)
 
 
 @pytest.fixture
-def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
-    with desk_in(world, monkeypatch, boto3_session, window=86_400) as at:
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
+    with operated_saga_in(world, monkeypatch, boto3_session, window=86_400) as at:
         yield at
 
 
@@ -67,79 +67,81 @@ def settle() -> None:
     )
 
 
-def look(desk: Desk) -> LateUndo:
-    return undo_late(desk.recoverer, desk.record, "log")
+def look(operated: OperatedSaga) -> LateUndo:
+    return undo_late(operated.recoverer, operated.record, "log")
 
 
 @pytest.mark.parametrize("status", [s for s in StepStatus if s is not StepStatus.APPLIED_LATE])
-def test_a_running_saga_without_late_effects_is_left_alone(desk: Desk, status: StepStatus) -> None:
+def test_a_running_saga_without_late_effects_is_left_alone(operated: OperatedSaga, status: StepStatus) -> None:
     has_row(status)
 
-    assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
-    assert set(desk.world.executions.by_name) == {SAGA_ID}
+    assert look(operated) == LateUndo(finding=LateFinding.NOTHING)
+    assert set(operated.world.executions.by_name) == {SAGA_ID}
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_a_late_effect_is_compensated_by_a_dedicated_execution(desk: Desk, settled: bool) -> None:
+def test_a_late_effect_is_compensated_by_a_dedicated_execution(operated: OperatedSaga, settled: bool) -> None:
     has_row(StepStatus.APPLIED_LATE)
     if settled:
         settle()
-    before = desk.record
+    before = operated.record
 
-    assert look(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L1)
+    assert look(operated) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L1)
 
-    started = desk.world.executions.by_name[L1]
+    started = operated.world.executions.by_name[L1]
     sent = json.loads(started.input)
     assert started.machine == before.recovery_machine_arn
     assert sent == json.loads(before.input) | {StartField.LATE: True}
-    assert desk.record == before
+    assert operated.record == before
 
 
-def test_looking_twice_starts_one_execution(desk: Desk) -> None:
+def test_looking_twice_starts_one_execution(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
-    look(desk)
+    look(operated)
 
-    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
-    assert set(desk.world.executions.by_name) == {SAGA_ID, L1}
+    assert look(operated) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
+    assert set(operated.world.executions.by_name) == {SAGA_ID, L1}
 
 
-def test_one_that_is_about_to_be_redriven_is_not_followed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_about_to_be_redriven_is_not_followed(
+    operated: OperatedSaga, monkeypatch: pytest.MonkeyPatch
+) -> None:
     has_row(StepStatus.APPLIED_LATE)
-    look(desk)
+    look(operated)
     monkeypatch.setattr("saga_runtime.recovery.late_effects._status", lambda *_: "PENDING_REDRIVE")
 
-    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
+    assert look(operated) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
 
 
-def test_one_that_died_is_followed_by_the_next(desk: Desk) -> None:
+def test_one_that_died_is_followed_by_the_next(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
-    look(desk)
-    desk.world.executions.end(L1, ExecutionStatus.FAILED)
+    look(operated)
+    operated.world.executions.end(L1, ExecutionStatus.FAILED)
 
-    assert look(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L2)
+    assert look(operated) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=L2)
 
 
-def test_an_interrupted_compensation_of_a_settled_saga_is_recovered(desk: Desk) -> None:
+def test_an_interrupted_compensation_of_a_settled_saga_is_recovered(operated: OperatedSaga) -> None:
     has_row(StepStatus.UNDOING)
     settle()
 
-    assert look(desk).finding is LateFinding.STARTED
+    assert look(operated).finding is LateFinding.STARTED
 
 
-def test_a_compensated_late_effect_is_not_checked_again(desk: Desk) -> None:
+def test_a_compensated_late_effect_is_not_checked_again(operated: OperatedSaga) -> None:
     has_row(StepStatus.UNDONE)
     settle()
 
-    assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
+    assert look(operated) == LateUndo(finding=LateFinding.NOTHING)
 
 
-def test_many_that_died_are_an_operators_business(desk: Desk) -> None:
+def test_many_that_died_are_an_operators_business(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     for number in range(1, MOST_TRIES + 1):
-        assert look(desk).execution == late_name(SAGA_ID, number)
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+        assert look(operated).execution == late_name(SAGA_ID, number)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
+    assert look(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
 
 
 # Exhausted attempts.
@@ -147,56 +149,56 @@ def test_many_that_died_are_an_operators_business(desk: Desk) -> None:
 NEXT = late_name(SAGA_ID, MOST_TRIES + 1)
 
 
-def given_up(desk: Desk) -> None:
+def exhausted(operated: OperatedSaga) -> None:
     """Let as many executions die as are allowed."""
     has_row(StepStatus.APPLIED_LATE)
     for number in range(1, MOST_TRIES + 1):
-        look(desk)
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+        look(operated)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
 
-def again(desk: Desk) -> LateUndo:
-    return undo_again(desk.recoverer, desk.record, "log")
+def again(operated: OperatedSaga) -> LateUndo:
+    return undo_again(operated.recoverer, operated.record, "log")
 
 
-def test_an_operator_starts_the_next_one_once_the_cause_is_gone(desk: Desk) -> None:
-    given_up(desk)
+def test_an_operator_starts_the_next_one_once_the_cause_is_gone(operated: OperatedSaga) -> None:
+    exhausted(operated)
 
-    assert again(desk) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=NEXT)
+    assert again(operated) == LateUndo(finding=LateFinding.STARTED, rows=("Pick",), execution=NEXT)
 
-    assert desk.world.executions.by_name[NEXT].machine == RECOVERY_MACHINE_ARN
-    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=NEXT)
-
-
-def test_exhausted_compensations_are_not_described_again(desk: Desk) -> None:
-    given_up(desk)
-    again(desk)
-
-    assert desk.world.calls_of(lambda: look(desk)).count("DescribeExecution") == 1
+    assert operated.world.executions.by_name[NEXT].machine == RECOVERY_MACHINE_ARN
+    assert look(operated) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=NEXT)
 
 
-def test_after_another_try_as_many_more_are_made(desk: Desk) -> None:
-    given_up(desk)
-    again(desk)
+def test_exhausted_compensations_are_not_described_again(operated: OperatedSaga) -> None:
+    exhausted(operated)
+    again(operated)
+
+    assert operated.world.calls_of(lambda: look(operated)).count("DescribeExecution") == 1
+
+
+def test_after_another_try_as_many_more_are_made(operated: OperatedSaga) -> None:
+    exhausted(operated)
+    again(operated)
     for number in range(MOST_TRIES + 1, 2 * MOST_TRIES + 1):
-        assert look(desk).execution == late_name(SAGA_ID, number)
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+        assert look(operated).execution == late_name(SAGA_ID, number)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=2 * MOST_TRIES)
-    assert again(desk).execution == late_name(SAGA_ID, 2 * MOST_TRIES + 1)
+    assert look(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=2 * MOST_TRIES)
+    assert again(operated).execution == late_name(SAGA_ID, 2 * MOST_TRIES + 1)
 
 
 @pytest.mark.parametrize("died", [False, True])
-def test_another_try_starts_nothing_where_it_is_being_compensated(desk: Desk, died: bool) -> None:
+def test_another_try_starts_nothing_where_it_is_being_compensated(operated: OperatedSaga, died: bool) -> None:
     has_row(StepStatus.APPLIED_LATE)
-    look(desk)
+    look(operated)
     if died:
-        desk.world.executions.end(L1, ExecutionStatus.FAILED)
+        operated.world.executions.end(L1, ExecutionStatus.FAILED)
 
-    found = again(desk)
+    found = again(operated)
 
     assert found.execution == (L2 if died else L1)
-    assert desk.record.late_tried is None
+    assert operated.record.late_tried is None
 
 
 @pytest.mark.exhaustive
@@ -206,39 +208,39 @@ def test_another_try_starts_nothing_where_it_is_being_compensated(desk: Desk, di
 )
 @pytest.mark.parametrize("operation", ["Query", "UpdateItem", "StartExecution"])
 def test_another_attempt_that_dies_at_any_call_is_finished_by_a_retry(
-    desk: Desk, operation: str, action: Action, moment: Moment
+    operated: OperatedSaga, operation: str, action: Action, moment: Moment
 ) -> None:
-    given_up(desk)
-    desk.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
+    exhausted(operated)
+    operated.world.wire.plan(Fault(operation=operation, action=action, moment=moment, times=1))
     with contextlib.suppress(Killed):
-        again(desk)
-    desk.world.wire.forget()
+        again(operated)
+    operated.world.wire.forget()
 
-    again(desk)
+    again(operated)
 
-    assert NEXT in desk.world.executions.by_name
-    assert late_name(SAGA_ID, MOST_TRIES + 2) not in desk.world.executions.by_name
+    assert NEXT in operated.world.executions.by_name
+    assert late_name(SAGA_ID, MOST_TRIES + 2) not in operated.world.executions.by_name
 
 
-def test_a_further_attempt_that_died_before_its_start_stays_exhausted(desk: Desk) -> None:
-    given_up(desk)
-    desk.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, moment=Moment.BEFORE, times=1))
+def test_a_further_attempt_that_died_before_its_start_stays_exhausted(operated: OperatedSaga) -> None:
+    exhausted(operated)
+    operated.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):
-        again(desk)
+        again(operated)
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
-    assert NEXT not in desk.world.executions.by_name
+    assert look(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES)
+    assert NEXT not in operated.world.executions.by_name
 
 
 @pytest.mark.parametrize("changes", ["another saga", "a later try"])
-def test_a_concurrent_note_is_not_overwritten(desk: Desk, changes: str) -> None:
-    update: Any = give_up_update(desk.record, MOST_TRIES, at_ms=1)
+def test_a_concurrent_note_is_not_overwritten(operated: OperatedSaga, changes: str) -> None:
+    update: Any = give_up_update(operated.record, MOST_TRIES, at_ms=1)
     aws.dynamodb().update_item(TableName="requests", **update)
-    assert (desk.record.late_tried, desk.record.late_at) == (MOST_TRIES, 1)
-    later: Any = give_up_update(desk.record, MOST_TRIES + 1, at_ms=None)
+    assert (operated.record.late_tried, operated.record.late_at) == (MOST_TRIES, 1)
+    later: Any = give_up_update(operated.record, MOST_TRIES + 1, at_ms=None)
     if changes == "a later try":
         aws.dynamodb().update_item(TableName="requests", **later)
-        assert (desk.record.late_tried, desk.record.late_at) == (MOST_TRIES + 1, None)
+        assert (operated.record.late_tried, operated.record.late_at) == (MOST_TRIES + 1, None)
     else:
         update["ExpressionAttributeValues"][":saga_id"] = {"S": "another"}
 
@@ -258,110 +260,110 @@ def remove_request() -> None:
     )
 
 
-def test_late_effect_of_a_tombstone_is_an_operators_business(desk: Desk) -> None:
+def test_late_effect_of_a_tombstone_is_an_operators_business(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     remove_request()
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
-    assert set(desk.world.executions.by_name) == {SAGA_ID}
+    assert look(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",))
+    assert set(operated.world.executions.by_name) == {SAGA_ID}
 
 
-def test_late_compensation_that_outlives_the_request_is_running(desk: Desk) -> None:
+def test_late_compensation_that_outlives_the_request_is_running(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
-    look(desk)
+    look(operated)
     remove_request()
 
-    assert look(desk) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
-    desk.world.executions.end(L1, ExecutionStatus.FAILED)
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=1)
-    assert again(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=1)
-    assert set(desk.world.executions.by_name) == {SAGA_ID, L1}
+    assert look(operated) == LateUndo(finding=LateFinding.RUNNING, rows=("Pick",), execution=L1)
+    operated.world.executions.end(L1, ExecutionStatus.FAILED)
+    assert look(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=1)
+    assert again(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=1)
+    assert set(operated.world.executions.by_name) == {SAGA_ID, L1}
 
 
-def late_one_after_the_other(desk: Desk, jobs: int) -> list[str | None]:
+def late_one_after_the_other(operated: OperatedSaga, jobs: int) -> list[str | None]:
     """Jobs take effect when the one before is undone: whom they are undone by."""
     found = []
     for number in range(1, jobs + 1):
         has_row(StepStatus.APPLIED_LATE, f"Pick[{number}]")
-        found.append(look(desk).execution)
+        found.append(look(operated).execution)
         has_row(StepStatus.UNDONE, f"Pick[{number}]")
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
     return found
 
 
-def test_each_of_several_late_effects_is_compensated(desk: Desk) -> None:
+def test_each_of_several_late_effects_is_compensated(operated: OperatedSaga) -> None:
     jobs = 2 * MOST_TRIES + 1
 
-    assert late_one_after_the_other(desk, jobs) == [late_name(SAGA_ID, number) for number in range(1, jobs + 1)]
+    assert late_one_after_the_other(operated, jobs) == [late_name(SAGA_ID, number) for number in range(1, jobs + 1)]
 
 
-def test_only_those_that_died_count(desk: Desk) -> None:
-    late_one_after_the_other(desk, 3)
+def test_only_those_that_died_count(operated: OperatedSaga) -> None:
+    late_one_after_the_other(operated, 3)
     has_row(StepStatus.APPLIED_LATE)
     for number in range(4, MOST_TRIES + 4):
-        assert look(desk).execution == late_name(SAGA_ID, number)
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+        assert look(operated).execution == late_name(SAGA_ID, number)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
-    assert look(desk) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES + 3)
+    assert look(operated) == LateUndo(finding=LateFinding.EXHAUSTED, rows=("Pick",), tried=MOST_TRIES + 3)
 
 
-def test_other_compensations_do_not_raise_the_number_of_attempts(desk: Desk) -> None:
+def test_other_compensations_do_not_raise_the_number_of_attempts(operated: OperatedSaga) -> None:
     for number in range(5):
         has_row(StepStatus.UNDONE, f"Other[{number}]")
     has_row(StepStatus.APPLIED_LATE)
     for number in range(1, MOST_TRIES + 1):
-        assert look(desk).execution == late_name(SAGA_ID, number)
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
+        assert look(operated).execution == late_name(SAGA_ID, number)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.FAILED)
 
-    assert look(desk).finding is LateFinding.EXHAUSTED
+    assert look(operated).finding is LateFinding.EXHAUSTED
 
 
-def test_executions_without_an_effect_are_not_started_forever(desk: Desk) -> None:
+def test_executions_without_an_effect_are_not_started_forever(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     has_row(StepStatus.UNDONE, "Other")
     for number in range(1, MOST_TRIES + 2):
-        assert look(desk).execution == late_name(SAGA_ID, number)
-        desk.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
+        assert look(operated).execution == late_name(SAGA_ID, number)
+        operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
 
-    assert look(desk).finding is LateFinding.EXHAUSTED
+    assert look(operated).finding is LateFinding.EXHAUSTED
 
 
-def test_every_row_of_a_long_log_is_checked(desk: Desk) -> None:
+def test_every_row_of_a_long_log_is_checked(operated: OperatedSaga) -> None:
     """A page is one megabyte."""
     for number in range(4):
         has_row(StepStatus.APPLIED_LATE, f"Pick[{number}]", output="x" * 390_000)
 
-    assert look(desk).rows == tuple(f"Pick[{number}]" for number in range(4))
+    assert look(operated).rows == tuple(f"Pick[{number}]" for number in range(4))
 
 
-def has_job(desk: Desk) -> None:
+def has_job(operated: OperatedSaga) -> None:
     """Let the saga's definition have a step that is a job."""
     told = {CallField.TOKEN: "{% $states.context.Task.Token %}", CallField.PROVIDER: {}}
     pick = {"Type": "Task", "Arguments": {"QueueUrl": "queue", "MessageBody": told}}
-    desk.definitions[MACHINE_ARN]["States"]["Pick"] = pick
+    operated.definitions[MACHINE_ARN]["States"]["Pick"] = pick
 
 
-def test_the_command_retries_only_with_its_option(desk: Desk) -> None:
-    given_up(desk)
+def test_the_command_retries_only_with_its_option(operated: OperatedSaga) -> None:
+    exhausted(operated)
     settle()
-    has_job(desk)
+    has_job(operated)
 
-    status, said = desk.says("recover")
-    assert (status, "once the cause is fixed, use --again" in said, NEXT in desk.world.executions.by_name) == (
+    status, said = operated.run("recover")
+    assert (status, "once the cause is fixed, use --again" in said, NEXT in operated.world.executions.by_name) == (
         1,
         True,
         False,
     )
-    status, said = desk.says("recover", "--again")
-    assert (status, f"compensating it by {NEXT}" in said, NEXT in desk.world.executions.by_name) == (0, True, True)
+    status, said = operated.run("recover", "--again")
+    assert (status, f"compensating it by {NEXT}" in said, NEXT in operated.world.executions.by_name) == (0, True, True)
 
 
-def test_the_command_compensates_late_effects_of_a_settled_saga(desk: Desk) -> None:
+def test_the_command_compensates_late_effects_of_a_settled_saga(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     settle()
-    has_job(desk)
+    has_job(operated)
 
-    status, said = desk.says("recover")
+    status, said = operated.run("recover")
 
     assert (status, said.splitlines()) == (
         0,
@@ -369,12 +371,12 @@ def test_the_command_compensates_late_effects_of_a_settled_saga(desk: Desk) -> N
     )
 
 
-def test_the_command_reports_that_a_tombstone_needs_an_operator(desk: Desk) -> None:
+def test_the_command_reports_that_a_tombstone_needs_an_operator(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     remove_request()
-    has_job(desk)
+    has_job(operated)
 
-    status, said = desk.says("recover")
+    status, said = operated.run("recover")
 
     assert (status, said.splitlines()) == (
         1,
@@ -385,21 +387,21 @@ def test_the_command_reports_that_a_tombstone_needs_an_operator(desk: Desk) -> N
     )
 
 
-def test_an_operator_records_that_a_tombstones_late_effect_is_compensated(desk: Desk) -> None:
+def test_an_operator_records_that_a_tombstones_late_effect_is_compensated(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     remove_request()
-    has_job(desk)
+    has_job(operated)
 
-    desk.resolves("Pick", "--compensation", "--applied")
+    operated.resolves("Pick", "--compensation", "--applied")
 
-    assert look(desk) == LateUndo(finding=LateFinding.NOTHING)
+    assert look(operated) == LateUndo(finding=LateFinding.NOTHING)
 
 
-def test_the_command_does_not_query_the_log_of_a_saga_without_jobs(desk: Desk) -> None:
+def test_the_command_does_not_query_the_log_of_a_saga_without_jobs(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
     settle()
 
-    assert desk.says("recover") == (0, f"saga {SAGA_ID} is settled: nothing to do\n")
+    assert operated.run("recover") == (0, f"saga {SAGA_ID} is settled: nothing to do\n")
 
 
 def test_executions_are_numbered_from_one() -> None:

@@ -67,11 +67,11 @@ from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, Finding, recovery_n
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws, telemetry
 from tests.unit.support import settling
+from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.client import remove_response
-from tests.unit.support.clinic import create_hold_table
-from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire, body_of
 from tests.unit.support.world import Context, World
@@ -93,18 +93,18 @@ A = RecordAttribute
 class Watch:
     """One saga, and its reconciler."""
 
-    desk: Desk
+    operated: OperatedSaga
     queue: str
 
     @property
     def world(self) -> World:
         """The runtime's surroundings."""
-        return self.desk.world
+        return self.operated.world
 
     @property
     def record(self) -> RequestRecord:
         """The saga's record."""
-        return self.desk.record
+        return self.operated.record
 
     @property
     def item(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class Watch:
         return {name: execution.input for name, execution in self.world.executions.by_name.items()}
 
     @property
-    def told(self) -> list[dict[str, Any]]:
+    def notified(self) -> list[dict[str, Any]]:
         """Messages of the operator queue since the last read."""
         messages = aws.sqs().receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", [])
         for message in messages:
@@ -127,7 +127,7 @@ class Watch:
 
     def counted(self, metric: Metric) -> int:
         """Sum of a metric."""
-        return self.world.told.counts[metric]
+        return self.world.telemetry.counts[metric]
 
     def pass_time(self, ms: int = DUE_AFTER_MS) -> None:
         """Let time pass."""
@@ -193,8 +193,8 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
     monkeypatch.setenv(Env.LONGEST_LOOK, "900")
     monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
     monkeypatch.setattr(sweeping, "WORKERS", 1)
-    with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
-        watch = Watch(desk, queue)
+    with operated_saga_in(world, monkeypatch, boto3_session, window=86_400) as operated:
+        watch = Watch(operated, queue)
         watch.update(due_shard={"S": SHARD})
         world.wire.forget()
         yield watch
@@ -326,7 +326,7 @@ def test_an_interrupted_saga_is_taken_over_by_one_recovery(watch: Watch) -> None
 def test_a_saga_that_its_owner_parks_meanwhile_is_not_taken_over(watch: Watch) -> None:
     watch.dies()
     watch.pass_time()
-    before(watch.world.wire, "UpdateItem", watch.desk.park)
+    before(watch.world.wire, "UpdateItem", watch.operated.park)
 
     assert watch.sweep()["taken_over"] == 0
 
@@ -362,7 +362,7 @@ def test_dying_recoveries_follow_at_growing_intervals_until_parked(watch: Watch)
         watch.pass_time(10_000)
 
     assert [after - before for before, after in pairwise(began)] == [LOOK_MS, 2 * LOOK_MS]
-    (told,) = watch.told
+    (told,) = watch.notified
     stuck = {"step": "", "error": "RecoveriesExhausted", "detail": told["stuck"]["detail"]}
     owner = recovery_name(SAGA_ID, LIMIT)
     assert told == {
@@ -377,14 +377,14 @@ def test_dying_recoveries_follow_at_growing_intervals_until_parked(watch: Watch)
 
 
 def test_a_parked_saga_is_left_alone(watch: Watch) -> None:
-    watch.desk.park()
+    watch.operated.park()
     watch.pass_time(7_200_000)
     before = watch.item
 
     assert watch.sweep()["waiting"] == 1
 
     assert watch.item == before | {A.DUE_AT: str(watch.world.clock.ms + LONGEST_LOOK_MS)}
-    assert (set(watch.executions), watch.told) == ({SAGA_ID}, [])
+    assert (set(watch.executions), watch.notified) == ({SAGA_ID}, [])
 
 
 def test_a_saga_with_an_expired_execution_is_parked_and_never_started(watch: Watch) -> None:
@@ -393,7 +393,7 @@ def test_a_saga_with_an_expired_execution_is_parked_and_never_started(watch: Wat
 
     assert watch.sweep()["parked"] == 1
 
-    assert (watch.executions, [told["stuck"]["error"] for told in watch.told]) == ({}, ["ExecutionNameExpired"])
+    assert (watch.executions, [told["stuck"]["error"] for told in watch.notified]) == ({}, ["ExecutionNameExpired"])
     assert watch.record.parked == SAGA_ID
 
 
@@ -414,7 +414,7 @@ def test_a_saga_with_a_succeeded_owner_is_parked_and_never_compensated(watch: Wa
     assert watch.sweep()["parked"] == 1
 
     assert (watch.record.owner, watch.record.parked, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
-    assert [told["stuck"]["error"] for told in watch.told] == [ParkedFor.OWNER_SUCCEEDED]
+    assert [told["stuck"]["error"] for told in watch.notified] == [ParkedFor.OWNER_SUCCEEDED]
     assert (watch.counted(Metric.UNSETTLED), watch.counted(Metric.RECOVERIES)) == (1, 0)
 
 
@@ -594,7 +594,7 @@ def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> 
         watch.pass_time(DAY_MS)
 
     assert len(ends) < 60 / 3
-    assert undo_again(watch.desk.recoverer, watch.record, "log").finding is LateFinding.STARTED
+    assert undo_again(watch.operated.recoverer, watch.record, "log").finding is LateFinding.STARTED
 
     put_row("Pick", StepStatus.UNDONE)
     watch.sweep()
@@ -716,7 +716,7 @@ def more_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch, after:
     """Raise the retention while a saga is parked, as a message at synth requests."""
     kept_for_days(monkeypatch, 30)
     put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 30 * 86_400)
-    watch.desk.park()
+    watch.operated.park()
     days_pass(watch, after)
     kept_for_days(monkeypatch, 400)
     days_pass(watch, 60)
@@ -762,7 +762,7 @@ def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
 
 def fewer_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 400 * 86_400)
-    watch.desk.park()
+    watch.operated.park()
     days_pass(watch, 20)
     assert watch.record.rows_until is not None
     kept_for_days(monkeypatch, 30)
@@ -790,7 +790,7 @@ def test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch: Watch) -> 
     watch.sweep()
     assert set(watch.executions) == {SAGA_ID}
     assert (watch.record.parked, watch.record.rows_until) == (SAGA_ID, None)
-    assert [entry["stuck"]["error"] for entry in watch.told] == [ParkedFor.ROWS_EXPIRED]
+    assert [entry["stuck"]["error"] for entry in watch.notified] == [ParkedFor.ROWS_EXPIRED]
 
 
 def test_a_saga_with_a_possibly_expired_log_is_parked_once(watch: Watch) -> None:
@@ -799,7 +799,7 @@ def test_a_saga_with_a_possibly_expired_log_is_parked_once(watch: Watch) -> None
 
     watch.pass_time(7_200_000)
     watch.sweep()
-    assert (set(watch.executions), watch.told) == ({SAGA_ID}, [])
+    assert (set(watch.executions), watch.notified) == ({SAGA_ID}, [])
 
 
 @pytest.mark.parametrize("detail", ["\uffff", "\ud800", "Größe", "\x00", "\U0001f4b6"])
@@ -808,7 +808,7 @@ def test_operators_are_notified_of_reasons_with_any_characters(watch: Watch, det
     exhausted(watch)
 
     assert watch.sweep()["parked"] == 1
-    assert [entry["failure"] for entry in watch.told] == [{"detail": detail}]
+    assert [entry["failure"] for entry in watch.notified] == [{"detail": detail}]
 
 
 def test_an_entry_for_operators_is_valid_for_sqs(watch: Watch) -> None:
@@ -959,7 +959,7 @@ def test_a_failed_execution_without_a_record_is_reported(watch: Watch, name: str
 
     assert watch.ended(name) == []
     assert watch.counted(Metric.RECORD_MISSING) == 1
-    assert ("saga_without_record", {"saga_id": SAGA_ID, "execution": name}) in watch.world.told.events
+    assert ("saga_without_record", {"saga_id": SAGA_ID, "execution": name}) in watch.world.telemetry.events
     assert (watch.world.items("requests"), set(watch.executions)) == ([], {SAGA_ID})
 
 
@@ -1017,21 +1017,21 @@ def test_a_sweep_ends_before_its_function_does(watch: Watch) -> None:
 
     assert watch.sweep(remaining_ms=SPARE_MS - 1)["complete"] is False
     assert set(watch.executions) == {SAGA_ID}
-    assert watch.world.told.measured[Metric.LOOK_INCOMPLETE] == 1
+    assert watch.world.telemetry.measured[Metric.LOOK_INCOMPLETE] == 1
 
     watch.sweep()
 
-    assert watch.world.told.measured[Metric.LOOK_INCOMPLETE] == 0
+    assert watch.world.telemetry.measured[Metric.LOOK_INCOMPLETE] == 0
 
 
 def test_age_of_the_oldest_overdue_saga_is_measured(watch: Watch) -> None:
     watch.pass_time(DUE_AFTER_MS + 90_000)
 
     assert watch.sweep()["overdue_seconds"] == 90
-    assert watch.world.told.measured[Metric.OLDEST_OVERDUE] == 90
+    assert watch.world.telemetry.measured[Metric.OLDEST_OVERDUE] == 90
 
     assert watch.sweep()["overdue_seconds"] == 0
-    assert watch.world.told.measured[Metric.OLDEST_OVERDUE] == 0
+    assert watch.world.telemetry.measured[Metric.OLDEST_OVERDUE] == 0
 
 
 def test_overdue_saga_of_another_reconciler_is_not_measured(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1081,13 +1081,14 @@ def test_an_unreadable_record_blocks_no_other_and_is_counted(watch: Watch, kind:
 
     done = watch.sweep()
     assert (done["failed"], done["broken"], done["taken_over"], R1 in watch.executions) == (1, 1, 1, True)
-    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 1
-    assert [fields["row_id"] for name, fields in watch.world.told.events if name == "reconcile_failed"] == ["broken"]
+    assert watch.world.telemetry.measured[Metric.RECONCILE_FAILED] == 1
+    events = watch.world.telemetry.events
+    assert [fields["row_id"] for name, fields in events if name == "reconcile_failed"] == ["broken"]
 
     assert watch.sweep()["broken"] == 1
     aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": "broken"}})
     watch.sweep()
-    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
+    assert watch.world.telemetry.measured[Metric.RECONCILE_FAILED] == 0
 
 
 def test_a_transient_refusal_is_not_reported(watch: Watch) -> None:
@@ -1097,7 +1098,7 @@ def test_a_transient_refusal_is_not_reported(watch: Watch) -> None:
     done = watch.sweep()
 
     assert (done["failed"], done["broken"], done["slowed"]) == (1, 0, ATTEMPTS)
-    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
+    assert watch.world.telemetry.measured[Metric.RECONCILE_FAILED] == 0
 
 
 def test_throttling_backs_off_and_the_saga_is_recovered(watch: Watch) -> None:
@@ -1215,7 +1216,7 @@ def test_a_permanent_refusal_is_not_retried(watch: Watch, monkeypatch: pytest.Mo
     assert (
         "reconcile_failed",
         {"row_id": REQUEST_ID, "error": "ClientError", "code": "AccessDeniedException", "for_good": True},
-    ) in (watch.world.told.events)
+    ) in (watch.world.telemetry.events)
 
 
 # The switch under which it checks and measures, and changes nothing.
@@ -1251,13 +1252,13 @@ def test_held_reconciler_changes_nothing(watch: Watch, scene: str) -> None:
     prepare, _ = SCENES[scene]
     prepare(watch)
     hold(watch)
-    state = watch.desk.state, watch.world.items("tokens")
+    state = watch.operated.state, watch.world.items("tokens")
 
     done = watch.sweep()
     calls = watch.world.calls_of(watch.sweep)
 
-    assert (watch.desk.state, watch.world.items("tokens")) == state
-    assert watch.told == []
+    assert (watch.operated.state, watch.world.items("tokens")) == state
+    assert watch.notified == []
     assert not {"UpdateItem", "PutItem", "StartExecution", "SendMessage"}.intersection(calls)
     assert done["needed"] == (scene in ("never started", "interrupted", "exhausted", "history gone", "unsettled"))
     assert watch.counted(Metric.RECOVERIES) == 0
@@ -1270,9 +1271,9 @@ def test_held_reconciler_measures(watch: Watch) -> None:
 
     watch.sweep()
 
-    assert watch.world.told.measured[Metric.HOLD_AGE] == 90
-    assert watch.world.told.measured[Metric.OLDEST_OVERDUE] == 30
-    assert watch.world.told.measured[Metric.RECONCILE_FAILED] == 0
+    assert watch.world.telemetry.measured[Metric.HOLD_AGE] == 90
+    assert watch.world.telemetry.measured[Metric.OLDEST_OVERDUE] == 30
+    assert watch.world.telemetry.measured[Metric.RECONCILE_FAILED] == 0
 
 
 @pytest.mark.usefixtures("switch")
@@ -1284,7 +1285,7 @@ def test_released_reconciler_processes_due_sagas(watch: Watch) -> None:
     watch.pass_time(KEPT_MS)
 
     assert watch.sweep()["taken_over"] == 1
-    assert watch.world.told.measured[Metric.HOLD_AGE] == 0
+    assert watch.world.telemetry.measured[Metric.HOLD_AGE] == 0
 
 
 @pytest.mark.usefixtures("switch")
@@ -1396,7 +1397,7 @@ def history_gone(watch: Watch) -> None:
 
 
 def parked(watch: Watch) -> None:
-    watch.desk.park()
+    watch.operated.park()
     watch.pass_time()
 
 
@@ -1471,7 +1472,7 @@ def end_of(watch: Watch) -> tuple[dict[str, Any], dict[str, str], bool]:
         watch.sweep()
     times = {A.DUE_AT, A.UPDATED_AT, A.PARKED_AT, A.EXPIRATION}
     item = {name: value for name, value in watch.item.items() if name not in times}
-    return item, watch.executions, bool(watch.told)
+    return item, watch.executions, bool(watch.notified)
 
 
 EXPECTED: dict[str, tuple[str, int, bool, set[str]]] = {
@@ -1600,30 +1601,30 @@ def test_a_stack_of_another_protocol_is_not_served(watch: Watch, monkeypatch: py
 # Another worker was faster.
 
 
-def somebody_took_it_over_and_died(watch: Watch) -> None:
+def another_one_took_it_over_and_died(watch: Watch) -> None:
     watch.update(owner={"S": R1}, recoveries={"N": "1"})
 
 
-def somebody_took_it_over_twice(watch: Watch) -> None:
+def another_one_took_it_over_twice(watch: Watch) -> None:
     watch.update(owner={"S": R2}, recoveries={"N": "2"})
 
 
-def somebody_took_it_over_and_it_settled(watch: Watch) -> None:
+def another_one_took_it_over_and_it_settled(watch: Watch) -> None:
     watch.update(owner={"S": R1}, recoveries={"N": "1"})
     watch.settle()
 
 
-def somebody_took_it_over_and_it_was_parked(watch: Watch) -> None:
+def another_one_took_it_over_and_it_was_parked(watch: Watch) -> None:
     watch.update(owner={"S": R1}, recoveries={"N": "1"}, parked={"S": R1}, stuck={"S": "{}"})
 
 
 @pytest.mark.parametrize(
     ("happens", "started"),
     [
-        (somebody_took_it_over_and_died, {SAGA_ID, R1}),
-        (somebody_took_it_over_twice, {SAGA_ID}),
-        (somebody_took_it_over_and_it_settled, {SAGA_ID}),
-        (somebody_took_it_over_and_it_was_parked, {SAGA_ID}),
+        (another_one_took_it_over_and_died, {SAGA_ID, R1}),
+        (another_one_took_it_over_twice, {SAGA_ID}),
+        (another_one_took_it_over_and_it_settled, {SAGA_ID}),
+        (another_one_took_it_over_and_it_was_parked, {SAGA_ID}),
         (record_is_gone, {SAGA_ID}),
     ],
 )
@@ -1745,7 +1746,7 @@ def test_a_callback_meanwhile_prevents_parking(watch: Watch) -> None:
 
 def test_a_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
     exhausted(watch)
-    before(watch.world.wire, "SendMessage", watch.desk.park)
+    before(watch.world.wire, "SendMessage", watch.operated.park)
     watch.sweep()
 
     assert watch.item[A.STUCK] == "{}"
@@ -1774,11 +1775,11 @@ def test_an_unrecoverable_saga_with_an_outcome_is_parked_again_once(watch: Watch
     history_gone(watch)
     watch.update(answered_at={"N": "1"})
     watch.sweep()
-    assert (watch.record.parked, len(watch.told)) == (SAGA_ID, 1)
+    assert (watch.record.parked, len(watch.notified)) == (SAGA_ID, 1)
 
     watch.pass_time(7_200_000)
     watch.sweep()
-    assert (watch.executions, watch.told) == ({}, [])
+    assert (watch.executions, watch.notified) == ({}, [])
 
 
 def test_an_old_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
@@ -1805,13 +1806,13 @@ def test_an_old_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
     assert watch.record.parked is None
 
 
-def dies_after_telling(watch: Watch) -> None:
+def dies_after_notifying(watch: Watch) -> None:
     exhausted(watch)
     watch.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=Moment.AFTER, times=1))
     with pytest.raises(Killed):
         watch.sweep()
 
-    assert (watch.record.parked, len(watch.told)) == (SAGA_ID, 1)
+    assert (watch.record.parked, len(watch.notified)) == (SAGA_ID, 1)
 
 
 def test_a_recovery_that_died_is_followed_when_its_record_is_due(watch: Watch) -> None:
@@ -1844,4 +1845,4 @@ def test_a_row_kept_for_longer_meanwhile_is_not_shortened(watch: Watch) -> None:
 
 
 def test_operators_are_notified_before_the_record_says_so(watch: Watch) -> None:
-    dies_after_telling(watch)
+    dies_after_notifying(watch)

@@ -36,9 +36,9 @@ from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.crews import Gone, TurnTakers
-from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.enumerated import selected
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, REQUEST_ID, reservation_of
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -70,14 +70,14 @@ def set_attributes(request_id: str, **values: dict[str, str]) -> None:
 class Fleet:
     """Sagas in every condition, all of them due, and reconcilers."""
 
-    desk: Desk
+    operated: OperatedSaga
     queue: str
     sagas: dict[str, Reservation] = field(default_factory=dict)
 
     @property
     def world(self) -> World:
         """The runtime's surroundings."""
-        return self.desk.world
+        return self.operated.world
 
     def reserve(self, key: str, *, age_ms: int = DUE_AFTER_MS, start: bool = True) -> Reservation:
         """A saga that is due now, and whose execution runs."""
@@ -156,7 +156,7 @@ class Fleet:
             crew=crew or Threads(),
         )
 
-    def told(self) -> list[str]:
+    def notified(self) -> list[str]:
         """Distinct messages of the operator queue since the last read."""
         found: set[str] = set()
         while messages := aws.sqs().receive_message(QueueUrl=self.queue, MaxNumberOfMessages=10).get("Messages", []):
@@ -173,7 +173,7 @@ class Fleet:
                 for item in self.world.items("requests")
             },
             "executions": {name: found.input for name, found in self.world.executions.by_name.items()},
-            "told": self.told(),
+            "notified": self.notified(),
         }
 
 
@@ -189,11 +189,11 @@ def fleet(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
     queue = str(aws.sqs().create_queue(QueueName="operators")["QueueUrl"])
     monkeypatch.setattr(RECONCILER, "TOKEN_DUE_SHARDS", SHARDS)
     monkeypatch.setattr(RECONCILER, "PAGE", 2)
-    with desk_in(world, monkeypatch, boto3_session, window=86_400) as desk:
+    with operated_saga_in(world, monkeypatch, boto3_session, window=86_400) as operated:
         aws.dynamodb().delete_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}})
         world.executions.by_name.clear()
         world.clock.ms += OLD_MS + DAY_MS
-        fleet = Fleet(desk, queue)
+        fleet = Fleet(operated, queue)
         fleet.make(each)
         yield fleet
 
@@ -248,12 +248,12 @@ def expected(fleet: Fleet) -> dict[str, Any]:
         for parked in kind(fleet, name):
             stuck = json.dumps(stuck_of(reason))
             records[parked.request_id] |= {A.PARKED: parked.saga_id, A.STUCK: stuck}
-            end["told"].append(parked.saga_id)
-    return end | {"told": sorted(end["told"])}
+            end["notified"].append(parked.saga_id)
+    return end | {"notified": sorted(end["notified"])}
 
 
 def numbers(fleet: Fleet) -> dict[str, int]:
-    told = fleet.world.told.counts
+    told = fleet.world.telemetry.counts
     return {
         metric.name: told[metric]
         for metric in (Metric.ORPHANS, Metric.RECOVERIES, Metric.UNSETTLED, Metric.LATE_STANDS)
@@ -269,7 +269,7 @@ def test_one_worker_reaches_the_expected_end(fleet: Fleet) -> None:
     done = asdict(fleet.reconciler().sweep())
 
     assert (fleet.end(), {name: done[name] for name in NUMBERS}, numbers(fleet)) == (end, NUMBERS, COUNTED)
-    assert fleet.world.told.measured[Metric.RECONCILE_FAILED] == 2
+    assert fleet.world.telemetry.measured[Metric.RECONCILE_FAILED] == 2
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -326,7 +326,7 @@ def test_a_sweep_with_concurrent_status_events_reaches_the_same_end(
 
     assert fleet.end() == end
     assert numbers(fleet)["RECOVERIES"] == COUNTED["RECOVERIES"]
-    assert fleet.world.told.counts[Metric.RECORD_MISSING] == 0
+    assert fleet.world.telemetry.counts[Metric.RECORD_MISSING] == 0
 
 
 # Crashes and refusals.

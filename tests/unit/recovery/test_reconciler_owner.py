@@ -219,7 +219,7 @@ def test_the_owner_of_a_settled_or_parked_saga_is_not_described(
 # What happens between two questions.
 
 
-def hand_over(cloud: Cloud, *, asked: str) -> None:
+def transfer(cloud: Cloud, *, asked: str) -> None:
     """Let the recovery start the forward machine and end, once an execution was asked after."""
     cloud.then[asked] = lambda: cloud.statuses.update({FORWARD: "RUNNING", RECOVERY: "SUCCEEDED"})
 
@@ -227,7 +227,7 @@ def hand_over(cloud: Cloud, *, asked: str) -> None:
 @pytest.mark.parametrize("moment", [FORWARD, RECOVERY])
 def test_a_recovery_that_transfers_between_two_calls_is_left_alone(cloud: Cloud, moment: str) -> None:
     cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "RUNNING"}
-    hand_over(cloud, asked=moment)
+    transfer(cloud, asked=moment)
 
     seen = look(cloud)
 
@@ -238,7 +238,7 @@ def test_a_recovery_that_transfers_between_two_calls_is_left_alone(cloud: Cloud,
 @pytest.mark.parametrize("moment", [FORWARD, RECOVERY])
 def test_a_recovery_that_transfers_during_its_recovery_is_left_alone(cloud: Cloud, moment: str) -> None:
     cloud.item, cloud.statuses = TAKEN_OVER, {RECOVERY: "RUNNING"}
-    hand_over(cloud, asked=moment)
+    transfer(cloud, asked=moment)
 
     found = recoverer(cloud).recover(RequestRecord.from_item(TAKEN_OVER), LATER_MS)
 

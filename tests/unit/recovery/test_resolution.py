@@ -16,8 +16,8 @@ from saga_runtime.recovery.decisions import rows_kept_update
 from saga_runtime.saga_log.rows import done_put
 from saga_runtime.shared import aws
 from tests.unit.support import resolving, settling
-from tests.unit.support.desk import LOG_DAYS, Desk, desk_in
 from tests.unit.support.gateway import LIFE_MS, STEP
+from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -28,9 +28,9 @@ STILL_PARKED = (SAGA_ID, True)
 
 
 @pytest.fixture
-def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[Desk]:
-    """A running saga, and a person's desk."""
-    with desk_in(world, monkeypatch, boto3_session) as made:
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
+    """A running saga and its operator."""
+    with operated_saga_in(world, monkeypatch, boto3_session) as made:
         yield made
 
 
@@ -44,161 +44,161 @@ def desk(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Ses
     ],
     ids=lambda history: history.__name__.replace("_", " "),
 )
-def test_history(history: Callable[[Desk], None], desk: Desk) -> None:
-    history(desk)
+def test_history(history: Callable[[OperatedSaga], None], operated: OperatedSaga) -> None:
+    history(operated)
 
 
 # --- The right end
 
 
-def test_an_applied_step_is_compensated_with_the_operators_output(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
+def test_an_applied_step_is_compensated_with_the_operators_output(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
 
-    told = desk.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
+    told = operated.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
 
     assert told == f"Charge happened: its row is DONE\nsaga {SAGA_ID} resumes: started by {R1}\n"
-    assert desk.owner == GONE_ON
-    assert desk.world.executions.by_name[R1].input == desk.record.input
-    assert desk.world.executions.by_name[R1].machine == desk.record.recovery_machine_arn
-    desk.shop.undo()
-    assert desk.shop.status == "UNDONE"
-    desk.shop.check()
+    assert operated.owner == GONE_ON
+    assert operated.world.executions.by_name[R1].input == operated.record.input
+    assert operated.world.executions.by_name[R1].machine == operated.record.recovery_machine_arn
+    operated.shop.undo()
+    assert operated.shop.status == "UNDONE"
+    operated.shop.check()
 
 
-def test_a_step_that_was_not_applied_never_is(desk: Desk) -> None:
-    desk.never_sent()
-    desk.park()
-    desk.shop.everybody_dies()
+def test_a_step_that_was_not_applied_never_is(operated: OperatedSaga) -> None:
+    operated.never_sent()
+    operated.park()
+    operated.shop.pass_every_deadline()
 
-    told = desk.resolves(STEP, "--not-applied")
+    told = operated.resolves(STEP, "--not-applied")
 
     assert told.startswith("Charge did not happen: its row is TOMBSTONE\n")
-    assert desk.owner == GONE_ON
-    desk.shop.check()
+    assert operated.owner == GONE_ON
+    operated.shop.check()
 
 
-def test_an_applied_compensation_is_not_repeated(desk: Desk) -> None:
-    desk.shop.run()
-    desk.undo_cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
+def test_an_applied_compensation_is_not_repeated(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.undo_cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
 
-    told = desk.resolves(STEP, "--compensation", "--applied")
+    told = operated.resolves(STEP, "--compensation", "--applied")
 
     assert told.startswith("the undo of Charge happened: its row is UNDONE\n")
-    desk.shop.undo()
-    desk.shop.check()
+    operated.shop.undo()
+    operated.shop.check()
 
 
-def test_a_compensation_that_was_not_applied_is_retried(desk: Desk) -> None:
+def test_a_compensation_that_was_not_applied_is_retried(operated: OperatedSaga) -> None:
     def dies() -> None:
         raise ConnectionError("cut off")
 
-    desk.shop.run()
-    desk.shop.gateway.meanwhile["refund"] = dies
+    operated.shop.run()
+    operated.shop.gateway.meanwhile["refund"] = dies
     with pytest.raises(ConnectionError):
-        desk.shop.undo()
-    desk.park()
-    desk.shop.everybody_dies()
+        operated.shop.undo()
+    operated.park()
+    operated.shop.pass_every_deadline()
 
-    desk.resolves(STEP, "--compensation", "--not-applied")
+    operated.resolves(STEP, "--compensation", "--not-applied")
 
-    assert desk.shop.status == "DONE"
-    desk.shop.undo()
-    assert desk.shop.status == "UNDONE"
-    desk.shop.check()
-
-
-def test_a_step_without_compensation_is_recorded_as_compensated_by_hand(desk: Desk) -> None:
-    desk.shop.run()
-    desk.park()
-
-    desk.resolves(STEP, "--compensation", "--applied")
-
-    assert (desk.shop.status, desk.owner) == ("UNDONE", GONE_ON)
+    assert operated.shop.status == "DONE"
+    operated.shop.undo()
+    assert operated.shop.status == "UNDONE"
+    operated.shop.check()
 
 
-def test_a_step_after_the_pivot_that_was_done_by_hand_is_recorded_as_done(desk: Desk) -> None:
-    desk.shop.gateway.refuses = "the account is closed"
-    desk.shop.to_the_end(lambda: desk.shop.run(side="after"))
-    desk.park(Direction.FORWARD)
+def test_a_step_without_compensation_is_recorded_as_compensated_by_hand(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.park()
 
-    desk.resolves(STEP, "--applied", "--output", '{"payment": "by hand"}')
+    operated.resolves(STEP, "--compensation", "--applied")
 
-    assert desk.shop.run(side="after") == {"payment": "by hand"}
-
-
-def test_a_refused_step_after_the_pivot_is_called_again_after_a_fix(desk: Desk) -> None:
-    desk.shop.gateway.refuses = "the account is closed"
-    desk.shop.to_the_end(lambda: desk.shop.run(side="after"))
-    desk.park(Direction.FORWARD)
-    desk.shop.gateway.refuses = None
-
-    desk.resolves(STEP, "--not-applied")
-    desk.shop.run(side="after")
-
-    assert desk.shop.status == "DONE"
-    desk.shop.check()
+    assert (operated.shop.status, operated.owner) == ("UNDONE", GONE_ON)
 
 
-def test_after_the_pivot_the_saga_goes_forward_before_the_direction_is_set(desk: Desk) -> None:
-    desk.never_sent(side="after")
-    desk.park(None)
-    desk.shop.everybody_dies()
+def test_a_step_after_the_pivot_that_was_done_by_hand_is_recorded_as_done(operated: OperatedSaga) -> None:
+    operated.shop.gateway.refuses = "the account is closed"
+    operated.shop.to_the_end(lambda: operated.shop.run(side="after"))
+    operated.park(Direction.FORWARD)
 
-    told = desk.resolves(STEP, "--not-applied")
+    operated.resolves(STEP, "--applied", "--output", '{"payment": "by hand"}')
+
+    assert operated.shop.run(side="after") == {"payment": "by hand"}
+
+
+def test_a_refused_step_after_the_pivot_is_called_again_after_a_fix(operated: OperatedSaga) -> None:
+    operated.shop.gateway.refuses = "the account is closed"
+    operated.shop.to_the_end(lambda: operated.shop.run(side="after"))
+    operated.park(Direction.FORWARD)
+    operated.shop.gateway.refuses = None
+
+    operated.resolves(STEP, "--not-applied")
+    operated.shop.run(side="after")
+
+    assert operated.shop.status == "DONE"
+    operated.shop.check()
+
+
+def test_after_the_pivot_the_saga_goes_forward_before_the_direction_is_set(operated: OperatedSaga) -> None:
+    operated.never_sent(side="after")
+    operated.park(None)
+    operated.shop.pass_every_deadline()
+
+    told = operated.resolves(STEP, "--not-applied")
 
     assert told.startswith("Charge did not happen: its row is free to be called again\n")
-    assert desk.shop.status is None
+    assert operated.shop.status is None
 
 
-def test_an_item_of_a_map_has_a_row_of_its_own(desk: Desk) -> None:
-    desk.never_sent(step="Ship", side="after", item='{"item":{"sku":"a"}}', item_key="a")
-    desk.park(Direction.FORWARD)
-    desk.shop.everybody_dies()
+def test_an_item_of_a_map_has_a_row_of_its_own(operated: OperatedSaga) -> None:
+    operated.never_sent(step="Ship", side="after", item='{"item":{"sku":"a"}}', item_key="a")
+    operated.park(Direction.FORWARD)
+    operated.shop.pass_every_deadline()
 
-    told = desk.resolves("Ship[a]", "--applied", "--output", "{}")
+    told = operated.resolves("Ship[a]", "--applied", "--output", "{}")
 
     assert told.startswith("Ship[a] happened: its row is DONE\n")
 
 
-def test_only_resume_needs_no_step(desk: Desk) -> None:
-    desk.shop.run()
-    desk.park()
+def test_only_resume_needs_no_step(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.park()
 
-    assert desk.resolves("--resume") == f"saga {SAGA_ID} resumes: started by {R1}\n"
-    assert (desk.shop.status, desk.owner) == ("DONE", GONE_ON)
-
-
-def test_a_step_that_never_began_is_fenced(desk: Desk) -> None:
-    desk.park()
-
-    desk.resolves(STEP, "--not-applied")
-
-    assert desk.shop.status == "TOMBSTONE"
-    assert desk.shop.row[LogAttribute.SIDE] == Side.BEFORE
+    assert operated.resolves("--resume") == f"saga {SAGA_ID} resumes: started by {R1}\n"
+    assert (operated.shop.status, operated.owner) == ("DONE", GONE_ON)
 
 
-def test_an_applied_step_without_a_row_is_done_with_its_output(desk: Desk) -> None:
-    desk.park()
+def test_a_step_that_never_began_is_fenced(operated: OperatedSaga) -> None:
+    operated.park()
 
-    desk.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
+    operated.resolves(STEP, "--not-applied")
 
-    assert desk.shop.status == "DONE"
-    assert int(desk.shop.row[LogAttribute.EXPIRATION]) == (desk.now + LOG_DAYS * DAY_MS) // 1_000
+    assert operated.shop.status == "TOMBSTONE"
+    assert operated.shop.row[LogAttribute.SIDE] == Side.BEFORE
 
 
-def test_only_an_operator_takes_over_a_saga_with_an_expired_execution(desk: Desk) -> None:
-    desk.world.executions.forget(SAGA_ID)
-    desk.shop.passes(90 * DAY_MS)
+def test_an_applied_step_without_a_row_is_done_with_its_output(operated: OperatedSaga) -> None:
+    operated.park()
 
-    assert desk.says("recover") == (1, f"saga {SAGA_ID} may have run before: operator action required\n")
-    assert desk.owner == (SAGA_ID, False)
-    desk.resolves("--resume")
-    assert desk.owner == GONE_ON
-    assert R1 in desk.world.executions.by_name
+    operated.resolves(STEP, "--applied", "--output", '{"payment": "payment of it"}')
+
+    assert operated.shop.status == "DONE"
+    assert int(operated.shop.row[LogAttribute.EXPIRATION]) == (operated.now + LOG_DAYS * DAY_MS) // 1_000
+
+
+def test_only_an_operator_takes_over_a_saga_with_an_expired_execution(operated: OperatedSaga) -> None:
+    operated.world.executions.forget(SAGA_ID)
+    operated.shop.passes(90 * DAY_MS)
+
+    assert operated.run("recover") == (1, f"saga {SAGA_ID} may have run before: operator action required\n")
+    assert operated.owner == (SAGA_ID, False)
+    operated.resolves("--resume")
+    assert operated.owner == GONE_ON
+    assert R1 in operated.world.executions.by_name
 
 
 # --- Repeated, interrupted, at once
@@ -215,7 +215,7 @@ WAYS = (
 @pytest.mark.parametrize("answer", [("--applied", "--output", '{"payment":"payment of it"}'), ("--not-applied",)])
 @pytest.mark.parametrize("forward", [False, True])
 def test_a_command_that_dies_at_any_call_is_finished_by_a_retry(
-    answer: tuple[str, ...], forward: bool, desk: Desk, world: World
+    answer: tuple[str, ...], forward: bool, operated: OperatedSaga, world: World
 ) -> None:
     def prepare() -> None:
         for table, keys in (("log", ("saga_id", "step")), ("requests", ("id",))):
@@ -230,16 +230,16 @@ def test_a_command_that_dies_at_any_call_is_finished_by_a_retry(
 
         reserve: Any = reserve_put(reservation_of())
         aws.dynamodb().put_item(TableName="requests", **reserve)
-        world.executions.start(SAGA_ID, desk.record.input)
-        desk.shop.gateway.charged.clear()
+        world.executions.start(SAGA_ID, operated.record.input)
+        operated.shop.gateway.charged.clear()
         side = {"side": "after" if forward else "before"}
-        desk.cut_off(**side) if answer[0] == "--applied" else desk.never_sent(**side)
-        desk.park(Direction.FORWARD if forward else Direction.COMPENSATE)
-        desk.shop.everybody_dies()
+        operated.cut_off(**side) if answer[0] == "--applied" else operated.never_sent(**side)
+        operated.park(Direction.FORWARD if forward else Direction.COMPENSATE)
+        operated.shop.pass_every_deadline()
 
     prepare()
-    calls = world.calls_of(lambda: desk.resolves(STEP, *answer))
-    after = (desk.shop.status, desk.owner, sorted(world.executions.by_name))
+    calls = world.calls_of(lambda: operated.resolves(STEP, *answer))
+    after = (operated.shop.status, operated.owner, sorted(world.executions.by_name))
     struck = 0
     for index, operation in enumerate(calls):
         for action, moment in WAYS:
@@ -251,99 +251,99 @@ def test_a_command_that_dies_at_any_call_is_finished_by_a_retry(
             world.wire.forget()
             world.wire.plan(fault)
             with contextlib.suppress(Killed):
-                desk.says("resolve", STEP, *answer)
+                operated.run("resolve", STEP, *answer)
             struck += bool(world.wire.fired)
             world.wire.forget()
-            desk.resolves(STEP, *answer)
-            assert (desk.shop.status, desk.owner, sorted(world.executions.by_name)) == after, str(fault)
+            operated.resolves(STEP, *answer)
+            assert (operated.shop.status, operated.owner, sorted(world.executions.by_name)) == after, str(fault)
     assert struck == len(calls) * len(WAYS)
 
 
-def test_the_opposite_finding_is_too_late(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
-    desk.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
+def test_the_opposite_finding_is_too_late(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
     with pytest.raises(Killed):
-        desk.says("resolve", STEP, "--applied")
-    desk.world.wire.forget()
+        operated.run("resolve", STEP, "--applied")
+    operated.world.wire.forget()
 
-    assert "Charge is DONE, which is decided" in desk.is_refused(STEP, "--not-applied")
-    assert desk.owner == STILL_PARKED
-    desk.resolves(STEP, "--applied")
-    assert desk.owner == GONE_ON
+    assert "Charge is DONE, which is decided" in operated.is_refused(STEP, "--not-applied")
+    assert operated.owner == STILL_PARKED
+    operated.resolves(STEP, "--applied")
+    assert operated.owner == GONE_ON
 
 
-def test_a_repetition_with_the_attempt_that_was_seen_is_finished_too(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
-    seen = desk.shop.row[LogAttribute.ATTEMPT]
-    desk.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
+def test_a_repetition_with_the_attempt_that_was_seen_is_finished_too(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+    seen = operated.shop.row[LogAttribute.ATTEMPT]
+    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
     with pytest.raises(Killed):
-        desk.says("resolve", STEP, "--applied", "--attempt", seen)
-    desk.world.wire.forget()
+        operated.run("resolve", STEP, "--applied", "--attempt", seen)
+    operated.world.wire.forget()
 
-    desk.resolves(STEP, "--applied", "--attempt", seen)
+    operated.resolves(STEP, "--applied", "--attempt", seen)
 
-    assert desk.owner == GONE_ON
+    assert operated.owner == GONE_ON
 
 
-def test_a_second_operator_with_the_same_finding_finds_it_recorded(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
-    desk.resolves(STEP, "--applied")
+def test_a_second_operator_with_the_same_finding_finds_it_recorded(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+    operated.resolves(STEP, "--applied")
 
-    told = desk.resolves(STEP, "--applied")
+    told = operated.resolves(STEP, "--applied")
 
     assert told == f"Charge happened: its row was already DONE\nsaga {SAGA_ID} is running\n"
-    assert desk.owner == GONE_ON
+    assert operated.owner == GONE_ON
 
 
-def test_a_saga_that_was_parked_again_continues_under_the_next_recovery(desk: Desk) -> None:
-    desk.park()
-    desk.resolves("--resume")
-    desk.park(None, owner=R1)
+def test_a_saga_that_was_parked_again_continues_under_the_next_recovery(operated: OperatedSaga) -> None:
+    operated.park()
+    operated.resolves("--resume")
+    operated.park(None, owner=R1)
 
-    desk.resolves("--resume")
+    operated.resolves("--resume")
 
-    assert desk.owner == (f"{SAGA_ID}-r2", False)
+    assert operated.owner == (f"{SAGA_ID}-r2", False)
 
 
-def test_a_travelling_park_of_the_old_owner_parks_nothing(desk: Desk) -> None:
-    desk.park()
-    desk.resolves("--resume")
+def test_a_travelling_park_of_the_old_owner_parks_nothing(operated: OperatedSaga) -> None:
+    operated.park()
+    operated.resolves("--resume")
 
-    update: Any = settling.park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=desk.now)
+    update: Any = settling.park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=operated.now)
     with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
         aws.dynamodb().update_item(**update)
-    assert desk.owner == GONE_ON
+    assert operated.owner == GONE_ON
 
 
 # --- Refused, with nothing written
 
 
-def test_before_the_deadline_the_refusal_states_the_time_to_wait(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.passes(LIFE_MS - 12_500)
+def test_before_the_deadline_the_refusal_states_the_time_to_wait(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.passes(LIFE_MS - 12_500)
 
-    assert "for 13 s; wait" in desk.is_refused(STEP, "--applied")
-    assert "for 43 s; wait" in desk.is_refused(STEP, "--not-applied")
+    assert "for 13 s; wait" in operated.is_refused(STEP, "--applied")
+    assert "for 43 s; wait" in operated.is_refused(STEP, "--not-applied")
 
 
-def test_without_the_definition_the_longest_grace_counts(desk: Desk) -> None:
-    desk.never_sent()
-    desk.park()
-    desk.shop.everybody_dies()
-    desk.definitions.clear()
+def test_without_the_definition_the_longest_grace_counts(operated: OperatedSaga) -> None:
+    operated.never_sent()
+    operated.park()
+    operated.shop.pass_every_deadline()
+    operated.definitions.clear()
 
-    assert "cannot be described (AccessDeniedException)" in desk.is_refused(STEP, "--not-applied")
-    assert "for 3570 s; wait" in desk.is_refused(STEP, "--not-applied", "--log-table", "log")
-    desk.shop.passes(3_570_000)
-    desk.definitions[RECOVERY_MACHINE_ARN] = {}
-    desk.resolves(STEP, "--not-applied", "--log-table", "log")
+    assert "cannot be described (AccessDeniedException)" in operated.is_refused(STEP, "--not-applied")
+    assert "for 3570 s; wait" in operated.is_refused(STEP, "--not-applied", "--log-table", "log")
+    operated.shop.passes(3_570_000)
+    operated.definitions[RECOVERY_MACHINE_ARN] = {}
+    operated.resolves(STEP, "--not-applied", "--log-table", "log")
 
 
 @pytest.mark.parametrize(
@@ -367,10 +367,12 @@ def test_without_the_definition_the_longest_grace_counts(desk: Desk) -> None:
         (["Charge", "--resume"], "--resume decides nothing; leave step out"),
     ],
 )
-def test_a_typing_error_is_reported_in_one_line_and_writes_nothing(words: list[str], why: str, desk: Desk) -> None:
-    desk.park()
+def test_a_typing_error_is_reported_in_one_line_and_writes_nothing(
+    words: list[str], why: str, operated: OperatedSaga
+) -> None:
+    operated.park()
 
-    assert why in desk.is_refused(*words)
+    assert why in operated.is_refused(*words)
 
 
 @pytest.mark.parametrize(
@@ -380,54 +382,54 @@ def test_a_typing_error_is_reported_in_one_line_and_writes_nothing(words: list[s
         (["--applied", "--output", '{"other": "1"}'], "DONE with another output"),
     ],
 )
-def test_an_applied_step_cannot_be_recorded_as_not_applied(words: list[str], why: str, desk: Desk) -> None:
-    desk.shop.run()
-    desk.park()
+def test_an_applied_step_cannot_be_recorded_as_not_applied(words: list[str], why: str, operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.park()
 
-    assert why in desk.is_refused(STEP, *words)
-
-
-def test_an_applied_step_of_a_forward_saga_cannot_be_compensated(desk: Desk) -> None:
-    desk.shop.run()
-    desk.park(Direction.FORWARD)
-
-    assert "its saga does not compensate" in desk.is_refused(STEP, "--compensation", "--applied")
+    assert why in operated.is_refused(STEP, *words)
 
 
-def test_a_fenced_step_cannot_be_recorded_as_applied(desk: Desk) -> None:
-    desk.shop.undo()
-    desk.park()
+def test_an_applied_step_of_a_forward_saga_cannot_be_compensated(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.park(Direction.FORWARD)
 
-    assert "Charge is TOMBSTONE" in desk.is_refused(STEP, "--applied", "--output", "{}")
-
-
-def test_a_step_refused_before_the_pivot_was_not_applied(desk: Desk) -> None:
-    desk.shop.gateway.refuses = "no credit"
-    desk.shop.to_the_end(desk.shop.run)
-    desk.park()
-
-    assert "the provider clearly refused" in desk.is_refused(STEP, "--applied")
+    assert "its saga does not compensate" in operated.is_refused(STEP, "--compensation", "--applied")
 
 
-def test_a_compensating_step_is_only_resolved_by_its_compensation(desk: Desk) -> None:
-    desk.shop.run()
-    desk.undo_cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
+def test_a_fenced_step_cannot_be_recorded_as_applied(operated: OperatedSaga) -> None:
+    operated.shop.undo()
+    operated.park()
 
-    assert "--compensation --applied or --compensation --not-applied" in desk.is_refused(STEP, "--applied")
-    assert "an undo has no output" in desk.is_refused(STEP, "--compensation", "--applied", "--output", "{}")
+    assert "Charge is TOMBSTONE" in operated.is_refused(STEP, "--applied", "--output", "{}")
 
 
-def test_a_step_in_doubt_is_not_resolved_by_its_compensation(desk: Desk) -> None:
-    desk.cut_off()
-    desk.park()
-    desk.shop.everybody_dies()
+def test_a_step_refused_before_the_pivot_was_not_applied(operated: OperatedSaga) -> None:
+    operated.shop.gateway.refuses = "no credit"
+    operated.shop.to_the_end(operated.shop.run)
+    operated.park()
 
-    assert "without --compensation" in desk.is_refused(STEP, "--compensation", "--applied")
+    assert "the provider clearly refused" in operated.is_refused(STEP, "--applied")
 
 
-def test_a_step_that_read_is_not_decided_about(desk: Desk) -> None:
+def test_a_compensating_step_is_only_resolved_by_its_compensation(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.undo_cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+
+    assert "--compensation --applied or --compensation --not-applied" in operated.is_refused(STEP, "--applied")
+    assert "an undo has no output" in operated.is_refused(STEP, "--compensation", "--applied", "--output", "{}")
+
+
+def test_a_step_in_doubt_is_not_resolved_by_its_compensation(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+
+    assert "without --compensation" in operated.is_refused(STEP, "--compensation", "--applied")
+
+
+def test_a_step_that_read_is_not_decided_about(operated: OperatedSaga) -> None:
     row = done_put(
         table="log",
         saga_id=SAGA_ID,
@@ -435,63 +437,63 @@ def test_a_step_that_read_is_not_decided_about(desk: Desk) -> None:
         side=Side.BEFORE,
         attempt="a",
         output="{}",
-        now_ms=desk.now,
+        now_ms=operated.now,
         keep_days=LOG_DAYS,
     )["Put"]
     row["Item"][LogAttribute.STATUS] = {"S": "READ"}
     aws.dynamodb().put_item(**row)
-    desk.park()
+    operated.park()
 
-    assert "it only read" in desk.is_refused(STEP, "--applied")
-
-
-def test_a_saga_that_runs_decides_for_itself(desk: Desk) -> None:
-    desk.cut_off()
-    desk.shop.everybody_dies()
-
-    assert "is not parked, and decides for itself" in desk.is_refused(STEP, "--applied")
-    assert desk.resolves("--resume") == f"saga {SAGA_ID} is running\n"
+    assert "it only read" in operated.is_refused(STEP, "--applied")
 
 
-def test_a_settled_saga_has_nothing_to_decide(desk: Desk) -> None:
+def test_a_saga_that_runs_decides_for_itself(operated: OperatedSaga) -> None:
+    operated.cut_off()
+    operated.shop.pass_every_deadline()
+
+    assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")
+    assert operated.resolves("--resume") == f"saga {SAGA_ID} is running\n"
+
+
+def test_a_settled_saga_has_nothing_to_decide(operated: OperatedSaga) -> None:
     settled: Any = settling.settle(
-        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=desk.now
+        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=operated.now
     )
     aws.dynamodb().update_item(**settled)
 
-    assert "is settled as COMPLETED" in desk.is_refused("--resume")
-    assert "is settled as COMPLETED" in desk.is_refused(STEP, "--not-applied")
+    assert "is settled as COMPLETED" in operated.is_refused("--resume")
+    assert "is settled as COMPLETED" in operated.is_refused(STEP, "--not-applied")
 
 
-def test_a_saga_with_a_possibly_expired_log_is_not_run_again(desk: Desk) -> None:
-    desk.park()
-    desk.shop.passes(LOG_DAYS * DAY_MS)
+def test_a_saga_with_a_possibly_expired_log_is_not_run_again(operated: OperatedSaga) -> None:
+    operated.park()
+    operated.shop.passes(LOG_DAYS * DAY_MS)
 
-    assert "its steps could happen twice" in desk.is_refused("--resume")
+    assert "its steps could happen twice" in operated.is_refused("--resume")
 
 
-def test_a_saga_with_kept_rows_continues_at_any_age(desk: Desk) -> None:
-    desk.park()
-    desk.shop.passes(LOG_DAYS * DAY_MS)
-    record: Any = rows_kept_update(desk.record, desk.now // 1_000 + 1)
+def test_a_saga_with_kept_rows_continues_at_any_age(operated: OperatedSaga) -> None:
+    operated.park()
+    operated.shop.passes(LOG_DAYS * DAY_MS)
+    record: Any = rows_kept_update(operated.record, operated.now // 1_000 + 1)
     aws.dynamodb().update_item(TableName="requests", **record)
 
-    desk.resolves("--resume")
+    operated.resolves("--resume")
 
-    assert desk.record.parked is None
+    assert operated.record.parked is None
 
 
-def test_an_unknown_saga_is_reported(desk: Desk) -> None:
+def test_an_unknown_saga_is_reported(operated: OperatedSaga) -> None:
     aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": REQUEST_ID}})
 
-    assert "table requests has no saga" in desk.is_refused("--resume")
+    assert "table requests has no saga" in operated.is_refused("--resume")
 
 
-def test_a_definition_without_a_log_is_reported(desk: Desk) -> None:
-    desk.definitions = {arn: {"States": {}} for arn in desk.definitions}
-    desk.park()
+def test_a_definition_without_a_log_is_reported(operated: OperatedSaga) -> None:
+    operated.definitions = {arn: {"States": {}} for arn in operated.definitions}
+    operated.park()
 
-    assert "names no saga log; name it with --log-table" in desk.is_refused("--resume")
+    assert "names no saga log; name it with --log-table" in operated.is_refused("--resume")
 
 
 # --- The time

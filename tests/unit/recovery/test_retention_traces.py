@@ -42,8 +42,8 @@ from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, what_to_do
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.client import remove_response
-from tests.unit.support.depot import HEARTBEAT_SECONDS, PARCEL, entries_of, operators_queue, served
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
+from tests.unit.support.job_saga import HEARTBEAT_SECONDS, PARCEL, entries_of, operators_queue, served
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, SCOPE, reservation_of, step_event
 from tests.unit.support.warehouse import Picking
 from tests.unit.support.world import Context, World
@@ -113,13 +113,13 @@ def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
 def settle(picking: Picking, *, days: float = 7) -> None:
     """Let the saga's record be settled as a failure."""
     until = int(picking.world.clock.ms / 1_000 + days * 86_400)
-    picking.depot.change_record(status="FAILED", expiration=until, response_expires_at=until)
+    picking.job_saga.change_record(status="FAILED", expiration=until, response_expires_at=until)
 
 
-def give_up(picking: Picking) -> None:
+def fence_and_settle(picking: Picking) -> None:
     """Let the warehouse report that the job is unknown, and the saga fence the job and settle."""
     picking.dispatch(picking.send(**SHORT))
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     picking.warehouse.says = NotApplied()
     picking.cancel({**picking.event(), **SHORT}, Context())
     picking.warehouse.says = None
@@ -293,7 +293,7 @@ def test_a_wait_whose_rows_expired_is_only_announced_again(world: World, monkeyp
 
 
 def test_a_late_success_is_known_for_late_while_the_row_is_there(picking: Picking) -> None:
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking, days=60)
     pass_days(picking.world, LOG_DAYS - 1)
 
@@ -306,25 +306,25 @@ def test_a_late_success_after_the_row_expired_is_never_compensated(
 ) -> None:
     url = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking, days=60)
     pass_days(picking.world, LOG_DAYS)
 
     assert picking.calls_back() is Receipt.EARLY
 
     assert picking.status == "DONE"
-    assert RecordAttribute.DUE_SHARD not in picking.depot.token
+    assert RecordAttribute.DUE_SHARD not in picking.job_saga.token
     assert entries_of(url) == []
     picking.undo(late=True)
     assert (len(picking.warehouse.begun), picking.warehouse.cancelled) == (1, [])
 
 
 def test_a_late_effect_is_not_compensated_if_its_row_expires_first(picking: Picking) -> None:
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking)
     pass_days(picking.world, LOG_DAYS - 1, expire=())  # the record has expired, and is still there
     assert picking.calls_back() is Receipt.APPLIED_LATE
-    assert int(picking.depot.record()["expiration"]) * 1_000 == picking.world.clock.ms + LATE_DAYS * DAY_MS
+    assert int(picking.job_saga.record()["expiration"]) * 1_000 == picking.world.clock.ms + LATE_DAYS * DAY_MS
     pass_days(picking.world, 1)
 
     picking.undo(late=True)
@@ -341,7 +341,7 @@ def test_a_late_success_without_a_record_notifies_the_operators(
 ) -> None:
     url = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking)
     pass_days(picking.world, 8)
     assert picking.world.items("requests") == []
@@ -357,7 +357,7 @@ def test_a_late_success_of_a_tombstone_notifies_the_operators(
 ) -> None:
     url = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=url)]))
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking)
     picking.world.clock.ms += 8 * DAY_MS
     remove_response(picking.world)
@@ -373,7 +373,7 @@ def test_a_late_success_of_a_tombstone_notifies_the_operators(
 
 
 def test_response_is_not_removed_while_a_late_effect_is_to_be_compensated(picking: Picking) -> None:
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking)
     picking.world.clock.ms += 7 * DAY_MS
 
@@ -386,7 +386,7 @@ def test_response_is_not_removed_while_a_late_effect_is_to_be_compensated(pickin
 
 
 def test_record_that_became_a_tombstone_since_it_was_read_is_not_kept(picking: Picking) -> None:
-    give_up(picking)
+    fence_and_settle(picking)
     settle(picking)
     picking.world.clock.ms += 8 * DAY_MS
     read = SagaRecord.from_item(picking.world.items("requests")[0])
@@ -402,7 +402,7 @@ def test_record_that_became_a_tombstone_since_it_was_read_is_not_kept(picking: P
 def test_an_event_repeated_after_its_marker_expired_changes_nothing(picking: Picking) -> None:
     picking.dispatch(picking.send())
     picking.calls_back("event-1")
-    before = (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken))
+    before = (picking.row, picking.job_saga.token["status"], dict(picking.world.tasks.woken))
     for item in picking.world.items("tokens"):
         if item[TokenAttribute.STATUS]["S"] == "EVENT":
             key: Any = {TokenAttribute.ID: item[TokenAttribute.ID]}
@@ -410,7 +410,7 @@ def test_an_event_repeated_after_its_marker_expired_changes_nothing(picking: Pic
 
     assert picking.calls_back("event-1") is Receipt.DUPLICATE
 
-    assert (picking.row, picking.depot.token["status"], dict(picking.world.tasks.woken)) == before
+    assert (picking.row, picking.job_saga.token["status"], dict(picking.world.tasks.woken)) == before
 
 
 def test_an_outcome_whose_token_row_expired_is_kept_for_the_next_attempt(picking: Picking) -> None:
@@ -419,10 +419,10 @@ def test_an_outcome_whose_token_row_expired_is_kept_for_the_next_attempt(picking
         aws.dynamodb().delete_item(TableName="tokens", Key={"id": item["id"]})
 
     assert picking.calls_back() is Receipt.EARLY
-    assert picking.told() is None
+    assert picking.outcome() is None
 
     assert picking.dispatch(picking.send_again())
-    assert picking.told(2) == PARCEL
+    assert picking.outcome(2) == PARCEL
     assert len(picking.warehouse.begun) == 1
 
 

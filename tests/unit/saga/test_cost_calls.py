@@ -116,7 +116,7 @@ def _waited(calls: list[str]) -> tuple[int, int]:
 def test_the_writes_of_a_job_and_its_outcome_are_as_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch)
 
-    calls = world.calls_of(lambda: (picking.dispatch(), picking.depot.says("answer")))
+    calls = world.calls_of(lambda: (picking.dispatch(), picking.job_saga.reports("answer")))
 
     assert _waited(calls) == _counted(happy_path(_saga("callback", heartbeat=60), _INPUTS)) == (22, 3)
     assert calls.count("SendTaskSuccess") == 1
@@ -125,7 +125,7 @@ def test_the_writes_of_a_job_and_its_outcome_are_as_counted(world: World, monkey
 def test_the_writes_of_a_wait_and_its_outcome_are_as_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     picking = Picking(world, monkeypatch, job=False)
 
-    calls = world.calls_of(lambda: (picking.dispatch(), picking.depot.says("answer")))
+    calls = world.calls_of(lambda: (picking.dispatch(), picking.job_saga.reports("answer")))
 
     assert _waited(calls) == _counted(happy_path(_saga("wait", heartbeat=60), _INPUTS)) == (20, 4)
 

@@ -24,8 +24,8 @@ from saga_runtime.saga_log.rows import entry_of as atomic_entry_of
 from saga_runtime.saga_log.rows import undo_entry_of as atomic_undo_entry_of
 from saga_runtime.shared import aws
 from saga_runtime.steps.atomic import read_row
-from tests.unit.support.depot import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS
+from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.transfers import give_back
 from tests.unit.support.warehouse import Picking
@@ -44,8 +44,8 @@ def picking(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
 def late(picking: Picking) -> None:
     """A job that the saga fenced, and that the warehouse did afterwards."""
     picking.dispatch()
-    picking.everybody_dies()
-    picking.depot.compensate()
+    picking.pass_every_deadline()
+    picking.job_saga.compensate()
     picking.calls_back("late")
     assert picking.status == "APPLIED_LATE"
 
@@ -68,7 +68,7 @@ def test_a_step_with_a_compensated_effect_is_fenced_unless_it_was_skipped(
     provider = ProviderSettings.from_event(picking.event())
 
     wanted = (Entry.FENCED, StepEntry.FENCED) if instead is None else (Entry.REPLAY, StepEntry.REPLAY)
-    mine = picking.depot.holder("mine")
+    mine = picking.job_saga.holder("mine")
     assert (entry_of(found, mine=mine, now_ms=9, provider=provider), atomic_entry_of(found)) == wanted
     assert found.answer == instead
 
@@ -85,13 +85,13 @@ def test_late_compensation_writes_no_tombstone() -> None:
 def test_a_late_effect_is_compensated_like_an_applied_one(picking: Picking) -> None:
     found, provider = row(StepStatus.APPLIED_LATE), ProviderSettings.from_event(picking.event())
 
-    undo = undo_entry_of(found, mine=picking.depot.holder("mine"), now_ms=9, provider=provider)
+    undo = undo_entry_of(found, mine=picking.job_saga.holder("mine"), now_ms=9, provider=provider)
 
     assert (undo, atomic_undo_entry_of(found)) == (UndoEntry.UNDO, AtomicUndoEntry.UNDO)
 
 
 def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(picking: Picking) -> None:
-    mine = picking.depot.holder("mine")
+    mine = picking.job_saga.holder("mine")
     asked = ProviderSettings.from_event(picking.event())
     known = replace(asked, verify=False, window_ms=10**15)
     found = row(StepStatus.INTENT, accepted_at=0)
@@ -142,7 +142,7 @@ def test_a_late_compensation_leaves_everything_else_alone(picking: Picking, worl
         picking.calls_back()
     if status in {"TOMBSTONE", "UNDONE"}:
         picking.undo()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     before = world.items("log")
 
     calls = world.calls_of(lambda: picking.undo(late=True))
@@ -204,7 +204,7 @@ def test_an_effect_that_becomes_late_during_the_check_is_read_again(
 
 def test_an_accepted_job_is_queried_before_it_is_compensated(picking: Picking) -> None:
     picking.dispatch()
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     with pytest.raises(StepInDoubt, match="not done"):
         picking.undo()
@@ -252,7 +252,7 @@ def test_a_late_atomic_compensation_writes_no_tombstone(picking: Picking, world:
 def passed_over(picking: Picking) -> None:
     """A job that the saga skipped, and that the warehouse did afterwards."""
     picking.warehouse.pick(provider_key_of(JOB_ID))
-    picking.depot.write(picking.depot.holder("owner").bury(1))
+    picking.job_saga.write(picking.job_saga.holder("owner").bury(1))
     aws.dynamodb().update_item(
         TableName="log",
         Key={"saga_id": {"S": SAGA_ID}, "step": {"S": STEP}},
@@ -275,7 +275,7 @@ def test_a_saga_that_skipped_a_step_continues_without_it(picking: Picking, world
         picking.undo(late=True)
 
     assert picking.dispatch()
-    assert picking.told() == {"parcel": "none"}
+    assert picking.outcome() == {"parcel": "none"}
 
     @atomic_step
     def atomic(_: StepCall) -> Commit:
@@ -296,7 +296,7 @@ def test_a_late_effect_of_a_step_that_was_not_skipped_fences_it(picking: Picking
     late(picking)
 
     assert picking.dispatch(picking.send_again())
-    assert picking.told(2) == "SagaFenced"
+    assert picking.outcome(2) == "SagaFenced"
     with pytest.raises(SagaFenced):
         atomic_step(lambda _: Commit())(picking.event(), Context())
 
@@ -341,12 +341,12 @@ Says = Callable[[Statement], Change]
 
 def settle(picking: Picking, status: RecordStatus = RecordStatus.FAILED) -> None:
     """Let the saga end."""
-    picking.depot.change_record(status=status, http_status=422, body="{}")
+    picking.job_saga.change_record(status=status, http_status=422, body="{}")
 
 
 def park(picking: Picking) -> None:
     """Let the saga wait for a person."""
-    picking.depot.change_record(parked=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE)
+    picking.job_saga.change_record(parked=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE)
 
 
 @pytest.mark.parametrize("state", ["settled", "parked", "running"])
@@ -397,7 +397,7 @@ def test_a_late_compensation_that_failed_is_retried(picking: Picking, world: Wor
     settle(picking) if ended else park(picking)
     with pytest.raises(CannotResolve, match="still"):
         says(NOT_UNDONE)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     assert says(NOT_UNDONE).to is StepStatus.APPLIED_LATE
 
@@ -410,7 +410,7 @@ def test_a_late_compensation_that_failed_is_retried(picking: Picking, world: Wor
 def test_a_job_in_doubt_is_decided_as_any_step_is(picking: Picking, says: Says, applied: bool, status: str) -> None:
     picking.dispatch()
     park(picking)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
 
     says(Statement(applied=applied, output='{"parcel":"p-1"}' if applied else None))
 
@@ -420,7 +420,7 @@ def test_a_job_in_doubt_is_decided_as_any_step_is(picking: Picking, says: Says, 
 def test_a_job_resolved_as_not_applied_is_compensated_if_done_later(picking: Picking, says: Says) -> None:
     picking.dispatch()
     park(picking)
-    picking.everybody_dies()
+    picking.pass_every_deadline()
     says(Statement(applied=False))
 
     picking.calls_back("late")

@@ -61,7 +61,7 @@ def test_a_json_secret_without_a_named_field_signs_nothing(reception: Reception,
 
     with pytest.raises(SecretUnusable, match=r"it is JSON; name the field that is the key: field=…"):
         active(arn)
-    ((name, told),) = reception.world.told.events
+    ((name, told),) = reception.world.telemetry.events
     assert name == "secret_unusable"
     assert ONE not in repr(told)
 
@@ -216,7 +216,7 @@ def test_a_secret_that_is_not_there_is_no_empty_secret(reception: Reception) -> 
     with pytest.raises(SecretsUnavailable, match="could not be read"):
         active("arn:nobody")
 
-    ((name, told),) = reception.world.told.events
+    ((name, told),) = reception.world.telemetry.events
     assert (name, told["code"]) == ("secret_not_read", "ResourceNotFoundException")
 
 
@@ -226,7 +226,7 @@ def test_no_error_and_no_event_holds_a_secret(reception: Reception) -> None:
 
     with pytest.raises(SecretsUnavailable) as caught:
         active(arn)
-    assert "sesame" not in repr((caught.value, caught.value.__cause__, reception.world.told.events))
+    assert "sesame" not in repr((caught.value, caught.value.__cause__, reception.world.telemetry.events))
 
 
 def test_a_kept_version_does_not_show_its_text(reception: Reception) -> None:

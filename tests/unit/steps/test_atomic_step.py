@@ -51,7 +51,7 @@ def test_an_applied_step_replays_its_output_in_the_same_two_calls(world: World) 
 
     assert calls == ["BatchGetItem", "TransactWriteItems"]
     assert world.balances() == {"alice": 300, "bob": 200}
-    assert world.told.counts[Metric.STEP_REPLAYED] == 1
+    assert world.telemetry.counts[Metric.STEP_REPLAYED] == 1
 
 
 def test_a_step_replays_even_when_its_own_effect_would_now_refuse_it(world: World) -> None:
@@ -90,7 +90,7 @@ def test_a_fenced_step_never_runs(world: World) -> None:
         run()
 
     assert world.balances() == {"alice": 500, "bob": 0}
-    assert world.told.counts[Metric.STEP_FENCED] == 1
+    assert world.telemetry.counts[Metric.STEP_FENCED] == 1
 
 
 def test_a_step_that_was_compensated_never_runs_again(world: World) -> None:
@@ -125,7 +125,7 @@ def test_after_a_conflict_the_step_reads_again(world: World) -> None:
     calls = world.calls_of(run)
 
     assert calls == ["BatchGetItem", "TransactWriteItems"] * 2
-    assert world.told.counts[Metric.CONFLICT] == 1
+    assert world.telemetry.counts[Metric.CONFLICT] == 1
 
 
 @pytest.mark.parametrize(("action", "error"), [(Action.CONFLICT, Conflict), (Action.THROTTLE, TransientError)])

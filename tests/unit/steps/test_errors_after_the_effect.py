@@ -250,7 +250,7 @@ def test_an_error_of_a_step_after_the_effect_leaves_it_in_doubt(world: World, na
     assert _error(shop.run) not in MATCHED
 
     assert shop.status == "INTENT"
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     assert shop.run()["payment"].startswith("payment of ")
     assert (shop.status, len(shop.gateway.charged)) == ("DONE", 1)
 
@@ -261,13 +261,13 @@ def test_an_error_of_a_repeated_step_after_the_effect_leaves_it_in_doubt(world: 
     shop = _shop(world, **IDEMPOTENT)
     shop.gateway.broken["charge"] = ConnectionError()
     _error(shop.run)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.afterwards["charge"] = _raised(shop, name)
 
     assert _error(shop.undo) not in MATCHED
 
     assert shop.status == "INTENT"
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.undo()
     shop.check()
 
@@ -277,7 +277,7 @@ def test_an_error_of_verify_is_not_an_outcome(world: World, name: str) -> None:
     shop = _shop(world)
     shop.gateway.broken["charge"] = ConnectionError()
     _error(shop.run)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.afterwards["find"] = _raised(shop, name)
 
     assert _error(shop.run) not in MATCHED
@@ -295,7 +295,7 @@ def test_an_error_of_a_compensation_refuses_nothing(world: World, name: str) -> 
     assert _error(shop.undo) not in MATCHED
 
     assert shop.status == "UNDOING"
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.undo()
     shop.check()
 
@@ -306,7 +306,7 @@ def test_an_error_of_verify_undo_is_not_an_outcome(world: World, name: str) -> N
     shop.run()
     shop.gateway.broken["refund"] = ConnectionError()
     _error(shop.undo)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.afterwards["find_refund"] = _raised(shop, name)
 
     assert _error(shop.undo) not in MATCHED
@@ -326,7 +326,7 @@ def test_an_error_of_a_dispatcher_after_the_job_began_is_in_doubt(
 
     assert picking.deliver(picking.send()) == [0]
 
-    assert (picking.status, picking.told()) == ("INTENT", None)
+    assert (picking.status, picking.outcome()) == ("INTENT", None)
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
@@ -339,7 +339,7 @@ def test_an_error_of_a_jobs_query_is_not_an_outcome(world: World, monkeypatch: p
 
     assert picking.deliver(picking.send_again()) == [0]
 
-    assert (picking.status, picking.told()) == ("INTENT", None)
+    assert (picking.status, picking.outcome()) == ("INTENT", None)
 
 
 @pytest.mark.parametrize("name", [*RAISES, "a refusal"])
@@ -349,7 +349,7 @@ def test_an_error_of_an_announcement_ends_no_wait(world: World, monkeypatch: pyt
 
     assert waiting.deliver(waiting.send()) == [0]
 
-    assert (waiting.status, waiting.told()) == (None, None)
+    assert (waiting.status, waiting.outcome()) == (None, None)
 
 
 def test_a_declared_refusal_refuses(world: World) -> None:

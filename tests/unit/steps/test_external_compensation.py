@@ -99,7 +99,7 @@ def test_a_step_that_may_be_in_progress_is_waited_for(shop: Shop) -> None:
 @pytest.mark.parametrize(("fault", "status"), [(LOST, "UNDONE"), (NEVER_SENT, "TOMBSTONE")])
 def test_the_effect_is_verified_under_the_steps_own_key(shop: Shop, fault: Fault, status: str) -> None:
     cut_off(shop, fault)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     shop.undo()
 
@@ -116,7 +116,7 @@ def test_without_status_queries_the_call_is_repeated_to_learn_the_effect(
 ) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, fault)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.refuses = refuses
 
     shop.undo()
@@ -128,10 +128,10 @@ def test_without_status_queries_the_call_is_repeated_to_learn_the_effect(
 def test_two_concurrent_compensations_compensate_once(world: World) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, LOST)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     def another() -> None:
-        shop.everybody_dies()
+        shop.pass_every_deadline()
         shop.undo()
 
     shop.gateway.meanwhile["charge"] = another
@@ -198,7 +198,7 @@ def test_a_compensation_with_an_unknowable_outcome_is_parked(world: World) -> No
     shop = Shop(world, **UNDO_NEITHER)
     shop.run()
     cut_off(shop, UNDO_LOST)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     with pytest.raises(StepUndecided):
         shop.undo()
@@ -238,7 +238,7 @@ def test_a_compensation_with_an_unknown_outcome_is_parked(world: World, monkeypa
     shop = Shop(world, **UNDO_ASKED)
     shop.run()
     cut_off(shop, UNDO_LOST)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     monkeypatch.setattr(shop.gateway, "find_refund", lambda _: Unknown(reason="archived"))
 
     with pytest.raises(StepUndecided, match="archived"):

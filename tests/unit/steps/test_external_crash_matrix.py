@@ -47,7 +47,7 @@ def _cut_off(operation: str, moment: Moment) -> Callable[[Shop], None]:
         try:
             shop.undo() if operation == "gateway:refund" else shop.run()
         except ConnectionError:
-            shop.everybody_dies()
+            shop.pass_every_deadline()
 
     return before
 

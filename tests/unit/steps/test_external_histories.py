@@ -86,7 +86,7 @@ def test_a_fenced_step_stays_fenced(world: World) -> None:
     shop = Shop(world)
     shop.run()
     cut_off(shop, "refund")
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     quietly(shop.run)
     assert len(shop.gateway.charged) == 1
 
@@ -143,7 +143,7 @@ def test_two_that_read_the_same_attempt_do_not_both_call(world: World) -> None:
     """The first took the row over, and was cut off in turn."""
     shop = Shop(world)
     cut_off(shop, moment=Moment.BEFORE)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     def sooner_dead() -> None:
         world.wire.plan(fault("charge", Moment.AFTER))
@@ -190,7 +190,7 @@ def test_a_verified_outcome_belongs_to_the_attempt_that_was_read(world: World) -
     """The verifying attempt is not the attempt that it queries."""
     shop = Shop(world)
     cut_off(shop)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.run()
     assert shop.status == "DONE"
 
@@ -212,7 +212,7 @@ def test_a_refused_step_is_not_called_again(world: World) -> None:
     shop.gateway.refuses = "no credit"
     quietly(shop.run)
     shop.gateway.refuses = None
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     quietly(shop.run)
     assert shop.gateway.charged == []
 
@@ -221,7 +221,7 @@ def test_a_refused_query_does_not_refuse_the_step(world: World) -> None:
     """The charge exists."""
     shop = Shop(world)
     cut_off(shop)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.broken["find"] = Declined("not yours")
     try:
         shop.run()

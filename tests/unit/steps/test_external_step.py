@@ -80,7 +80,7 @@ def test_a_completed_step_returns_its_stored_output_without_a_call(shop: Shop, w
     calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
 
     assert calls == ["PutItem"]
-    assert world.told.counts[Metric.STEP_REPLAYED] == 1
+    assert world.telemetry.counts[Metric.STEP_REPLAYED] == 1
 
 
 def test_a_clear_refusal_is_recorded_and_replayed_under_its_name_without_a_call(shop: Shop) -> None:
@@ -141,7 +141,7 @@ def test_no_call_begins_while_another_attempt_may_be_alive(shop: Shop) -> None:
 
 def test_after_deadline_and_grace_a_verified_effect_is_recorded(shop: Shop, world: World) -> None:
     cut_off(shop)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     calls = world.calls_of(lambda: shop.run() == CHARGED or pytest.fail("another output"))
 
@@ -152,7 +152,7 @@ def test_after_deadline_and_grace_a_verified_effect_is_recorded(shop: Shop, worl
 
 def test_after_deadline_and_grace_a_no_leads_to_a_further_call_under_a_later_deadline(shop: Shop, world: World) -> None:
     cut_off(shop, NEVER_SENT)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     calls = world.calls_of(shop.run)
 
@@ -216,7 +216,7 @@ def test_a_refusal_within_the_grace_of_a_former_attempt_is_not_final(world: Worl
     with pytest.raises(StepInDoubt):
         shop.run()
     assert shop.status == "INTENT"
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     with pytest.raises(Declined):
         shop.run()
 
@@ -228,7 +228,7 @@ def test_an_unknown_outcome_changes_nothing(
     shop: Shop, verdict: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(shop)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     monkeypatch.setattr(shop.gateway, "find", lambda _: verdict)
 
     with pytest.raises(error):
@@ -240,7 +240,7 @@ def test_an_unknown_outcome_changes_nothing(
 @pytest.mark.parametrize("answer", [None, True, {"verdict": "applied"}])
 def test_an_invalid_verdict_changes_nothing(shop: Shop, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cut_off(shop)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     monkeypatch.setattr(shop.gateway, "find", lambda _: answer)
 
     with pytest.raises(StepInDoubt, match="return Applied"):
@@ -249,7 +249,7 @@ def test_an_invalid_verdict_changes_nothing(shop: Shop, answer: Any, monkeypatch
 
 def test_a_refused_query_does_not_refuse_the_step(shop: Shop) -> None:
     cut_off(shop)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.broken["find"] = Declined("not your payment")
 
     with pytest.raises(StepInDoubt):
@@ -265,7 +265,7 @@ def test_a_fenced_step_makes_no_call(shop: Shop, world: World) -> None:
         shop.run()
 
     assert shop.gateway.charged == []
-    assert world.told.counts[Metric.STEP_FENCED] == 1
+    assert world.telemetry.counts[Metric.STEP_FENCED] == 1
 
 
 def test_a_compensated_step_never_runs_again(shop: Shop) -> None:
@@ -354,7 +354,7 @@ def test_a_query_while_the_attempt_may_run_is_in_doubt(shop: Shop) -> None:
 @pytest.mark.parametrize(("fault", "output", "status"), [(LOST, CHARGED, "DONE"), (NEVER_SENT, {}, "TOMBSTONE")])
 def test_a_later_query_records_the_gateways_outcome(shop: Shop, fault: Fault, output: Any, status: str) -> None:
     cut_off(shop, fault)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
 
     assert shop.ask() == output
     assert shop.status == status
@@ -365,7 +365,7 @@ def test_a_later_query_records_the_gateways_outcome(shop: Shop, fault: Fault, ou
 def test_a_later_query_without_verify_repeats_the_call(world: World, fault: Fault, refuses: str | None) -> None:
     shop = Shop(world, **IDEMPOTENT)
     cut_off(shop, fault)
-    shop.everybody_dies()
+    shop.pass_every_deadline()
     shop.gateway.refuses = refuses
 
     assert shop.ask() == ({} if refuses else CHARGED)

@@ -46,7 +46,7 @@ def test_an_output_is_recorded_once_and_the_function_not_called_again(world: Wor
     assert world.calls_of(model.run) == ["GetItem", "PutItem"]
     assert world.calls_of(lambda: model.run() == {"answer": "1"} or pytest.fail("another answer")) == ["GetItem"]
     assert (model.asked, world.rows()) == (1, {ROW: "READ"})
-    assert world.told.counts[Metric.STEP_REPLAYED] == 1
+    assert world.telemetry.counts[Metric.STEP_REPLAYED] == 1
 
 
 def test_an_unrecorded_output_is_read_each_time(world: World) -> None:

@@ -23,8 +23,15 @@ Find = Callable[[str, Entry], Mapping[str, Any] | None]
 """The item that a request (``Put``, ``Update``, …) is about; None: no item."""
 
 _BETWEEN = (
-    *("boto", "concurrent.", "moto.", "tests.unit.conftest", "tests.unit.support.clauses", "tests.unit.support.clinic"),
-    *("tests.unit.support.desk", "tests.unit.support.dynamodb", "tests.unit.support.memory_dynamodb"),
+    *(
+        "boto",
+        "concurrent.",
+        "moto.",
+        "tests.unit.conftest",
+        "tests.unit.support.clauses",
+        "tests.unit.support.checked_stack",
+    ),
+    *("tests.unit.support.operated_saga", "tests.unit.support.dynamodb", "tests.unit.support.memory_dynamodb"),
     *("tests.unit.support.quick_moto", "tests.unit.support.watched", "tests.unit.support.wire"),
 )
 """Modules between the one that sends and a database."""

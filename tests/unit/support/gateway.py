@@ -163,7 +163,7 @@ class Shop:
         """Let time pass."""
         self.world.clock.ms += ms
 
-    def everybody_dies(self) -> None:
+    def pass_every_deadline(self) -> None:
         """Let so much time pass that no attempt is alive and no request in transit."""
         self.passes(LIFE_MS + GRACE_MS)
 
@@ -175,7 +175,7 @@ class Shop:
             except (PermanentError, SagaFenced, StepUndecided) as outcome:
                 return outcome
             except (Exception, Killed):  # noqa: BLE001  # whatever it is, a state machine invokes again
-                self.everybody_dies()
+                self.pass_every_deadline()
         raise AssertionError("the step never came to an outcome")
 
     @property

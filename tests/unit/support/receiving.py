@@ -32,7 +32,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.shared import aws
 from saga_runtime.shared.secrets import secrets
-from tests.unit.support.depot import reserve
+from tests.unit.support.job_saga import reserve
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.world import World
 
@@ -106,7 +106,7 @@ class Reception:
         return read_token(row_id)
 
     @property
-    def told(self) -> Any:
+    def outcome(self) -> Any:
         """The outcome that the waiting task received: the error's name, or the output."""
         told = self.world.tasks.woken.get(TOKEN)
         return told and (told.get("error") or json.loads(told["output"])["output"])

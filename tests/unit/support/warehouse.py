@@ -26,8 +26,8 @@ from saga_runtime.callbacks import Failed, Receipt, Succeeded
 from saga_runtime.errors import PermanentError, SagaFenced, StepUndecided
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Env, ProviderField, TaskField, WaitField
 from saga_runtime.saga_log.rows import LogRow
-from tests.unit.support.depot import DONE, HEARTBEAT_SECONDS, JOB_ID, PARCEL, STEP, Depot
 from tests.unit.support.gateway import ASKED, GRACE_MS, LIFE_MS, MARGIN_MS, REMAINING_MS, UNDO_IDEMPOTENT
+from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, PARCEL, STEP, JobSaga
 from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.wire import Killed, Wire
 from tests.unit.support.world import Context, World
@@ -132,7 +132,7 @@ class Picking:
     Attributes:
         provider: the saga's declaration; by default a provider with status queries and idempotent compensation.
         sent: messages so far; the last one's attempt is the one that waits.
-        depot: the tables, and the effects of callbacks on them.
+        job_saga: the tables, and the effects of callbacks on them.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class Picking:
     ) -> None:
         self.world, self.job, self._environment = world, job, monkeypatch
         monkeypatch.setenv(Env.MAX_RECEIVES, str(MAX_RECEIVES))
-        self.depot = Depot.open(world, monkeypatch, job=job)
+        self.job_saga = JobSaga.open(world, monkeypatch, job=job)
         settings: dict[str, Any] = {ProviderField.GRACE: GRACE_MS // 1_000, ProviderField.MARGIN: MARGIN_MS // 1_000}
         self.provider: dict[str, Any] = {**settings, **ASKED, **UNDO_IDEMPOTENT, **provider}
         self.warehouse = warehouse = Warehouse(world.wire, idempotent=bool(self.provider[ProviderField.WINDOW]))
@@ -222,7 +222,7 @@ class Picking:
                     return
             except Killed:
                 pass
-            self.everybody_dies()
+            self.pass_every_deadline()
         raise AssertionError("the message never came to an end")
 
     def calls_back(
@@ -231,9 +231,9 @@ class Picking:
         """Report the job's outcome as the warehouse."""
         if isinstance(outcome, Succeeded):
             self.warehouse.finish()
-        return self.depot.says(event_id, outcome, job_id)
+        return self.job_saga.reports(event_id, outcome, job_id)
 
-    def serves_nobody(self, meanwhile: Callable[[], object]) -> None:
+    def unserved(self, meanwhile: Callable[[], object]) -> None:
         """Let something happen before the functions know of the saga."""
         known = os.environ[Env.CALLBACKS]
         self._environment.setenv(Env.CALLBACKS, "[]")
@@ -258,28 +258,28 @@ class Picking:
             except (PermanentError, SagaFenced, StepUndecided) as outcome:
                 return outcome
             except (Exception, Killed):  # noqa: BLE001  # whatever it is, a state machine invokes again
-                self.everybody_dies()
+                self.pass_every_deadline()
         raise AssertionError("the step never came to an outcome")
 
     def passes(self, ms: int) -> None:
         """Let time pass."""
         self.world.clock.ms += ms
 
-    def everybody_dies(self) -> None:
+    def pass_every_deadline(self) -> None:
         """Let so much time pass that no attempt is alive and no request in transit."""
         self.passes(LIFE_MS + GRACE_MS)
 
     @property
     def row(self) -> LogRow | None:
         """The job's row in the saga log."""
-        return self.depot.log
+        return self.job_saga.log
 
     @property
     def status(self) -> str | None:
         """The row's status."""
         return self.row.status if self.row is not None else None
 
-    def told(self, number: int = 1) -> Any:
+    def outcome(self, number: int = 1) -> Any:
         """Outcome that the n-th attempt received: its output, or an error's name; None: nothing."""
         told = self.world.tasks.woken.get(self.sent[number - 1].token)
         if told is None:
@@ -304,8 +304,8 @@ class Picking:
             "FAILED": [(0, 0)],
         }
         assert books in wanted[self.status], f"{self.status}, and the warehouse's books contain {books}"
-        shown = [repr(self.world.told.events), *map(repr, self.warehouse.seen), repr(self.row)]
-        shown += [str(self.depot.token.get("dispatch_error"))]
+        shown = [repr(self.world.telemetry.events), *map(repr, self.warehouse.seen), repr(self.row)]
+        shown += [str(self.job_saga.token.get("dispatch_error"))]
         assert "secret-token" not in "".join(shown), "a token was shown"
         assert SAGA_ID not in "".join(self.warehouse.begun), "a provider is given the short form of a key"
 

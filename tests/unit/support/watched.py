@@ -129,22 +129,22 @@ class Watch:
         """The time."""
         return self.world.clock.ms
 
-    told: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def watches(self, **values: Any) -> None:
         """Configure what the runtime watches, in addition to earlier settings."""
         f = WatchedField
-        self.told = {
+        self.settings = {
             f.MACHINE: MACHINE,
             f.FUNCTION: FUNCTION,
             f.ENDS: [BadEnd.TIMED_OUT, BadEnd.ABORTED],
             f.GRACE: GRACE_MS // 1_000,
             f.LEASE: LEASE_MS // 1_000,
             f.ATTEMPTS: ATTEMPTS,
-            **self.told,
+            **self.settings,
             **values,
         }
-        self.monkeypatch.setenv(Env.WATCHED, json.dumps([self.told]))
+        self.monkeypatch.setenv(Env.WATCHED, json.dumps([self.settings]))
 
     def pass_time(self, ms: int) -> None:
         """Let time pass."""
@@ -206,7 +206,7 @@ class Watch:
         """Messages for the operator."""
         return [json.loads(message["Body"]) for message in self._messages(self.dead_letters)]
 
-    def goes_on(self, rounds: int = 12) -> None:
+    def proceed(self, rounds: int = 12) -> None:
         """Let the reconciler do what is left to do."""
         for _ in range(rounds):
             self.sweep()
@@ -233,7 +233,7 @@ class Watch:
 
     def counted(self, metric: Metric) -> int:
         """Sum of a metric."""
-        return self.world.told.counts[metric]
+        return self.world.telemetry.counts[metric]
 
     def invoke(self, request: AWSPreparedRequest) -> AWSResponse:
         """Answer for the function."""

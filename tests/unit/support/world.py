@@ -67,7 +67,7 @@ class Clock:
 
 
 @dataclass
-class Told:
+class Telemetry:
     """Log events and metrics of the runtime."""
 
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -115,7 +115,7 @@ class World:
     wire: Wire
     executions: Executions
     clock: Clock
-    told: Told
+    telemetry: Telemetry
     naps: list[float]
     tasks: Tasks = field(default_factory=Tasks)
     database: Database = field(default_factory=lambda: Database(TABLES))
@@ -206,12 +206,12 @@ def forget_cached() -> None:
     operation.validator.cache_clear()
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, moving: Clock, told: Told) -> None:
+def replace_surroundings(monkeypatch: pytest.MonkeyPatch, moving: Clock, recorded: Telemetry) -> None:
     """Replace clock and telemetry."""
     monkeypatch.setattr(clock, "now_ms", moving.now_ms)
-    monkeypatch.setattr(telemetry, "event", told.event)
-    monkeypatch.setattr(telemetry, "count", told.count)
-    monkeypatch.setattr(telemetry, "seconds", told.seconds)
-    monkeypatch.setattr(telemetry, "gauge", told.gauge)
-    monkeypatch.setattr(telemetry, "money", told.money)
+    monkeypatch.setattr(telemetry, "event", recorded.event)
+    monkeypatch.setattr(telemetry, "count", recorded.count)
+    monkeypatch.setattr(telemetry, "seconds", recorded.seconds)
+    monkeypatch.setattr(telemetry, "gauge", recorded.gauge)
+    monkeypatch.setattr(telemetry, "money", recorded.money)
     monkeypatch.setattr(telemetry, "flush", lambda: None)

@@ -99,9 +99,16 @@ def test_pauses_double_up_to_a_quarter_of_an_hour() -> None:
 
 
 def test_its_settings_are_read_back() -> None:
-    told = {"machine": MACHINE, "function": FUNCTION, "ends": ["TIMED_OUT"], "grace": 900, "lease": 90, "attempts": 3}
+    settings = {
+        "machine": MACHINE,
+        "function": FUNCTION,
+        "ends": ["TIMED_OUT"],
+        "grace": 900,
+        "lease": 90,
+        "attempts": 3,
+    }
 
-    assert watched_of(json.dumps([told])) == (WATCHED,)
+    assert watched_of(json.dumps([settings])) == (WATCHED,)
 
 
 def test_a_time_of_step_functions_is_read_to_the_millisecond() -> None:
@@ -116,7 +123,7 @@ def test_a_time_of_step_functions_is_read_to_the_millisecond() -> None:
 # Findings and notifications.
 
 
-def told(watch: Watch) -> list[tuple[int, str]]:
+def notified(watch: Watch) -> list[tuple[int, str]]:
     """Notified ends, with their times."""
     return [(call.at, call.event[EndField.ID]) for call in watch.calls]
 
@@ -156,7 +163,7 @@ def test_a_timed_out_execution_is_listed_and_notified_after_the_grace(watch: Wat
 
 def test_a_stopped_execution_is_notified_with_its_error_and_cause(watch: Watch) -> None:
     watch.ends(status="ABORTED")
-    watch.goes_on(3)
+    watch.proceed(3)
 
     (call,) = watch.calls
     assert (call.event["status"], call.event["error"], call.event["cause"]) == ("ABORTED", "E", "C")
@@ -164,7 +171,7 @@ def test_a_stopped_execution_is_notified_with_its_error_and_cause(watch: Watch) 
 
 def test_a_notified_end_is_kept_longer_than_it_is_listed_and_not_due(watch: Watch) -> None:
     run = watch.ends()
-    watch.goes_on(3)
+    watch.proceed(3)
     item = watch.items[run.id]
 
     kept = int(item[A.EXPIRATION]["N"]) * 1_000 - run.stopped
@@ -172,19 +179,19 @@ def test_a_notified_end_is_kept_longer_than_it_is_listed_and_not_due(watch: Watc
     assert not {A.DUE_AT, A.DUE_SHARD, A.NOT_BEFORE} & {*item}
 
 
-@pytest.mark.parametrize("earlier", [[], ["Broken"] * ATTEMPTS], ids=["told", "left to a person"])
+@pytest.mark.parametrize("earlier", [[], ["Broken"] * ATTEMPTS], ids=["notified", "left to an operator"])
 def test_an_execution_with_a_reused_name_is_notified(watch: Watch, earlier: list[str]) -> None:
     """Names are free again 90 days after an execution's end, while the row of that end still exists."""
     watch.answers = list(earlier)
     first = watch.ends()
-    watch.goes_on()
+    watch.proceed()
     calls = len(watch.calls)
     del watch.machine.runs["run"]
     watch.pass_time(91 * DAY_MS)
     second = watch.starts()
     watch.pass_time(60_000)
     watch.ends()
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert second.id == first.id in watch.rows
     assert (len(watch.calls), watch.calls[-1].event["started_at"]) == (calls + 1, second.started)
@@ -196,7 +203,7 @@ def test_running_succeeded_and_unselected_executions_are_left_alone(watch: Watch
     watch.ends("good", "SUCCEEDED")
     watch.ends("failed", "FAILED")
     assert watch.event("runs", "good", "failed") == []
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert (watch.calls, watch.rows) == ([], {})
 
@@ -205,7 +212,7 @@ def test_failures_are_notified_if_selected(watch: Watch) -> None:
     watch.watches(ends=["FAILED"])
     watch.ends("failed", "FAILED")
     watch.ends("slow")
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert [call.event["name"] for call in watch.calls] == ["failed"]
 
@@ -217,9 +224,9 @@ def test_a_status_event_notifies_at_once_and_five_of_them_only_once(watch: Watch
 
     assert set(watch.rows) == {run.id}
     assert watch.row().not_before == run.stopped + GRACE_MS
-    watch.goes_on(4)
+    watch.proceed(4)
     assert watch.event("run") == []
-    watch.goes_on(2)
+    watch.proceed(2)
     assert len(watch.calls) == 1
 
 
@@ -230,7 +237,7 @@ def test_without_a_grace_an_end_is_notified_when_it_is_found(watch: Watch) -> No
     watch.sweep()
     watch.work()
 
-    assert told(watch) == [(run.stopped, run.id)]
+    assert notified(watch) == [(run.stopped, run.id)]
 
 
 def test_a_response_without_a_time_does_not_end_the_grace(watch: Watch) -> None:
@@ -249,7 +256,7 @@ def test_an_event_that_is_ahead_of_step_functions_changes_nothing(watch: Watch) 
     assert watch.event("run") == []
     assert watch.rows == {}
     watch.ends()
-    watch.goes_on(3)
+    watch.proceed(3)
     assert len(watch.calls) == 1
 
 
@@ -258,7 +265,7 @@ def test_events_of_unknown_machines_and_executions_are_ignored(watch: Watch) -> 
 
     assert watch.deliver(other) == []
     assert watch.deliver(json.dumps({"detail": {"stateMachineArn": MACHINE, "name": "gone"}})) == []
-    assert (watch.rows, [name for name, _ in watch.world.told.events]) == ({}, ["end_of_nobody"] * 2)
+    assert (watch.rows, [name for name, _ in watch.world.telemetry.events]) == ({}, ["end_of_nobody"] * 2)
 
 
 def test_an_unreadable_message_is_redelivered_and_blocks_no_other(watch: Watch) -> None:
@@ -287,10 +294,10 @@ def test_a_function_that_fails_is_called_again_ever_later_under_the_same_id(watc
         watch.pass_time(10_000)
 
     began = run.stopped + GRACE_MS
-    assert told(watch) == [(began, run.id), (began + PAUSE_MS, run.id), (began + 3 * PAUSE_MS, run.id)]
+    assert notified(watch) == [(began, run.id), (began + PAUSE_MS, run.id), (began + 3 * PAUSE_MS, run.id)]
     assert [call.event["attempt"] for call in watch.calls] == [1, 2, 3]
     assert watch.row().status is WatchStatus.TOLD
-    failures = [fields for name, fields in watch.world.told.events if name == "end_not_told"]
+    failures = [fields for name, fields in watch.world.telemetry.events if name == "end_not_told"]
     assert [fields["error"] for fields in failures] == ["Broken", "TooManyRequestsException"]
 
 
@@ -303,7 +310,7 @@ def test_only_the_name_of_a_functions_error_is_kept(watch: Watch) -> None:
     watch.work()
 
     assert watch.row().error == "Broken"
-    assert "secret" not in str(watch.items) + str(watch.world.told.events)
+    assert "secret" not in str(watch.items) + str(watch.world.telemetry.events)
 
 
 def test_a_function_of_which_nothing_is_heard_is_not_called_again_while_it_may_be_at_it(watch: Watch) -> None:
@@ -317,7 +324,7 @@ def test_a_function_of_which_nothing_is_heard_is_not_called_again_while_it_may_b
         watch.pass_time(10_000)
 
     began = run.stopped + GRACE_MS
-    assert told(watch) == [(began, run.id), (began + LEASE_MS, run.id)]
+    assert notified(watch) == [(began, run.id), (began + LEASE_MS, run.id)]
 
 
 @pytest.mark.parametrize(("status", "waits"), [(429, PAUSE_MS), (404, PAUSE_MS), (500, LEASE_MS), (503, LEASE_MS)])
@@ -351,7 +358,7 @@ def test_a_notification_is_recorded_despite_a_throttled_table(watch: Watch) -> N
 def test_a_permanently_failing_function_is_dead_lettered_and_redrivable(watch: Watch) -> None:
     run = watch.ends()
     watch.answers = ["Broken"] * ATTEMPTS
-    watch.goes_on()
+    watch.proceed()
 
     (letter,) = watch.letters
     assert letter == {"stuck": {"id": run.id, "end": "TIMED_OUT", "attempt": ATTEMPTS, "error": "Broken"}}
@@ -360,7 +367,7 @@ def test_a_permanently_failing_function_is_dead_lettered_and_redrivable(watch: W
     assert watch.counted(Metric.BAD_ENDS_STUCK) == 1
 
     assert watch.deliver(json.dumps(letter)) == []
-    watch.goes_on(2)
+    watch.proceed(2)
 
     assert (watch.row().status, watch.calls[-1].event["attempt"]) == (WatchStatus.TOLD, 1)
 
@@ -368,11 +375,11 @@ def test_a_permanently_failing_function_is_dead_lettered_and_redrivable(watch: W
 def test_how_long_an_end_has_been_overdue_is_measured(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
-    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 0
+    assert watch.world.telemetry.measured[Metric.OLDEST_BAD_END] == 0
     watch.pass_time(GRACE_MS + 3_600_000)
     watch.sweep()
 
-    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 3_600
+    assert watch.world.telemetry.measured[Metric.OLDEST_BAD_END] == 3_600
 
 
 def test_an_incomplete_sweep_reports_no_age(watch: Watch) -> None:
@@ -380,14 +387,14 @@ def test_an_incomplete_sweep_reports_no_age(watch: Watch) -> None:
         watch.ends(f"run{number}")
     watch.sweep()
     watch.pass_time(GRACE_MS + LIST_MS)
-    watch.world.told.measured.clear()
+    watch.world.telemetry.measured.clear()
     context = Context(remaining_ms=120_000)
     before(watch.world.wire, "SendMessage", lambda: setattr(context, "remaining_ms", 0), on=3)
 
     looked = watch.sweep(context)
 
     assert (looked["queued"], looked["complete"]) == (3, False)
-    assert Metric.OLDEST_BAD_END not in watch.world.told.measured  # silence is alarming
+    assert Metric.OLDEST_BAD_END not in watch.world.telemetry.measured  # silence is alarming
 
 
 def test_a_redriven_end_is_not_overdue(watch: Watch) -> None:
@@ -395,11 +402,11 @@ def test_a_redriven_end_is_not_overdue(watch: Watch) -> None:
     watch.ends()
     watch.sweep()
     watch.redrives()
-    watch.goes_on(2)
+    watch.proceed(2)
     watch.pass_time(DAY_MS)
     looked = watch.sweep()
 
-    assert (looked["queued"], watch.world.told.measured[Metric.OLDEST_BAD_END]) == (1, 0)
+    assert (looked["queued"], watch.world.telemetry.measured[Metric.OLDEST_BAD_END]) == (1, 0)
 
 
 def test_everything_that_is_due_is_processed_on_any_number_of_pages(watch: Watch) -> None:
@@ -425,7 +432,7 @@ def test_a_complete_sweep_reports_so_despite_long_lists(watch: Watch) -> None:
     watch.machine.listed = lambda: setattr(context, "remaining_ms", 0)
 
     assert watch.sweep(context)["complete"] is False
-    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == LIST_MS // 1_000
+    assert watch.world.telemetry.measured[Metric.OLDEST_BAD_END] == LIST_MS // 1_000
 
 
 @pytest.mark.parametrize("minutes", [1, 4, 60])
@@ -456,11 +463,11 @@ def test_a_redrive_within_the_grace_that_succeeds_is_not_notified(watch: Watch) 
     run = watch.ends()
     watch.sweep()
     watch.redrives()
-    watch.goes_on(2)
+    watch.proceed(2)
     assert watch.rows[end_id(run.arn, 0)].redriven
-    assert watch.world.told.measured[Metric.OLDEST_BAD_END] == 0
+    assert watch.world.telemetry.measured[Metric.OLDEST_BAD_END] == 0
     watch.ends(status="SUCCEEDED")
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert (watch.calls, watch.rows[end_id(run.arn, 0)].status) == ([], WatchStatus.OVER)
 
@@ -471,10 +478,10 @@ def test_a_second_failure_after_a_redrive_is_notified_after_its_own_grace(
     watch.ends()
     watch.sweep()
     run = watch.redrives()
-    watch.goes_on(2)
+    watch.proceed(2)
     watch.ends()
     ended = watch.now
-    watch.goes_on(4)
+    watch.proceed(4)
 
     (call,) = watch.calls
     assert (call.event["id"], call.event["redrive_count"]) == (end_id(run.arn, 1), 1)
@@ -488,7 +495,7 @@ def test_a_failure_after_a_redrive_is_kept_by_its_first_finder(watch: Watch) -> 
     watch.redrives()
     watch.ends()
     watch.monkeypatch.setattr("saga_runtime.watch.sweep.Sweep._read_list", lambda *_: None)
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert watch.rows[end_id(run.arn, 0)].status is WatchStatus.OVER
     assert [call.event[EndField.ID] for call in watch.calls] == [end_id(run.arn, 1)]
@@ -496,10 +503,10 @@ def test_a_failure_after_a_redrive_is_kept_by_its_first_finder(watch: Watch) -> 
 
 def test_an_end_after_a_redrive_is_notified_in_addition_to_the_first(watch: Watch) -> None:
     watch.ends()
-    watch.goes_on(3)
+    watch.proceed(3)
     watch.redrives()
     watch.ends()
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert [call.event["redrive_count"] for call in watch.calls] == [0, 1]
 
@@ -523,10 +530,10 @@ def test_an_unknown_execution_needs_an_operator_after_a_day(watch: Watch) -> Non
     watch.sweep()
     watch.machine.runs.clear()
     watch.pass_time(GRACE_MS)
-    watch.goes_on(2)
+    watch.proceed(2)
     assert watch.letters == []
     watch.pass_time(DAY_MS)
-    watch.goes_on(1)
+    watch.proceed(1)
 
     assert (len(watch.letters), watch.calls) == (1, [])
 
@@ -537,7 +544,7 @@ def test_an_unknown_execution_needs_an_operator_after_a_day(watch: Watch) -> Non
 def test_ends_before_the_first_sweep_are_notified_for_about_an_hour(watch: Watch) -> None:
     watch.ends("new", ago_ms=FIRST_MS)
     watch.ends("old", ago_ms=FIRST_MS + OVERLAP_MS + 1)
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert [call.event["name"] for call in watch.calls] == ["new"]
 
@@ -686,7 +693,7 @@ def test_ends_of_a_machine_that_is_not_watched_any_more_are_left_alone(watch: Wa
 def test_throttling_backs_off(watch: Watch, operation: str) -> None:
     watch.ends()
     watch.world.wire.plan(Fault(operation=operation, action=Action.THROTTLE, times=6))
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert len(watch.calls) == 1
     assert watch.world.naps
@@ -700,4 +707,4 @@ def test_a_failing_list_blocks_no_other(watch: Watch) -> None:
     looked = watch.sweep()
 
     assert (looked["failed"], looked["found"]) == (1, 1)
-    assert Metric.OLDEST_BAD_END not in watch.world.told.measured  # silence is alarming
+    assert Metric.OLDEST_BAD_END not in watch.world.telemetry.measured  # silence is alarming

@@ -170,7 +170,7 @@ def check_end(watch: Watch, scene: str) -> None:
     for row in watch.rows:
         watch.deliver(json.dumps({"due": row}))
     assert len(watch.calls) == before_going_on or before_going_on == 0
-    watch.goes_on(5)
+    watch.proceed(5)
 
     stopped = watch.machine.runs["run"].stopped
     ids = [end_id(watch.machine.runs["run"].arn, number) for number in range(len(expected))]
@@ -265,9 +265,9 @@ def test_two_concurrent_workers_do_the_work_of_one(watch: Watch, scene: str, cal
 def test_a_notified_end_is_not_notified_again(watch: Watch) -> None:
     """A late event finds an end that was notified."""
     watch.ends()
-    watch.goes_on(3)
+    watch.proceed(3)
     assert watch.event("run") == []
-    watch.goes_on(3)
+    watch.proceed(3)
 
     assert len(watch.calls) == 1
 
@@ -309,13 +309,13 @@ def test_called_while_it_may_be_at_it(watch: Watch) -> None:
 
 def test_an_end_of_a_reused_name_is_notified(watch: Watch) -> None:
     watch.ends()
-    watch.goes_on(2)
+    watch.proceed(2)
     del watch.machine.runs["run"]
     watch.pass_time(91 * DAY_MS)
     watch.starts()
     watch.pass_time(1_000)
     watch.ends()
-    watch.goes_on(2)
+    watch.proceed(2)
 
     assert len(watch.calls) == 2
 
@@ -336,12 +336,12 @@ def test_a_sweep_without_time_left_reports_no_age(watch: Watch) -> None:
         watch.ends(f"run{number}")
     watch.sweep()
     watch.pass_time(GRACE_MS)
-    watch.world.told.measured.clear()
+    watch.world.telemetry.measured.clear()
     context = Context(remaining_ms=120_000)
     before(watch.world.wire, "SendMessage", lambda: setattr(context, "remaining_ms", 0))
     watch.sweep(context)
 
-    assert not watch.world.told.measured
+    assert not watch.world.telemetry.measured
 
 
 def test_one_of_two_concurrent_callers_calls(watch: Watch) -> None:
@@ -378,9 +378,9 @@ def test_put_back_twice(watch: Watch) -> None:
     watch.deliver(due(watch))
     (letter,) = watch.letters
     watch.deliver(json.dumps(letter))
-    watch.goes_on(2)
+    watch.proceed(2)
     watch.deliver(json.dumps(letter))
-    watch.goes_on(2)
+    watch.proceed(2)
 
     assert (watch.row().status, len(watch.calls)) == (TOLD, 2)
 

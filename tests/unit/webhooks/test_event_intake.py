@@ -53,7 +53,7 @@ class TestAnEvent:
         (record,) = provider.records()
         assert (record.status, provider.credited) == (RecordStatus.COMPLETED, 200)
         assert json.loads(record.body or "")["result"] == {"credited": 200}
-        assert provider.world.told.counts[Metric.EVENT_APPLIED] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_APPLIED] == 1
 
     def test_that_is_redelivered_is_200_and_counted(self, provider: Provider) -> None:
         provider.post(PAID)
@@ -61,7 +61,7 @@ class TestAnEvent:
 
         assert provider.post(PAID) == 200
         assert provider.credited == 200
-        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
 
     def test_of_the_same_payment_under_another_id_has_no_effect(self, provider: Provider) -> None:
         provider.post(PAID)
@@ -83,7 +83,7 @@ class TestAnEvent:
 
         assert provider.records() == []
         assert provider.messages(provider.kept) == provider.messages(provider.parked) == []
-        assert not provider.world.told.counts
+        assert not provider.world.telemetry.counts
 
     def test_with_a_wrong_signature_is_401_and_leaves_nothing(self, provider: Provider) -> None:
         event = rest_event(json.dumps(PAID), {"Stripe-Signature": f"t={NOW_MS // 1_000},v1={'0' * 64}"})
@@ -118,8 +118,8 @@ class TestAFailure:
 
         assert provider.post(PAID) == 503
         assert provider.records() == []
-        assert provider.world.told.counts[Metric.EVENT_REFUSED] == 1
-        assert "4711" not in str(provider.world.told.events)
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 1
+        assert "4711" not in str(provider.world.telemetry.events)
 
     def test_of_the_reader_is_400_if_the_event_is_invalid(self, provider: Provider) -> None:
         body = {"id": "evt", "type": "charge.refunded", "data": {"object": {"payment": "", "customer": 1, "amount": 1}}}
@@ -133,7 +133,7 @@ class TestAFailure:
         answer = spare(rest_event(sent, {"Stripe-Signature": header}), Context())
 
         assert answer["statusCode"] == 400
-        assert provider.world.told.counts[Metric.EVENT_REFUSED] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 1
 
     def test_to_keep_an_event_is_503(self, provider: Provider) -> None:
         provider.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, times=1_000))
@@ -161,7 +161,7 @@ class TestARefundBeforeItsPayment:
 
         assert provider.work() == 2
         assert provider.credited == 0
-        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
 
     @pytest.mark.parametrize("order", list(permutations([PAID, PAID_AGAIN, REFUNDED, REFUNDED])))
     def test_in_any_order_it_ends_the_same(self, provider: Provider, order: tuple[dict[str, Any], ...]) -> None:
@@ -181,7 +181,7 @@ class TestAnUnknownCustomer:
         (message,) = without_bob.messages(without_bob.parked)
         assert message["MessageAttributes"][EventField.REASON]["StringValue"] == "ACCOUNT_UNKNOWN"
         assert without_bob.records() == []
-        assert without_bob.world.told.counts[Metric.EVENT_PARKED] == 1
+        assert without_bob.world.telemetry.counts[Metric.EVENT_PARKED] == 1
 
     def test_whose_event_is_redriven_is_credited_once(self, without_bob: Provider) -> None:
         without_bob.post(PAID)
@@ -240,7 +240,7 @@ class TestAMessage:
             assert trades({"Records": [delivered(provider.kept, body)]}, Context()) == {"batchItemFailures": []}
 
         assert len(provider.records()) == 1
-        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
 
     def test_that_is_invalid_is_parked(self, provider: Provider) -> None:
         def read(_: Any) -> Begin | None:

@@ -49,7 +49,7 @@ def test_a_published_event_reaches_the_waiting_task(reception: Reception) -> Non
     reception.wait()
 
     assert from_carrier(scan(), None) == {"received": True}
-    assert reception.told == {"depot": "BER"}
+    assert reception.outcome == {"depot": "BER"}
     assert reception.world.rows() == {JOB_ID: StepStatus.DONE}
 
 
@@ -65,7 +65,7 @@ def test_a_duplicate_event_is_applied_once(reception: Reception) -> None:
 
     assert from_carrier(scan(), None) == {"received": True}
     assert reception.written() == written
-    assert reception.world.told.counts[Metric.CALLBACK_DUPLICATE] == 1
+    assert reception.world.telemetry.counts[Metric.CALLBACK_DUPLICATE] == 1
 
 
 @pytest.mark.parametrize("error", [KeyError("secret"), Invalid("secret"), RuntimeError("secret")])
@@ -77,11 +77,11 @@ def test_a_failing_function_is_retried_and_only_the_errors_name_is_logged(
 
     with pytest.raises(TransientError, match=type(error).__name__) as caught:
         event_receiver(fail)(scan(), None)
-    (name, told), (metric, _) = reception.world.told.events
+    (name, told), (metric, _) = reception.world.telemetry.events
     assert (name, told["receiver"], told["error"]) == ("receiver_failed", "event", type(error).__name__)
     assert any(place.startswith("test_event_receiver.py:") for place in told["places"])
     assert metric == Metric.CALLBACK_REFUSED
-    assert "secret" not in repr((caught.value, reception.world.told.events))
+    assert "secret" not in repr((caught.value, reception.world.telemetry.events))
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
 
@@ -103,7 +103,7 @@ def test_an_outage_is_an_error_and_the_next_delivery_counts(reception: Reception
 
     reception.world.wire.forget()
     from_carrier(scan(), None)
-    assert reception.told == {"depot": "BER"}
+    assert reception.outcome == {"depot": "BER"}
 
 
 @pytest.mark.parametrize("operation", ["TransactWriteItems", "SendTaskSuccess", "UpdateItem"])
@@ -118,7 +118,7 @@ def test_a_receiver_that_dies_at_any_call_is_finished_by_the_next_delivery(
 
     reception.world.wire.forget()
     from_carrier(scan(), None)
-    assert reception.told == {"depot": "BER"}
+    assert reception.outcome == {"depot": "BER"}
 
 
 def test_a_function_of_another_release_rejects_every_event(

@@ -93,7 +93,7 @@ def test_a_duplicate_starts_nothing(provider: Provider, end: bool) -> None:
 
     assert post(provider.world, {**PLACED, "id": "evt_2"}) == 200
     assert len(provider.world.executions.by_name) == len(provider.records()) == 1
-    assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+    assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
 
 
 def test_an_event_that_contradicts_is_parked(provider: Provider) -> None:
@@ -130,7 +130,7 @@ def test_a_start_that_is_refused_for_good_is_503_and_alarmed_and_started_later(p
     provider.world.wire.plan(Fault(operation="StartExecution", action=Action.DENY, times=1_000))
 
     assert post(provider.world, PLACED) == 503
-    assert provider.world.told.counts[Metric.START_REFUSED] == 1
+    assert provider.world.telemetry.counts[Metric.START_REFUSED] == 1
     provider.world.wire.forget()
     provider.world.clock.ms += 1
     assert post(provider.world, PLACED) == 200

@@ -80,13 +80,13 @@ class TestAQueue:
     def test_whose_message_comes_twice_begins_once(self, provider: Provider) -> None:
         assert taken(sent("o-1"), sent("o-1", event_id="another")) == []
         assert len(provider.records()) == 1
-        assert provider.world.told.counts[Metric.EVENT_DUPLICATE] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
 
     @pytest.mark.parametrize("body", ["not json", "[1]", "1", "null", ""])
     def test_whose_message_is_not_an_object_is_parked_with_the_reason(self, provider: Provider, body: str) -> None:
         assert taken(delivered(QUEUE, body)) == []
         assert reasons(provider, provider.parked) == ["INVALID"]
-        assert provider.world.told.counts[Metric.EVENT_REFUSED] == 1
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 1
 
     def test_whose_message_contradicts_is_parked_with_the_reason(self, provider: Provider) -> None:
         assert taken(sent("o-1"), sent("o-1", amount=2)) == []

@@ -88,7 +88,7 @@ def test_a_signed_outcome_reaches_the_waiting_task(reception: Reception) -> None
     reception.wait()
 
     assert answered(signed()) == (200, {"received": True})
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
     assert reception.world.rows() == {JOB_ID: StepStatus.DONE}
 
 
@@ -96,7 +96,7 @@ def test_a_refusal_reaches_the_waiting_task(reception: Reception) -> None:
     reception.wait()
 
     assert status(signed(type="sold out")) == 200
-    assert reception.told == "OutOfStock"
+    assert reception.outcome == "OutOfStock"
 
 
 def test_a_header_that_stripe_makes_is_taken(reception: Reception) -> None:
@@ -105,7 +105,7 @@ def test_a_header_that_stripe_makes_is_taken(reception: Reception) -> None:
     reception.wait()
 
     assert status(rest_event(body, {"Stripe-Signature": header})) == 200
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
 
 
 @pytest.mark.parametrize("base64_encoded", [False, True])
@@ -119,7 +119,7 @@ def test_each_gateways_event_is_read_byte_for_byte(
     reception.wait()
 
     assert status(event_of(body, header, base64_encoded=base64_encoded)) == 200
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
 
 
 def test_headers_alone_and_headers_with_several_values_are_read_alike(reception: Reception) -> None:
@@ -193,8 +193,8 @@ def test_an_unsigned_request_is_refused_and_leaves_no_trace(
     code, document = answered({**signed(), **change})
     assert (code, document["status"], document["type"]) == (wanted, wanted, f"urn:cdk-sagas:problem:{problem}")
     assert reception.written() == []
-    assert reception.told is None
-    counts = reception.world.told.counts
+    assert reception.outcome is None
+    counts = reception.world.telemetry.counts
     assert counts[Metric.SIGNATURE_REFUSED] == (problem == "signature-mismatch")
     assert counts[Metric.UNSIGNED] == (problem in ("no-signature", "malformed-signature"))
 
@@ -208,13 +208,13 @@ def test_an_invalid_request_is_refused(reception: Reception, event: Any) -> None
 def test_a_replay_outside_the_tolerance_is_refused(reception: Reception, at: int, wanted: int) -> None:
     assert status(signed(at=at)) == wanted
     assert (reception.written() == []) == (wanted == 400)
-    assert reception.world.told.counts[Metric.SIGNATURE_REFUSED] == (wanted == 400)
+    assert reception.world.telemetry.counts[Metric.SIGNATURE_REFUSED] == (wanted == 400)
 
 
 def test_a_refusal_reveals_nothing_of_the_request(reception: Reception) -> None:
     answer = from_warehouse(signed(secret="whsec_other"), None)
 
-    said = json.dumps([answer, repr(reception.world.told.events)])
+    said = json.dumps([answer, repr(reception.world.telemetry.events)])
     assert not [word for word in (JOB_ID, "evt-1", SECRET, "v1=", "whsec") if word in said]
     assert answer["headers"]["Content-Type"] == "application/problem+json"
     assert answer["headers"]["Cache-Control"] == "no-store"
@@ -266,7 +266,7 @@ def test_an_event_of_an_unknown_job_is_kept_with_status_202(reception: Reception
     row = reception.row("alias##nobody-s")
     assert row is not None
     assert row.status is TokenStatus.EARLY
-    assert reception.world.told.counts[Metric.CALLBACK_UNKNOWN] == 1
+    assert reception.world.telemetry.counts[Metric.CALLBACK_UNKNOWN] == 1
 
 
 def test_an_irrelevant_event_is_200_and_leaves_no_trace(reception: Reception) -> None:
@@ -288,7 +288,7 @@ def test_a_heartbeat_keeps_the_task_waiting(reception: Reception) -> None:
 
     assert status(signed(type="busy")) == 200
     assert reception.world.tasks.heartbeats == ["task-token"]
-    assert reception.told is None
+    assert reception.outcome is None
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b'{"a":1,"a":2}', b"[" * 200_000, b"NaN"])
@@ -321,11 +321,11 @@ def test_a_function_that_fails_has_the_provider_send_again(reception: Reception,
 
     answer = webhook(fail)(signed(), None)
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "30")
-    (name, told), (metric, reason) = reception.world.told.events
+    (name, told), (metric, reason) = reception.world.telemetry.events
     assert (name, told["error"]) == ("receiver_failed", type(error).__name__)
     assert any(place.startswith("test_webhook.py:") for place in told["places"])
     assert (metric, reason["reason"]) == (Metric.CALLBACK_REFUSED, "FAILED")
-    assert "whsec_x" not in repr((answer, reception.world.told.events))
+    assert "whsec_x" not in repr((answer, reception.world.telemetry.events))
 
 
 @pytest.mark.parametrize(
@@ -348,7 +348,7 @@ def test_an_unprocessable_outcome_is_logged_and_counted_with_its_job(
 
     assert code == 400
     assert not [word for word in ("Decimal", "Traceback", "NoneType") if word in document["detail"]]
-    (name, told), (metric, reason) = reception.world.told.events
+    (name, told), (metric, reason) = reception.world.telemetry.events
     assert (name, told["error"], told["job_id"]) == ("receiver_failed", "Invalid", job_id or None)
     assert (metric, reason) == (Metric.CALLBACK_REFUSED, {"reason": "INVALID", "job_id": job_id})
     assert reception.written() == []
@@ -360,7 +360,7 @@ def test_an_outcome_blocked_by_a_missing_permission_is_counted(reception: Recept
 
     assert status(signed()) == 503
 
-    assert reception.world.told.events[-1] == (Metric.CALLBACK_REFUSED, {"reason": "FAILED", "job_id": JOB_ID})
+    assert reception.world.telemetry.events[-1] == (Metric.CALLBACK_REFUSED, {"reason": "FAILED", "job_id": JOB_ID})
 
 
 @pytest.mark.parametrize("value", [" ", "short", '{"webhook_secret": "whsec_0123456789"}'])
@@ -372,7 +372,7 @@ def test_an_unusable_secret_is_503_logged_and_counted(
     answer = from_warehouse(signed(), None)
 
     assert (answer["statusCode"], answer["headers"]["Retry-After"]) == (503, "30")
-    (name, _), (metric, reason) = reception.world.told.events
+    (name, _), (metric, reason) = reception.world.telemetry.events
     assert (name, metric, reason) == ("secret_unusable", Metric.CALLBACK_REFUSED, {"reason": "SECRET"})
 
 
@@ -389,7 +389,7 @@ def test_an_outage_is_not_a_refusal(reception: Reception) -> None:
 
     assert status(signed()) == 503
 
-    assert reception.world.told.counts[Metric.CALLBACK_REFUSED] == 0
+    assert reception.world.telemetry.counts[Metric.CALLBACK_REFUSED] == 0
 
 
 @pytest.mark.parametrize("operation", ["SendTaskSuccess", "UpdateItem"])
@@ -402,7 +402,9 @@ def test_a_stored_outcome_is_200_though_it_cannot_be_delivered(reception: Recept
     row = reception.row()
     assert row is not None
     assert row.status is (TokenStatus.SETTLING if operation == "SendTaskSuccess" else TokenStatus.LATE)
-    assert ("callback_not_told", JOB_ID) in [(name, told.get("job_id")) for name, told in reception.world.told.events]
+    assert ("callback_not_told", JOB_ID) in [
+        (name, told.get("job_id")) for name, told in reception.world.telemetry.events
+    ]
 
 
 def test_a_function_that_returns_something_else_has_failed(reception: Reception) -> None:
@@ -432,7 +434,7 @@ def test_an_outage_is_503_and_the_redelivery_is_applied(reception: Reception, fa
 
     reception.world.wire.forget()
     assert status(signed()) == 200
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
 
 
 @pytest.mark.parametrize("operation", ["TransactWriteItems", "SendTaskSuccess", "UpdateItem"])
@@ -447,7 +449,7 @@ def test_a_receiver_that_dies_at_any_call_is_finished_by_the_redelivery(
 
     reception.world.wire.forget()
     assert status(signed()) == 200
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
     assert reception.world.rows() == {JOB_ID: StepStatus.DONE}
     row = reception.row()
     assert row is not None
@@ -460,7 +462,7 @@ def test_a_redelivery_after_a_lost_response_does_no_harm(reception: Reception) -
     reception.world.wire.plan(fault)
 
     assert status(signed()) == 200
-    assert reception.told == {"parcel": "p-1"}
+    assert reception.outcome == {"parcel": "p-1"}
 
 
 @pytest.mark.parametrize("kind", [SchemeKind.HMAC, SchemeKind.STANDARD])

@@ -94,7 +94,7 @@ class Attempt:
 
 
 @dataclass
-class Depot:
+class JobSaga:
     """The saga's side of one job, without a provider: attempts, dispatches, callbacks, and the compensation.
 
     Attributes:
@@ -109,7 +109,7 @@ class Depot:
     @classmethod
     def open(
         cls, world: World, monkeypatch: pytest.MonkeyPatch, *, job: bool = True, record: bool = True, **more: Any
-    ) -> Depot:
+    ) -> JobSaga:
         """The saga's side, and the environment of the functions that receive callbacks."""
         monkeypatch.setenv(Env.TOKEN_TABLE, "tokens")
         monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(job=job, **more)]))
@@ -174,7 +174,9 @@ class Depot:
         """An attempt waits, and its message is delivered at once."""
         return self.dispatch(self.enter())
 
-    def says(self, event_id: str, outcome: Succeeded | Failed | StillWorking = DONE, job_id: str = JOB_ID) -> Receipt:
+    def reports(
+        self, event_id: str, outcome: Succeeded | Failed | StillWorking = DONE, job_id: str = JOB_ID
+    ) -> Receipt:
         """Report an outcome as the provider."""
         return receive(Callback(job_id=job_id, event_id=event_id, outcome=outcome))
 
@@ -228,7 +230,7 @@ class Depot:
         """Change attributes of the job's log row."""
         _change("log", log_key(SAGA_ID, STEP), values)
 
-    def told(self, number: int = 1) -> dict[str, Any] | None:
+    def outcome(self, number: int = 1) -> dict[str, Any] | None:
         """The outcome that an attempt received."""
         return self.world.tasks.woken.get(self.attempts[number - 1].token)
 
@@ -248,10 +250,10 @@ def _change(table: str, key: Mapping[str, Mapping[str, str]], values: Mapping[st
 class Snapshots:
     """Everything that a history changed, taken and put back: histories with the same beginning share it."""
 
-    def __init__(self, depot: Depot, memory: MemoryDynamoDB | None = None) -> None:
-        self.depot = depot
+    def __init__(self, job_saga: JobSaga, memory: MemoryDynamoDB | None = None) -> None:
+        self.job_saga = job_saga
         self._memory = memory
-        self._database = depot.world.database
+        self._database = job_saga.world.database
 
     def take(self) -> Any:
         """Take one."""
@@ -259,8 +261,8 @@ class Snapshots:
             items: Any = {name: dict(table) for name, table in self._memory.tables.items()}
         else:
             items = self._database.take()
-        tasks = self.depot.world.tasks
-        return items, set(tasks.waiting), dict(tasks.ended), list(self.depot.attempts), self.depot.world.clock.ms
+        tasks = self.job_saga.world.tasks
+        return items, set(tasks.waiting), dict(tasks.ended), list(self.job_saga.attempts), self.job_saga.world.clock.ms
 
     def put_back(self, taken: Any) -> None:
         """Put one back."""
@@ -269,10 +271,10 @@ class Snapshots:
             self._memory.tables = {name: dict(table) for name, table in items.items()}
         else:
             self._database.put_back(items)
-        tasks = self.depot.world.tasks
+        tasks = self.job_saga.world.tasks
         tasks.waiting, tasks.ended = set(waiting), dict(ended)
-        self.depot.attempts[:] = attempts
-        self.depot.world.clock.ms = now_ms
+        self.job_saga.attempts[:] = attempts
+        self.job_saga.world.clock.ms = now_ms
 
     def items(self, table: str) -> list[dict[str, dict[str, str]]]:
         """A table's items, seen without a call."""

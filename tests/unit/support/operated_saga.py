@@ -1,4 +1,4 @@
-"""A parked saga, and a person at a desk with the command: ``cdk-sagas inspect``, ``resolve``, ``recover``."""
+"""A parked saga, and an operator with the command: ``cdk-sagas inspect``, ``resolve``, ``recover``."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def definitions_of(shop: Shop) -> dict[str, dict[str, Any]]:
 
 
 @dataclass
-class Desk:
+class OperatedSaga:
     """A saga with a step at a provider, and an operator.
 
     Attributes:
@@ -96,7 +96,7 @@ class Desk:
     deleting: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
 
-    def says(self, *words: str) -> tuple[int, str]:
+    def run(self, *words: str) -> tuple[int, str]:
         """Run a command about the saga: its exit status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
@@ -105,14 +105,14 @@ class Desk:
 
     def resolves(self, *words: str) -> str:
         """Run ``resolve``, which must work."""
-        status, told = self.says("resolve", *words)
+        status, told = self.run("resolve", *words)
         assert status == 0, told
         return told
 
     def is_refused(self, *words: str) -> str:
         """Run ``resolve``; returns its one-line refusal."""
         before = self.state
-        status, told = self.says("resolve", *words)
+        status, told = self.run("resolve", *words)
         assert (status, told.count("\n"), self.state) == (1, 1, before), told
         return told
 
@@ -222,16 +222,18 @@ class Desk:
 
 
 @contextlib.contextmanager
-def desk_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session, **provider: Any) -> Iterator[Desk]:
-    """A running saga with one step at a provider, and a person's desk."""
+def operated_saga_in(
+    world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session, **provider: Any
+) -> Iterator[OperatedSaga]:
+    """A running saga with one step at a provider, and its operator."""
     shop = Shop(world, **provider)
-    desk = Desk(world, shop, definitions_of(shop))
+    operated = OperatedSaga(world, shop, definitions_of(shop))
     through = BotocoreStubber.__call__
 
     def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
         operation = event_name.rpartition(".")[2]
         if operation in ("DescribeStateMachine", "DescribeExecution"):
-            return world.wire.send(event_name, request, lambda: desk.answer(operation, request))
+            return world.wire.send(event_name, request, lambda: operated.answer(operation, request))
         return through(stubber, event_name, request, **rest)
 
     monkeypatch.setattr(BotocoreStubber, "__call__", send)
@@ -241,7 +243,7 @@ def desk_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Sessio
     monkeypatch.setattr(saga_command, "session_of", lambda _: connected)
     reserve: Any = reserve_put(reservation_of())
     aws.dynamodb().put_item(TableName="requests", **reserve)
-    world.executions.start(SAGA_ID, desk.record.input)
+    world.executions.start(SAGA_ID, operated.record.input)
     world.wire.forget()
-    assert deployed_saga(list(desk.definitions.values())) is not None
-    yield desk
+    assert deployed_saga(list(operated.definitions.values())) is not None
+    yield operated

@@ -35,9 +35,9 @@ from saga_runtime.protocol import (
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support import settling
-from tests.unit.support.depot import Depot
-from tests.unit.support.desk import Desk, desk_in
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.job_saga import JobSaga
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Wire, body_of, error_response, response
 from tests.unit.support.world import World
@@ -113,7 +113,7 @@ def definition(recovery: bool = False) -> dict[str, Any]:
 
 
 @dataclass
-class Clinic:
+class CheckedStack:
     """A stack, and the command that checks it.
 
     Attributes:
@@ -131,8 +131,8 @@ class Clinic:
         queues: URLs by name.
     """
 
-    desk: Desk
-    depot: Depot
+    operated: OperatedSaga
+    job_saga: JobSaga
     functions: dict[str, dict[str, str]] = field(default_factory=dict)
     at_zero: set[str] = field(default_factory=set)
     rules: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -149,9 +149,9 @@ class Clinic:
     @property
     def world(self) -> World:
         """The runtime's surroundings."""
-        return self.desk.world
+        return self.operated.world
 
-    def says(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> tuple[int, str, str]:
+    def run(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> tuple[int, str, str]:
         """Run the command: its exit status, its output and its errors."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -163,7 +163,7 @@ class Clinic:
 
     def finds(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> list[dict[str, Any]]:
         """Run it for its document, which must agree with its exit status."""
-        status, out, err = self.says("--json", *words, system=system)
+        status, out, err = self.run("--json", *words, system=system)
         assert out, err
         found: list[dict[str, Any]] = json.loads(out)["findings"]
         assert status == (1 if any(one["open"] for one in found) else 0), found
@@ -186,7 +186,7 @@ class Clinic:
     def settle(self, status: RecordStatus = RecordStatus.FAILED) -> None:
         """Let the owner settle."""
         update: Any = settling.settle(
-            request_id=REQUEST_ID, execution=self.desk.record.owner, status=status, now_ms=self.world.clock.ms
+            request_id=REQUEST_ID, execution=self.operated.record.owner, status=status, now_ms=self.world.clock.ms
         )
         aws.dynamodb().update_item(**update)
 
@@ -282,10 +282,10 @@ class Clinic:
                 return response(request, 200, {"executions": list(self._listed(body_of(request)))})
             case "DescribeStateMachine":
                 arn = body_of(request)["stateMachineArn"]
-                if arn in self.desk.deleted:
+                if arn in self.operated.deleted:
                     return error_response(request, "StateMachineDoesNotExist")
                 text = json.dumps(self.machines[arn]).replace("{operators}", self.queues["operators"])
-                status = "DELETING" if arn in self.desk.deleting else "ACTIVE"
+                status = "DELETING" if arn in self.operated.deleting else "ACTIVE"
                 said = {"name": arn.rpartition(":")[2], "definition": text, "status": status}
                 return response(request, 200, said)
             case _:
@@ -372,15 +372,15 @@ def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int
 
 
 @contextlib.contextmanager
-def clinic_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session) -> Iterator[Clinic]:
+def checked_stack_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack with a running saga whose record is due in a minute, and its reconciler and sweeper."""
-    with desk_in(world, monkeypatch, session, window=86_400) as desk:
-        clinic = Clinic(desk, Depot.open(world, monkeypatch, record=False))
+    with operated_saga_in(world, monkeypatch, session, window=86_400) as operated:
+        stack = CheckedStack(operated, JobSaga.open(world, monkeypatch, record=False))
         through = BotocoreStubber.__call__
 
         def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
             operation = event_name.rpartition(".")[2]
-            answers = [clinic.answer(operation, request)] if not operation.startswith("Send") else [None]
+            answers = [stack.answer(operation, request)] if not operation.startswith("Send") else [None]
             if answers[0] is not None:
                 return world.wire.send(event_name, request, lambda: answers[0])
             return through(stubber, event_name, request, **rest)
@@ -400,19 +400,19 @@ def clinic_in(world: World, monkeypatch: pytest.MonkeyPatch, session: boto3.Sess
         monkeypatch.setattr(SCAN, "SEGMENTS", 1)
         monkeypatch.setenv("COLUMNS", "100")
         monkeypatch.delenv("NO_COLOR", raising=False)
-        _deploy(clinic)
-        clinic.update(due_shard={"S": SHARD})
+        _deploy(stack)
+        stack.update(due_shard={"S": SHARD})
         world.wire.forget()
-        yield clinic
+        yield stack
 
 
-def _deploy(clinic: Clinic) -> None:
+def _deploy(stack: CheckedStack) -> None:
     sqs = aws.sqs()
 
     def queue(name: str, dead: str = "") -> None:
         policy = json.dumps({"deadLetterTargetArn": queue_arn(dead), "maxReceiveCount": 5})
         arguments: Any = {"Attributes": {"RedrivePolicy": policy}} if dead else {}
-        clinic.queues[name] = str(sqs.create_queue(QueueName=name, **arguments)["QueueUrl"])
+        stack.queues[name] = str(sqs.create_queue(QueueName=name, **arguments)["QueueUrl"])
 
     for name, dead in (
         ("operators", ""),
@@ -430,7 +430,7 @@ def _deploy(clinic: Clinic) -> None:
         f.SHARDS: SHARDS,
         f.LOG: "log",
         f.DAYS: DAYS,
-        f.OPERATORS: clinic.queues["operators"],
+        f.OPERATORS: stack.queues["operators"],
         f.TOKENS: {"tokens": ["Pick"]},
     }
     gatekeeper: dict[str, str] = {
@@ -439,7 +439,7 @@ def _deploy(clinic: Clinic) -> None:
         Env.LOG_TABLE: "log",
         Env.DUE_SHARDS: str(SHARDS),
     }
-    clinic.functions |= {
+    stack.functions |= {
         "Reconciler": {
             Env.RECONCILED: json.dumps([told]),
             Env.RECOVERIES_LIMIT: str(LIMIT),
@@ -450,23 +450,23 @@ def _deploy(clinic: Clinic) -> None:
         "Dispatcher": {
             Env.TOKEN_TABLE: "tokens",
             Env.INTEGRATION: "Shop/Warehouse",
-            Env.DEAD_LETTERS: clinic.queues["jobs-dead"],
+            Env.DEAD_LETTERS: stack.queues["jobs-dead"],
         },
     }
-    clinic.rules |= {
+    stack.rules |= {
         "Schedule": _rule(function_arn("Reconciler"), ScheduleExpression="rate(1 minute)"),
         "Ended": _rule(queue_arn("events"), EventPattern="{}"),
         "Sweeps": _rule(function_arn("Sweeper"), ScheduleExpression="rate(1 minute)"),
         "Measure": _rule(function_arn("Reconciler"), ScheduleExpression="rate(5 minutes)"),
         "Elsewhere": _rule(function_arn("Others"), ScheduleExpression="rate(1 day)") | {"State": "DISABLED"},
     }
-    clinic.rules["Measure"]["Targets"][0]["Input"] = '{"look":"in-flight"}'
-    clinic.sources[MAPPING] = {
+    stack.rules["Measure"]["Targets"][0]["Input"] = '{"look":"in-flight"}'
+    stack.sources[MAPPING] = {
         "State": "Enabled",
         "EventSourceArn": queue_arn("events"),
         "FunctionArn": function_arn("Reconciler"),
     }
-    clinic.machines |= {MACHINE_ARN: definition(), RECOVERY_MACHINE_ARN: definition(recovery=True)}
+    stack.machines |= {MACHINE_ARN: definition(), RECOVERY_MACHINE_ARN: definition(recovery=True)}
 
 
 def _rule(target: str, **what: str) -> dict[str, Any]:
