@@ -825,11 +825,11 @@ in flight: 1 saga, 1 parked, the oldest for 1 m
 money in flight, in minor units: EUR 12,345
 
 needs an operator (2)
-  rule disabled    Schedule
+  rule disabled          Schedule
       the schedule by which the reconciler should look is disabled
       -> enable it
          aws events enable-rule --name Schedule
-  parked           {SAGA_ID}       2023-11-14 22:13:20  1 m
+  parked                 {SAGA_ID}       2023-11-14 22:13:20  1 m
       its record has no reason
       it moves EUR 12,345, in minor units
       -> determine the outcome, then record it: cdk-sagas resolve

@@ -26,7 +26,7 @@ ANSWER_SCHEMA: Final[dict[str, Any]] = {
     "required": ["decision", "amount", "reason"],
     "additionalProperties": False,
     "properties": {
-        "decision": {"type": "string", "enum": list(Decision)},
+        "decision": {"type": "string", "enum": [str(decision) for decision in Decision]},
         "amount": {"type": "integer", "minimum": 0, "description": "minor units; at most what was asked for"},
         "reason": {"type": "string", "minLength": 1, "maxLength": 500},
     },
