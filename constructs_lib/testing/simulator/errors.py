@@ -1,4 +1,4 @@
-"""What a simulated service answers when it refuses, and what the simulator itself refuses to pretend."""
+"""Errors of simulated services, and of the simulator itself for what it does not simulate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold when a run has ended: the promise, and what clients were told of it."""
+"""Invariants of an ended run: the promise, and the responses that clients received."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
 
 
 def _said(status: int, body: str, records: dict[str, Item], fate: Fate) -> str | None:
-    """What is wrong with a settled answer; None: nothing."""
+    """Find what is wrong with a settled answer; None: it is right."""
     for saga_id in sorted(fate.accepted):
         record = records.get(saga_id)
         if record is None:

@@ -1,4 +1,4 @@
-"""What a simulation found, for people and for machines."""
+"""Report of a simulation, for people and for machines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PromiseBrokenError(AssertionError):
 
 @dataclass(slots=True, kw_only=True)
 class SimulationReport:
-    """What came of many runs.
+    """Result of many runs.
 
     Attributes:
         seed: of the first run; each further run has the next one.

@@ -35,7 +35,7 @@ _LONGEST_PAUSE: Final = 3_607 * SECOND
 
 @dataclass(slots=True, kw_only=True)
 class RunResult:
-    """What a run found.
+    """Result of a run.
 
     Attributes:
         seed: repeats it.
@@ -160,14 +160,14 @@ def _rotate(world: World, random: Random, length: int) -> None:
 
 
 def climate_of(deployment: Deployment, seed: int) -> Climate:
-    """What goes wrong in the run of a seed."""
+    """Draw the faults of a seed's run."""
     _, length, _ = _drawn(seed)
     services = ("dynamodb", "stepfunctions", "sqs", "lambda", *sorted(deployment.blueprint.functions))
     return drawn_climate(Random(f"{seed}:climate"), start=START, length=length, services=services)
 
 
 def _drawn(seed: int) -> tuple[Random, int, float]:
-    """What a run is drawn from, how long its faults last, and over which share of that time clients begin."""
+    """Source of a run's draws, duration of its faults, and the share of it over which clients begin."""
     random = Random(f"{seed}:run")
     length = int(random.choice((1, 1, 5, 30)) * MINUTE)
     return random, length, random.choice((0.0, 0.02, 1.0))
@@ -198,7 +198,7 @@ def _is_quiet(world: World, fates: list[Fate]) -> bool:
 
 
 def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
-    """What has not ended."""
+    """Find what has not ended."""
     left: dict[str, Any] = {}
     if running_now := [execution.name for execution in world.machines.running()]:
         left["executions"] = running_now

@@ -43,7 +43,7 @@ def simulate(
 
     Args:
         stack: a CDK stack, which is synthesized; or a synthesized assembly (``cdk.out``); or what is deployed already.
-        workload: what is asked of it, and what must hold beside the promise.
+        workload: its clients' intents, and invariants in addition to the promise.
         sagas: how many intents clients have, at least; 1 or more.
         seed: of the first run.
         climate: what goes wrong; drawn for each run from its seed if it is not given.

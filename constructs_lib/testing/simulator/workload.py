@@ -1,4 +1,4 @@
-"""What is asked of a stack while it is simulated: by whom, of which operation, and what must hold afterwards."""
+"""Workloads of a simulated stack: clients' intents, providers, and invariants."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Intent:
 
 
 class Workload:
-    """What is asked of a stack. Derive from it; ``intent`` is all that has to be there.
+    """Workload of a stack. Derive from it; ``intent`` is all that has to be there.
 
     Example:
         ```python
@@ -51,7 +51,7 @@ class Workload:
         """Put into the tables what has to be there first."""
 
     def intent(self, number: int, random: Random) -> Intent:
-        """What the next client wants.
+        """Return what the next client wants.
 
         Args:
             number: of the intent in its run, from 0 on.
@@ -78,7 +78,7 @@ class Workload:
         return {}
 
     def find_out(self, world: World, row: Item) -> bool | None:
-        """What an operator finds out about a step that a saga is parked over, and cannot decide itself.
+        """Find out as an operator about a step that a saga is parked over.
 
         Args:
             world: where the saga is.
@@ -92,6 +92,6 @@ class Workload:
         return None
 
     def audit(self, world: World) -> Iterable[Invariant]:
-        """What must hold when all sagas have ended, beside what the library promises."""
+        """Check invariants of the ended sagas, in addition to the promise."""
         del world
         return ()

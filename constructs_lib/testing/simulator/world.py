@@ -64,7 +64,7 @@ class World:
         seed: what everything is drawn from.
         start: when it begins; microseconds since the epoch.
         coverage: counts what is reached.
-        environment: ``os.environ`` while the run goes on.
+        environment: ``os.environ`` during the run.
         changes: environment variables of a function that differ from those of the stack.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Every call of AWS: scheduling point, fault, permission, service; and the SDK around it.
 
-Who calls waits while its request travels; others go on meanwhile. The request of a sender that dies may still arrive.
+A caller waits while its request travels; others continue meanwhile. The request of a sender that dies may still arrive.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RETRIED_CODES: Final = frozenset(
         "TransactionInProgressException",
     }
 )
-"""Errors that an SDK tries again by itself (botocore's standard mode)."""
+"""Errors that an SDK retries (botocore's standard mode)."""
 _THROTTLES: Final = {
     "dynamodb": "ThrottlingException",
     "lambda": "TooManyRequestsException",
@@ -59,7 +59,7 @@ _RETRIES_TRANSACTION: Final = "ClientRequestToken"
 
 
 Answer: TypeAlias = dict[str, Any] | Later | Future[dict[str, Any]]
-"""An answer that is there, one that is there after some time, or one that comes when somebody else is done."""
+"""An answer that exists, one that exists after some time, or one that comes when another actor has ended."""
 
 
 class Service(Protocol):
@@ -198,7 +198,7 @@ class Calls:
             return self._troubled(actor, request, trouble, patience)
         travels = weather.latency()
         if travels > patience:
-            self._trace.call(actor, request, "travels on, given up by its sender")
+            self._trace.call(actor, request, "travels on after its sender's timeout")
             self._arrive_later(actor, request)
             self._kernel.sleep(patience)
             raise LostError(late=True)
@@ -231,7 +231,7 @@ class Calls:
                 self._trace.call(actor, request, "meets another transaction")
                 raise self._conflict(request)
             case Trouble.LATE_REQUEST:
-                self._trace.call(actor, request, "travels on, given up by its sender")
+                self._trace.call(actor, request, "travels on after its sender's timeout")
                 self._arrive_later(actor, request)
                 kernel.sleep(patience)
                 raise LostError(late=True)
@@ -250,7 +250,7 @@ class Calls:
         raise ServiceError("InternalServerError", "Internal server error", status=500)
 
     def _arrive_later(self, actor: Actor, request: Request) -> None:
-        """A request arrives when nobody waits for its answer."""
+        """Let a request arrive whose sender no longer waits."""
 
         def arrive() -> None:
             try:
@@ -413,7 +413,7 @@ def _client_error(client: Any, operation: str, error: ServiceError, retries: int
 
 
 def _attempts(client: Any, service: str) -> int:
-    """How often a client tries a call in all."""
+    """Count the attempts that a client makes at most."""
     retries = client.meta.config.retries or {}
     if "total_max_attempts" in retries:
         return int(retries["total_max_attempts"])

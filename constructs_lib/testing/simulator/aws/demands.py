@@ -1,4 +1,4 @@
-"""What a call of AWS needs to be allowed: actions and resources, from operation and parameters."""
+"""Actions and resources that a call of AWS needs, from operation and parameters."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def demands_of(
 
 
 _KeysOf = Callable[[str], str] | None
-"""Name of a table's partition key; None: no condition looks at it, nor at anything else."""
+"""Name of a table's partition key; None: no condition reads it, nor any other context key."""
 
 
 def _of_dynamodb(operation: str, params: Mapping[str, Any], keys_of: _KeysOf) -> Iterator[Demand]:

@@ -149,7 +149,7 @@ class Events:
 
 
 def _sent(target: TargetSpec, event: Mapping[str, Any]) -> str:
-    """What a target is sent of an event."""
+    """Render an event as a target receives it."""
     if target.constant is not None:
         return target.constant
     if target.template is None:

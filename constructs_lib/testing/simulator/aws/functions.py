@@ -27,7 +27,7 @@ _RETRY_SECONDS: Final = (60, 120)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an invocation ended.
+    """End of an invocation.
 
     Attributes:
         payload: what it returned, or the error's document, as JSON text.
@@ -39,7 +39,7 @@ class Outcome:
 
 
 class Context:
-    """What a handler is given beside its event."""
+    """Context object of a handler."""
 
     def __init__(self, spec: FunctionSpec, request_id: str, deadline: int, kernel: Kernel) -> None:
         self.function_name = spec.name

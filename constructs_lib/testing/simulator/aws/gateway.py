@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 10_485_760
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What a client receives.
+    """Response that a client receives.
 
     Attributes:
         status: HTTP status.
@@ -40,7 +40,7 @@ class Response:
         """The body, read as JSON.
 
         Raises:
-            ValueError: if it is none.
+            ValueError: if it is not JSON.
         """
         return json.loads(self.body)
 
@@ -85,7 +85,7 @@ class Gateway:
             path: path and query behind the stage.
             headers: headers.
             body: its text.
-            user: who signs it; None: nobody.
+            user: the signer; None: it is not signed.
             api: id of the API; None: the first one that has the path.
 
         Raises:

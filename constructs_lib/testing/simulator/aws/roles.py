@@ -49,7 +49,7 @@ class Roles:
         }
 
     def keys(self, role: str) -> frozenset[str]:
-        """Condition keys that a role's policies look at: nobody has to find out the values of others."""
+        """Condition keys that a role's policies read: the values of others do not matter."""
         return self._keys.get(role, frozenset())
 
     def allows(self, role: str, demand: Demand) -> bool:
@@ -79,7 +79,7 @@ class _Statement:
 
     @property
     def keys(self) -> Iterator[str]:
-        """Condition keys that it looks at."""
+        """Condition keys that it reads."""
         return (key for _, key, _ in self._conditions)
 
     def covers(self, demand: Demand) -> bool:

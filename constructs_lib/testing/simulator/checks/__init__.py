@@ -1,1 +1,1 @@
-"""What a run shows: its trace, its findings, and what it has reached."""
+"""Trace, findings and coverage of a run."""

@@ -1,4 +1,4 @@
-"""What runs have reached: states, moves between them, calls, and faults at calls."""
+"""Coverage of runs: states, moves between them, calls, and faults at calls."""
 
 from __future__ import annotations
 

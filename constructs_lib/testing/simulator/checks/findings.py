@@ -1,4 +1,4 @@
-"""What a run found to be wrong."""
+"""Findings of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Findings:
     """Everything that was found, each once, in order.
 
     Attributes:
-        found: the findings, up to a number after which more of them say nothing new.
+        found: the findings, up to a number after which more of them add nothing.
     """
 
     def __init__(self) -> None:

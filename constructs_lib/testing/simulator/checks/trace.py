@@ -1,4 +1,4 @@
-"""What happened in a run, one line each, for people: virtual time, actor, call, outcome."""
+"""Trace of a run, a line per call: virtual time, actor, call, outcome."""
 
 from __future__ import annotations
 

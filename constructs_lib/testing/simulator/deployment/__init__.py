@@ -1,1 +1,1 @@
-"""What is deployed: a stack's template as plain data, and its functions' code in one process."""
+"""Deployed stacks: the template as plain data, and the functions' code in one process."""

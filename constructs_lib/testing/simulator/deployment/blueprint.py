@@ -1,6 +1,6 @@
-"""What a simulation deploys, as plain data: functions, tables, queues, state machines, rules, APIs and roles.
+"""Plain data of a deployment: functions, tables, queues, state machines, rules, APIs and roles.
 
-``template`` reads it from a synthesized stack. Whoever has no stack (a saga that was drawn) makes one by hand.
+``template`` reads it from a synthesized stack. A test without a stack makes one by hand.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class IndexSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """A DynamoDB table: its name, its key, its indexes, and the attribute that says when an item expires."""
+    """A DynamoDB table: its name, its key, its indexes, and the attribute that holds when an item expires."""
 
     name: str
     keys: tuple[str, ...]
@@ -86,7 +86,7 @@ class QueueSpec:
         retention: seconds for which a message is kept.
         dead_letters: ARN of the queue for messages that were received too often.
         max_receives: how often is not too often.
-        content_deduplication: whether a FIFO message without an id of its own is told by its body.
+        content_deduplication: whether the body identifies a FIFO message without an id of its own.
     """
 
     name: str
@@ -136,7 +136,7 @@ class MappingSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
-    """Where a rule sends events.
+    """Target of a rule.
 
     Attributes:
         arn: of a function, a queue or a bus.
@@ -172,7 +172,7 @@ class RuleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncSpec:
-    """What happens to an asynchronous invocation that fails: retries, how old it may get, where it goes then."""
+    """Retries, maximum age and destination of an asynchronous invocation that fails."""
 
     retries: int = 2
     max_age: int = 21_600

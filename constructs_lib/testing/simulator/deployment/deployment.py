@@ -1,4 +1,4 @@
-"""What stays from run to run: a blueprint, and its functions' code."""
+"""Parts that stay from run to run: a blueprint, and its functions' code."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A bundle's modules are loaded as in its sandbox: from its own files, with its own environment. Libraries that every
 bundle brings along, and that keep no state of a saga, are shared with the process that simulates. So are compiled
-texts: a module that stands in many bundles is compiled once.
+texts: a module that is in many bundles is compiled once.
 
 A function has one set of modules, which all invocations of it share, also those that run at once: module state is that
 of one warm sandbox. Modules of users are loaded again for each run, so that no run sees what a former one left.
@@ -137,7 +137,7 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 class Modules:
-    """What is in ``sys.modules`` under some names: a function's, or the simulating process's own."""
+    """Modules in ``sys.modules``: a function's, or the simulating process's own."""
 
     def __init__(self) -> None:
         self.held: dict[str, ModuleType] = {}
@@ -190,7 +190,7 @@ class Image(Modules):
 
 
 class Switch:
-    """Puts the modules of whoever runs into ``sys.modules``; a context that leaves them as they were.
+    """Puts the running function's modules into ``sys.modules``; a context that leaves them as they were.
 
     Args:
         bundles: all that may run.

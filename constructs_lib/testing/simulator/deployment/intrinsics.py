@@ -83,7 +83,7 @@ class Resolver:
         return made + fifo
 
     def reference(self, logical_id: str) -> Any:
-        """What ``Ref`` gives."""
+        """Value of ``Ref``."""
         if logical_id in _PSEUDO:
             return _PSEUDO[logical_id]
         if logical_id == "AWS::StackName":
@@ -104,7 +104,7 @@ class Resolver:
         return name
 
     def attribute(self, logical_id: str, attribute: str) -> Any:
-        """What ``Fn::GetAtt`` gives."""
+        """Value of ``Fn::GetAtt``."""
         kind = self._resources[logical_id]["Type"]
         name = self.name(logical_id)
         if attribute == "Arn":

@@ -1,4 +1,4 @@
-"""What the library's functions log and count, heard instead of written: writing costs more than a call of AWS."""
+"""Logs and metrics of the library's functions, counted instead of written: writing costs more than a call of AWS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which table, machine and queue of a stack plays which part in its sagas: read from the functions' environments."""
+"""Parts that tables, machines and queues of a stack play in its sagas, read from the functions' environments."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def blueprint_of(assembly: Path) -> Blueprint:
     """Read a synthesized assembly (``cdk.out``), all of its stacks.
 
     Raises:
-        AssemblyError: if the folder is none.
+        AssemblyError: if the folder is not an assembly.
         NotSimulatedError: if a stack needs what the simulator does not have.
     """
     blueprint = Blueprint()
@@ -131,7 +131,7 @@ class _Reader:
     def _mapping(self, logical_id: str, given: dict[str, Any]) -> None:
         source = str(given["EventSourceArn"])
         if ":sqs:" not in source:
-            raise NotSimulatedError(f"event source {logical_id} is no SQS queue: {source}")
+            raise NotSimulatedError(f"event source {logical_id} is not an SQS queue: {source}")
         if "FilterCriteria" in given:
             raise NotSimulatedError(f"event source {logical_id} filters; the simulator delivers every message")
         self._to.mappings.append(

@@ -1,4 +1,4 @@
-"""Who acts in a simulation: invocations, executions, clients, operators and providers."""
+"""Actors of a simulation: invocations, executions, clients, operators and providers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from constructs_lib.testing.simulator.engine.kernel import Process
 
 
 class ActorKind(StrEnum):
-    """What an actor is; it decides what may go wrong with its calls.
+    """Kind of an actor, which decides what may go wrong with its calls.
 
     Attributes:
         FUNCTION: an invocation of a function: it can be killed, held and cut off.
@@ -44,7 +44,7 @@ class Actor(Process):
         role: name of the role that signs its calls; None: it may do everything.
         environment: its environment variables.
         travelling: its request that is on its way, and may still arrive when its sender is dead.
-        scheduled: whether a schedule began it: what it writes alone is no reason for the schedule to hurry.
+        scheduled: whether a schedule began it: its writes alone do not speed the schedule up.
     """
 
     __slots__ = ("environment", "kind", "of", "role", "scheduled", "travelling")

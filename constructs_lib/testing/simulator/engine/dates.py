@@ -20,7 +20,7 @@ class _Meta(type):
 
 
 class _VirtualDatetime(dt.datetime, metaclass=_Meta):
-    """``datetime.datetime`` by the clock of whoever asks."""
+    """``datetime.datetime`` by the clock of the caller."""
 
     @classmethod
     def now(cls, tz: Any = None) -> Any:
@@ -36,7 +36,7 @@ class _VirtualDatetime(dt.datetime, metaclass=_Meta):
 
 
 class _VirtualDate(dt.date, metaclass=_Meta):
-    """``datetime.date`` by the clock of whoever asks."""
+    """``datetime.date`` by the clock of the caller."""
 
     @classmethod
     def today(cls) -> Any:

@@ -1,8 +1,8 @@
 """Tasks that run one at a time, in virtual time.
 
 A task is a greenlet: it runs until it waits, and the kernel decides what runs next. What comes next is the earliest
-entry of one heap, ordered by virtual time and then by number, so that a run is repeated exactly by whoever draws the
-same delays. Nothing here knows AWS.
+entry of one heap, ordered by virtual time and then by number, so that the same delays repeat a
+run exactly. Nothing here knows AWS.
 
 A process is what dies as a whole: all of its tasks, at once. What a dead process was about to do does not happen: its
 tasks are unwound, and every call that they make while they are unwound is refused.
@@ -42,10 +42,10 @@ class Process:
 
     Attributes:
         name: for traces.
-        alive: whether its tasks may go on.
+        alive: whether its tasks may continue.
         skew: microseconds by which its clock is ahead of the kernel's.
-        on_enter: called before one of its tasks goes on; None: nothing has to be prepared.
-        on_death: called once it was killed; None: nobody wants to know.
+        on_enter: called before one of its tasks continues; None: nothing has to be prepared.
+        on_death: called once it was killed; None: no call.
     """
 
     __slots__ = ("_tasks", "alive", "name", "on_death", "on_enter", "skew")
@@ -89,7 +89,7 @@ class Task(greenlet):
         process: its process.
         kernel: keeps its time.
         ended: what it returned, or raised.
-        waits: how often it has waited; who resumes it says which wait is meant, so that an old one is never resumed.
+        waits: how often it has waited; a resumption names its wait, so that an old one is never resumed.
     """
 
     def __init__(self, kernel: Kernel, process: Process, work: Callable[[], Any]) -> None:
@@ -105,7 +105,7 @@ class Task(greenlet):
             result = self._do()
         except ProcessKilled:
             return
-        except Exception as error:  # noqa: BLE001 - given to whoever waits for the task
+        except Exception as error:  # noqa: BLE001 - raised in tasks that wait for it
             self.ended.fail(error)
         else:
             self.ended.set(result)
@@ -119,7 +119,7 @@ class Task(greenlet):
         except ProcessKilled:
             pass
         finally:
-            if not self.dead:  # it caught what nobody may catch, and waits again: it is never resumed
+            if not self.dead:  # it caught ProcessKilled, and waits again: it is never resumed
                 self.parent = hub
 
 
@@ -204,7 +204,7 @@ class Kernel:
         return task
 
     def resume(self, task: Task, wait: int, value: Any = None) -> None:
-        """Let a task go on that still waits for the same thing. Only the hub may.
+        """Resume a task that still waits for the same thing. Only the hub may.
 
         Args:
             task: which one.
@@ -256,7 +256,7 @@ class Kernel:
         """Let things happen until nothing is left to do, a moment is reached, or something is true.
 
         Args:
-            until: the last moment; None: there is none.
+            until: the last moment; None: no limit.
             ended: called after every entry.
 
         Returns:
@@ -290,7 +290,7 @@ class Kernel:
 
 
 class Future(Generic[Result]):
-    """A result that somebody waits for; the first one counts."""
+    """A result that tasks wait for; the first one counts."""
 
     __slots__ = ("_error", "_kernel", "_result", "_waiting", "done")
 
@@ -329,7 +329,7 @@ class Future(Generic[Result]):
     def wait(self, timeout: int | None = None) -> Result:
         """Let the present task wait for the result.
 
-        A process that is killed meanwhile never goes on: nothing is raised in it but ``ProcessKilled``.
+        A process that is killed meanwhile never continues: only ``ProcessKilled`` is raised in it.
 
         Args:
             timeout: microseconds; None: as long as it takes.

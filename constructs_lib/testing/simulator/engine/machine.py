@@ -1,6 +1,6 @@
-"""What a task sees of its machine: virtual time, its own environment, randomness from the seed, no real threads.
+"""Machine of a task: virtual time, its own environment, randomness from the seed, no real threads.
 
-Replaced for the whole process while a run goes on, and put back afterwards. Who is not a task (another thread of the
+Replaced for the whole process during a run, and put back afterwards. Code outside of tasks (another thread of the
 process, the kernel itself) sees the real clock and the real environment. The replacements know nothing of a run: a
 module that was loaded in one run may keep them, and finds the next run's clock behind them.
 """
@@ -62,11 +62,11 @@ class Environment(MutableMapping[str, str]):
 
 
 _kernels: Final[list[Kernel]] = []
-"""Those whose runs go on, the present one last."""
+"""Those of runs in progress, the present one last."""
 
 
 def _skewed() -> int | None:
-    """The clock of whoever asks: a task's, or the kernel's for what happens outside of tasks; None: the real one."""
+    """Read the caller's clock: a task's, or the kernel's outside of tasks; None: the real one."""
     current = getcurrent()
     if isinstance(current, Task):
         return current.kernel.now + current.process.skew
@@ -80,7 +80,7 @@ def _steady() -> int | None:
 
 
 def _kernel() -> Kernel | None:
-    """The kernel of whoever asks; None: nothing of a simulation does."""
+    """Find the caller's kernel; None: the caller is not part of a simulation."""
     current = getcurrent()
     if isinstance(current, Task):
         return current.kernel
@@ -176,7 +176,7 @@ def virtual_machine(seed: str) -> Iterator[Environment]:
         seed: what the functions of ``random`` draw from.
 
     Yields:
-        ``os.environ``: who runs a process says which variables it has.
+        ``os.environ``: its variables are set before a process continues.
     """
     state = random.getstate()
     random.seed(f"{seed}:random")

@@ -21,9 +21,9 @@ class CooperativeLock:
         self._waiting: deque[Future[None]] = deque()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take it; wait for whoever holds it."""
+        """Acquire it; wait until its holder releases it."""
         task = getcurrent()
-        if not isinstance(task, Task):  # it was made in a task, and outlived the run: nobody else is there
+        if not isinstance(task, Task):  # it was made in a task, and outlived the run: it has no other user
             self._holder, self._depth = None, self._depth + 1
             return True
         while self._depth and self._holder is not None and self._holder.process.alive:
@@ -53,7 +53,7 @@ class CooperativeLock:
                 self._waiting.popleft().set(None)
 
     def locked(self) -> bool:
-        """Test whether somebody holds it."""
+        """Test whether a task holds it."""
         return bool(self._depth)
 
     def __enter__(self) -> bool:
@@ -70,14 +70,14 @@ class TaskFuture:
         self._ended = ended
 
     def result(self, timeout: float | None = None) -> Any:
-        """What was returned; raises what was raised, or TimeoutError."""
+        """Return the result; raise what was raised, or TimeoutError."""
         try:
             return self._ended.wait(None if timeout is None else int(timeout * SECOND))
         except Elapsed:
             raise TimeoutError from None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What was raised; None: nothing."""
+        """Return what was raised; None: it returned."""
         try:
             self.result(timeout)
         except TimeoutError:
@@ -142,7 +142,7 @@ class TaskPool:
             work, ended = self._work.popleft()
             try:
                 result = work()
-            except Exception as error:  # noqa: BLE001 - given to whoever waits
+            except Exception as error:  # noqa: BLE001 - raised in tasks that wait for it
                 ended.fail(error)
             else:
                 ended.set(result)

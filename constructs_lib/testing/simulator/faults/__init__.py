@@ -1,1 +1,1 @@
-"""What goes wrong: drawn for a run, and decided at each call."""
+"""Faults: drawn for a run, and decided at each call."""

@@ -1,4 +1,4 @@
-"""What may go wrong in a run, and how often: drawn anew for each run, so that runs differ in kind.
+"""Kinds of faults of a run, and their shares, drawn for each run, so that runs differ in kind.
 
 A run in which everything fails now and then finds other things than one in which one thing fails often. So each kind of
 fault is left out of about half of the runs, and is rare or frequent in the others (Groce et al., "Swarm Testing",
@@ -31,7 +31,7 @@ class Trouble(StrEnum):
         ERROR_AFTER: the service fails, and did it.
         CONFLICT: DynamoDB meets another transaction on the item.
         LATE_REQUEST: the request travels for long; its sender has given it up before it arrives.
-        HOLD: the sender stands still before the call, for long, and goes on as if nothing had been.
+        HOLD: the sender is suspended before the call, for long, and then continues.
     """
 
     KILL_BEFORE = "kill before"
@@ -60,7 +60,7 @@ class Event(StrEnum):
         EVENT_TWICE: an event is delivered twice.
         MESSAGE_TWICE: a message is delivered although it was deleted or is hidden.
         MESSAGE_LATE: a message is delivered late.
-        DESCRIBE_BEHIND: an execution is not known yet, or is still said to run.
+        DESCRIBE_BEHIND: an execution is not known yet, or still has the status RUNNING.
         SCHEDULE_LOST: an event of a schedule is not sent.
         ROTATION: a secret gets a new value.
         CLIENT_REPEATS: a client sends a request again although it was answered.
@@ -132,7 +132,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Climate:
-    """What goes wrong in one run.
+    """Faults of one run.
 
     Attributes:
         troubles: share of calls that each kind of fault hits.
@@ -144,7 +144,7 @@ class Climate:
         skew: microseconds by which two clocks differ at most.
         expiry_lag: microseconds after its expiration by which DynamoDB has deleted an item, on average.
         ends: when it is over: afterwards nothing goes wrong.
-        unproven: what nobody has seen AWS do, and this run takes to be so.
+        unproven: behaviour that AWS has not been seen to have, and has in this run.
         planned: faults at given calls and states; None: calls and states are not counted.
     """
 

@@ -1,4 +1,4 @@
-"""What goes wrong now: decides at each call, and at each occasion, by the seed; counts what it did."""
+"""Faults of the moment: decided at each call and occasion, by the seed, and counted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Weather:
         return self._kernel.now >= self.climate.ends
 
     def trouble(self, actor: Actor, service: str, operation: str) -> Trouble | None:
-        """What goes wrong with a call; None: nothing."""
+        """Decide about the fault of a call; None: it has none."""
         climate = self.climate
         if climate.planned is not None:
             planned = self._planned(actor.of, f"{service}:{operation}")
@@ -133,7 +133,7 @@ class Weather:
         return int(SECOND * 10 ** (self._random.random() * 3.5))
 
     def travel(self) -> int:
-        """Microseconds for which a request may travel that its sender gave up."""
+        """Microseconds for which a request may travel after its sender's timeout."""
         return int(MILLISECOND * 10 ** (self._random.random() * 5))
 
     def moment(self) -> int:

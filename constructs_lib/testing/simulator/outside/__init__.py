@@ -1,1 +1,1 @@
-"""Who acts outside of AWS: clients, operators, and providers behind HTTP."""
+"""Actors outside of AWS: clients, operators, and providers behind HTTP."""

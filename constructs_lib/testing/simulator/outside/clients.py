@@ -1,4 +1,4 @@
-"""Clients: they send a request under a key until they have its settled answer, as clients are told to; most do."""
+"""Clients: they send a request under a key until they have its settled answer; some do not."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER, REPLAYE
 _FIRST_PAUSE: Final = SECOND
 _LONGEST_PAUSE: Final = 1_800 * SECOND
 _PATIENCE: Final = 400
-"""Requests after which a client has given up."""
+"""Requests that a client sends at most."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Fate:
-    """What became of an intent, as its client knows it.
+    """Fate of an intent, as its client knows it.
 
     Attributes:
         intent: what the client wants.
         key: the key that it was sent under.
         settled: every settled answer, as status and body.
-        refused: statuses of answers that say that nothing was recorded.
+        refused: statuses of answers after which nothing is recorded.
         accepted: ids of sagas that answers named.
         misused: statuses of the answers to another body under the same key.
         done: whether the client sends nothing any more.
@@ -93,7 +93,7 @@ class Client:
             self._post(fate.intent.body)
 
     def _repeat(self) -> None:
-        """Send the same request beside the one that insists."""
+        """Send the same request at the same time as the one that insists."""
         for _ in range(1 + int(self._share() * 4)):
             self._world.kernel.sleep(int(self._share() ** 3 * 120 * SECOND))
             self._post(self._fate.intent.body)
@@ -119,7 +119,7 @@ class Client:
         return response
 
     def _look(self) -> None:
-        """Look at the saga, as a client may between its requests."""
+        """Query the saga, as a client may between its requests."""
         self._send("GET", f"{self._path}/{min(self._fate.accepted)}", None)
 
     @property

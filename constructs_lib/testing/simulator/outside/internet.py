@@ -69,7 +69,7 @@ class Internet:
             real_close(connection)
 
         with (
-            # Certificates that nobody looks at take longer to load than a whole saga takes.
+            # Certificates that no code checks take longer to load than a whole saga takes.
             mock.patch.object(ssl, "_create_default_https_context", return_value=_NO_CERTIFICATES),
             mock.patch.object(real, "request", request),
             mock.patch.object(real, "getresponse", getresponse),
@@ -81,7 +81,7 @@ class Internet:
         """Send a request in the present task, and wait for the answer.
 
         Raises:
-            OSError: if there is none.
+            OSError: if no provider has the address.
         """
         task = getcurrent()
         actor = task.process if isinstance(task, Task) else None

@@ -1,4 +1,4 @@
-"""Operators: they find parked sagas, find out what nobody else could, and resume them."""
+"""Operators: they find parked sagas, resolve their steps, and resume them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RESUMES_FIRST: Final = 2
 
 
 class Operator:
-    """Somebody who looks after parked sagas.
+    """Operator of parked sagas.
 
     Args:
         world: where the sagas are.
@@ -95,7 +95,7 @@ class Operator:
         self._world.trace.note("operator", f"resumes {record.saga_id}: {resumed.finding}")
 
     def _state_what_is_so(self, resolver: Resolver, record: RequestRecord, operation: Operation, now_ms: int) -> None:
-        """Say of every step that is in doubt whether it was applied, as far as that can be found out."""
+        """Resolve every step that is in doubt, as far as its outcome can be found."""
         for row in self._world.db.items(operation.log):
             status = StepStatus(row[LogAttribute.STATUS]["S"])
             if row[LogAttribute.SAGA_ID]["S"] != record.saga_id or status not in UNDER_WAY:

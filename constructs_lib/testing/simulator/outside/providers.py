@@ -35,14 +35,14 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderAnswer:
-    """What a provider answers: a status and a JSON document."""
+    """Answer of a provider: a status and a JSON document."""
 
     status: int = 200
     document: Any = field(default_factory=dict)
 
 
 class Provider(Protocol):
-    """Somebody outside, whose effects cannot be written together with a row."""
+    """Third party, whose effects cannot be written together with a row."""
 
     def handle(self, request: ProviderRequest) -> ProviderAnswer | Future[ProviderAnswer]:
         """Handle a request: at once, or with an answer that comes later."""

@@ -141,7 +141,7 @@ class _Parser:
         self.values: set[str] = set()
         self.what = ""
         self.token: str | None = None
-        self._enclosed: Condition | None = None  # what stood in the last pair of parentheses
+        self._enclosed: Condition | None = None  # the content of the last pair of parentheses
         self._read()
 
     def refuse(self, message: str = "Syntax error") -> NoReturn:

@@ -37,7 +37,7 @@ MOST_PAGE_BYTES: Final = 1_048_576
 
 
 def projected(item: Item, source: Mapping[str, Any], projection: Expression | None) -> Item:
-    """What of an item a request wants to see."""
+    """Project an item as a request asks."""
     if projection is None:
         return copied_item(item)
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
@@ -50,7 +50,7 @@ def projected(item: Item, source: Mapping[str, Any], projection: Expression | No
 
 
 def _place(found: Item, place: tuple[str | int, ...], value: dict[str, Any]) -> None:
-    """Put a value where it stood, with the maps and lists around it and nothing beside it."""
+    """Put a value at its place, with the maps and lists around it and no other member."""
     holder: Any = found
     for part, following in pairwise(place):
         shell: dict[str, Any] = {"L": []} if isinstance(following, int) else {"M": {}}
@@ -82,7 +82,7 @@ def _projection(source: Mapping[str, Any]) -> Expression | None:
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """What a key condition selects, with placeholders where its values belong."""
+    """Selection of a key condition, with placeholders for its values."""
 
     partition: Operand
     sort: Condition | None
@@ -228,7 +228,7 @@ def _behind(items: list[Item], start: Item, of_key: tuple[str, ...], source: Map
     for at, item in enumerate(items):
         if all(item.get(name) == start[name] for name in of_key):
             return items[at + 1 :]
-    # It was removed, or has moved, since: go on where it stood.
+    # It was removed, or has moved, since: continue from its place.
     backward = source.get("ScanIndexForward") is False
 
     def place(item: Mapping[str, Value]) -> list[Any]:

@@ -60,13 +60,13 @@ _MOST_BATCH: Final = {"BatchGetItem": 100, "BatchWriteItem": 25}
 
 
 class Timing(Protocol):
-    """What DynamoDB leaves open, drawn anew for each request."""
+    """Choices that DynamoDB leaves open, drawn for each request."""
 
     def index_lag(self) -> int:
         """Microseconds by which an index, or a read that is not consistent, is behind."""
 
     def commit_delay(self) -> int:
-        """Microseconds for which a transaction holds its items before it is written; 0: nobody can come between."""
+        """Microseconds for which a transaction holds its items before it is written; 0: none."""
 
 
 class Prompt:
@@ -101,8 +101,8 @@ class DynamoDB:
 
     Attributes:
         tables: by name.
-        rewrite: makes another condition of the condition of a write, given its table and its text: for whoever wants
-            to know what happens without one of its clauses. None: conditions are as they were written.
+        rewrite: makes another condition of the condition of a write, given its table and its text: for tests
+            without one of its clauses. None: conditions are as they were written.
         timing: what is left open.
     """
 

@@ -1,7 +1,7 @@
 """Tables and their indexes: what is stored, what was stored before, and what an index knows of it yet.
 
-A stored item is never changed in place: a write stores another one. So whoever kept one (an index that is behind, an
-answer that is on its way) has it as it was.
+A stored item is never changed in place: a write stores another one. An index that is behind, and
+an answer that is on its way, keep it as it was.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class KeySchema:
         """The key of an item, or the key that a request gives.
 
         Raises:
-            ServiceError: if it is none of this table.
+            ServiceError: if it is not a key of this table.
         """
         if not of_item and len(attributes) != len(self.names):
             raise invalid("The provided key element does not match the schema")
@@ -130,7 +130,7 @@ class Index:
             self._apply(key, item)
 
     def partition(self, value: Any) -> Sequence[tuple[Key, Item]]:
-        """What it knows under a partition key, in the order of sort keys: primary keys and items."""
+        """List what it knows under a partition key, in the order of sort keys: primary keys and items."""
         held = self._entries.get(value, {})
         return [(place[1:], held[place]) for place in sorted(held)]
 
@@ -152,7 +152,7 @@ class Index:
             return
         kept = self.projected
         projected = item if kept is None else {name: value for name, value in item.items() if name in kept}
-        # Sort keys need not be unique in an index: the primary key tells entries apart.
+        # Sort keys need not be unique in an index: the primary key distinguishes entries.
         place = (found[1] if len(found) > 1 else 0, *key)
         self._entries.setdefault(found[0], {})[place] = projected
         self._places[key] = (found[0], place)
@@ -170,7 +170,7 @@ class Table:
         ttl: attribute that holds when an item expires; None: none does.
         locks: items that a transaction in flight holds.
         writes: how many writes there were.
-        heard: is told of every write; None: nobody wants to know.
+        heard: is called with every write; None: no call.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """TransactWriteItems and TransactGetItems.
 
-A transaction holds its items from the moment at which it was found to be allowed until it is written. Whoever wants
-one of them meanwhile is refused: another transaction as ``TransactionConflict`` among its reasons, a single write with
-TransactionConflictException, a TransactGetItems likewise. Reads of single items are not held up.
+A transaction holds its items from the moment at which it was found to be allowed until it is written. Meanwhile
+DynamoDB refuses other requests for one of them: another transaction with ``TransactionConflict`` among its reasons, a
+single write with TransactionConflictException, a TransactGetItems likewise. Reads of single items are not held up.
 
 Source: the developer guide's "Amazon DynamoDB Transactions: How it works".
 """
@@ -97,7 +97,7 @@ def prepare(source: Mapping[str, Any], find: Find, tokens: Tokens, now: int, cha
         None: it was committed before, under the same token.
 
     Raises:
-        ServiceError: TransactionCanceledException with its reasons in order, or why it is no transaction.
+        ServiceError: TransactionCanceledException with its reasons in order, or why it is not a transaction.
     """
     token = source.get("ClientRequestToken")
     said = _said(source) if token is not None else ""
@@ -132,7 +132,7 @@ def conflict(source: Mapping[str, Any], position: int) -> ServiceError:
 
 
 def _said(source: Mapping[str, Any]) -> str:
-    """What a request says apart from its token, in one spelling."""
+    """Spell a request without its token, in one way."""
     return json.dumps(source["TransactItems"], sort_keys=True, default=repr)
 
 

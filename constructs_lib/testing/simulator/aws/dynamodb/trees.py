@@ -1,7 +1,7 @@
 """Syntax trees of DynamoDB's expressions, which evaluate themselves.
 
-A tree is data: who wants to know what a condition depends on, or what happens without one of its clauses, looks at it
-and makes another one (``clauses_of``, ``without``). Names and values stay placeholders; each evaluation brings its own.
+A tree is data: a test lists the clauses of a condition, and makes another one without one of them (``clauses_of``,
+``without``). Names and values stay placeholders; each evaluation brings its own.
 
 Source: the developer guide's "Comparison operator and function reference" and "Using update expressions".
 """
@@ -27,7 +27,7 @@ from constructs_lib.testing.simulator.errors import invalid
 Names: TypeAlias = Mapping[str, str]
 Values: TypeAlias = Mapping[str, Value]
 Attributes: TypeAlias = Mapping[str, Value]
-"""An item; empty: there is none."""
+"""An item; empty: it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Path:
     elements: tuple[str | int, ...]
 
     def resolved(self, names: Names) -> tuple[str | int, ...]:
-        """The path with the names that its placeholders stand for."""
+        """Replace the path's placeholders by their names."""
         return tuple(
             names[element] if isinstance(element, str) and element[0] == "#" else element for element in self.elements
         )
 
     def find(self, item: Attributes, names: Names, _values: Values) -> Value | None:
-        """What is there; None: nothing."""
+        """Find the value there; None: there is no value."""
         elements = self.elements
         first = elements[0]
         held = item.get(names[first] if first[0] == "#" else first) if isinstance(first, str) else None
@@ -267,7 +267,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """What is left of a condition without clauses."""
+    """Rest of a condition without clauses."""
 
     def holds(self, _item: Attributes, _names: Names, _values: Values) -> bool:
         """True."""
@@ -281,7 +281,7 @@ Condition: TypeAlias = Comparison | Between | In | Function | AllOf | AnyOf | No
 
 
 def clauses_of(condition: Condition) -> Iterator[Condition]:
-    """Every clause that can be left out by itself: what ``AND`` joins, at any depth; the whole if nothing is joined."""
+    """Yield every clause that can be left out alone: what ``AND`` joins, at any depth; or the whole."""
     match condition:
         case AllOf(parts) | AnyOf(parts):
             for part in parts:

@@ -150,7 +150,7 @@ def _check_places(places: list[tuple[str | int, ...]], keys: Collection[str]) ->
 
 
 def _result(action: Action, item: Attributes, names: Names, values: Values) -> Value | None:
-    """What will be at the action's path; None: nothing."""
+    """Compute the value at the action's path; None: it is removed."""
     match action:
         case Removal():
             return None

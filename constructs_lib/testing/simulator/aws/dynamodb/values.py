@@ -32,10 +32,10 @@ _TYPES: Final = frozenset({"S", "N", "B", "SS", "NS", "BS", "BOOL", "NULL", "L",
 
 @lru_cache(maxsize=4096)
 def number(text: str) -> Decimal | int:
-    """The number that a text stands for; whole numbers as ``int``, which compare and add more quickly.
+    """Parse a number; whole numbers as ``int``, which compare and add more quickly.
 
     Raises:
-        ServiceError: if it is none, or has more digits or another magnitude than DynamoDB stores.
+        ServiceError: if it is not a number, or has more digits or another magnitude than DynamoDB stores.
     """
     if _PLAIN.fullmatch(text):
         return int(text)
@@ -91,7 +91,7 @@ def stored(value: Any, depth: int = 0) -> dict[str, Any]:
     """A copy of a value as it is stored: checked, its numbers in their one spelling.
 
     Raises:
-        ServiceError: if it is no value that DynamoDB takes.
+        ServiceError: if DynamoDB does not take it.
     """
     if not isinstance(value, Mapping) or len(value) != 1:
         raise invalid("Supplied AttributeValue has more than one datatypes set, must contain exactly one of the ...")
@@ -218,7 +218,7 @@ def equal(left: Value, right: Value) -> bool:
 
 
 def ordered(value: Value) -> Any:
-    """What values of one type are ordered by; None: values of its type have no order."""
+    """Return the key that orders values of one type; None: values of its type have no order."""
     for kind, held in value.items():
         if kind == "N":
             return number(held)
@@ -277,7 +277,7 @@ def stored_item(item: Mapping[str, Any]) -> Item:
     """A copy of an item as it is stored.
 
     Raises:
-        ServiceError: if one of its values is none that DynamoDB takes.
+        ServiceError: if DynamoDB does not take one of its values.
     """
     return {
         name: {"S": value["S"]}

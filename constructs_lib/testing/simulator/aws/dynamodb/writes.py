@@ -32,7 +32,7 @@ _RETURNED: Final = {
 
 @dataclass(slots=True)
 class Write:
-    """What a request wants to write, understood but not decided.
+    """Write of a request, parsed but not decided.
 
     Attributes:
         kind: ``Put``, ``Update``, ``Delete`` or ``ConditionCheck``.
@@ -99,7 +99,7 @@ def understood(kind: str, table: Table, source: Mapping[str, Any], change: Any =
         change: makes another condition of a condition; None: it stays.
 
     Raises:
-        ServiceError: as DynamoDB refuses it before it looks at an item.
+        ServiceError: as DynamoDB refuses it before it reads an item.
     """
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
     given = source.get("ExpressionAttributeValues")
@@ -163,7 +163,7 @@ def check_item(table: Table, item: Item) -> None:
     """Refuse an item that cannot be stored.
 
     Raises:
-        ServiceError: saying why.
+        ServiceError: with the reason.
     """
     if item_size(item) > MOST_ITEM_BYTES:
         raise invalid("Item size has exceeded the maximum allowed size")

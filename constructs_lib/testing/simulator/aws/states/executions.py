@@ -1,4 +1,4 @@
-"""Executions of state machines: what they are, and where they stand."""
+"""Executions of state machines, and their positions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NAME: Final = re.compile(r'[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80
 
 @dataclass(slots=True)
 class Position:
-    """Where a flow stands: what a redrive goes on from.
+    """Position of a flow, from which a redrive continues.
 
     Attributes:
         state: the state that was entered last.
         input: what it was entered with.
         variables: those of this flow alone.
-        branches: of a Parallel or Map: where its branches stand, by number.
+        branches: of a Parallel or Map: positions of its branches, by number.
         results: of a Parallel or Map: outputs of branches that have ended.
     """
 
@@ -49,7 +49,7 @@ class Execution:
         name: its name.
         input: its input, as text.
         started: microseconds since the epoch.
-        position: where it stands.
+        position: of its flow.
         ended: has a value when it has ended; another one for each redrive.
         status: ``RUNNING`` and so on.
         express: whether it is an Express execution.
@@ -99,7 +99,7 @@ class Execution:
         return self.status == "RUNNING"
 
     def described(self) -> dict[str, Any]:
-        """What DescribeExecution says of it."""
+        """Return the answer of DescribeExecution."""
         told: dict[str, Any] = {
             "executionArn": self.arn,
             "stateMachineArn": self.machine.arn,
@@ -148,7 +148,7 @@ def _to_the_second(seconds: int) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Waiting:
-    """A task that waits for whoever has its token.
+    """A task that waits until its token is sent back.
 
     Attributes:
         execution: whose it is.

@@ -26,7 +26,7 @@ from constructs_lib.testing.simulator.aws.states.compiled import UNDEFINED, Comp
 
 _PATH: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)((?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
 _TIME: Final = re.compile(r"\$string\((?:\$millis\(\)|\$floor\(\$millis\(\) / 1000\)(?: \+ ([0-9]{1,12}))?)\)")
-"""The time in milliseconds, or in seconds with some more: what every write of a definition says."""
+"""The time in milliseconds, or in seconds with some more: as every write of a definition has it."""
 _EXACT: Final = 2**53
 _UNDEFINED: Final = object()
 _PLAIN: Final = (str, bool, type(None))
@@ -38,7 +38,7 @@ class ExpressionError(Exception):
 
 @dataclass(slots=True)
 class Moment:
-    """What expressions see of the world: the time, and randomness."""
+    """Time and randomness, as expressions see them."""
 
     now_ms: int
     entropy: Random
@@ -51,7 +51,7 @@ def evaluate(template: Any, states: Mapping[str, Any], variables: Mapping[str, A
     """A value with every expression in it replaced by what it evaluates to.
 
     Args:
-        template: what stands in the definition.
+        template: from the definition.
         states: ``$states``.
         variables: what was assigned.
         moment: when.
@@ -125,7 +125,7 @@ def _path(text: str) -> tuple[str, ...] | None:
 
 @lru_cache(maxsize=8192)
 def _time(text: str) -> tuple[int, int] | None:
-    """Milliseconds of the unit in which an expression tells the time, and what it adds; None: it is another one."""
+    """Parse an expression of the time: milliseconds of its unit, and what it adds; None: it is another one."""
     found = _TIME.fullmatch(text)
     if found is None:
         return None
@@ -133,7 +133,7 @@ def _time(text: str) -> tuple[int, int] | None:
 
 
 def _followed(path: tuple[str, ...], states: Mapping[str, Any], variables: Mapping[str, Any]) -> Any:
-    """What is at a plain path; ``_UNDEFINED``: nothing, or what only the engine can tell."""
+    """Follow a plain path; ``_UNDEFINED``: there is no value, or only the engine can decide."""
     if path[0] == "states":
         held: Any = states
     elif path[0] in variables:
@@ -162,7 +162,7 @@ def _plain(value: Any) -> Any:
         return [_plain(part) for part in value]
     if value is Utils.NULL_VALUE:
         return None
-    raise ExpressionError(f"The JSONata expression returned a {kind.__name__}, which is no JSON.")
+    raise ExpressionError(f"The JSONata expression returned a {kind.__name__}, which is not JSON.")
 
 
 @lru_cache(maxsize=8192)
@@ -179,12 +179,12 @@ def _program(text: str) -> Jsonata:
     """A compiled expression, with the functions that Step Functions adds.
 
     Raises:
-        ExpressionError: if it is none.
+        ExpressionError: if it is not an expression.
     """
     try:
         program = Jsonata(text)
     except JException as error:
-        raise ExpressionError(f"The JSONata expression '{text}' is none: {error}") from None
+        raise ExpressionError(f"The JSONata expression '{text}' is not an expression: {error}") from None
     for name, function in _FUNCTIONS.items():
         program.register_lambda(name, function)
     return program

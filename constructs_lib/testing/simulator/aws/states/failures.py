@@ -1,7 +1,7 @@
-"""How states fail, and which names match which failure.
+"""Failures of states, and the names that match them.
 
 Sources: Amazon States Language, "Errors"; the Step Functions guide's "Handling errors"; for a lost heartbeat the
-recordings of AWS, in which history and error say ``States.Timeout``.
+recordings of AWS, in which history and error have ``States.Timeout``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def matching(
     """The first rule of a Retry or Catch that matches a failure.
 
     Args:
-        rules: as they stand in the definition.
+        rules: of the definition.
         failure: what happened.
         heartbeat_matched: whether ``States.HeartbeatTimeout`` matches a lost heartbeat.
     """

@@ -44,7 +44,7 @@ _Branch: TypeAlias = tuple[Mapping[str, Any], Any, Mapping[str, Any]]
 
 
 class Work(Protocol):
-    """What a Task state does."""
+    """Work of Task states."""
 
     def do(self, state: Mapping[str, Any], arguments: Any, at: Place, patience: tuple[int, int | None]) -> Any:
         """Do it; raises StateFailedError."""
@@ -67,14 +67,14 @@ class Scope:
 
 @dataclass(slots=True)
 class Place:
-    """Where something happens: an execution's flow, in a state.
+    """Place of a step: an execution's flow, in a state.
 
     Attributes:
         execution: the execution.
         actor: what works for it there.
         scope: variables.
-        around: members of the context object beside those of the execution: the item of a Map.
-        position: where the flow stands.
+        around: further members of the context object, besides those of the execution: the item of a Map.
+        position: of the flow.
         states: ``$states`` of the state.
     """
 
@@ -110,7 +110,7 @@ class Interpreter:
         self._matches_heartbeat = HEARTBEAT_MATCHED in weather.climate.unproven
 
     def run(self, execution: Execution, actor: Actor) -> str:
-        """Run an execution from where it stands to its end, in the present task.
+        """Run an execution from its position to its end, in the present task.
 
         Returns:
             Its output, as text.

@@ -115,7 +115,7 @@ class StateMachines:
             self._end(execution, status, error=error, cause=cause)
 
     def redrive(self, execution: Execution) -> None:
-        """Let an execution that failed go on where it did.
+        """Continue an execution that failed, at its position.
 
         Raises:
             ServiceError: ExecutionNotRedrivable.
@@ -138,7 +138,7 @@ class StateMachines:
         self._run(execution)
 
     def wait_for(self, token: str, execution: Execution) -> Waiting:
-        """Wait for whoever has a token."""
+        """Wait until a token is sent back."""
         waiting = Waiting(execution=execution, outcome=Future(self._kernel), heard=self._kernel.now)
         self._waiting[token] = waiting
         return waiting

@@ -1,4 +1,4 @@
-"""What Task states do: invoke functions, call services, run other machines, wait for a token."""
+"""Work of Task states: invoke functions, call services, run other machines, wait for a token."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Machines(Protocol):
         """End one."""
 
     def wait_for(self, token: str, execution: Execution) -> Waiting:
-        """Wait for whoever has a token."""
+        """Wait until a token is sent back."""
 
 
 class Tasks:
@@ -88,7 +88,7 @@ class Tasks:
         return f"{execution.machine.name}|{execution.name}|{self._tokens}|{self._kernel.entropy.getrandbits(64):016x}"
 
     def do(self, state: Mapping[str, Any], arguments: Any, at: Place, patience: tuple[int, int | None]) -> Any:
-        """Do what a Task state says.
+        """Run a Task state.
 
         Args:
             state: the state.
@@ -127,7 +127,7 @@ class Tasks:
         outcome = self._functions.invoke(name, payload)
         self._trace.call(at.actor, request, "")
         if trouble is not None or self._weather.happens(Event.INVOKE_LOST, at.actor.of):
-            # The function runs, and nobody hears of it: a retry may run beside it.
+            # The function runs, and its answer is lost: a retry may run at the same time.
             self._kernel.sleep(min(patience, int(self._weather.share() ** 3 * 20 * SECOND)))
             self._trace.call(at.actor, request, "answer lost")
             raise StateFailedError("Lambda.SdkClientException", "no answer")
@@ -203,7 +203,7 @@ class Tasks:
         return json.loads(text)
 
     def _outcome(self, waiting: Waiting, deadline: int, heartbeat: int | None) -> tuple[str, str, str | None]:
-        """Wait until whoever has the token sends it back, is not heard of any more, or takes too long."""
+        """Wait until the token is sent back, its heartbeats end, or it takes too long."""
         while True:
             lost_at = deadline if heartbeat is None else min(deadline, waiting.heard + heartbeat)
             try:
