@@ -14,6 +14,7 @@ from constructs_lib.cli.shared.aws import add_aws_options, environment, one_line
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
+from constructs_lib.cli.shared.saga import time_of
 from saga_runtime.protocol import Env
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from saga_runtime.migration.gates import Facts
     from saga_runtime.migration.layout import Layout
-    from saga_runtime.migration.progress import Job, Pass, Progress
+    from saga_runtime.migration.progress import Job, Pass, Phase, Progress
     from saga_runtime.migration.store import Store
     from saga_runtime.migration.terms import Terms
 
@@ -121,14 +122,18 @@ def _facts(found: Deployed) -> Facts:
     from saga_runtime.migration.gates import Facts
     from saga_runtime.migration.progress import Job
     from saga_runtime.migration.worker import read_progress
-    from saga_runtime.shared import clock
+    from saga_runtime.shared import aws
 
     def last(job: Job) -> list[Pass | None]:
-        return [read_progress(found.store, job, segment).last for segment in range(found.terms.segments)]
+        return [
+            read_progress(found.store, job, segment, found.terms.segments).last
+            for segment in range(found.terms.segments)
+        ]
 
+    answer = aws.dynamodb().get_item(TableName=found.store.table, Key=found.store.own("phase"), ConsistentRead=True)
     return Facts(
         phase=found.store.phase(),
-        now_ms=clock.now_ms(),
+        now_ms=time_of(answer),
         moved=last(Job.BACKFILL),
         compared=last(Job.VERIFY),
         deployed=_deployments(found),
@@ -163,8 +168,9 @@ def _status(found: Deployed) -> int:
     say(f"  {bar(phase.number, layout.last)}  {layout.describe(phase.number)}\n")
     different: list[str] = []
     for job in Job:
-        progresses = [read_progress(found.store, job, segment) for segment in range(found.terms.segments)]
-        say(f"{job:9} {line_of(progresses, phase.number)}\n")
+        total = found.terms.segments
+        progresses = [read_progress(found.store, job, segment, total) for segment in range(total)]
+        say(f"{job:9} {line_of(progresses, phase)}\n")
         different += [customer for one in progresses for customer in one.examples]
     if different:
         say(f"differ: {', '.join(different)}\n")
@@ -186,13 +192,13 @@ def bar(done: int, total: int) -> str:
     return f"[{'#' * filled}{'.' * (_WIDTH - filled)}]"
 
 
-def line_of(progresses: Sequence[Progress], phase: int) -> str:
+def line_of(progresses: Sequence[Progress], phase: Phase) -> str:
     """Progress of a job in all segments, with a bar in proportion to the customers of the pass before."""
     seen = total = left = different = compared = moved = 0
     complete = True
     for one in progresses:
-        running = one.cursor is not None and one.phase == phase
-        done = one.last if one.last is not None and one.last.phase == phase else None
+        running = one.cursor is not None and one.changes == phase.changes
+        done = one.last if one.last is not None and one.last.changes == phase.changes else None
         shown: Any = one if running or done is None else done
         if not running and done is None:
             complete = False
@@ -203,7 +209,7 @@ def line_of(progresses: Sequence[Progress], phase: int) -> str:
         compared, moved = compared + shown.compared, moved + shown.moved
         total += max(shown.seen, one.last.seen if running and one.last is not None else 0)
     if not seen and not complete:
-        return f"{bar(0, 1)}  no pass of phase {phase} yet"
+        return f"{bar(0, 1)}  no pass of phase {phase.number} yet"
     counts = f"{seen} customers, {moved} moved, {left} left, {compared} compared, {different} differ"
     return f"{bar(seen, total)}  {counts}{'' if complete else ', in progress'}"
 
@@ -257,7 +263,7 @@ def _change(found: Deployed, step: int) -> int:
             say(f"not yet: {reason}\n")
         return 1
     try:
-        changed = found.store.change_phase(facts.phase, facts.phase.number + step)
+        changed = found.store.change_phase(facts.phase, facts.phase.number + step, facts.now_ms)
     except Conflict:
         raise CommandError(
             f"the phase must still be {facts.phase.number}, got another one; another operator changed it: see "

@@ -22,7 +22,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, int]:
     terms = Terms.from_json(json.loads(os.environ[Env.MIGRATION]))
     store = Store(layout=terms.layout, table=os.environ[Env.MIGRATION_TABLE])
     job, segment = Job(event["job"]), int(event["segment"])
-    if not due(terms, job, store.phase(), read_progress(store, job, segment).last, clock.now_ms()):
+    if not due(terms, job, store.phase(), read_progress(store, job, segment, terms.segments).last, clock.now_ms()):
         return {"seen": 0, "left": 0}
     try:
         done = Worker(

@@ -412,6 +412,8 @@ class MigrationAttribute(StrEnum):
     PHASE = "phase"
     CHANGED_AT = "changed_at"
     """When the phase changed last; epoch milliseconds."""
+    CHANGES = "changes"
+    """Number of changes of the phase. Of a pass: that of the phase that it serves."""
     VERSION = "version"
     """Of a job's progress: +1 with each page. Of two runs of one job, one writes it."""
     CURSOR = "cursor"
@@ -434,6 +436,7 @@ class PassField(StrEnum):
     """Fields of a complete pass."""
 
     PHASE = "phase"
+    CHANGES = "changes"
     BEGAN_AT = "began_at"
     ENDED_AT = "ended_at"
     SEEN = "seen"

@@ -193,7 +193,7 @@ class Conductor:
             self._world.sleep(0.25)
         # The command may die, too, or lose its response.
         with suppress(SagaError, BotoCoreError, ClientError):
-            self._world.start("command", lambda: store().change_phase(read, to)).wait()
+            self._world.start("command", lambda: store().change_phase(read, to, self._world.now_ms)).wait()
         if self._phase().number != to:
             self._reach(to)
             return
@@ -226,7 +226,7 @@ class Conductor:
 
     def _facts(self, phase: Phase) -> Facts:
         def last(job: Job) -> Any:
-            return [read_progress(store(), job, 0).last]
+            return [read_progress(store(), job, 0, 1).last]
 
         return Facts(
             phase=phase,

@@ -88,7 +88,7 @@ def due(terms: Terms, job: Job, phase: Phase, last: Pass | None, now_ms: int) ->
     if job is Job.VERIFY:
         group = layout.group_of(phase.number)
         return group is not None and _ALL_DUAL <= layout.stage(phase.number, group) <= _PILOTS_NEW
-    done = _of(last, phase, phase.changed_at_ms)
+    done = _of(last, phase)
     if done is None or done.left:
         return True
     settled_ms = phase.changed_at_ms + terms.ended_after_seconds * 1_000
@@ -111,10 +111,9 @@ def _ended(terms: Terms, facts: Facts, what: str) -> list[str]:
     return reasons
 
 
-def _all_moved(terms: Terms, facts: Facts, since_ms: int | None = None) -> list[str]:
+def _all_moved(terms: Terms, facts: Facts, since_ms: int = 0) -> list[str]:
     """Each segment has a pass of this phase that left nothing."""
-    since = facts.phase.changed_at_ms if since_ms is None else since_ms
-    done = [_of(one, facts.phase, since) for one in facts.moved]
+    done = [_of(one, facts.phase, since_ms) for one in facts.moved]
     open_ = [str(index) for index, one in enumerate(done) if one is None]
     if open_ or len(done) < terms.segments:
         return [
@@ -128,7 +127,7 @@ def _all_moved(terms: Terms, facts: Facts, since_ms: int | None = None) -> list[
 
 
 def _clean(terms: Terms, facts: Facts) -> list[str]:
-    done = [_of(one, facts.phase, facts.phase.changed_at_ms) for one in facts.compared]
+    done = [_of(one, facts.phase) for one in facts.compared]
     found = [one for one in done if one is not None]
     if len(found) < terms.segments:
         return [
@@ -154,5 +153,6 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
     return []
 
 
-def _of(done: Pass | None, phase: Phase, since_ms: int) -> Pass | None:
-    return done if done is not None and done.phase == phase.number and done.began_at_ms >= since_ms else None
+def _of(done: Pass | None, phase: Phase, since_ms: int = 0) -> Pass | None:
+    """The pass, if it served this phase since its last change, and began late enough."""
+    return done if done is not None and done.changes == phase.changes and done.began_at_ms >= since_ms else None

@@ -66,11 +66,13 @@ def entries(layout: Layout, table: str, concern: Concern, move: Move, old: Item,
 
 
 def removable(layout: Layout, old: Item) -> bool:
-    """Test whether an old item holds nothing any more: every concern is NEW and contracted."""
-    return all(
-        old.get(one.mark) == _at(Place.NEW) and not any(name in old for name in one.attributes.values())
-        for one in layout.concerns
-    )
+    """Test whether an old item holds nothing any more: its keys, and a mark NEW for every concern.
+
+    An attribute of no concern is data that no new item has: such an item is never deleted.
+    """
+    marks = {one.mark for one in layout.concerns}
+    held = set(old) - {layout.partition_key, layout.sort_key}
+    return held == marks and all(old[mark] == _at(Place.NEW) for mark in marks)
 
 
 def removal(layout: Layout, table: str, customer: str) -> list[Any]:

@@ -21,10 +21,12 @@ class Phase:
     Attributes:
         number: the phase.
         changed_at_ms: when it changed last; 0: never.
+        changes: how often it changed: the same number may come again, and is another time then.
     """
 
     number: int = LEGACY
     changed_at_ms: int = 0
+    changes: int = 0
 
 
 class Job(StrEnum):
@@ -42,6 +44,7 @@ class Pass:
 
     Attributes:
         phase: its phase, from its begin to its end.
+        changes: ``Phase.changes``, likewise.
         began_at_ms, ended_at_ms: epoch milliseconds.
         seen: customers.
         moved: moves that took effect.
@@ -53,6 +56,7 @@ class Pass:
     """
 
     phase: int
+    changes: int
     began_at_ms: int
     ended_at_ms: int
     seen: int
@@ -67,6 +71,7 @@ class Pass:
         f = PassField
         told = {
             f.PHASE: self.phase,
+            f.CHANGES: self.changes,
             f.BEGAN_AT: self.began_at_ms,
             f.ENDED_AT: self.ended_at_ms,
             f.SEEN: self.seen,
@@ -84,6 +89,7 @@ class Pass:
         f, told = PassField, json.loads(text)
         return cls(
             phase=told[f.PHASE],
+            changes=told[f.CHANGES],
             began_at_ms=told[f.BEGAN_AT],
             ended_at_ms=told[f.ENDED_AT],
             seen=told[f.SEEN],
@@ -101,7 +107,8 @@ class Progress:
 
     Attributes:
         version: number of pages of all passes.
-        phase: phase of the pass that is under way.
+        phase: phase of the pass in progress.
+        changes: ``Phase.changes`` of that.
         began_at_ms: when it began; 0: none ever did.
         cursor: key behind which its next page begins; None: at the start.
         seen, moved, left, compared, different: so far, as in a ``Pass``.
@@ -111,6 +118,7 @@ class Progress:
 
     version: int = 0
     phase: int = 0
+    changes: int = 0
     began_at_ms: int = 0
     cursor: Mapping[str, Any] | None = None
     seen: int = 0
@@ -131,6 +139,7 @@ class Progress:
             for field, name in (
                 ("version", _A.VERSION),
                 ("phase", _A.PHASE),
+                ("changes", _A.CHANGES),
                 ("began_at_ms", _A.BEGAN_AT),
                 ("seen", _A.SEEN),
                 ("moved", _A.MOVED),
@@ -151,6 +160,7 @@ class Progress:
         numbers = {
             _A.VERSION: self.version,
             _A.PHASE: self.phase,
+            _A.CHANGES: self.changes,
             _A.BEGAN_AT: self.began_at_ms,
             _A.SEEN: self.seen,
             _A.MOVED: self.moved,

@@ -15,7 +15,7 @@ from saga_runtime.migration.places import Item, truth_of
 from saga_runtime.migration.progress import Phase
 from saga_runtime.protocol import MigrationAttribute
 from saga_runtime.saga_log.write import Write
-from saga_runtime.shared import aws, clock, writes
+from saga_runtime.shared import aws, writes
 from saga_runtime.shared.backoff import Backoff
 
 Items = Mapping[str, Item]
@@ -118,10 +118,19 @@ class Store:
         item: Any = self._get(self.own_partition, _A.PHASE)
         if item is None:
             return Phase()
-        return Phase(number=int(item[_A.PHASE]["N"]), changed_at_ms=int(item[_A.CHANGED_AT]["N"]))
+        return Phase(
+            number=int(item[_A.PHASE]["N"]),
+            changed_at_ms=int(item[_A.CHANGED_AT]["N"]),
+            changes=int(item[_A.CHANGES]["N"]),
+        )
 
-    def change_phase(self, read: Phase, to: int) -> Phase:
+    def change_phase(self, read: Phase, to: int, now_ms: int) -> Phase:
         """Change the phase by one, if it is as it was read.
+
+        Args:
+            read: the phase item.
+            to: the phase.
+            now_ms: epoch milliseconds by AWS's clock: an operator's may be wrong.
 
         Raises:
             ValueError: if it is not a step of one, or there is no such phase.
@@ -129,20 +138,19 @@ class Store:
         """
         if abs(to - read.number) != 1 or not LEGACY <= to <= self.layout.last:
             raise ValueError(f"phase must change by one, to {LEGACY} to {self.layout.last}, got {read.number} to {to}")
-        # Changes of one millisecond must differ: a pass that began before one of them did not see it.
-        changed = Phase(number=to, changed_at_ms=max(clock.now_ms(), read.changed_at_ms + 1))
+        changed = Phase(number=to, changed_at_ms=now_ms, changes=read.changes + 1)
         first = read == Phase()
-        values = {":read": {"N": str(read.number)}, ":at": {"N": str(read.changed_at_ms)}}
         put: dict[str, Any] = {
             "TableName": self.table,
             "Item": {
                 **self.own(_A.PHASE),
                 _A.PHASE: {"N": str(to)},
                 _A.CHANGED_AT: {"N": str(changed.changed_at_ms)},
+                _A.CHANGES: {"N": str(changed.changes)},
             },
-            "ConditionExpression": "attribute_not_exists(#phase)" if first else "#phase = :read AND #at = :at",
-            "ExpressionAttributeNames": {"#phase": _A.PHASE, **({} if first else {"#at": _A.CHANGED_AT})},
-            **({} if first else {"ExpressionAttributeValues": values}),
+            "ConditionExpression": "attribute_not_exists(#changes)" if first else "#changes = :changes",
+            "ExpressionAttributeNames": {"#changes": _A.CHANGES},
+            **({} if first else {"ExpressionAttributeValues": {":changes": {"N": str(read.changes)}}}),
         }
         if writes.write({"Put": put}) is not None and self.phase() != changed:
             raise Conflict("the phase was changed meanwhile")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,13 +27,20 @@ SPARE_MS: Final = 10_000
 """Time that is left for a customer, and for reporting."""
 PAGE_ITEMS: Final = 500
 """Items of the table that a page passes by; its customers fit into an invocation."""
+PAGE_MS: Final = 240_000
+"""Longest time between the read of the phase and a move: a machine that was asleep must not move by an old phase."""
 MOST_EXAMPLES: Final = 10
 _A: Final = MigrationAttribute
 
 
-def read_progress(store: Store, job: Job, segment: int) -> Progress:
+def _name(job: Job, segment: int, segments: int) -> str:
+    """Sort key of a job's progress: the cursor of a segment has no meaning among another number of segments."""
+    return f"{job}#{segment}of{segments}"
+
+
+def read_progress(store: Store, job: Job, segment: int, segments: int) -> Progress:
     """Progress of a job in a segment, read strongly."""
-    key = store.own(f"{job}#{segment}")
+    key = store.own(_name(job, segment, segments))
     return Progress.from_item(aws.dynamodb().get_item(TableName=store.table, Key=key, ConsistentRead=True).get("Item"))
 
 
@@ -74,19 +81,22 @@ class Worker:
         return None
 
     def _write_page(self) -> Progress | None:
-        read = read_progress(self.store, self.job, self.segment)
+        read = read_progress(self.store, self.job, self.segment, self.segments)
+        until_ms = clock.now_ms() + PAGE_MS
         phase = self.store.phase()
-        if read.cursor is None or read.phase != phase.number or read.began_at_ms < phase.changed_at_ms:
+        if read.cursor is None or read.changes != phase.changes:
             # A pass that saw another phase does not count for this one.
             now = clock.now_ms()
-            progress = Progress(version=read.version, phase=phase.number, began_at_ms=now, last=read.last)
+            progress = Progress(
+                version=read.version, phase=phase.number, changes=phase.changes, began_at_ms=now, last=read.last
+            )
         else:
             progress = read
         tally: Counter[str] = Counter()
         different: list[str] = []
         answer = self._scan(progress.cursor)
         for item in answer["Items"]:
-            if self.remaining_ms() <= SPARE_MS // 2:
+            if self.remaining_ms() <= SPARE_MS // 2 or clock.now_ms() > until_ms:
                 return None
             self._customer(item, phase, tally, different)
         after = replace(
@@ -128,7 +138,8 @@ class Worker:
             "ExpressionAttributeNames": {"#v": _A.VERSION},
             **({} if fresh else {"ExpressionAttributeValues": {":v": {"N": str(read.version)}}}),
         }
-        item = {**self.store.own(f"{self.job}#{self.segment}"), **after.attributes()}
+        name = _name(self.job, self.segment, self.segments)
+        item = {**self.store.own(name), **after.attributes()}
         return writes.write({"Put": {"TableName": self.store.table, "Item": item, **condition}}) is None
 
     # -- one customer ----------------------------------------------------------------------------------------------
@@ -231,9 +242,10 @@ def _complete(progress: Progress, same_phase: bool) -> Pass | None:
         return progress.last
     before = progress.last
     clean = not progress.different and not progress.left
-    since = before.clean_since_ms if before is not None and before.phase == progress.phase else None
+    since = before.clean_since_ms if before is not None and before.changes == progress.changes else None
     return Pass(
         phase=progress.phase,
+        changes=progress.changes,
         began_at_ms=progress.began_at_ms,
         ended_at_ms=clock.now_ms(),
         seen=progress.seen,
@@ -243,8 +255,3 @@ def _complete(progress: Progress, same_phase: bool) -> Pass | None:
         different=progress.different,
         clean_since_ms=(since or progress.began_at_ms) if clean else None,
     )
-
-
-def progresses(store: Store, job: Job, segments: int) -> Iterator[Progress]:
-    """Progress of a job in every segment."""
-    return (read_progress(store, job, segment) for segment in range(segments))

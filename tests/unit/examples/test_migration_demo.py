@@ -62,20 +62,6 @@ def test_copy_of_another_value_than_was_read_is_noticed(monkeypatch: pytest.Monk
 
 
 @pytest.mark.exhaustive
-def test_worker_that_seals_one_item_only_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = moves.entries
-    monkeypatch.setattr(
-        worker,
-        "entries",
-        lambda *args: entries(*args)[1:] if args[3] is Move.SEAL else entries(*args),
-    )
-
-    result = run(seed=5, rate=12, least_seconds=1, way=(5,))
-
-    assert not result.holds
-
-
-@pytest.mark.exhaustive
 def test_backfill_by_add_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The article's end: what was mirrored before the copy counts twice."""
     entries = moves.entries

@@ -239,3 +239,38 @@ def test_same_number_in_another_spelling_is_equal(table: Table) -> None:
 
     assert done is not None
     assert done.different == 0
+
+
+def test_old_item_with_an_attribute_of_no_concern_is_kept(table: Table) -> None:
+    table.put("anna", name="A", point=5, vip="yes")
+
+    table.move_to(LAST)
+
+    assert table.item("anna", OLD) is not None
+    done = table.run()
+    assert done is not None
+    assert done.left == 1
+
+
+def test_machine_that_slept_does_not_move_by_a_phase_of_before(table: Table) -> None:
+    for number in range(5):
+        table.put(f"c{number}", point=number)
+    table.go_to(DUAL)
+    table.world.clock.tick = 200_000  # the clock moves on by more than three minutes with each read
+
+    assert table.worker()._write_page() is None
+
+    table.world.clock.tick = 0
+    moved = [one for one in table.world.database.items(TABLE) if "at_POINT" in one]
+    assert len(moved) <= 1
+
+
+def test_pass_of_other_segments_begins_again(table: Table) -> None:
+    for number in range(6):
+        table.put(f"c{number}", point=number)
+    table.go_to(DUAL)
+    assert table.worker(page_items=2)._write_page() is not None
+
+    done = [table.run(segment=segment, segments=2) for segment in range(2)]
+
+    assert sum(one.seen for one in done if one is not None) == 8

@@ -70,7 +70,7 @@ class Table:
         """Change the phase, step by step, without a gate; time passes."""
         while (read := self.store.phase()).number != phase:
             self.world.clock.ms += 1
-            self.store.change_phase(read, read.number + (1 if phase > read.number else -1))
+            self.store.change_phase(read, read.number + (1 if phase > read.number else -1), self.world.clock.ms)
         self.world.clock.ms += 1
 
     def run(self, job: Job = Job.BACKFILL, **options: Any) -> Pass | None:
