@@ -42,6 +42,8 @@ SCENARIOS = (
     "steps/test_compensation.py",
     "steps/test_external_histories.py",
     "steps/test_read_only_step.py",
+    "versions/test_transitions.py",
+    "versions/test_versioned_items.py",
     "watch/test_watching.py",
 )
 EQUIVALENT: dict[str, str] = {

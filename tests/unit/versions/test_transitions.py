@@ -103,6 +103,36 @@ class TestAMove:
 
         assert (raised.value.current_state, raised.value.current_version) == ("cancelled", 2)
 
+    def test_from_another_state_is_a_conflict_also_with_its_version(self) -> None:
+        move("cancel", "pending", "cancelled", 1)
+
+        with pytest.raises(VersionConflict, match="version 2, state cancelled"):
+            move("start", "pending", "processing", 2, holder="saga-1")
+
+    def test_of_an_earlier_visit_of_its_state_is_a_conflict(self) -> None:
+        move("start", "pending", "processing", 1, holder="saga-1")
+        move("fail", "processing", "failed", 2)
+        move("again", "failed", "pending", 3, verdict=NotApplied())
+
+        with pytest.raises(VersionConflict, match="version 4, state pending"):
+            move("cancel", "pending", "cancelled", 1)
+
+        move("start again", "pending", "processing", 4, holder="saga-1")
+        with pytest.raises(VersionConflict, match="version 5, state processing"):
+            move("end", "processing", "completed", 2, holder="saga-1")
+
+    def test_of_one_held_state_leaves_another_one_of_the_same_holder(self) -> None:
+        rules = Transitions(
+            table={"pending": ["packing"], "packing": ["sending", "lost"], "sending": ["lost"], "lost": []},
+            initial="pending",
+            held=["packing", "sending"],
+        )
+        move("pack", "pending", "packing", 1, holder="saga-1", rules=rules)
+        move("send", "packing", "sending", 2, holder="saga-1", rules=rules)
+
+        with pytest.raises(VersionConflict, match="version 3, state sending"):
+            move("lose", "packing", "lost", 3, holder="saga-1", rules=rules)
+
     def test_that_is_repeated_gets_its_first_result(self) -> None:
         move("start", "pending", "processing", 1, holder="saga-1")
         move("end", "processing", "completed", 2, holder="saga-1")
