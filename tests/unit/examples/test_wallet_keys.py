@@ -135,3 +135,82 @@ def test_a_profile_is_set_left_and_cleared_by_attribute() -> None:
         "SET #name = :name, #created_at = if_not_exists(#created_at, :now), #updated_at = :now REMOVE #phone_number"
     )
     assert update["ExpressionAttributeValues"] == {":now": {"N": str(NOW_MS)}, ":name": {"S": "Aki"}}
+
+
+def _condition(write: Any) -> tuple[str, str, str | None, str | None]:
+    """Kind, sort key, update and condition of a write, with the attributes' names in place."""
+    [(kind, action)] = write.action.items()
+    names = action.get("ExpressionAttributeNames", {})
+
+    def plain(expression: str | None) -> str | None:
+        for alias, name in names.items():
+            expression = expression and expression.replace(alias, name)
+        return expression
+
+    key = (action["Item"] if kind == "Put" else action["Key"])["type"]["S"]
+    return kind, key, plain(action.get("UpdateExpression")), plain(action.get("ConditionExpression"))
+
+
+ROW = f"history#1700000000075#{OPERATION_ID}#ECOPAY"
+NEW = "attribute_not_exists(uuid)"
+BALANCE, ADDED = "BALANCE#ECOPAY", "SET updated_at = :now"
+GOLDEN: list[tuple[Any, tuple[str, str, str | None, str | None]]] = [
+    (
+        builders.marker(**WHERE, operation="pay", key="k", now_ms=NOW_MS),
+        ("Put", "card_op_idem#pay#k", None, f"{NEW} OR ttl <= :now"),
+    ),
+    (builders.open_card(**WHERE, now_ms=NOW_MS), ("Put", "card", None, NEW)),
+    (builders.active(**WHERE), ("ConditionCheck", "card", None, "state = :active")),
+    (
+        builders.deduct(**WHERE, unit=ECOPAY, amount=1, now_ms=NOW_MS),
+        ("Update", BALANCE, f"ADD balance :delta {ADDED}", "attribute_exists(balance) AND balance >= :amount"),
+    ),
+    (
+        builders.charge(**WHERE, unit=ECOPAY, amount=1, now_ms=NOW_MS),
+        ("Update", BALANCE, f"ADD balance :total {ADDED}", None),
+    ),
+    (
+        builders.charge(**WHERE, unit=ECOPAY, amount=1, now_ms=NOW_MS, cap=10),
+        ("Update", BALANCE, f"ADD balance :total {ADDED}", "attribute_not_exists(balance) OR balance <= :room"),
+    ),
+    (
+        builders.co2(**WHERE, amount=1, now_ms=NOW_MS),
+        ("Update", "METRICS", f"ADD co2_saved :co2 {ADDED}", None),
+    ),
+    (
+        builders.history(**WHERE, operation_id=OPERATION_ID, operation="pay", unit=ECOPAY, amount=1, other="s"),
+        ("Put", ROW, None, NEW),
+    ),
+    (
+        builders.refund_of(**WHERE, payment=OPERATION_ID, unit=ECOPAY, merchant="s", amount=1),
+        ("Update", ROW, "ADD refundable :delta", "other = :merchant AND refundable >= :amount"),
+    ),
+    (
+        builders.profile(**WHERE, now_ms=NOW_MS, name="Aki"),
+        (
+            "Update",
+            "PROFILE",
+            "SET name = :name, created_at = if_not_exists(created_at, :now), updated_at = :now",
+            None,
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("writes", "golden"), GOLDEN, ids=lambda value: value[1] if isinstance(value, tuple) else "")
+def test_each_write_has_its_key_and_condition(
+    writes: list[Any], golden: tuple[str, str, str | None, str | None]
+) -> None:
+    [write] = writes
+    assert _condition(write) == golden
+
+
+def test_no_builder_is_left_out() -> None:
+    """A new builder of writes needs a row."""
+    made = {
+        name
+        for name, value in vars(builders).items()
+        if getattr(value, "__annotations__", {}).get("return") == "list[Write]"
+    }
+
+    assert made == {"marker", "open_card", "active", "deduct", "charge", "co2", "history", "refund_of", "profile"}
