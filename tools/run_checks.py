@@ -66,9 +66,9 @@ COMPUTING: Final = {
     ),
     "reconcilers": (
         "test_doctor",
-        "test_doctor_moves",
+        "test_doctor_races",
         "test_reconciler",
-        "test_reconciler_at_once",
+        "test_reconciler_concurrency",
         "test_reconciler_backlog",
         "test_watching_crash_matrix",
     ),

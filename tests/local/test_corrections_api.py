@@ -371,16 +371,16 @@ def test_items_expire_by_the_functions_clock() -> None:
         def there(name: str) -> bool:
             return "Item" in client.get_item(TableName="quotes", Key={"id": {"S": name}}, ConsistentRead=True)
 
-        def await_look(name: str) -> None:
-            """The emulator first looks for what has expired a real minute after its start."""
+        def await_scan(name: str) -> None:
+            """The emulator first scans for expired items a real minute after its start."""
             put(name, hour - 7200)
             eventually(lambda: None if there(name) else True, within=300)
 
         hour = time.time() + 3600
         put("quote", hour)
         eventually(lambda: True if aws.now().timestamp() > hour else None)
-        await_look("a look")
-        await_look("one that began after the hour")
+        await_scan("a scan")
+        await_scan("a scan that began after the hour")
         return there("quote")
 
     with LocalAws(speed=1000) as corrected, LocalAws(speed=1000, without=["time-to-live"]) as bare:

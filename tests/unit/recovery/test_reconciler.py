@@ -7,7 +7,7 @@ The conditions that the histories at the end need:
 * a saga is parked only if it is not parked, and if no unknown callback has decided a step;
 * a saga is parked only if it is still in progress, and has the same owner;
 * a row is kept for longer only if it exists, and its expiration is unchanged;
-* the operators are notified before the record says so;
+* the operators are notified before the record is parked;
 * a recovery that died is followed by the next one when its record is due, and not before.
 """
 
@@ -1844,5 +1844,5 @@ def test_a_row_kept_for_longer_meanwhile_is_not_shortened(watch: Watch) -> None:
     assert [item[LogAttribute.EXPIRATION]["N"] for item in watch.world.items("log")] == [str(for_long)]
 
 
-def test_operators_are_notified_before_the_record_says_so(watch: Watch) -> None:
+def test_operators_are_notified_before_the_record_is_parked(watch: Watch) -> None:
     dies_after_notifying(watch)

@@ -6,7 +6,7 @@ The conditions that the histories at the end need:
 * no call begins before the grace, a pause, or the lease of a call that may be in progress has ended;
 * of two concurrent callers, one calls;
 * a notified end is not notified again, unless an operator redrives its message, and only once for that;
-* an operator is notified before the row says so;
+* an operator is notified before the row is updated;
 * a list is verified only up to the time when its scan began, and only if no other worker read on;
 * a list ends with a whole page that is too old, and once a day with its last one;
 * only a complete sweep reports the age of the oldest end.
@@ -385,7 +385,7 @@ def test_put_back_twice(watch: Watch) -> None:
     assert (watch.row().status, len(watch.calls)) == (TOLD, 2)
 
 
-def test_the_operator_is_notified_before_the_row_says_so(watch: Watch) -> None:
+def test_the_operator_is_notified_before_the_row_is_updated(watch: Watch) -> None:
     watch.watches(attempts=1)
     watch.answers = ["Broken"]
     message = due(watch)

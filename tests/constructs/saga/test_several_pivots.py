@@ -1,4 +1,4 @@
-"""Several pivots: a step that lies between two of them is compensated only on a way on which none has happened."""
+"""Several pivots: a step between two of them is compensated only on a path on which none was applied."""
 
 from __future__ import annotations
 

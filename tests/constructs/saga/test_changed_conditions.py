@@ -1,4 +1,4 @@
-"""Conditions, or keys of a map, that a deployment changes: a saga that has gone one way never goes another one, too."""
+"""Conditions, or keys of a map, that a deployment changes: a saga never takes two paths."""
 
 from __future__ import annotations
 

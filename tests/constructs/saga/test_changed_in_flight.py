@@ -1,4 +1,4 @@
-"""Definitions that change, and change back, between any two starts of one saga: it never goes two ways."""
+"""Definitions that change, and change back, between any two starts of one saga: it never takes two paths."""
 
 from __future__ import annotations
 
