@@ -18,6 +18,12 @@ PROVIDERS: Final = ("asked", "keyed", "both")
 PHASES: Final = ("express", "child")
 
 
+_QUICK: Final = frozenset(
+    {"atomic", "asked", "keyed", "both", "dynamodb", "read", "look up", "store", "notify", "event"}
+)
+"""Kinds that an Express execution can run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnStep:
     """A step.
@@ -81,11 +87,12 @@ Node = DrawnStep | DrawnGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSaga:
-    """A saga: its nodes, whether failures are announced, and whether large payloads have a bucket."""
+    """A saga: its nodes, whether failures are announced, large payloads have a bucket, and it runs inline."""
 
     nodes: tuple[Node, ...]
     announced: bool = False
     bucket: bool = False
+    inline: bool = False
 
     @property
     def steps(self) -> Iterator[DrawnStep]:
@@ -95,12 +102,20 @@ class DrawnSaga:
 
     def __str__(self) -> str:
         told = [*(["failures are announced"] if self.announced else []), *(["with a bucket"] if self.bucket else [])]
+        told += ["inline"] if self.inline else []
         return "\n".join([*map(str, self.nodes), *told])
 
 
 def drawn_saga(seed: int) -> DrawnSaga:
-    """The saga of a seed."""
-    return _Dice(seed).saga()
+    """The saga of a seed. Half of those that an Express execution can run are inline."""
+    saga = _Dice(seed).saga()
+    inline = _fits_express(saga) and Random(f"{seed}:inline").random() < 0.5
+    return dataclasses.replace(saga, inline=inline)
+
+
+def _fits_express(saga: DrawnSaga) -> bool:
+    """True if nothing of the saga waits, runs concurrently, or is read without a record."""
+    return all(isinstance(node, DrawnStep) and node.kind in _QUICK for node in saga.nodes)
 
 
 class _Dice:
@@ -242,6 +257,6 @@ def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
             yield replace(saga, nodes=(*around[0], replace(node, when=None), *around[1]))
         if isinstance(node, DrawnStep) and node.route is not None:
             yield replace(saga, nodes=(*around[0], replace(node, route=None), *around[1]))
-    for name in ("announced", "bucket"):
+    for name in ("announced", "bucket", "inline"):
         if getattr(saga, name):
             yield replace(saga, **{name: False})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +27,7 @@ from constructs_lib import (
     PayloadBucket,
     Provider,
     Retry,
+    Run,
     SagaStateMachine,
     Step,
     StepFunction,
@@ -42,6 +44,7 @@ _DAY: Final = Duration.hours(24)
 _LONGEST_WAIT: Final = Duration.hours(1)
 _HEARTBEAT: Final = Duration.minutes(10)
 _GRACE: Final = Duration.seconds(10)
+_PREFERRED: Final = Duration.seconds(10)
 _RECONCILED: Final = 6
 """Sagas that a reconciler has room for."""
 _SHARDS: Final = 2
@@ -85,6 +88,7 @@ class DrawnStack(Stack):
 
     def __init__(self, scope: Construct, sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = ()) -> None:
         super().__init__(scope, "Drawn")
+        self._definitions = tempfile.TemporaryDirectory(prefix="cdk-sagas-drawn-")
         self._effects = dynamodb.TableV2(
             self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
@@ -112,7 +116,7 @@ class DrawnStack(Stack):
         for first in range(0, len(every), _RECONCILED):
             TimeoutReconciler(self, f"Reconciler{first}", sagas=every[first : first + _RECONCILED])
         operations: dict[str, Operation | DirectOperation] = {
-            operation_of(n): Operation(saga=others.get(n, saga), schema=_SCHEMA) for n, saga in enumerate(made)
+            operation_of(n): _operation(others.get(n, saga)) for n, saga in enumerate(made)
         }
         for number, release in changed.items():
             name = operation_of(number)
@@ -134,6 +138,8 @@ class DrawnStack(Stack):
             steps=[self._node(node) for node in saga.nodes],
             on_failed=self._told if saga.announced else None,
             payloads=PayloadBucket(self, f"Payloads{id}") if saga.bucket else None,
+            run=Run.INLINE if saga.inline else Run.STANDARD,
+            definition_file=Path(self._definitions.name) / f"{id}.json" if saga.inline else None,
         )
         CfnOutput(self, f"Log{id}", value=made.log.table.table_name)
         return made
@@ -298,3 +304,7 @@ def _counted() -> dict[str, Any]:
             "ExpressionAttributeValues": {":one": {"N": "1"}},
         }
     }
+
+
+def _operation(saga: SagaStateMachine) -> Operation:
+    return Operation(saga=saga, schema=_SCHEMA, max_wait=_PREFERRED if saga.run is Run.INLINE else None)

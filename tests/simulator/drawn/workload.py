@@ -74,6 +74,7 @@ class Drawn(Workload):
             user=random.choice(("ann", "bob")),
             other_body={**body, "other": True},
             key=random.choice((None, None, None, f"shared-{random.randrange(3)}")),
+            wait=random.choice((0, 5, 10)) if self._sagas[which].inline else 0,
         )
 
     def find_out(self, world: World, row: Item) -> bool | None:
