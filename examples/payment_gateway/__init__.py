@@ -5,14 +5,13 @@ holds the address of a real provider instead.
 """
 
 from examples.payment_gateway.books import Books, Charge, Received, Refund
-from examples.payment_gateway.control import GatewayStartError, PaymentGateway
+from examples.payment_gateway.control import PaymentGateway
 from examples.payment_gateway.troubles import Action, Moment, Operation, Trouble, TroubleReport
 
 __all__ = [
     "Action",
     "Books",
     "Charge",
-    "GatewayStartError",
     "Moment",
     "Operation",
     "PaymentGateway",

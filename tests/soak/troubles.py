@@ -133,7 +133,7 @@ def _of_gateway(seed: int) -> Iterator[gateway.Trouble]:
     for operation in gateway.Operation:
         far = _FAR["often" if operation is gateway.Operation.CHARGE else "seldom"]
         for nth, action, moment, seconds in _drawn(f"{seed}/gateway/{operation}", _OF_REQUESTS, far):
-            if operation.moves_money or action in _READS:
+            if operation.acts or action in _READS:
                 yield gateway.Trouble(
                     on=operation, action=gateway.Action(action), moment=gateway.Moment(moment), nth=nth, seconds=seconds
                 )

@@ -1,35 +1,28 @@
-"""A provider's books in one SQLite file: jobs, what was done, idempotency keys, events to send, requests.
-
-Naive on purpose: what is asked for under two keys happens twice, so that a caller who gets it wrong shows here.
-"""
+"""A provider's books: jobs, effects and events to send, next to the keys and the journal of every provider."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from constructs_lib.testing.providers import books
+from constructs_lib.testing.providers.books import Answer, Received, problem, read_requests, reading
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs (
     id TEXT PRIMARY KEY, kind TEXT, key TEXT, reference TEXT, status TEXT, body TEXT, at_ms INTEGER);
 CREATE TABLE IF NOT EXISTS effects (
     number INTEGER PRIMARY KEY, kind TEXT, key TEXT, reference TEXT, job TEXT, amount INTEGER, at_ms INTEGER);
-CREATE TABLE IF NOT EXISTS keys (
-    key TEXT PRIMARY KEY, parameters TEXT, status INTEGER, body TEXT, at_ms INTEGER);
 CREATE TABLE IF NOT EXISTS timers (
     number INTEGER PRIMARY KEY, job TEXT, key TEXT, name TEXT, ends INTEGER, due_ms INTEGER);
 CREATE TABLE IF NOT EXISTS deliveries (
     number INTEGER PRIMARY KEY, event TEXT, type TEXT, job TEXT, reference TEXT, body TEXT, forged INTEGER,
     due_ms INTEGER, attempts INTEGER DEFAULT 0, answers TEXT DEFAULT '', open INTEGER DEFAULT 1);
-CREATE TABLE IF NOT EXISTS requests (
-    number INTEGER PRIMARY KEY, operation TEXT, key TEXT, reference TEXT, outcome TEXT, at_ms INTEGER);
 CREATE INDEX IF NOT EXISTS jobs_by_key ON jobs (key);
 CREATE INDEX IF NOT EXISTS jobs_by_reference ON jobs (reference);
 CREATE INDEX IF NOT EXISTS effects_by_key ON effects (key);
@@ -79,23 +72,6 @@ class Effect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
-    """A request that reached the provider.
-
-    Attributes:
-        operation: what was asked for.
-        key: the idempotency key, or that of what was looked for.
-        reference: what the caller calls it.
-        outcome: HTTP status, followed by the error; "…" until then.
-    """
-
-    operation: str
-    key: str
-    reference: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """An event on its way to its subscriber.
 
@@ -122,26 +98,12 @@ class Delivery:
     open: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """An HTTP status and a JSON document."""
-
-    status: int
-    document: Mapping[str, Any]
-
-
-def problem(status: int, code: str, message: str) -> Answer:
-    """An error's answer."""
-    return Answer(status=status, document={"error": {"code": code, "message": message}})
-
-
-class Page:
+class Page(books.Page):
     """The books, open for one transaction: all its writes are committed, or none."""
 
     def __init__(self, cursor: sqlite3.Cursor, now_ms: int, pace: float) -> None:
-        self._cursor = cursor
+        super().__init__(cursor, now_ms)
         self._pace = pace
-        self.now_ms = now_ms
         self.errands: list[Callable[[], object]] = []
         """Calls to make outside, once this page is committed."""
 
@@ -227,24 +189,8 @@ class Page:
             values,
         )
 
-    def remember(self, key: str, answer: Answer) -> None:
-        """Keep a key's answer."""
-        self._cursor.execute(
-            "UPDATE keys SET status = ?, body = ? WHERE key = ?", (answer.status, json.dumps(answer.document), key)
-        )
 
-    def in_work(self, key: str) -> bool:
-        """Test whether a request under a key is in work."""
-        return (
-            self._cursor.execute("SELECT 1 FROM keys WHERE key = ? AND status IS NULL", (key,)).fetchone() is not None
-        )
-
-    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        """Execute a statement of the books' keeper: keys, journal, deliveries."""
-        return self._cursor.execute(statement, values)
-
-
-class BookKeeper:
+class BookKeeper(books.BookKeeper[Page]):
     """Keeps the books.
 
     Args:
@@ -255,95 +201,27 @@ class BookKeeper:
     """
 
     def __init__(self, file: Path, *, window_ms: int, now_ms: Callable[[], int], pace: float) -> None:
-        self._window_ms = window_ms
-        self._pace = pace
-        self.now_ms = now_ms
-        self._lock = threading.Lock()
-        self._database = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
-        self._database.row_factory = sqlite3.Row
-        self._database.execute("PRAGMA journal_mode = WAL")
-        self._database.execute("PRAGMA synchronous = NORMAL")
-        self._database.executescript(_SCHEMA)
-        # What was in work when the provider went down has had no effect.
-        self._database.execute("DELETE FROM keys WHERE status IS NULL")
-
-    @contextmanager
-    def page(self) -> Iterator[Page]:
-        """One transaction."""
-        with self._lock:
-            cursor = self._database.execute("BEGIN IMMEDIATE")
-            try:
-                yield Page(cursor, self.now_ms(), self._pace)
-            except BaseException:
-                cursor.execute("ROLLBACK")
-                raise
-            cursor.execute("COMMIT")
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._database.close()
-
-    def clear(self) -> None:
-        """Empty the books."""
-        with self.page() as page:
-            for table in ("jobs", "effects", "keys", "timers", "deliveries", "requests"):
-                page.execute(f"DELETE FROM {table}")  # noqa: S608 - the names are in the line above
-
-    def note(self, operation: str, key: str, reference: str) -> int:
-        """Write a request into the journal, and return its number."""
-        with self.page() as page:
-            written = page.execute(
-                "INSERT INTO requests (operation, key, reference, outcome, at_ms) VALUES (?, ?, ?, '…', ?)",
-                operation, key, reference, page.now_ms,
-            )  # fmt: skip
-            return int(written.lastrowid or 0)
-
-    def note_outcome(self, number: int, outcome: str) -> None:
-        """Write the outcome of a request into the journal."""
-        with self.page() as page:
-            page.execute("UPDATE requests SET outcome = ? WHERE number = ?", outcome, number)
-
-    def claim(self, operation: str, key: str, body: Mapping[str, Any]) -> Answer | None:
-        """Take a key into work; an answer, if there is nothing to do: it was used before, or is in use."""
-        parameters = hashlib.sha256(json.dumps([operation, body], sort_keys=True).encode()).hexdigest()
-        with self.page() as page:
-            page.execute("DELETE FROM keys WHERE key = ? AND at_ms <= ?", key, page.now_ms - self._window_ms)
-            found = page.execute("SELECT parameters, status, body FROM keys WHERE key = ?", key).fetchone()
-            if found is None:
-                page.execute("INSERT INTO keys (key, parameters, at_ms) VALUES (?, ?, ?)", key, parameters, page.now_ms)
-                return None
-        known, status, document = found
-        if known != parameters:
-            return problem(422, "idempotency_key_reused", "the key was used with other parameters")
-        if status is None:
-            return problem(409, "idempotency_key_in_use", "a request under this key is in work")
-        return Answer(status=int(status), document=json.loads(document))
+        super().__init__(
+            file, schema=_SCHEMA, page=lambda cursor, now: Page(cursor, now, pace), window_ms=window_ms, now_ms=now_ms
+        )
 
 
 def read_jobs(file: Path) -> list[Job]:
     """Every job, from the file of the books, also when the provider is down."""
-    with _reading(file) as database:
+    with reading(file) as database:
         return [_job(row) for row in database.execute("SELECT * FROM jobs ORDER BY rowid")]
 
 
 def read_effects(file: Path) -> list[Effect]:
     """Everything that happened, in order."""
-    with _reading(file) as database:
+    with reading(file) as database:
         rows = database.execute("SELECT kind, key, reference, job, amount FROM effects ORDER BY number")
         return [Effect(**row) for row in rows]
 
 
-def read_requests(file: Path) -> list[Received]:
-    """The journal of requests."""
-    with _reading(file) as database:
-        rows = database.execute("SELECT operation, key, reference, outcome FROM requests ORDER BY number")
-        return [Received(**row) for row in rows]
-
-
 def read_deliveries(file: Path) -> list[Delivery]:
     """Return every event, with its outcome."""
-    with _reading(file) as database:
+    with reading(file) as database:
         return [delivery_of(row) for row in database.execute("SELECT * FROM deliveries ORDER BY number")]
 
 
@@ -356,12 +234,22 @@ def delivery_of(row: sqlite3.Row) -> Delivery:
     )  # fmt: skip
 
 
-@contextmanager
-def _reading(file: Path) -> Iterator[sqlite3.Connection]:
-    with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        database.row_factory = sqlite3.Row
-        yield database
-
-
 def _job(row: sqlite3.Row) -> Job:
     return Job(**{**dict(row), "body": json.loads(row["body"])})
+
+
+__all__ = [
+    "Answer",
+    "BookKeeper",
+    "Delivery",
+    "Effect",
+    "Job",
+    "Page",
+    "Received",
+    "delivery_of",
+    "problem",
+    "read_deliveries",
+    "read_effects",
+    "read_jobs",
+    "read_requests",
+]

@@ -53,6 +53,9 @@ class Operation:
     acts: bool = True
     job: bool = False
 
+    def __str__(self) -> str:
+        return self.name
+
     def id_of(self, method: str, path: str) -> str | None:
         """Return the value of ``{id}``; None if a request is not for this operation."""
         own, asked = self.path.split("/"), path.split("/")

@@ -33,7 +33,7 @@ class SimulatedGateway:
     def handle(self, request: ProviderRequest) -> ProviderAnswer | Future[ProviderAnswer]:
         """Charge, refund, or look up."""
         operation = _OPERATIONS[request.method, request.path]
-        if not operation.moves_money:
+        if not operation.acts:
             return _sent(self._keeper.find(operation, request.query["key"]))
         key, body = request.headers["idempotency-key"], request.json()
         known = self._keeper.claim(operation, key, body)

@@ -550,7 +550,7 @@ class TestATrouble:
             ({"action": Action.LATE}, "seconds belong to"),
             ({"action": Action.DOUBLE, "seconds": 1.0}, "seconds belong to"),
             ({"action": Action.LATE, "seconds": 0.0}, "above 0"),
-            ({"action": Action.SILENT, "moment": Moment.AFTER}, "no moment"),
+            ({"action": Action.SILENT, "moment": Moment.AFTER}, "must be before"),
             ({"action": Action.SILENT, "nth": 0}, "count from 1"),
             ({"action": Action.SILENT, "containing": ""}, "some text"),
         ],

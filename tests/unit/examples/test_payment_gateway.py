@@ -248,7 +248,7 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("values", "told"),
         [
-            ({"action": Action.DECLINE, "moment": Moment.AFTER}, "happens before"),
+            ({"action": Action.DECLINE, "moment": Moment.AFTER}, "must be before"),
             ({"action": Action.DECLINE, "on": Operation.REFUND}, "only a charge"),
             ({"action": Action.SLOW}, "seconds belong"),
             ({"action": Action.DROP, "seconds": 1.0}, "seconds belong"),
