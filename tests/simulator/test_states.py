@@ -270,7 +270,7 @@ def test_a_failure_is_the_tasks_error() -> None:
 
 @pytest.mark.parametrize("matched", [True, False])
 def test_a_lost_heartbeat_is_a_timeout_by_name(matched: bool) -> None:
-    """True if the name States.HeartbeatTimeout matches it is not proven: runs take it both ways."""
+    """It is unproven whether States.HeartbeatTimeout matches it: runs cover both."""
     climate = Climate(unproven=frozenset({HEARTBEAT_MATCHED} if matched else ()))
     rules = [{"ErrorEquals": ["States.HeartbeatTimeout"], "Next": "B", "Output": "matched"}]
     with world_of(_waiting(10, Catch=rules, Next="B"), climate) as world:

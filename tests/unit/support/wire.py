@@ -39,7 +39,7 @@ class Action(StrEnum):
 
 
 class Moment(StrEnum):
-    """True if the call takes effect before the fault strikes."""
+    """Time of a fault: before or after the call is applied."""
 
     BEFORE = "before"
     AFTER = "after"
