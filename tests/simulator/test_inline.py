@@ -20,6 +20,11 @@ from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import ServiceError
 
+from .drawn.assembly import drawn_assembly
+from .drawn.releases import renamed
+from .drawn.sagas import drawn_inline
+from .drawn.workload import Drawn
+from .test_releases import Renaming
 from .workloads.transfers import InlineTransfers
 
 _MILLISECOND: Final = SECOND // 1_000
@@ -149,3 +154,22 @@ def test_inline_saga_keeps_its_promise_whichever_call_breaks(
     report.require_kept()
     assert max(report.statuses, key=lambda found: report.statuses[found]) == status
     assert report.runs > 70
+
+
+def test_drawn_inline_sagas_keep_their_promise() -> None:
+    sagas = [drawn_inline(seed) for seed in range(6)]
+    with Deployment.of_assembly(drawn_assembly(sagas)) as deployment:
+        report = simulate(deployment, Drawn(sagas), sagas=300)
+
+    report.require_kept()
+
+
+def test_renamed_steps_of_inline_sagas_are_applied_under_one_name() -> None:
+    sagas = [drawn_inline(seed) for seed in range(3)]
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, [renamed(saga) for saga in sagas])) as after,
+    ):
+        report = simulate(before, Renaming(sagas, [before, after]), sagas=60, releases=[after, before, after])
+
+    report.require_kept()

@@ -113,6 +113,14 @@ def drawn_saga(seed: int) -> DrawnSaga:
     return dataclasses.replace(saga, inline=inline)
 
 
+def drawn_inline(seed: int) -> DrawnSaga:
+    """The first inline saga from a thousand times a seed on."""
+    number = 1_000 * seed
+    while not (saga := drawn_saga(number)).inline:
+        number += 1
+    return saga
+
+
 def _fits_express(saga: DrawnSaga) -> bool:
     """True if nothing of the saga waits, runs concurrently, or is read without a record."""
     return all(isinstance(node, DrawnStep) and node.kind in _QUICK for node in saga.nodes)
