@@ -29,6 +29,11 @@ class InlineSystem(TransferSystem):
             headers[PREFER_HEADER] = f"wait={WAIT_SECONDS}"
         return self.user().request("POST", self.url, headers=headers, body=body)
 
+    def settle_waiting(self, key: str, body: object) -> HttpResponse:
+        """Send a request and prefer to wait; if it is not settled in time, send it until it is."""
+        first = self.ask(key, body)
+        return first if first.status == 200 else self.settle(key, body)
+
     def standard_executions(self) -> list[str]:
         """Statuses of all executions of the Standard machine."""
         listed = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs["StateMachineArn"])

@@ -80,7 +80,8 @@ def test_what_express_cannot_decide_standard_decides(system: InlineSystem) -> No
     assert system.balances()["alice"] == 900
 
 
-def test_standard_is_started_where_express_is_refused(system: InlineSystem) -> None:
+def test_standard_is_started_where_express_is_refused_and_answers_alike(system: InlineSystem) -> None:
+    by_express = system.ask("begun", transfer("alice", "bob"))
     system.aws.faults.plan(
         Fault(
             function=system.gatekeeper,
@@ -91,11 +92,12 @@ def test_standard_is_started_where_express_is_refused(system: InlineSystem) -> N
         )
     )
 
-    first = system.ask("throttled", transfer("alice", "bob"))
+    by_standard = system.settle_waiting("throttled", transfer("alice", "bob"))
 
     system.aws.faults.report().require_all_fired()
-    assert first.status == 200, first.text
-    assert system.ran() == ["STANDARD"]
+    assert by_express.status == by_standard.status == 200, by_standard.text
+    assert {**by_express.json(), "saga_id": ""} == {**by_standard.json(), "saga_id": ""}
+    assert system.ran() == ["EXPRESS", "STANDARD"]
 
 
 def test_a_lost_response_of_express_moves_nothing_twice(system: InlineSystem) -> None:
