@@ -284,7 +284,7 @@ def test_a_success_after_a_failure_is_compensated_automatically_once(system: Cal
 
     system.waited(lambda: system.row("changed-mind"), lambda row: row["status"] == "UNDONE")
     assert system.books("changed-mind")["cancelled"] == "1"
-    assert "late effect" not in system.command("recover", system.sagas["changed-mind"])
+    assert "applied late" not in system.command("recover", system.sagas["changed-mind"])
     assert system.record("changed-mind")["status"] == "FAILED"
 
 

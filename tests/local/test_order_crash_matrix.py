@@ -341,7 +341,7 @@ class Run:
         self.begun |= dict(zip(short, pool.map(begin_cell, short), strict=True))
 
     def fired(self) -> dict[Cell, bool]:
-        """Cells whose fault fired."""
+        """Fired faults, by cell."""
         system = self._systems[ORDERS]
         at_aws = {outcome.id: outcome.fired > 0 for outcome in system.aws.faults.report().outcomes}
         at_gateway = {repr(report.trouble): report.fired > 0 for report in system.gateway.report()}

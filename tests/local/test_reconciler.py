@@ -88,7 +88,7 @@ def look(system: Callbacks) -> dict[str, Any]:
 
 
 def _look(system: Callbacks) -> tuple[bool, dict[str, Any]]:
-    """Death of a sweep, and its result. A sweep that a busy machine cut off is repeated, as a schedule would:
+    """Result of a sweep, after True if it died. A sweep that a busy machine cut off is repeated, as a schedule would:
     emulated time is fast, and processes are not."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
