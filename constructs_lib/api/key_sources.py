@@ -19,7 +19,7 @@ def require_key_policy(source: KeySource, policy: KeyPolicy) -> None:
     """
     if policy is KeyPolicy.OPTIONAL and source.kind in (KeySourceKind.NATURAL, KeySourceKind.COMPOSITE):
         raise ValueError(
-            f"key_policy must be REQUIRED with a {source.kind.value.lower()} key, got OPTIONAL; leave it out: without "
+            f"key_policy must be REQUIRED with a {source.kind.lower()} key, got OPTIONAL; leave it out: without "
             "its ids a request would happen as often as it is sent"
         )
 
@@ -41,4 +41,4 @@ def require_key_members(operation: str, source: KeySource, schema: Mapping[str, 
 
 def key_environment(source: KeySource) -> dict[str, str]:
     """Variables of a function that reads keys from this source; none for the header."""
-    return {Env.KEY_SOURCE.value: source.to_json()} if source.reads_body else {}
+    return {Env.KEY_SOURCE: source.to_json()} if source.reads_body else {}

@@ -118,7 +118,7 @@ class Conductor:
     # -- jobs ------------------------------------------------------------------------------------------------------
 
     def _run(self, job: Job) -> None:
-        migration.handler({"job": job.value, "segment": "0"}, Context(self._world))
+        migration.handler({"job": job, "segment": "0"}, Context(self._world))
 
     def _copy_history(self) -> None:
         """Copy rows of the old form, again and again: they are facts, and a copy keeps its id."""

@@ -82,7 +82,7 @@ def run(
         checks.opened(customer)
     load = Load(world, checks, rate=rate)
     conductor = Conductor(world, load, checks, least_seconds=least_seconds, way=way, watch=watch)
-    with world.running({Env.MIGRATION.value: json.dumps(TERMS.to_json())}):
+    with world.running({Env.MIGRATION: json.dumps(TERMS.to_json())}):
         load.start()
         conductor.start()
         ended = world.kernel.run(until=START + MOST_SECONDS * SECOND, ended=lambda: conductor.done)

@@ -57,7 +57,7 @@ class KeySource:
         least, most = {KeySourceKind.HEADER: (0, 0), KeySourceKind.BODY: (1, 1)}.get(self.kind, (1, _MAX_MEMBERS))
         if not least <= len(self.members) <= most:
             raise ValueError(
-                f"members of a {self.kind.value.lower()} key must be {least} to {most}, got {len(self.members)}; name "
+                f"members of a {self.kind.lower()} key must be {least} to {most}, got {len(self.members)}; name "
                 "the ids that identify what is to happen once"
             )
         if len(set(self.members)) != len(self.members):
@@ -111,7 +111,7 @@ class KeySource:
 
     def to_json(self) -> str:
         """Value of ``Env.KEY_SOURCE``."""
-        return json.dumps([self.kind.value, *self.members], separators=(",", ":"))
+        return json.dumps([self.kind, *self.members], separators=(",", ":"))
 
     @property
     def reads_body(self) -> bool:

@@ -55,7 +55,7 @@ def test_a_header_needs_no_variable(stack: Stack) -> None:
 
     variables = Cloud(stack).one("Api/Gatekeeper/transfers/Function").properties["Environment"]["Variables"]
 
-    assert Env.KEY_SOURCE.value not in variables
+    assert Env.KEY_SOURCE not in variables
     assert OperationSettings.from_env(variables).key_source == KeySource.header()
 
 
