@@ -30,6 +30,9 @@ _PADDED: Final = 0.08
 """Share of requests that are near a limit of bodies, or above it."""
 _PADDING: Final = (32_000, 32_600, 32_768, 60_000, 65_000, 65_536)
 """Bytes that a body has in addition to its members: 32,768 stay in the record, and 65,536 are accepted."""
+_SKUS: Final = "abcdefghijkl"
+_LAVISH: Final = 0.05
+"""Share of requests with all items, for which every function returns a large output."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
 
@@ -219,12 +222,21 @@ def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
         del body["c"]
     body["amount"] = AMOUNT
     body["items"] = [
-        {"sku": sku, "amount": AMOUNT} for sku in random.sample("abcdefghijkl", k=random.choice((0, 1, 2, 3, 3, 12)))
+        {"sku": sku, "amount": AMOUNT} for sku in random.sample(_SKUS, k=random.choice((0, 1, 2, 3, 3, 12)))
     ]
     if random.random() < _PADDED:
         body["padding"] = "x" * random.choice(_PADDING)
+    if random.random() < _LAVISH:
+        body["items"] = [{"sku": sku, "amount": AMOUNT} for sku in _SKUS]
+        body["behave"] = {step.name: f"large {random.choice(_SIZES)}" for step in saga.steps if _can_refuse(step)}
+        return body
     body["behave"] = {step.name: word for step in saga.steps if (word := _behaviour(step, random))}
     return body
+
+
+def _can_refuse(step: DrawnStep) -> bool:
+    """True if the step's function may refuse, or return more than the library accepts."""
+    return step.refusable and step.kind in ("atomic", "read", *PROVIDERS)
 
 
 def _behaviour(step: DrawnStep, random: Random) -> str | None:
@@ -233,7 +245,7 @@ def _behaviour(step: DrawnStep, random: Random) -> str | None:
     words = [*_ANYWHERE]
     if step.kind in PROVIDERS:
         words += _AT_PROVIDERS
-    if step.refusable and step.kind in ("atomic", "read", *PROVIDERS):
+    if _can_refuse(step):
         words += ["refuse", f"large {random.choice(_SIZES)}"]
         words += [*(["decline"] if step.kind in PROVIDERS else []), *(["route"] if step.route else [])]
     return random.choice(words)
