@@ -37,7 +37,7 @@ _BETWEEN = (
 """Modules between the one that sends and a database."""
 _STATE_MACHINES = ("tests.unit.support.request_model", "tests.unit.support.step_model")
 """Modules that send what a state machine sends."""
-TABLES = ("requests", "log", "ledger", "tokens", "watch", "hold")
+TABLES = ("requests", "log", "ledger", "tokens", "watch", "hold", "customers")
 _SENDERS = ("saga_runtime.shared.", "saga_runtime.saga_log.transaction", "saga_runtime.saga_log.row_write")
 _PLACEHOLDER = re.compile(r"[#:]\w+")
 _NAME = re.compile(r"#\w+")
