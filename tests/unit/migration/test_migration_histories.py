@@ -42,7 +42,7 @@ WRITES: Final[dict[str, tuple[Change, ...]]] = {
 
 
 def _betweens(concern: Concern) -> dict[str, Between]:
-    """What may happen between a read and its transaction: moves, writes, and both."""
+    """Moves, writes, and both, between a read and its transaction."""
     found: dict[str, Between] = {"nothing": lambda _: None}
     for phase in (7, 9, 12, LAST):
         found[f"phase {phase}"] = partial(Table.move_to, phase=phase)
@@ -66,7 +66,7 @@ def _both(table: Table, concern: Concern, wanted: Change, phase: int | None) -> 
 
 
 def _values(table: Table) -> dict[str, dict[str, Any]]:
-    """What readers see, whichever item they read first: always the same."""
+    """Values that readers see, whichever item they read first: always the same."""
     read = {one.name: table.store.read("anna", one.name) for one in CONCERNS}
     assert read == {one.name: table.store.read("anna", one.name, new_first=True) for one in CONCERNS}
     return read
