@@ -340,8 +340,8 @@ class EventIntake(Construct):
         """Receive the changes of a table of your own, each as DynamoDB's stream has it.
 
         Guaranteed: a change is passed when its event is applied, a duplicate, not of interest, kept or parked; never
-        before. One that the function fails on is kept, and does not hold back those behind it. Changes since the
-        stream's beginning are received.
+        before. One that the function fails on is kept, and does not hold back those behind it. Changes of the 12 hours
+        before the deployment are received.
 
         Not guaranteed: order, for an event that is kept. A change that neither the database nor the queues take for 12
         hours, or that the function dies of, is named in ``parked`` by its place in the stream, where it can be read for

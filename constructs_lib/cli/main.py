@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
         command.add_parser(commands)
-    parsed = parser.parse_args(arguments)
+    behind = once.behind_dashes(sys.argv[1:] if arguments is None else arguments)
+    parsed = parser.parse_args(arguments, argparse.Namespace(behind=behind))
     try:
         status: int = parsed.run(parsed)
     except CommandError as error:

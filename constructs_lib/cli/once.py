@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
@@ -94,12 +95,18 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=_run)
 
 
+def behind_dashes(words: Sequence[str]) -> list[str]:
+    """Words behind the first ``--``, unchanged: argparse drops a second one, which is the command's."""
+    return list(words[list(words).index("--") + 1 :]) if "--" in words else []
+
+
 def _run(options: argparse.Namespace) -> int:
     if not _NAME.fullmatch(options.name):
         raise CommandError(f"NAME must be 1 to 100 letters, digits, dots, dashes, underscores, got {options.name!r}")
     found = _PERIOD.fullmatch(options.period)
     if found is None:
         raise CommandError(f"PERIOD must be a number of minutes, hours or days, like 1d, got {options.period!r}")
+    command = options.behind or options.command
     period_ms = int(found[1]) * _UNIT_MS[found[2]]
     session = session_of(options)
     from constructs_lib.cli.doctor.aws import Aws
@@ -117,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
             met = _take(aws, options.table, item, owner, met)
     if met is not None:
         return _explain(options.name, met, until)
-    status = _execute(options.command)
+    status = _execute(command)
     with one_line_errors(
         f"{options.name} ended with {status}, which was not noted: it is treated as running until {until}"
     ):
@@ -152,8 +159,9 @@ def _take(aws: Aws, table: str, item: Any, owner: str, met: Run) -> Run | None:
 
 def _met(aws: Aws, put: Any, owner: str) -> Run | None:
     from saga_runtime.shared import writes
+    from saga_runtime.shared.backoff import PATIENT
 
-    refused = writes.write({"Put": put}, client=aws.dynamodb)
+    refused = writes.write({"Put": put}, retry=PATIENT, client=aws.dynamodb)
     if refused is None:
         return None
     if refused.item is None:
@@ -176,6 +184,7 @@ def _item(owner: str, now_ms: int, *, expires_at: int) -> dict[str, Any]:
 def _end(aws: Aws, table: str, key: Any, owner: str, status: int) -> None:
     """Note the command's end, unless an operator has let another process run it meanwhile."""
     from saga_runtime.shared import writes
+    from saga_runtime.shared.backoff import PATIENT
 
     a = OnceAttribute
     update = {
@@ -190,7 +199,7 @@ def _end(aws: Aws, table: str, key: Any, owner: str, status: int) -> None:
             ":owner": {"S": owner},
         },
     }
-    if writes.write({"Update": update}, client=aws.dynamodb) is not None:
+    if writes.write({"Update": update}, retry=PATIENT, client=aws.dynamodb) is not None:
         raise CommandError("another process was let run it with --again meanwhile")
 
 

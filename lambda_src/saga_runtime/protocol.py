@@ -808,6 +808,9 @@ class EventField(StrEnum):
     """Fields of a kept or parked event's message, and the message attribute that names the reason."""
 
     WEBHOOK = "cdk_sagas_webhook"
+    """Of an event whose signature was verified. Only a receiver writes it."""
+    MESSAGE = "cdk_sagas_message"
+    """Text of another queue's message: whatever it has inside, it is not a webhook's event."""
     BODY = "body"
     HEADERS = "headers"
     QUERY = "query"

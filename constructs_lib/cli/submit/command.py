@@ -72,12 +72,19 @@ def _run(options: argparse.Namespace) -> int:
     if session is not None and session.get_credentials() is None:
         raise CommandError("requests cannot be signed: no credentials; name a profile, or configure the AWS SDK")
     results = options.results or options.file.with_name(f"{options.file.name}.results")
+    if results.resolve() == options.file.resolve():
+        raise CommandError(f"--results must be another file than the requests', got {results}; name another one")
     patience = Patience(unclear_seconds=_UNCLEAR_SECONDS, settle_seconds=options.wait)
     try:
-        with results.open("w", encoding="utf-8") as file:
-            counts = submit(lines, SignedPost(session, url, headers), patience, file, at_once=options.at_once)
+        file = results.open("w", encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"{results} cannot be written: {error}") from None
+        raise CommandError(f"{results} cannot be written: {error}; nothing was sent") from None
+    with file:
+        try:
+            counts = submit(lines, SignedPost(session, url, headers), patience, file, at_once=options.at_once)
+        except OSError as error:
+            say(f"{results} could not be written to its end: {error}; submit the file again\n")
+            return _ATTENTION
     for outcome in Outcome:
         if counts[outcome]:
             say(f"{counts[outcome]:>9,} {outcome}\n")

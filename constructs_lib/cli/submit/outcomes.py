@@ -87,7 +87,7 @@ def outcome_of(answer: Answer) -> Outcome | None:
     if answer.status in {200, 201, 202}:
         return Outcome.NEW
     match answer.status, answer.problem:
-        case 409, _:
+        case 409, Problem.IN_PROGRESS:
             return Outcome.IN_PROGRESS
         case 410, Problem.KEY_EXPIRED:
             return Outcome.EXPIRED

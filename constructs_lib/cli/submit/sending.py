@@ -69,7 +69,8 @@ def deliver(line: Line, post: Post, patience: Patience) -> Result:
     while True:
         answer = post(line)
         found = outcome_of(answer) if answer is not None else None
-        if found is Outcome.NOT_ACCEPTED and (unclear or accepted is not None):
+        stored = answer is not None and answer.replayed
+        if found in {Outcome.NOT_ACCEPTED, Outcome.REFUSED} and not stored and (unclear or accepted is not None):
             # A refusal of a later attempt states nothing about the earlier ones.
             found = None
         if found is None:
@@ -112,7 +113,7 @@ class SignedPost:
         """Send a line once; None if no answer came."""
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
-        from botocore.exceptions import HTTPClientError
+        from botocore.exceptions import BotoCoreError
 
         headers = {"Content-Type": "application/json", **self._headers, IDEMPOTENCY_KEY_HEADER: line.key}
         request = AWSRequest(method="POST", url=self._url, data=line.body.encode("utf-8"), headers=headers)
@@ -121,7 +122,7 @@ class SignedPost:
             SigV4Auth(credentials.get_frozen_credentials(), "execute-api", self._session.region_name).add_auth(request)
         try:
             answer = self._http.send(request.prepare())
-        except HTTPClientError:
+        except BotoCoreError:  # no connection, a timeout, TLS, a proxy
             return None
         received = {name.lower(): value for name, value in answer.headers.items()}
         return Answer(status=answer.status_code, headers=received, text=answer.text)

@@ -204,6 +204,12 @@ class _Served:
             return self._refuse(keyed, call.key, refusal)
         except (TransientError, ClientError, BotoCoreError) as error:
             return self._unavailable(error)
+        except Exception:
+            # The plan of a request that was applied may fail by now: the record answers.
+            found = read_record(self._config.common.request_table, keyed.request_id)
+            if found is None or found.forgotten(self._now_ms):
+                raise
+            return self.meet(keyed, found)
         return unavailable()
 
     def meet(self, keyed: KeyedRequest, record: RequestRecord) -> HttpAnswer:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime.errors import Conflict, SagaError
+from saga_runtime.errors import Conflict, Invalid, SagaError
 from saga_runtime.saga_log.write import Refusal, Write
 from saga_runtime.versions.errors import ItemExists, VersionConflict
 
@@ -91,6 +91,8 @@ class VersionedItem:
             ValueError: for a wrong argument.
         """
         changes = self.checked(values)
+        if isinstance(remove, str):
+            raise Invalid(f"remove must be names of attributes, got the text {remove!r}; write [{remove!r}]")
         self.checked({name: {} for name in remove})
         return self.change(expected_version=expected_version, values=changes, remove=remove, read_now=read_now)
 

@@ -82,6 +82,8 @@ class Transitions:
         ended = sorted(state for state in {*self.held, *self.in_doubt} if self.terminal(state))
         if ended:
             raise ValueError(f"held and in_doubt must not name terminal states, got {ended}; leave them out")
+        if self.initial in self.held:
+            raise ValueError(f"initial must not be a held state, got {self.initial}; nothing holds a new item")
 
     def terminal(self, state: str) -> bool:
         """True if no state follows."""

@@ -32,6 +32,7 @@ from saga_runtime.http.operation import read_record
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
 from saga_runtime.http.starting import reserve, start
 from saga_runtime.idempotency.identity import (
+    TooLarge,
     canonical_json,
     fingerprint_of,
     parse_json,
@@ -71,12 +72,25 @@ class Begin:
     event_id: str | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.key, str):
+            raise Invalid(f"key must be text, got {type(self.key).__name__}; write the id as text")
+        if not isinstance(self.request, Mapping):
+            raise Invalid(f"request must be a JSON object, got {type(self.request).__name__}; use a mapping")
         printable = self.key.isascii() and self.key.isprintable() and bool(self.key.strip())
         if not printable or len(self.key) > MAX_KEY_LENGTH:
             raise Invalid(
                 f"key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, got {len(self.key)} others; use the id "
                 "of what happened"
             )
+
+
+_SPARE_MS: Final = 3_000
+"""Of a batch, nothing is begun with less time left."""
+_NO_CODE: Final = "UNNAMED"
+"""Reason of an error whose class has a blank code: SQS takes no empty attribute."""
+_DISCARDED: Final = "DDBStreamBatchInfo"
+"""Member of the message in which Lambda names changes that it discarded (docs.aws.amazon.com/lambda, "Retaining discarded
+batches for a DynamoDB event source")."""
 
 
 class Begun(StrEnum):
@@ -232,7 +246,8 @@ class _EventHandler:
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
         """Answer one webhook, or take a batch: kept events, messages of another queue, changes of a table."""
         config = settings()
-        taken = _Taken(config, self._beginning(config, context.get_remaining_time_in_millis))
+        remaining_ms = context.get_remaining_time_in_millis
+        taken = _Taken(config, self._beginning(config, remaining_ms), remaining_ms)
         try:
             if "Records" in event:
                 return {"batchItemFailures": [{"itemIdentifier": each} for each in taken.from_batch(event["Records"])]}
@@ -286,9 +301,10 @@ class EventSaga(_EventHandler):
 class _Taken:
     """The events of one invocation."""
 
-    def __init__(self, config: Settings, begin: Beginning) -> None:
+    def __init__(self, config: Settings, begin: Beginning, remaining_ms: Callable[[], int]) -> None:
         self._config = config
         self._begin = begin
+        self._remaining_ms = remaining_ms
 
     def from_webhook(self, event: WebhookEvent) -> HttpAnswer:
         """Answer a provider; its signature was right. A 2xx comes after whatever it promises was written."""
@@ -308,7 +324,7 @@ class _Taken:
         return answer(202 if result in {Begun.KEPT, Begun.PARKED} else 200, {"received": True})
 
     def from_batch(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Take a batch of one source.
+        """Take a batch of one source, for as long as there is time.
 
         Returns:
             Ids of the records that Lambda is to deliver again. Of a table's changes it delivers all from the first one
@@ -317,13 +333,15 @@ class _Taken:
         """
         again: list[str] = []
         held_back: set[str] = set()
-        for record in records:
+        for number, record in enumerate(records):
+            # A function that dies reports nothing, and gets the whole batch again: so the rest is given back before.
+            in_time = number == 0 or self._remaining_ms() > _SPARE_MS
             if record.get("eventSource") == "aws:dynamodb":
-                if not self._from_table(record):
+                if not in_time or not self._from_table(record):
                     return [record["dynamodb"]["SequenceNumber"]]
                 continue
             group = _group_of(record)
-            if group in held_back or not self._from_queue(record):
+            if not in_time or group in held_back or not self._from_queue(record):
                 again.append(record["messageId"])
                 if group is not None:
                     held_back.add(group)
@@ -336,15 +354,17 @@ class _Taken:
             Whether it is done with, and is to be deleted. Otherwise it comes again; too often, and it is parked.
         """
         own = _is_from(self._config.kept, record)
+        # Wrapped, another queue's message is never read as a webhook's event, whose signature was verified.
+        body = record["body"] if own else json.dumps({EventField.MESSAGE: record["body"]}, ensure_ascii=False)
         try:
-            result, code = self._begin(_from_message(record["body"], kept=own))
+            result, code = self._begin(_from_message(body))
             if result is Begun.PARKED:
-                self._send(self._config.parked, record["body"], code)
+                self._send(self._config.parked, body, code)
             elif result is Begun.KEPT and not own:
-                self._send(self._config.kept, record["body"], code)
+                self._send(self._config.kept, body, code)
         except Invalid as error:
             _failed("queue", error)
-            return self._parked(record["body"], error.code)
+            return self._parked(body, error.code)
         except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again
             _failed("queue", error)
             return False
@@ -357,7 +377,7 @@ class _Taken:
         Returns:
             Whether it is done with. Otherwise neither DynamoDB nor the queue took it, and Lambda delivers it again.
         """
-        body = json.dumps(record, separators=(",", ":"))
+        body = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
         try:
             result, code = self._begin(record)
         except Invalid as error:
@@ -389,7 +409,7 @@ class _Taken:
         aws.sqs().send_message(
             QueueUrl=queue,
             MessageBody=body,
-            MessageAttributes={EventField.REASON: {"DataType": "String", "StringValue": code}},
+            MessageAttributes={EventField.REASON: {"DataType": "String", "StringValue": code or _NO_CODE}},
         )
 
 
@@ -428,7 +448,10 @@ def _begin_of(read: ReadEvent, event: Any) -> Begin | tuple[Begun, str]:
 
 
 def _keyed(config: Settings, begin: Begin) -> _Keyed:
-    text = canonical_json(begin.request, max_bytes=INLINE_BODY_BYTES)
+    try:
+        text = canonical_json(begin.request, max_bytes=INLINE_BODY_BYTES)
+    except TooLarge as error:
+        raise Invalid(str(error)) from None
     scope = scope_of(config.operation, (CALLER, config.operation))
     return _Keyed(
         begin=begin,
@@ -498,6 +521,11 @@ class _Applied:
         except PermanentError as error:
             code = error.code
             found = read_record(self._config.request_table, keyed.request_id)
+        except Exception:
+            # The plan of an event that was applied may fail by now: the record decides.
+            found = read_record(self._config.request_table, keyed.request_id)
+            if found is None or found.forgotten(keyed.now_ms):
+                raise
         if found is None or found.forgotten(keyed.now_ms):
             return _refused(begin, refused, code)
         if found.fingerprint != keyed.fingerprint:
@@ -593,19 +621,18 @@ def _to_message(event: WebhookEvent) -> str:
     return json.dumps({EventField.WEBHOOK: kept}, separators=(",", ":"))
 
 
-def _from_message(body: str, *, kept: bool) -> Any:
-    """The event in a message: a webhook's, if this intake kept it, or a document as its sender published it.
+def _from_message(body: str) -> Any:
+    """The event in a message: a webhook's, or a document as its sender published it.
 
     Raises:
-        Invalid: the message is not a JSON object.
+        Invalid: the message is not a JSON object, or names changes that Lambda discarded.
     """
-    try:
-        document = json.loads(body)
-    except ValueError as error:
-        raise Invalid("a message must be JSON") from error
-    if not isinstance(document, dict):
-        raise Invalid(f"a message must be a JSON object, got {type(document).__name__}")
-    webhook = document.get(EventField.WEBHOOK) if kept else None
+    document = _object_of(body)
+    if EventField.MESSAGE in document:
+        return _object_of(str(document[EventField.MESSAGE]))
+    if _DISCARDED in document:
+        raise Invalid("the message names changes of a table by their place in the stream; read them there")
+    webhook = document.get(EventField.WEBHOOK)
     if webhook is None:
         return document
     return WebhookEvent(
@@ -614,6 +641,14 @@ def _from_message(body: str, *, kept: bool) -> Any:
         query=webhook[EventField.QUERY],
         received_at=webhook[EventField.RECEIVED_AT],
     )
+
+
+def _object_of(text: str) -> dict[str, Any]:
+    """A JSON object; fractions are ``Decimal``, as of a webhook's event."""
+    document = parse_json(text)
+    if not isinstance(document, dict):
+        raise Invalid(f"a message must be a JSON object, got {type(document).__name__}")
+    return document
 
 
 def _is_from(queue_url: str, record: Mapping[str, Any]) -> bool:

@@ -143,3 +143,17 @@ def test_a_wrong_name_or_period_runs_nothing(
     assert once(name=name, period=period, command=job(tmp_path)) == 1
     assert message in capsys.readouterr().err
     assert runs(tmp_path) == 0
+
+
+def test_the_command_behind_the_dashes_is_run_as_it_was_typed(tmp_path: Path) -> None:
+    code = f"import sys; open({str(tmp_path / 'words')!r}, 'w').write(' '.join(sys.argv[1:]))"
+    words = ["once", "--table", "requests", "job", "1d", "--", sys.executable, "-c", code, "a", "--", "-x"]
+
+    assert main(words) == 0
+    assert (tmp_path / "words").read_text() == "a -- -x"
+
+
+def test_a_start_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["once", "job", "1d", "--table", "requests"])
+    assert "COMMAND" in capsys.readouterr().err

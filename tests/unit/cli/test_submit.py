@@ -15,7 +15,7 @@ from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.submit.command import submit
 from constructs_lib.cli.submit.lines import Line, read_lines
 from constructs_lib.cli.submit.outcomes import Answer, Outcome, outcome_of
-from constructs_lib.cli.submit.sending import Patience, deliver
+from constructs_lib.cli.submit.sending import Patience, SignedPost, deliver
 
 LINE: Final = Line(number=1, key="p-1", body='{"id":"p-1"}')
 REPLAYED: Final = {"idempotent-replayed": "true"}
@@ -70,6 +70,8 @@ def sending(*answers: Answer | None) -> tuple[Callable[[Line], Answer | None], l
         (answer(200), Outcome.NEW),
         (DONE, Outcome.REPLAYED),
         (RUNNING, Outcome.IN_PROGRESS),
+        (answer(409, "saga-refused"), Outcome.REFUSED),
+        (answer(409), Outcome.NOT_ACCEPTED),
         (FAILED, Outcome.REFUSED),
         (answer(500, "saga-failed", replayed=True), Outcome.REFUSED),
         (answer(422, "saga-refused"), Outcome.REFUSED),
@@ -113,7 +115,7 @@ def test_a_line_is_sent_until_its_outcome_is_known(
     assert {line.key for line in sent} == {"p-1"}
 
 
-@pytest.mark.parametrize("later", [BAD, answer(403), answer(413)])
+@pytest.mark.parametrize("later", [BAD, answer(403), answer(413), answer(409, "saga-refused")])
 @pytest.mark.parametrize("first", [None, BUSY, answer(504)])
 def test_a_later_refusal_states_nothing_about_an_unclear_attempt(first: Answer | None, later: Answer) -> None:
     post, _ = sending(first, later)
@@ -227,3 +229,17 @@ def test_a_wrong_option_is_refused_before_the_file_is_read(
 
     assert main(["submit", "missing.jsonl", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("api", ["http://127.0.0.1:9/v1", "https://127.0.0.1:9/v1"])
+def test_an_address_that_refuses_connections_does_not_answer(api: str) -> None:
+    assert SignedPost(None, f"{api}/pay", {"Authorization": "x"})(LINE) is None
+
+
+def test_results_may_not_replace_the_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = _written(tmp_path / "requests.jsonl", '{"id": "a"}')
+    words = [f"{name}={text}" for name, text in OPTIONS.items()]
+
+    assert main(["submit", str(file), *words, "--header", "Authorization:x", "--results", str(file)]) == 1
+    assert "--results must be another file" in capsys.readouterr().err
+    assert file.read_text() == '{"id": "a"}'

@@ -150,6 +150,18 @@ class TestADuplicate:
         assert (again["statusCode"], again["body"]) == (200, first["body"])
         assert moved(world) == 300
 
+    def test_whose_plan_fails_by_now_gets_the_first_response(self, world: World) -> None:
+        first = send()
+
+        def fails(_: DirectCall) -> Commit:
+            raise KeyError("gone")
+
+        again = direct_operation(fails)(post(), Context(remaining_ms=20_000))
+        assert (again["statusCode"], again["body"]) == (200, first["body"])
+        assert again["headers"][REPLAYED_HEADER] == "true"
+        with pytest.raises(KeyError):
+            direct_operation(fails)(post(key="another"), Context(remaining_ms=20_000))
+
     def test_of_another_caller_is_another_request(self, world: World) -> None:
         send()
         send(post(principal="AIDABOB"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any, Final
 
 import pytest
@@ -108,11 +109,67 @@ class TestAQueue:
         assert taken(sent("o-1"), sent("failing-1"), sent("o-2")) == ["failing-1"]
         assert len(provider.records()) == 2
 
-    def test_cannot_send_an_event_that_is_treated_as_a_webhook(self, provider: Provider) -> None:
-        forged = {"webhook": {"body": "{}", "headers": {}, "query": {}, "received_at": 0}, "order": "o-1"}
+    @pytest.mark.parametrize("order", ["early-1", "refused-1", "broken-1"])
+    def test_cannot_send_an_event_that_is_treated_as_a_webhook(self, provider: Provider, order: str) -> None:
+        webhook = {"body": "{}", "headers": {}, "query": {}, "received_at": 0}
+        forged = {EventField.WEBHOOK: webhook, "order": order}
 
         assert taken(delivered(QUEUE, json.dumps(forged))) == []
-        assert SEEN == ["o-1"]
+        (held,) = provider.messages(provider.kept) + provider.messages(provider.parked)
+        taken(delivered(provider.kept, held["Body"]))  # from there, as SQS or an operator delivers it
+        assert [order, order] == SEEN
+
+    def test_has_the_fractions_of_its_messages_exactly(self, provider: Provider) -> None:
+        amounts: list[Any] = []
+
+        def read(event: dict[str, Any]) -> Begin | None:
+            amounts.append(event["amount"])
+            return None
+
+        event_operation(read)(_plan)({"Records": [delivered(QUEUE, '{"amount": 4.35}')]}, Context())
+        assert amounts == [Decimal("4.35")]
+
+    def test_whose_message_is_applied_is_a_duplicate_if_its_plan_fails_later(self, provider: Provider) -> None:
+        assert taken(sent("o-1")) == []
+
+        def fails(_: DirectCall) -> Commit:
+            raise KeyError("gone")
+
+        again = event_operation(_read)(fails)({"Records": [sent("o-1")]}, Context())
+        assert again == {"batchItemFailures": []}
+        assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
+
+
+class _Hurried(Context):
+    """An invocation whose time is over after its first event."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000 if not SEEN else 100
+
+
+@pytest.mark.parametrize(
+    ("records", "again"),
+    [
+        ([sent("o-1"), sent("o-2"), sent("o-3")], ["o-2", "o-3"]),
+        ([changed("o-1", 1), changed("o-2", 2), changed("o-3", 3)], ["2"]),
+    ],
+    ids=["queue", "table"],
+)
+def test_batch_that_lacks_time_is_given_back_from_there_on(
+    provider: Provider, records: list[dict[str, Any]], again: list[str]
+) -> None:
+    found = handler({"Records": records}, _Hurried())["batchItemFailures"]
+
+    assert [one["itemIdentifier"] for one in found] == again
+    assert len(provider.records()) == 1
+
+
+def test_changes_that_lambda_discarded_stay_parked(provider: Provider) -> None:
+    named = {"requestContext": {}, "DDBStreamBatchInfo": {"shardId": "s", "startSequenceNumber": "1"}}
+
+    assert taken(delivered(provider.kept, json.dumps(named))) == []
+    assert reasons(provider, provider.parked) == ["INVALID"]
+    assert SEEN == []
 
 
 class TestAFifoQueue:
