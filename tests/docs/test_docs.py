@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from constructs_lib.cli.main import COMMANDS
@@ -120,10 +118,3 @@ def test_every_make_target_exists(snippet: Snippet, command: str) -> None:
     targets = set(_TARGET.findall((ROOT / "Makefile").read_text("utf-8")))
 
     assert {word for word in command.split()[1:] if "=" not in word} <= targets
-
-
-def test_the_code_of_the_pages_is_clean() -> None:
-    files = [str(file) for file in sorted(DOCS.rglob("*.py"))]  # not the pages: ruff would format their excerpts
-
-    for arguments in (["check"], ["format", "--check"]):
-        subprocess.run([sys.executable, "-m", "ruff", *arguments, "--quiet", *files], check=True, cwd=ROOT)

@@ -89,8 +89,10 @@ _SPARE_MS: Final = 3_000
 _NO_CODE: Final = "UNNAMED"
 """Reason of an error whose class has a blank code: SQS takes no empty attribute."""
 _DISCARDED: Final = "DDBStreamBatchInfo"
-"""Member of the message in which Lambda names changes that it discarded (docs.aws.amazon.com/lambda, "Retaining discarded
-batches for a DynamoDB event source")."""
+"""Member of the message in which Lambda names changes that it discarded.
+
+docs.aws.amazon.com/lambda, "Retaining discarded batches for a DynamoDB event source".
+"""
 
 
 class Begun(StrEnum):
