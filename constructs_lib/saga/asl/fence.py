@@ -56,7 +56,7 @@ def fence_states(
         instead: output (JSON) that the tombstone keeps for a skipped step: another run of the saga finds it there, and
             skips the step too.
         buried_outputs: what the outputs become in the first case, if anything.
-        standing_outputs: what they become in the second.
+        standing_outputs: what they become in the second, and where another execution's tombstone keeps an output.
     """
     look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
     status = f"${flow.row}.{LogAttribute.STATUS}.S"
@@ -67,6 +67,11 @@ def fence_states(
     standing, nothing = _listed(stand), _listed([status for status in fall if status not in stand])
     unread = flow.tells(found_at(step.name, "StepUndecided", "its outcome is in doubt"))
     undecided = {**unread, flow.failure: broken(step.name)}
+    skipped: list[State] = []
+    if instead is not None:
+        # Another execution may have been refused by another error: the row decides which route the saga took.
+        kept = f'{status} = "{StepStatus.TOMBSTONE}" and $exists(${flow.row}.{LogAttribute.OUTPUT}.S)'
+        skipped = [{"Condition": expression(kept), "Next": buried} | _assign(standing_outputs)]
     states: dict[str, State] = {
         name: _tombstone(plan, flow, step, instead)
         | {"Catch": [refused_write(look)], "Next": buried}
@@ -75,6 +80,7 @@ def fence_states(
         decide: {
             "Type": "Choice",
             "Choices": [
+                *skipped,
                 {"Condition": expression(f"{status} {standing}"), "Next": stands} | _assign(standing_outputs),
                 {"Condition": expression(f"{status} {nothing}"), "Next": buried} | _assign(buried_outputs),
             ],

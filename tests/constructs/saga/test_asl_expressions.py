@@ -383,6 +383,28 @@ def test_a_refusal_with_a_substitute_fences_the_step_and_continues() -> None:
     assert done.sent["Charge"]["Payload"]["outputs"] == {"Discount": {"percent": "0"}}
 
 
+def test_two_executions_refused_by_different_errors_take_one_route() -> None:
+    """The tombstone of the first one decides which way is paid."""
+    routes = {"Empty": GoingOn(output={"by": "bank"}), "Locked": GoingOn(output={"by": "card"})}
+    definition = definition_of(
+        plan(
+            step("Wallet", undo=True, going_on=routes),
+            step("PayBank", pivot=True, when='$outputs.Wallet.by = "bank"'),
+            step("PayCard", pivot=True, when='$outputs.Wallet.by = "card"'),
+        )
+    )
+    first = run(definition, _answers(Wallet=Failure("Empty", _cause("empty"))))
+    kept = first.sent["Pass over Wallet (Empty)"]["Item"]
+    fence = "Pass over Wallet (Locked)"
+    met = {fence: Failure(CONDITION_FAILED), f"{fence}: look": {"Item": kept}}
+    second = run(definition, _answers(Wallet=Failure("Locked", _cause("locked")), **met))
+
+    assert "PayBank" in first.trace
+    assert "PayBank" in second.trace
+    assert "PayCard" not in second.trace
+    assert second.sent["PayBank"]["Payload"]["outputs"] == {"Wallet": {"by": "bank"}}
+
+
 def test_a_notification_is_sent_with_the_default_document() -> None:
     payload = run(TWO, _answers(), request="{}").sent["Receipt"]["Payload"]
     assert payload["queue_url"] == QUEUE

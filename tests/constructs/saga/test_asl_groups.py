@@ -533,6 +533,7 @@ def test_invalid_items_after_the_pivot_wait_for_an_operator() -> None:
 # ---- refusals that do not end the saga ------------------------------------------------------------------------------
 
 NO_CODE = refusal("Invalid", "no code")
+SKIP_ASK = "Pass over Ask (Invalid)"
 
 
 def test_a_step_in_a_phase_is_skipped_and_recorded_as_done() -> None:
@@ -540,12 +541,12 @@ def test_a_step_in_a_phase_is_skipped_and_recorded_as_done() -> None:
     assert answer == {"ok": True, "outputs": {"Ask": {"percent": "0"}, "Take": {"of": "Take"}}}
 
 
-@pytest.mark.parametrize("status", ["TOMBSTONE", "FAILED", "UNDONE"])
+@pytest.mark.parametrize("status", ["FAILED", "UNDONE"])
 def test_a_step_in_a_phase_whose_row_has_no_effect_is_skipped(status: str) -> None:
     by_state = {
         "Ask": NO_CODE,
-        "Pass over Ask (Invalid)": CONDITION_FAILED,
-        "Pass over Ask (Invalid): look": row(status),
+        SKIP_ASK: CONDITION_FAILED,
+        f"{SKIP_ASK}: look": row(status),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "0"}
@@ -554,19 +555,39 @@ def test_a_step_in_a_phase_whose_row_has_no_effect_is_skipped(status: str) -> No
 def test_a_step_in_a_phase_that_was_applied_keeps_its_output() -> None:
     by_state = {
         "Ask": NO_CODE,
-        "Pass over Ask (Invalid)": CONDITION_FAILED,
-        "Pass over Ask (Invalid): look": row("DONE", '{"percent": "5"}'),
+        SKIP_ASK: CONDITION_FAILED,
+        f"{SKIP_ASK}: look": row("DONE", '{"percent": "5"}'),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "5"}
 
 
+def test_a_step_in_a_phase_continues_with_the_output_of_the_tombstone_that_it_finds() -> None:
+    by_state = {
+        "Ask": NO_CODE,
+        SKIP_ASK: CONDITION_FAILED,
+        f"{SKIP_ASK}: look": row("TOMBSTONE", '{"percent": "7"}'),
+    }
+    answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
+    assert answer["outputs"]["Ask"] == {"percent": "7"}
+
+
+def test_a_step_in_a_phase_that_finds_a_tombstone_without_an_output_is_skipped() -> None:
+    by_state = {
+        "Ask": NO_CODE,
+        SKIP_ASK: CONDITION_FAILED,
+        f"{SKIP_ASK}: look": {"Item": {"status": {"S": "TOMBSTONE"}}},
+    }
+    answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
+    assert answer["outputs"]["Ask"] == {"percent": "0"}
+
+
 def test_a_step_in_a_phase_with_an_unknown_outcome_stops_the_phase() -> None:
     by_state = {
         "Ask": NO_CODE,
-        "Pass over Ask (Invalid)": CONDITION_FAILED,
-        "Pass over Ask (Invalid): look": row("INTENT"),
-        "Pass over Ask (Invalid): ask": refusal("StepUndecided"),
+        SKIP_ASK: CONDITION_FAILED,
+        f"{SKIP_ASK}: look": row("INTENT"),
+        f"{SKIP_ASK}: ask": refusal("StepUndecided"),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["ok"] is False
