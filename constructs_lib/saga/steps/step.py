@@ -510,7 +510,8 @@ class Step:
                 JSONata over ``$request``, ``$outputs``, ``$saga_id`` and ``$step_key``.
             compensate: writes that compensate, likewise; ``$output`` is the step's recorded output, ``$step_key`` ends
                 in ``#undo``. They must not be refused: a failed condition parks the saga.
-            output: JSONata expression of the step's output, an object; ``{}`` by default.
+            output: JSONata expression of the step's output, an object; ``{}`` by default. ``$millis``, ``$now``,
+                ``$random``, ``$shuffle`` and ``$uuid`` are refused: the state machine evaluates it twice.
             pivot: after this step the saga only goes forward.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry()`` by default.

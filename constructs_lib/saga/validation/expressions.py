@@ -39,6 +39,7 @@ class Expression:
         steps: names of the steps whose outputs are known there.
         states: members of ``$states`` that are there.
         decides: whether it decides which effects the saga has: every run of the saga must come to the same.
+        repeated: whether one state evaluates it twice, and must come to the same.
     """
 
     where: str
@@ -47,6 +48,7 @@ class Expression:
     steps: frozenset[str]
     states: frozenset[str] = _STATES
     decides: bool = False
+    repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,10 @@ def _reads(
         paths = reads.paths
         for path in sorted(paths):
             _check_members(found, path, every)
+        if found.repeated:
+            _check_functions(
+                reads, "has another value each time", "take it from the request, or let a Step.read_only answer it"
+            )
         if found.decides:
             _check_steady(found.text, reads, rowless & found.steps)
     except BadExpressionError as bad:
@@ -114,11 +120,16 @@ def _check_members(found: Expression, path: Path, every: frozenset[str]) -> None
         raise BadExpressionError(f"where $failure has no {member}", f"it has {', '.join(sorted(_FAILURE))}")
 
 
+def _check_functions(reads: Reads, why: str, remedy: str) -> None:
+    """Refuse functions of time and chance."""
+    for name in sorted(reads.functions & _CHANGING):
+        raise BadExpressionError(f"where ${name} {why}", remedy)
+
+
 def _check_steady(text: str, reads: Reads, rowless: frozenset[str]) -> None:
     """Refuse what may come out otherwise in a recovery: the saga would go two ways."""
     remedy = "let a Step.read_only answer it, and read its output, which is recorded"
-    for name in sorted(reads.functions & _CHANGING):
-        raise BadExpressionError(f"where ${name} is another one in each run of the saga", remedy)
+    _check_functions(reads, "is another one in each run of the saga", remedy)
     for path in sorted(reads.paths):
         match path:
             case ("outputs", name, *_) if name in rowless:
@@ -188,7 +199,8 @@ def _of_step(step: Step, before: frozenset[str]) -> Iterator[Expression]:
         yield Expression(f"output of step {step.name}", step.direct.output, own, before, _WITH_RESULT)
     if step.transaction is not None:
         yield from at("writes", step.transaction.writes, _STEP)
-        yield Expression(f"output of step {step.name}", step.transaction.output, _STEP, before)
+        # Evaluated for the row, and again for what the execution continues with.
+        yield Expression(f"output of step {step.name}", step.transaction.output, _STEP, before, repeated=True)
         known = before | {step.name}
         yield from at("compensate", step.transaction.compensate, {**_STEP, "output": None})
     for error, route in step.on_error.items():

@@ -321,6 +321,14 @@ def test_an_unsteady_value_does_not_decide(shop: Shop, case: str) -> None:
     )
 
 
+@pytest.mark.parametrize("function", ["millis", "now", "random", "shuffle", "uuid"])
+def test_the_output_of_a_transaction_is_the_same_in_its_row_and_in_its_saga(shop: Shop, function: str) -> None:
+    with pytest.raises(
+        ValueError, match=rf"output of step Mark must .* where \${function} has another value each time"
+    ):
+        shop.saga(shop.writes(output=f'{{"x": ${function}({"[1, 2]" if function == "shuffle" else ""})}}'))
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_an_expression_that_cannot_work_is_refused(shop: Shop, case: str) -> None:
     make, where, text, wrong = WRONG[case]
