@@ -54,6 +54,8 @@ def _reason(step: Step) -> tuple[str, str] | None:
         text = str(step.direct.fields)
         if step.direct.fields["Type"] not in _STATES or ".waitForTaskToken" in text or ".sync" in text:
             return f"is a state of type {step.direct.fields['Type']} that may wait or fan out", "leave run out"
+        if ":activity:" in str(step.direct.fields.get("Resource")):
+            return "waits for an activity's worker, which an Express execution cannot", "leave run out"
     call = step.direct.timeout if step.direct is not None and step.direct.fields["Type"] == "Task" else 0
     longest = max(step.function_timeout, step.compensate_timeout, call)
     if longest > MAX_INLINE_SECONDS - _MARGIN_SECONDS:

@@ -91,6 +91,20 @@ REFUSED: dict[str, tuple[Callable[[Any], Steps], str]] = {
         ],
         "step Rest, which is a state of type Wait",
     ),
+    "an activity": (
+        lambda fn: [
+            Step.atomic("Credit", fn=fn, pivot=True),
+            Step.custom(
+                "Sign",
+                state={
+                    "Type": "Task",
+                    "Resource": "arn:aws:states:eu-central-1:111111111111:activity:sign",
+                    "TimeoutSeconds": 20,
+                },
+            ),
+        ],
+        "step Sign, which waits for an activity's worker",
+    ),
 }
 
 
