@@ -34,6 +34,7 @@ _QUIET: Final = {
 }
 _WIDTH: Final = 30
 _FOREVER_MS: Final = 10**9
+_MOST_SKEW_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,6 @@ def _facts(found: Deployed) -> Facts:
     from saga_runtime.migration.gates import Facts
     from saga_runtime.migration.progress import Job
     from saga_runtime.migration.worker import read_progress
-    from saga_runtime.shared import aws
 
     def last(job: Job) -> list[Pass | None]:
         return [
@@ -130,14 +130,21 @@ def _facts(found: Deployed) -> Facts:
             for segment in range(found.terms.segments)
         ]
 
-    answer = aws.dynamodb().get_item(TableName=found.store.table, Key=found.store.own("phase"), ConsistentRead=True)
     return Facts(
         phase=found.store.phase(),
-        now_ms=time_of(answer),
+        now_ms=_now_ms(found),
         moved=last(Job.BACKFILL),
         compared=last(Job.VERIFY),
         deployed=_deployments(found),
     )
+
+
+def _now_ms(found: Deployed) -> int:
+    """Epoch milliseconds by AWS's clock."""
+    from saga_runtime.shared import aws
+
+    key = found.store.own("phase")
+    return time_of(aws.dynamodb().get_item(TableName=found.store.table, Key=key, ConsistentRead=True))
 
 
 def _deployments(found: Deployed) -> dict[str, int]:
@@ -220,7 +227,14 @@ def line_of(progresses: Sequence[Progress], phase: Phase) -> str:
 def _pass(found: Deployed, job: Job) -> int:
     """Run a pass of each segment, one after the other, and show it as it goes."""
     from saga_runtime.migration.worker import Worker
+    from saga_runtime.shared import clock
 
+    skew_ms = clock.now_ms() - _now_ms(found)
+    if abs(skew_ms) > _MOST_SKEW_MS:
+        raise CommandError(
+            f"this machine's clock must be within {_MOST_SKEW_MS // 1_000} s of AWS's, got {skew_ms // 1_000} s; "
+            "set it, or let the worker run the pass"
+        )
     terms = found.terms
     left = different = 0
     for segment in range(terms.segments):

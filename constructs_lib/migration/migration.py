@@ -30,7 +30,7 @@ _DAY_SECONDS: Final = 86_400
 _LEAST_ENDED: Final = 900
 """The longest timeout of a function."""
 _WORKER_ACTIONS: Final = ("GetItem", "BatchGetItem", "Scan", "PutItem", "UpdateItem", "DeleteItem")
-_WRITER_ACTIONS: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem")
+_WRITER_ACTIONS: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "ConditionCheckItem")
 
 
 class Migration(Construct):
@@ -44,7 +44,7 @@ class Migration(Construct):
     were clean for ``clean_for``, and no code of the phase before can still run.
 
     Not guaranteed: that functions outside ``writers`` follow. Code that writes old items without
-    ``saga_runtime.migration`` must be gone before phase 2.
+    ``saga_runtime.migration`` must be gone before phase 2. That customers can be deleted while items move.
 
     Example::
 

@@ -70,8 +70,8 @@ class Change:
             if type(value) not in (int, Decimal):
                 raise Invalid(f"{name} must be an int or a Decimal, got {type(value).__name__}; use smallest units")
         for name, given in (*self.put.items(), *self.once.items()):
-            if given is not None and given is not CLEAR and type(given) not in (int, Decimal, str):
-                raise Invalid(f"{name} must be a text, an int or a Decimal, got {type(given).__name__}; encode it")
+            if given is not None and given is not CLEAR:
+                _require_value(name, given)
         names = [*self.add, *self.put, *self.once]
         if len(names) != len(set(names)):
             raise Invalid(f"an attribute must be changed once, got {', '.join(sorted(names))}; leave one out")
@@ -80,6 +80,11 @@ class Change:
     def changes(self) -> bool:
         """True if there is anything to write."""
         return bool(any(self.add.values()) or any(value is not None for value in self.put.values()) or self.once)
+
+    @property
+    def counts(self) -> bool:
+        """True if it writes or demands anything: a demand holds although nothing is written."""
+        return bool(self.changes or self.at_least or self.at_most or self.equal)
 
     @property
     def names(self) -> set[str]:
@@ -94,9 +99,10 @@ def writes_of(
     items: Mapping[str, Item],
     changes: Mapping[str, Change],
 ) -> list[Write]:
-    """Writes of an operation's changes of one customer: at most one per item, ``[]`` if nothing changes.
+    """Writes of an operation's changes of one customer: at most one per item, ``[]`` if nothing counts.
 
-    Guaranteed: they take effect only where the concerns were read to be. In ``DUAL`` both items change, by the same.
+    Guaranteed: they take effect only where the concerns were read to be. In ``DUAL`` both items change, by the same. A
+    change that only demands is a ``ConditionCheck`` of the item that decides.
 
     Args:
         layout: the migration.
@@ -109,7 +115,7 @@ def writes_of(
         CustomerUnknown: if neither item exists.
         Invalid: if a change names an attribute that its concern does not have.
     """
-    wanted = [(layout.concern(name), change) for name, change in changes.items() if change.changes]
+    wanted = [(layout.concern(name), change) for name, change in changes.items() if change.counts]
     old = _Update(layout, table, customer, layout.old_item)
     writes: list[Write] = []
     for concern, change in wanted:
@@ -118,7 +124,7 @@ def writes_of(
         place = place_of(concern, items.get(layout.old_item), items.get(concern.item))
         if place is None:
             raise CustomerUnknown("there is no such customer")
-        if place is not Place.NEW:
+        if place is Place.OLD or (place is Place.DUAL and change.changes):
             old.change(concern.mark, place, change, concern.attributes, guarded=place is Place.OLD)
         if place is not Place.OLD:
             new = _Update(layout, table, customer, concern.item)
@@ -141,7 +147,14 @@ def born(
         customer: partition key.
         phase: read strongly, in the same invocation.
         values: first values by concern, by the names of the new item's attributes.
+
+    Raises:
+        Invalid: if there is no such concern or attribute, or a value is not a text, an int or a Decimal.
     """
+    for name, given_values in values.items():
+        layout.concern(name)
+        for attribute, value in given_values.items():
+            _require_value(attribute, value)
     targets = {one.name: layout.target(phase, one, customer) for one in layout.concerns}
     old: dict[str, Any] = _key(layout, customer, layout.old_item)
     writes: list[Write] = []
@@ -173,6 +186,11 @@ def _put_absent(layout: Layout, table: str, item: Item) -> Write:
             }
         }
     )
+
+
+def _require_value(name: str, value: object) -> None:
+    if type(value) not in (int, Decimal, str):
+        raise Invalid(f"{name} must be a text, an int or a Decimal, got {type(value).__name__}; encode it")
 
 
 def encoded(value: Value) -> dict[str, Any]:
@@ -252,22 +270,22 @@ class _Update:
         self._guards.append(_Guard(mark, place, change, names, guarded))
 
     def write(self) -> list[Write]:
-        """The write; nothing if nothing changes."""
+        """The write: an update, or a check of the conditions if it changes nothing; none without a change."""
         if not self._guards:
             return []
         action: dict[str, Any] = {
             "TableName": self._table,
             "Key": _key(self._layout, self._customer, self._item),
-            "UpdateExpression": " ".join(
-                f"{kind} {', '.join(parts)}" for kind, parts in self._clauses.items() if parts
-            ),
             "ConditionExpression": " AND ".join(self._conditions),
             "ExpressionAttributeNames": self._names,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         if self._values:
             action["ExpressionAttributeValues"] = self._values
-        return [Write(action={"Update": action}, refusal=_refusal(self._guards))]
+        update = " ".join(f"{kind} {', '.join(parts)}" for kind, parts in self._clauses.items() if parts)
+        if not update:
+            return [Write(action={"ConditionCheck": action}, refusal=_refusal(self._guards))]
+        return [Write(action={"Update": {**action, "UpdateExpression": update}}, refusal=_refusal(self._guards))]
 
     def _name(self, attribute: str) -> str:
         for placeholder, known in self._names.items():

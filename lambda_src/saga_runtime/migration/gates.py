@@ -10,7 +10,7 @@ from saga_runtime.migration.progress import Job, Pass, Phase
 from saga_runtime.migration.terms import Terms
 
 _ALL_DUAL, _VERIFIED, _PILOTS_NEW = 2, 3, 4
-"""Phases of a group between which both items are compared; the second one's gate asks for the result."""
+"""Phases of a group between which both items are compared; the second one's gate asks for a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +49,9 @@ def ahead(terms: Terms, facts: Facts) -> list[str]:
         return reasons + _ended(terms, facts, "code that knows no marks")
     reasons += _all_moved(terms, facts)
     group = layout.group_of(phase.number)
-    if group is not None and layout.stage(phase.number, group) == _VERIFIED:
-        reasons += _clean(terms, facts)
+    stage = 0 if group is None else layout.stage(phase.number, group)
+    if _ALL_DUAL <= stage <= _PILOTS_NEW:
+        reasons += _different(facts) or (_clean(terms, facts) if stage == _VERIFIED else [])
     if phase.number + 1 == layout.last:
         reasons += _ended(terms, facts, "code of a phase before")
         kept = (facts.now_ms - phase.changed_at_ms) // 1_000
@@ -88,7 +89,7 @@ def due(terms: Terms, job: Job, phase: Phase, last: Pass | None, now_ms: int) ->
     if job is Job.VERIFY:
         group = layout.group_of(phase.number)
         return group is not None and _ALL_DUAL <= layout.stage(phase.number, group) <= _PILOTS_NEW
-    done = _of(last, phase)
+    done = _of(last, phase, now_ms)
     if done is None or done.left:
         return True
     settled_ms = phase.changed_at_ms + terms.ended_after_seconds * 1_000
@@ -113,7 +114,7 @@ def _ended(terms: Terms, facts: Facts, what: str) -> list[str]:
 
 def _all_moved(terms: Terms, facts: Facts, since_ms: int = 0) -> list[str]:
     """Each segment has a pass of this phase that left nothing."""
-    done = [_of(one, facts.phase, since_ms) for one in facts.moved]
+    done = [_of(one, facts.phase, facts.now_ms, since_ms) for one in facts.moved]
     open_ = [str(index) for index, one in enumerate(done) if one is None]
     if open_ or len(done) < terms.segments:
         return [
@@ -126,8 +127,15 @@ def _all_moved(terms: Terms, facts: Facts, since_ms: int = 0) -> list[str]:
     return [f"nothing must be left to move, got {left}; wait for the next pass"] if left else []
 
 
+def _different(facts: Facts) -> list[str]:
+    """Differences that are known in this phase, whatever the clock of the pass that found them."""
+    served = [one for one in facts.compared if one is not None and one.changes == facts.phase.changes]
+    different = sum(one.different for one in served)
+    return [f"differences must be 0, got {different}; see cdk-sagas migrate status"] if different else []
+
+
 def _clean(terms: Terms, facts: Facts) -> list[str]:
-    done = [_of(one, facts.phase) for one in facts.compared]
+    done = [_of(one, facts.phase, facts.now_ms) for one in facts.compared]
     found = [one for one in done if one is not None]
     if len(found) < terms.segments:
         return [
@@ -136,13 +144,11 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
                 "run cdk-sagas migrate verify, or wait for the worker"
             )
         ]
-    different = sum(one.different for one in found)
-    if different:
-        return [f"differences must be 0, got {different}; see cdk-sagas migrate status"]
     if any(one.clean_since_ms is None for one in found):
         return ["every concern must be compared, got some that writers held; wait for the next pass"]
     # From the begin of the first clean pass to the begin of the last one: what came later was not compared.
-    clean = min((one.began_at_ms - (one.clean_since_ms or 0)) // 1_000 for one in found)
+    changed_ms = facts.phase.changed_at_ms
+    clean = min((one.began_at_ms - max(one.clean_since_ms or 0, changed_ms)) // 1_000 for one in found)
     if clean < terms.clean_for_seconds:
         return [
             (
@@ -153,6 +159,8 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
     return []
 
 
-def _of(done: Pass | None, phase: Phase, since_ms: int = 0) -> Pass | None:
-    """The pass, if it served this phase since its last change, and began late enough."""
-    return done if done is not None and done.changes == phase.changes and done.began_at_ms >= since_ms else None
+def _of(done: Pass | None, phase: Phase, now_ms: int, since_ms: int = 0) -> Pass | None:
+    """The pass, if it served this phase since its last change, and began late enough; not by a clock that is ahead."""
+    if done is None or done.changes != phase.changes:
+        return None
+    return done if since_ms <= done.began_at_ms <= now_ms else None

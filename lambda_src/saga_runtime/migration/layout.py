@@ -139,6 +139,12 @@ class Layout:
             value = getattr(self, field)
             if not _is_text(value):
                 raise Invalid(f"{field} of migration {self.name} must be a name, got {value!r}; name it")
+        for key in (self.partition_key, self.sort_key):
+            if key in set(MigrationAttribute):
+                raise Invalid(
+                    f"keys of migration {self.name} must not be attributes of its own items, got {key!r}; name the "
+                    "table's key otherwise"
+                )
         if self.partition_key == self.sort_key:
             raise Invalid(f"keys of migration {self.name} must differ, got {self.sort_key!r} twice; name the sort key")
         if not _is_tuple_of(self.groups, tuple) or not all(self.groups):

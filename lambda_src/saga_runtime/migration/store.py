@@ -64,13 +64,16 @@ class Store:
 
         Raises: as ``writes_of``.
         """
-        wanted = {name: change for name, change in changes.items() if change.changes}
+        wanted = {name: change for name, change in changes.items() if change.counts}
         if not wanted:
             return []
         return writes_of(self.layout, self.table, customer, self.items(customer, wanted), wanted)
 
     def born(self, customer: str, values: Mapping[str, Mapping[str, Value]]) -> list[Write]:
-        """Read the phase, and return the writes that create a customer in its form."""
+        """Read the phase, and return the writes that create a customer in its form.
+
+        Raises: as ``changes.born``.
+        """
         return born(self.layout, self.table, customer, self.phase().number, values)
 
     def read(self, customer: str, name: str, *, new_first: bool = False) -> dict[str, Any]:

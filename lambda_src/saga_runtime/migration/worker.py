@@ -10,7 +10,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
@@ -42,6 +42,20 @@ def read_progress(store: Store, job: Job, segment: int, segments: int) -> Progre
     """Progress of a job in a segment, read strongly."""
     key = store.own(_name(job, segment, segments))
     return Progress.from_item(aws.dynamodb().get_item(TableName=store.table, Key=key, ConsistentRead=True).get("Item"))
+
+
+class _Late(Exception):
+    """The phase of a page was read too long ago to move by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Page:
+    """Phase of a page, the end of its time, and its counts."""
+
+    phase: Phase
+    until_ms: int
+    tally: Counter[str] = field(default_factory=Counter)
+    different: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +106,16 @@ class Worker:
             )
         else:
             progress = read
-        tally: Counter[str] = Counter()
-        different: list[str] = []
+        page = _Page(phase=phase, until_ms=until_ms)
+        tally, different = page.tally, page.different
         answer = self._scan(progress.cursor)
         for item in answer["Items"]:
             if self.remaining_ms() <= SPARE_MS // 2 or clock.now_ms() > until_ms:
                 return None
-            self._customer(item, phase, tally, different)
+            try:
+                self._customer(item, page)
+            except _Late:
+                return None
         after = replace(
             progress,
             version=read.version + 1,
@@ -144,33 +161,33 @@ class Worker:
 
     # -- one customer ----------------------------------------------------------------------------------------------
 
-    def _customer(self, old: Item, phase: Phase, tally: Counter[str], different: list[str]) -> None:
+    def _customer(self, old: Item, page: _Page) -> None:
         customer = str(old[self.store.layout.partition_key]["S"])
         for concern in self.store.layout.concerns:
             if self.job is Job.VERIFY:
                 if place_of(concern, old, None) is Place.DUAL:
-                    self._compare(customer, concern, tally, different)
+                    self._compare(customer, concern, page)
             else:
-                self._move(customer, concern, old, phase, tally)
-        if self.job is Job.BACKFILL and phase.number >= self.store.layout.last:
-            self._remove(customer, tally)
+                self._move(customer, concern, old, page)
+        if self.job is Job.BACKFILL and page.phase.number >= self.store.layout.last:
+            self._remove(customer, page)
 
-    def _compare(self, customer: str, concern: Concern, tally: Counter[str], different: list[str]) -> None:
+    def _compare(self, customer: str, concern: Concern, page: _Page) -> None:
         pair = self._pair(customer, concern)
         if pair is None:
-            tally["left"] += 1
+            page.tally["left"] += 1
             return
         old, new = pair
         if old is None or place_of(concern, old, new) is not Place.DUAL:
             return
-        tally["compared"] += 1
+        page.tally["compared"] += 1
         if new is None or not same(concern, old, new):
-            different.append(customer)
+            page.different.append(customer)
             telemetry.count(Metric.MIGRATION_DIFFERENCE, concern=concern.name)
 
-    def _move(self, customer: str, concern: Concern, old: Item, phase: Phase, tally: Counter[str]) -> None:
+    def _move(self, customer: str, concern: Concern, old: Item, page: _Page) -> None:
         """Move a concern to its target. The old item as the scan found it is tried first: it spares a read."""
-        target = self.store.layout.target(phase.number, concern, customer)
+        target = self.store.layout.target(page.phase.number, concern, customer)
         known: tuple[Item | None, Item | None] | None = (old, None)
         for failures in range(1, BACKOFF.attempts + 1):
             if known is None:
@@ -182,22 +199,23 @@ class Worker:
             if new is None and move is Move.UNSEAL:
                 known = self._pair(customer, concern)
                 continue
-            if self._commit(entries(self.store.layout, self.store.table, concern, move, was, new)):
-                tally["moved"] += 1
+            if self._commit(entries(self.store.layout, self.store.table, concern, move, was, new), page):
+                page.tally["moved"] += 1
                 telemetry.count(Metric.MIGRATED, concern=concern.name)
             else:
                 time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
             known = self._pair(customer, concern)
-        tally["left"] += 1
+        page.tally["left"] += 1
 
-    def _remove(self, customer: str, tally: Counter[str]) -> None:
+    def _remove(self, customer: str, page: _Page) -> None:
         old = self.store.items(customer, []).get(self.store.layout.old_item)
         if old is None:
             return
-        if removable(self.store.layout, old) and self._commit(removal(self.store.layout, self.store.table, customer)):
-            tally["moved"] += 1
+        layout = self.store.layout
+        if removable(layout, old) and self._commit(removal(layout, self.store.table, customer), page):
+            page.tally["moved"] += 1
         else:
-            tally["left"] += 1
+            page.tally["left"] += 1
 
     def _pair(self, customer: str, concern: Concern) -> tuple[Item | None, Item | None] | None:
         """Both items; None: a writer held one of them at each try."""
@@ -210,8 +228,14 @@ class Worker:
             time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
         return None
 
-    def _commit(self, moved: list[Any]) -> bool:
-        """Send a move; False: a condition, or a writer, refused it, and the next pass comes again."""
+    def _commit(self, moved: list[Any], page: _Page) -> bool:
+        """Send a move; False: a condition, or a writer, refused it, and the next pass comes again.
+
+        Raises:
+            _Late: the page's time is over; nothing is sent.
+        """
+        if clock.now_ms() > page.until_ms:
+            raise _Late
         try:
             return writes.transact(moved) is None
         except ClientError as error:

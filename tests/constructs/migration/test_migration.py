@@ -96,7 +96,7 @@ def test_worker_and_writers_may_use_items_of_the_table_and_nothing_else(stack: S
         }
 
     written = {("dynamodb:" + name, TABLE) for name in ("GetItem", "BatchGetItem", "PutItem", "UpdateItem")}
-    assert allowed("Pay/Role") == written
+    assert allowed("Pay/Role") == written | {("dynamodb:ConditionCheckItem", TABLE)}
     assert allowed("Split/Worker/Role") == written | {("dynamodb:Scan", TABLE), ("dynamodb:DeleteItem", TABLE)}
 
 

@@ -167,6 +167,21 @@ def test_stack_without_a_migration_is_refused(shop: Deployment) -> None:
     assert "stack Shop must have one Migration named other, got none" in said
 
 
+@pytest.mark.parametrize("seconds", [-61, 61])
+@pytest.mark.parametrize("job", ["backfill", "verify"])
+def test_pass_by_a_wrong_clock_is_refused(
+    shop: Deployment, monkeypatch: pytest.MonkeyPatch, job: str, seconds: int
+) -> None:
+    shop.table.go_to(9)
+    monkeypatch.setattr(MIGRATE, "time_of", lambda _: shop.table.world.clock.ms - seconds * 1_000)
+
+    status, said = shop.run(job)
+
+    assert status == 1
+    assert "this machine's clock must be within 60 s of AWS's" in said
+    assert shop.table.marks("anna") == (None, None)
+
+
 def test_two_operators_change_the_phase_once(shop: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.table.move_to(6)
     facts = MIGRATE._facts

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from saga_runtime.errors import Conflict
-from saga_runtime.migration.gates import Facts, ahead, back
-from saga_runtime.migration.progress import Pass, Phase
+from saga_runtime.migration.gates import Facts, ahead, back, due
+from saga_runtime.migration.progress import Job, Pass, Phase
 from saga_runtime.migration.terms import Terms
 from tests.unit.support.migrations import LAST, LAYOUT, open_table
 from tests.unit.support.world import World
@@ -104,6 +104,27 @@ def test_pass_of_the_same_phase_at_another_time_counts_not(phase: int) -> None:
 def test_gate_is_closed_until_comparisons_were_clean_for_long(phase: int, changes: dict[str, Any]) -> None:
     assert ahead(TERMS, facts(phase, compared=[passed(phase), passed(phase, **changes)]))
     assert ahead(TERMS, facts(phase, compared=[passed(phase), None]))
+
+
+@pytest.mark.parametrize("phase", [3, 4, 5, 9, 10, 11])
+def test_known_differences_close_the_gate_wherever_items_are_compared(phase: int) -> None:
+    assert "got 1" in ahead(TERMS, facts(phase, compared=[None, passed(phase, different=1)]))[0]
+    assert ahead(TERMS, facts(phase, compared=[passed(phase), passed(phase, changes=phase - 1, different=1)])) == (
+        [] if phase not in {4, 10} else ahead(TERMS, facts(phase, compared=[passed(phase), None]))
+    )
+
+
+def test_pass_by_a_clock_that_is_ahead_counts_not() -> None:
+    early = [passed(4, began_ms=NOW + 1)] * 2
+
+    assert "a backfill pass" in ahead(TERMS, facts(4, moved=early))[0]
+    assert "a verify pass" in ahead(TERMS, facts(4, compared=early))[0]
+    assert back(TERMS, facts(1, moved=[passed(1, began_ms=NOW + 1)] * 2))
+    assert due(TERMS, Job.BACKFILL, facts(4).phase, early[0], NOW)
+
+
+def test_comparisons_before_the_phase_count_not() -> None:
+    assert "passes must be clean" in ahead(TERMS, facts(4, changed_ms=NOW - 99 * SECOND))[0]
 
 
 def test_old_items_are_kept() -> None:

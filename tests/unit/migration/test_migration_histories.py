@@ -11,8 +11,9 @@ import pytest
 
 from saga_runtime.migration import CLEAR, Change, Concern
 from saga_runtime.migration.moves import Move, entries, removal
+from saga_runtime.migration.worker import _Page
 from saga_runtime.saga_log.transaction import commit_first
-from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, PROFILE, TABLE, Table, marker, open_table
+from tests.unit.support.migrations import CASH, HOUR_MS, LAST, LAYOUT, POINT, PROFILE, TABLE, Table, marker, open_table
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.exhaustive
@@ -74,7 +75,8 @@ def _values(table: Table) -> dict[str, dict[str, Any]]:
 
 def _sent(table: Table, entries: list[Any]) -> bool:
     """Send what was planned before, as a worker does."""
-    return table.worker()._commit(entries)
+    page = _Page(phase=table.store.phase(), until_ms=table.world.clock.ms + HOUR_MS)
+    return table.worker()._commit(entries, page)
 
 
 def _audit(table: Table, expected: dict[str, dict[str, Any]]) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from saga_runtime import InsufficientFunds, Write
+from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.migration import CLEAR, Change, CustomerUnknown
 from saga_runtime.migration.moves import Move, entries
 from saga_runtime.migration.progress import Job
+from saga_runtime.migration.worker import _Late, _Page
 from saga_runtime.protocol import Metric
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
@@ -139,6 +141,44 @@ def test_change_of_nothing_reads_and_writes_nothing(table: Table) -> None:
     assert table.world.calls_of(lambda: table.store.writes("anna", {"POINT": Change(add={"balance": 0})})) == []
 
 
+@pytest.mark.parametrize("phase", range(LAST + 1))
+def test_demand_without_a_change_is_checked_in_every_phase(table: Table, phase: int) -> None:
+    table.move_to(phase)
+    met = Change(add={"balance": 0}, at_least={"balance": 100})
+    unmet = Change(at_least={"balance": 101}, refusal=lambda: InsufficientFunds("too few points"))
+
+    def commit(**changes: Change) -> None:
+        commit_first(
+            lambda: (marker("anna", f"op-{len(changes)}"), table.store.writes("anna", changes)),
+            remaining_ms=lambda: 60_000,
+        )
+
+    writes = table.store.writes("anna", {"POINT": met})
+    assert [next(iter(write.action)) for write in writes] == ["ConditionCheck"]
+    commit(POINT=met)
+    commit(POINT=met, CASH=Change(add={"balance": 1}))
+    with pytest.raises(InsufficientFunds):
+        commit(POINT=unmet, CASH=Change(add={"balance": 1}), PROFILE=Change(put={"name": "B"}))
+    assert table.store.read("anna", "CASH")["balance"] == {"N": "6.5"}
+
+
+def test_demand_that_is_late_is_planned_again(table: Table) -> None:
+    table.move_to(7)
+    stale = table.store.writes("anna", {"POINT": Change(at_least={"balance": 100})})
+    table.move_to(NEW)
+
+    with pytest.raises(Conflict):
+        commit_first(lambda: (marker("anna", "op-1"), stale), remaining_ms=lambda: 60_000)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, None, [1]], ids=repr)
+def test_birth_with_a_wrong_value_is_refused(table: Table, value: Any) -> None:
+    with pytest.raises(Invalid, match="balance must be a text, an int or a Decimal"):
+        table.store.born("bert", {"POINT": {"balance": value}})
+    with pytest.raises(Invalid, match="a concern must be one of"):
+        table.store.born("bert", {"POINTS": {"balance": 1}})
+
+
 @pytest.mark.parametrize("phase", range(1, LAST + 1))
 def test_births_of_two_phases_exclude_each_other(table: Table, phase: int) -> None:
     table.move_to(phase)
@@ -263,6 +303,21 @@ def test_machine_that_slept_does_not_move_by_a_phase_of_before(table: Table) -> 
     table.world.clock.tick = 0
     moved = [one for one in table.world.database.items(TABLE) if "at_POINT" in one]
     assert len(moved) <= 1
+
+
+@pytest.mark.parametrize(("start", "to"), [(8, 9), (LAST - 1, LAST)], ids=["move", "removal"])
+def test_machine_that_slept_within_a_customer_sends_nothing(table: Table, start: int, to: int) -> None:
+    table.move_to(start)
+    table.go_to(to)
+    worker = table.worker()
+    before = table.item("anna", OLD)
+    page = _Page(phase=table.store.phase(), until_ms=table.world.clock.ms - 1)
+
+    assert before is not None
+    with pytest.raises(_Late):
+        worker._customer(before, page)
+
+    assert table.item("anna", OLD) == before
 
 
 def test_pass_of_other_segments_begins_again(table: Table) -> None:
