@@ -183,7 +183,8 @@ class _Served:
             return Begun(started=False)
         if self._seconds == 0:
             return begin(express_machine_arn, saga_id, start_input)
-        return run(express_machine_arn, saga_id, start_input, self._seconds)
+        remaining_ms = self._remaining_ms()
+        return run(express_machine_arn, saga_id, start_input, seconds=self._seconds, remaining_ms=remaining_ms)
 
     @cached_property
     def _seconds(self) -> int:

@@ -8,13 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
 
 from saga_runtime.idempotency.record import AttributeMap
 from saga_runtime.protocol import SAGA_DELEGATED, Metric
 from saga_runtime.shared import aws, telemetry
+
+_MARGIN_MS: Final = 3_000
+"""Left to the invocation after a synchronous execution: for its response, or for one more call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,20 @@ def begin(express_machine_arn: str, saga_id: str, start_input: str) -> Begun:
     return Begun(started=True)
 
 
-def run(express_machine_arn: str, saga_id: str, start_input: str, seconds: int) -> Begun:
-    """Run a synchronous Express execution, and wait for it for so many seconds."""
-    client = aws.step_functions_for(seconds)
+def run(express_machine_arn: str, saga_id: str, start_input: str, *, seconds: int, remaining_ms: int) -> Begun:
+    """Run a synchronous Express execution, and wait for it for so many seconds, as far as the invocation has them.
+
+    With less than a second for it, an asynchronous execution is started.
+    """
+    patience = min(seconds, (remaining_ms - _MARGIN_MS) // 1_000)
+    if patience < 1:
+        return begin(express_machine_arn, saga_id, start_input)
     try:
-        ended: Mapping[str, Any] = client.start_sync_execution(
+        ended: Mapping[str, Any] = aws.step_functions_for(patience).start_sync_execution(
             stateMachineArn=express_machine_arn, name=saga_id, input=start_input
         )
+    except ReadTimeoutError:
+        return Begun(started=True)  # it runs on; if the call was lost, the saga is found due
     except (ClientError, BotoCoreError) as error:
         return _not_begun(error, saga_id)
     if ended["status"] == "SUCCEEDED":

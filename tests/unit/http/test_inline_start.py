@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
 
 from handlers import gatekeeper
 from saga_runtime.protocol import PREFER_HEADER, SAGA_DELEGATED, Env, Metric, RecordStatus
@@ -26,6 +26,7 @@ class Sync:
     def __init__(self, outcome: Callable[[], Mapping[str, Any]]) -> None:
         self.outcome = outcome
         self.sent: list[dict[str, Any]] = []
+        self.patience: list[int] = []
 
     def start_sync_execution(self, **request: Any) -> Mapping[str, Any]:
         """Run one."""
@@ -46,7 +47,12 @@ def inline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 def sync(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Mapping[str, Any]]], Sync]:
     def arrange(outcome: Callable[[], Mapping[str, Any]]) -> Sync:
         client = Sync(outcome)
-        monkeypatch.setattr(aws, "step_functions_for", lambda _seconds: client)
+
+        def made(seconds: int) -> Sync:
+            client.patience.append(seconds)
+            return client
+
+        monkeypatch.setattr(aws, "step_functions_for", made)
         return client
 
     return arrange
@@ -55,9 +61,9 @@ def sync(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Mapping[str,
 Arranged = Callable[[Callable[[], Mapping[str, Any]]], Sync]
 
 
-def _send(wait: str | None = "wait=5") -> dict[str, Any]:
+def _send(wait: str | None = "wait=5", remaining_ms: int = 28_000) -> dict[str, Any]:
     headers = {PREFER_HEADER: wait} if wait is not None else {}
-    return gatekeeper.handler(post(headers=headers), Context(remaining_ms=28_000))
+    return gatekeeper.handler(post(headers=headers), Context(remaining_ms=remaining_ms))
 
 
 def _settle(world: World) -> None:
@@ -124,6 +130,41 @@ def test_nothing_else_starts_where_express_may_run(world: World, sync: Arranged,
     assert answer["statusCode"] == 202
     assert world.executions.by_name == {}
     assert len(client.sent) == 1
+
+
+@pytest.mark.parametrize(("remaining_ms", "patience"), [(28_000, 5), (8_000, 5), (7_999, 4), (4_000, 1)])
+def test_synchronous_start_leaves_time_to_the_invocation(sync: Arranged, remaining_ms: int, patience: int) -> None:
+    client = sync(_raises(ReadTimeoutError(endpoint_url="https://sync-states")))
+
+    assert _send(remaining_ms=remaining_ms)["statusCode"] == 202
+    assert client.patience == [patience]
+
+
+def test_execution_is_started_asynchronously_where_no_time_is_left(world: World, sync: Arranged) -> None:
+    client = sync(_raises(ReadTimeoutError(endpoint_url="https://sync-states")))
+
+    assert _send(remaining_ms=3_999)["statusCode"] == 202
+    assert client.sent == []
+    assert world.executions.by_name[SAGA_ID].machine == EXPRESS
+
+
+@pytest.mark.parametrize(
+    ("error", "unclear"),
+    [
+        (ReadTimeoutError(endpoint_url="https://sync-states"), 0),
+        (ConnectTimeoutError(endpoint_url="https://sync-states"), 1),
+        (_refusal("InternalServerError", 500), 1),
+    ],
+    ids=str,
+)
+def test_execution_that_still_runs_is_no_unclear_start(
+    world: World, sync: Arranged, error: Exception, unclear: int
+) -> None:
+    sync(_raises(error))
+
+    _send()
+
+    assert world.telemetry.counts[Metric.START_FAILED] == unclear
 
 
 def test_response_of_a_delegated_saga_is_waited_for(world: World, sync: Arranged) -> None:
