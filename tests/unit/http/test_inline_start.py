@@ -157,7 +157,7 @@ def test_execution_is_started_asynchronously_where_no_time_is_left(world: World,
     ],
     ids=str,
 )
-def test_execution_that_still_runs_is_no_unclear_start(
+def test_read_timeout_of_a_synchronous_start_counts_nothing(
     world: World, sync: Arranged, error: Exception, unclear: int
 ) -> None:
     sync(_raises(error))
