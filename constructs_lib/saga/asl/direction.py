@@ -127,6 +127,9 @@ def alongside_states(plan: SagaPlan, flow: Flow) -> dict[str, State]:
     """
     back, states = compensating(plan)
     turn = direct(plan, Direction.COMPENSATE, back)
+    # Executions may give up for different reasons: each of them continues with the one that the record keeps.
+    turn["Arguments"]["ReturnValues"] = "UPDATED_NEW"
+    turn["Assign"] = {"failure": expression(f"$parse($states.result.Attributes.{RecordAttribute.FAILURE}.S)")}
     if plan.pivots:
         turn["Catch"] = [refused_write(LOOK_AT_DIRECTION)]
     states |= {

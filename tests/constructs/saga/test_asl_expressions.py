@@ -405,6 +405,22 @@ def test_two_executions_refused_by_different_errors_take_one_route() -> None:
     assert second.sent["PayBank"]["Payload"]["outputs"] == {"Wallet": {"by": "bank"}}
 
 
+def test_saga_that_two_executions_compensate_names_the_failure_in_its_record() -> None:
+    made = plan(step("Pay", undo=True), step("Wallet"), alongside=True)
+    first = run(definition_of(made), _answers(Wallet=Failure("Empty", _cause("empty")), Compensate=_written("Empty")))
+    second = run(definition_of(made), _answers(Wallet=Failure("Locked", _cause("x")), Compensate=_written("Empty")))
+
+    assert second.sent["Compensate"]["ReturnValues"] == "UPDATED_NEW"
+    assert _body(second, "Settle failed")["error"] == "Empty"
+    assert _body(second, "Settle failed") == _body(first, "Settle failed")
+
+
+def _written(error: str) -> dict[str, Any]:
+    """What DynamoDB answers to the direction's write: the record keeps this failure."""
+    failure = {"step": "Wallet", "error": error, "detail": "", "status": 422, "title": "t", "kind": "saga-refused"}
+    return {"Attributes": {"failure": {"S": json.dumps(failure)}}}
+
+
 def test_a_notification_is_sent_with_the_default_document() -> None:
     payload = run(TWO, _answers(), request="{}").sent["Receipt"]["Payload"]
     assert payload["queue_url"] == QUEUE
