@@ -56,7 +56,7 @@ class MigrationCondition(Condition):
     DUAL_ASKS_NEW = Because(
         "a write of both items demands the place in the new one", CHANGES, "new.change(AT, place, change,"
     )
-    MIRROR = Because("in DUAL both items change, by the same", CHANGES, "if place is not Place.NEW:")
+    MIRROR = Because("in DUAL both items change, by the same", CHANGES, "(place is Place.DUAL and change.changes):")
     COPY_AS_READ = Because(
         "a copy takes what the old item holds: nothing was written since it was read",
         MOVES,
