@@ -129,7 +129,7 @@ def test_standard_machine_that_is_not_prepared_breaks_the_promise(inline: Deploy
     (at,) = (name for name, machine in machines.items() if machine is prepared)
     machines[at] = before
 
-    report = simulate(inline, _Alongside(prepared.arn, 60), sagas=600)
+    report = simulate(inline, _Alongside(prepared.arn, 250, wait=10), sagas=600, seed=250)
 
     assert report.violated
 
