@@ -56,6 +56,8 @@ MEDDLED: tuple[dict[str, str], ...] = (
 EQUIVALENT: dict[str, str] = {
     '{"ErrorEquals": ["DynamoDB.ConditionalCheckFailedException"]': "a read, a message and a start have no condition "
     "that could refuse them; of a write, a law misses the rule",
+    '(CallbackTimedOut): stands? {"Condition": "{% $row.status.S in [\\"TOMBSTONE\\"': "in these histories a tombstone "
+    "has the output of its route, and another rule finds it; test_asl_groups has one without",
 }
 """Part of a rule's description, and the reason why nothing misses it."""
 OPEN = 42
