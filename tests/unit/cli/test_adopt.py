@@ -17,7 +17,7 @@ from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, function_state, operated_saga_in
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
 R1, R2 = f"{SAGA_ID}-r1", f"{SAGA_ID}-r2"
@@ -157,22 +157,9 @@ def test_a_move_that_dies_at_any_call_is_finished_by_a_retry(
     assert set(operated.world.executions.by_name) == {SAGA_ID, R1}
 
 
-def before(operated: OperatedSaga, operation: str, happens: Callable[[], object]) -> None:
-    """Let something happen before the first call of an operation; once."""
-    send = operated.world.wire.send
-
-    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
-        if event_name.endswith(f".{operation}"):
-            setattr(operated.world.wire, "send", send)  # noqa: B010  # mypy knows it as a method
-            happens()
-        return send(event_name, request, deliver)
-
-    setattr(operated.world.wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
-
-
 def test_two_operators_at_once_start_one_recovery(operated: OperatedSaga) -> None:
     operated.park()
-    before(operated, "UpdateItem", lambda: operated.run(*ADOPT))
+    before(operated.world.wire, "UpdateItem", lambda: operated.run(*ADOPT))
 
     assert operated.run(*ADOPT)[0] == 0
 

@@ -16,9 +16,10 @@ from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
 from tests.constructs.support.plans import PLANS
-from tests.unit.support.checked_stack import REMEMBER_SECONDS, CheckedStack, before, checked_stack_in
+from tests.unit.support.checked_stack import REMEMBER_SECONDS, CheckedStack, checked_stack_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
+from tests.unit.support.wire import before
 from tests.unit.support.world import World
 
 R1 = recovery_name(SAGA_ID, 1)

@@ -18,9 +18,10 @@ import pytest
 from saga_runtime.protocol import RecordStatus, StepStatus
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
-from tests.unit.support.checked_stack import CheckedStack, before, checked_stack_in
+from tests.unit.support.checked_stack import CheckedStack, checked_stack_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.wire import before
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.exhaustive

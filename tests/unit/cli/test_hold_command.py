@@ -15,8 +15,9 @@ from constructs_lib.cli.main import main
 from saga_runtime.protocol import Env, HoldAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, Held
 from saga_runtime.shared import aws
-from tests.unit.support.checked_stack import SWITCH, CheckedStack, before, checked_stack_in
+from tests.unit.support.checked_stack import SWITCH, CheckedStack, checked_stack_in
 from tests.unit.support.samples import SAGA_ID
+from tests.unit.support.wire import before
 from tests.unit.support.world import World
 
 HOLD = import_module("constructs_lib.cli.hold")

@@ -73,7 +73,7 @@ from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, NOW_MS, REQUEST_ID, SAGA_ID
-from tests.unit.support.wire import Action, Fault, Killed, Moment, Wire, body_of
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before, body_of
 from tests.unit.support.world import Context, World
 
 pytestmark = pytest.mark.exhaustive
@@ -1355,21 +1355,6 @@ def test_a_hold_that_is_set_during_a_sweep_stops_it(watch: Watch) -> None:
 
 
 # Two at once, and deaths at every call.
-
-
-def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int = 1) -> None:
-    """Let something happen before the n-th call of an operation; once."""
-    send, seen = wire.send, [0]
-
-    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
-        if event_name.endswith(f".{operation}"):
-            seen[0] += 1
-            if seen[0] == on:
-                setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
-                happens()
-        return send(event_name, request, deliver)
-
-    setattr(wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
 
 
 def never_started(watch: Watch) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
@@ -39,7 +39,7 @@ from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.job_saga import JobSaga
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
-from tests.unit.support.wire import Wire, body_of, error_response, response
+from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
 COMMAND = import_module("constructs_lib.cli.doctor.command")
@@ -354,21 +354,6 @@ def _xml(request: AWSPreparedRequest, status: int, text: str) -> AWSResponse:
     body: Any = MockRawResponse(text)
     headers: Any = {"Content-Type": "text/xml"}
     return AWSResponse(request.url, status, headers, body)
-
-
-def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int = 1) -> None:
-    """Let something happen before the n-th call of an operation; once."""
-    send, seen = wire.send, [0]
-
-    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
-        if event_name.endswith(f".{operation}"):
-            seen[0] += 1
-            if seen[0] == on:
-                setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
-                happens()
-        return send(event_name, request, deliver)
-
-    setattr(wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
 
 
 @contextlib.contextmanager

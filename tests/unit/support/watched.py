@@ -17,7 +17,7 @@ from saga_runtime.protocol import DUE_INDEX, BadEnd, Env, Metric, WatchAttribute
 from saga_runtime.shared import aws
 from saga_runtime.watch.rows import EndRow, ListRow, end_id, list_id
 from tests.unit.support.samples import ACCOUNT, NOW_MS
-from tests.unit.support.wire import Wire, body_of, error_response, response
+from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import Context, World
 
 MACHINE = f"arn:aws:states:eu-central-1:{ACCOUNT}:stateMachine:Import"
@@ -250,21 +250,6 @@ class Watch:
         headers: Any = {"X-Amz-Function-Error": "Unhandled"} if wrong else {}
         body: Any = MockRawResponse(json.dumps({"errorType": wrong, "errorMessage": "secret"} if wrong else None))
         return AWSResponse(request.url, 200, headers, body)
-
-
-def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int = 1) -> None:
-    """Let something happen before the n-th call of an operation; once."""
-    send, seen = wire.send, [0]
-
-    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
-        if event_name.endswith(f".{operation}"):
-            seen[0] += 1
-            if seen[0] == on:
-                setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
-                happens()
-        return send(event_name, request, deliver)
-
-    setattr(wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
 
 
 @contextlib.contextmanager

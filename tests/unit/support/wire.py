@@ -128,6 +128,21 @@ class Wire:
         return None
 
 
+def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int = 1) -> None:
+    """Call ``happens`` before the n-th request of an operation from now; once."""
+    send, seen = wire.send, [0]
+
+    def disturbed(event_name: str, request: Any, deliver: Any) -> Any:
+        if event_name.endswith(f".{operation}"):
+            seen[0] += 1
+            if seen[0] == on:
+                setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
+                happens()
+        return send(event_name, request, deliver)
+
+    setattr(wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
+
+
 def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
     match fault.action:
         case Action.KILL:

@@ -29,8 +29,8 @@ from saga_runtime.watch.rows import EndRow, Watched, end_id, watched_of
 from saga_runtime.watch.sweep import SWEEP_MS
 from saga_runtime.watch.watcher import BACKOFF, SPARE_MS
 from tests.unit.support.samples import DAY_MS, NOW_MS
-from tests.unit.support.watched import ATTEMPTS, FUNCTION, GRACE_MS, LEASE_MS, MACHINE, Watch, before, watch_in
-from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.watched import ATTEMPTS, FUNCTION, GRACE_MS, LEASE_MS, MACHINE, Watch, watch_in
+from tests.unit.support.wire import Action, Fault, Moment, before
 from tests.unit.support.world import Context, World
 
 A = WatchAttribute

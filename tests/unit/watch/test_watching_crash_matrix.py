@@ -26,8 +26,8 @@ from saga_runtime.watch.rows import end_id
 from saga_runtime.watch.watcher import BACKOFF
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.samples import DAY_MS
-from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, before, watch_in
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, watch_in
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import Context, World
 
 pytestmark = pytest.mark.exhaustive
