@@ -63,7 +63,13 @@ if TYPE_CHECKING:
     from saga_runtime.steps.read_only import read_only_step
     from saga_runtime.steps.step import Commit, StepCall
     from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
-    from saga_runtime.versions.errors import InvalidTransition, ItemExists, OperationReused, VersionConflict
+    from saga_runtime.versions.errors import (
+        HeldByAnother,
+        InvalidTransition,
+        ItemExists,
+        OperationReused,
+        VersionConflict,
+    )
     from saga_runtime.versions.items import VersionedItem
     from saga_runtime.versions.once import Outcome, commit_once
     from saga_runtime.versions.transitions import Transitions
@@ -94,6 +100,7 @@ __all__ = [
     "DuplicatePosting",
     "ExternalCall",
     "Failed",
+    "HeldByAnother",
     "Hold",
     "HoldClosed",
     "HoldExceeded",
@@ -219,6 +226,7 @@ __getattr__, __dir__ = lazy_exports(
         "external_compensation": ".steps.external_compensation",
         "external_step": ".steps.external",
         "read_only_step": ".steps.read_only",
+        "HeldByAnother": ".versions.errors",
         "InvalidTransition": ".versions.errors",
         "ItemExists": ".versions.errors",
         "OperationReused": ".versions.errors",

@@ -37,4 +37,12 @@ def refusal_of(writes: Sequence[Write], refused: Refused, *, first: int = 0) -> 
     """The error of the first refused write; ``first`` is the position of the first write in the transaction."""
     position, item = min(refused.items.items(), key=lambda entry: entry[0])
     refusal = writes[position - first].refusal
-    return Conflict("an item changed between read and write") if refusal is None else refusal(item)
+    if refusal is None:
+        return Conflict("an item changed between read and write")
+    error: object = refusal(item)
+    if not isinstance(error, SagaError):
+        raise TypeError(
+            f"refusal of a write must return a SagaError, got {type(error).__name__}; return a PermanentError, or a "
+            "Conflict"
+        )
+    return error

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime.errors import Conflict, Invalid, SagaError
-from saga_runtime.saga_log.write import Refusal, Write
-from saga_runtime.versions.errors import ItemExists, VersionConflict
+from saga_runtime.saga_log.write import Write
+from saga_runtime.versions.errors import HeldByAnother, ItemExists, VersionConflict
 
 VERSION: Final = "version"
 STATE: Final = "state"
@@ -150,8 +150,7 @@ class VersionedItem:
             },
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
-        refusal: Refusal = _stale if read_now else _conflict
-        return [Write(action={"Update": update}, refusal=refusal)]
+        return [Write(action={"Update": update}, refusal=lambda item: _refused(item, expected, read_now=read_now))]
 
 
 def _version(value: int) -> int:
@@ -160,14 +159,20 @@ def _version(value: int) -> int:
     return value
 
 
-def _conflict(item: Item | None) -> SagaError:
+def _refused(item: Item | None, expected: Item, *, read_now: bool) -> SagaError:
+    found = item or {}
+    if HOLDER in expected and all(found.get(name) == value for name, value in expected.items() if name != HOLDER):
+        holder = found.get(HOLDER, {}).get("S")
+        return HeldByAnother(f"the item is held by {holder!r}, not by {expected[HOLDER]['S']!r}", current_holder=holder)
+    return Conflict("the item was changed after it was read") if read_now else _conflict(item)
+
+
+def _conflict(item: Item | None) -> VersionConflict:
     if item is None:
         return VersionConflict("the item does not exist", current_version=None, current_state=None)
-    version = int(item[VERSION]["N"]) if VERSION in item else None
-    state = item[STATE]["S"] if STATE in item else None
+    version, state = int(item.get(VERSION, {}).get("N", "0")), item.get(STATE, {}).get("S")
+    if not version:
+        text = "the item has no version; create and change it as a VersionedItem only"
+        return VersionConflict(text, current_version=0, current_state=state)
     found = f"version {version}" if state is None else f"version {version}, state {state}"
     return VersionConflict(f"the item has another version: {found}", current_version=version, current_state=state)
-
-
-def _stale(_: Item | None) -> SagaError:
-    return Conflict("the item was changed after it was read")

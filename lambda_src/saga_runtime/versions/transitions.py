@@ -107,7 +107,8 @@ class Transitions:
     ) -> list[Write]:
         """Move an item from one state to another one.
 
-        Refused with ``VersionConflict``, which has the current state and version, if the item is not as expected.
+        Refused with ``HeldByAnother`` if the item is as expected and only its holder differs; otherwise, if it is not
+        as expected, with ``VersionConflict``, which has the current state and version.
 
         Args:
             item: the item.

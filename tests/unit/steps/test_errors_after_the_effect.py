@@ -163,6 +163,7 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "VersionedItem": lambda _: _door("VersionedItem")(table="", key={}),
     "Transitions": lambda _: _door("Transitions")(table={}, initial="a"),
     "commit_once": lambda _: _door("commit_once")(None, marker=None, request={}, remember_seconds=0),
+    "HeldByAnother": _raiser(_door("HeldByAnother")("x")),
     "ItemExists": _raiser(_door("ItemExists")("x")),
     "InvalidTransition": _raiser(_door("InvalidTransition")("x")),
     "OperationReused": _raiser(_door("OperationReused")("x")),

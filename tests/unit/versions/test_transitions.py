@@ -11,6 +11,7 @@ import pytest
 from saga_runtime import (
     Applied,
     Commit,
+    HeldByAnother,
     InvalidTransition,
     NotApplied,
     Outcome,
@@ -133,6 +134,23 @@ class TestAMove:
         with pytest.raises(VersionConflict, match="version 3, state sending"):
             move("lose", "packing", "lost", 3, holder="saga-1", rules=rules)
 
+    @pytest.mark.parametrize("read_now", [False, True])
+    def test_by_another_holder_is_refused_with_who_holds_it(self, created: World, read_now: bool) -> None:
+        move("start", "pending", "processing", 1, holder="saga-1")
+        created.wire.forget()
+
+        with pytest.raises(HeldByAnother, match="held by 'saga-1', not by 'saga-2'") as raised:
+            move("end", "processing", "completed", 2, holder="saga-2", read_now=read_now)
+
+        assert raised.value.current_holder == "saga-1"
+        assert created.wire.sent.count("TransactWriteItems") == 1, "no other read changes who holds it"
+
+    def test_by_another_holder_at_another_version_is_a_conflict(self) -> None:
+        move("start", "pending", "processing", 1, holder="saga-1")
+
+        with pytest.raises(VersionConflict, match="another version: version 2, state processing"):
+            move("end", "processing", "completed", 1, holder="saga-2")
+
     def test_that_is_repeated_gets_its_first_result(self) -> None:
         move("start", "pending", "processing", 1, holder="saga-1")
         move("end", "processing", "completed", 2, holder="saga-1")
@@ -144,7 +162,7 @@ class TestAMove:
     def test_of_a_held_state_belongs_to_its_holder(self) -> None:
         move("start", "pending", "processing", 1, holder="saga-1")
 
-        with pytest.raises(VersionConflict):
+        with pytest.raises(HeldByAnother):
             move("end", "processing", "completed", 2, holder="saga-2")
         with pytest.raises(ValueError, match="holder must name who holds the item for processing to completed"):
             move("end", "processing", "completed", 2)

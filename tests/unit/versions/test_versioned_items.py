@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -96,6 +97,15 @@ class TestAnUpdate:
 
         assert raised.value.current_version is None
 
+    @pytest.mark.parametrize("item", [{}, {"version": {"S": "1"}}])
+    def test_of_an_item_without_a_version_is_a_conflict_that_names_it(self, item: dict[str, Any]) -> None:
+        aws.dynamodb().put_item(TableName="ledger", Item={**ACCOUNT.key, **item})
+
+        with pytest.raises(VersionConflict, match="the item has no version; ") as raised:
+            set_limit("a", 200, 1)
+
+        assert raised.value.current_version == 0
+
     def test_removes_attributes(self) -> None:
         commit(ACCOUNT.update(expected_version=1, remove=["limit"]))
 
@@ -158,6 +168,15 @@ class TestAnOperation:
             set_limit("a", 999, 2)
 
         assert read()["limit"] == {"N": "200"}
+
+    def test_whose_refusal_returns_no_error_is_a_defect_and_not_another_request(self) -> None:
+        [write] = ACCOUNT.update(expected_version=7)
+        silent: Any = lambda _: None  # noqa: E731
+
+        with pytest.raises(TypeError, match="refusal of a write must return a SagaError, got NoneType; "):
+            commit_once(lambda: Commit(writes=[replace(write, refusal=silent)]), marker=marker("a"), request={})
+
+        assert version() == 1
 
     def test_whose_response_was_lost_gets_its_output(self, world: World) -> None:
         world.wire.plan(Fault(operation=WRITE, action=Action.DROP, moment=Moment.AFTER))
