@@ -9,10 +9,12 @@ import base64
 import hashlib
 import json
 import re
+import sys
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from json.encoder import encode_basestring as _quoted
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
@@ -170,57 +172,73 @@ def canonical_json(value: Any, *, max_bytes: int | None = None) -> str:
     Raises:
         Invalid: if the value holds something that JSON cannot hold, a float, a number out of range, or a lone
             surrogate, or nests too deep.
-        TooLarge: if the text has more than ``max_bytes`` bytes. No more than these were written.
+        TooLarge: if the text has more than ``max_bytes`` bytes. No more characters than these were written.
     """
-    written = bytearray()
-
-    def write(text: str) -> None:
-        written.extend(text.encode("utf-8"))
-        if max_bytes is not None and len(written) > max_bytes:
-            raise TooLarge(_TOO_LARGE.format(max_bytes))
-
-    try:
-        _write(value, MAX_JSON_DEPTH, write)
-    except UnicodeEncodeError:
-        raise Invalid("the JSON value holds half of a surrogate pair, which is not a character") from None
-    return written.decode("utf-8")
+    text = _Text(max_bytes)
+    text.write(value, "", MAX_JSON_DEPTH)
+    return text.checked()
 
 
-_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
-"""Writes one string. Made once: ``json.dumps`` makes an encoder for each call."""
+class _Text:
+    """A canonical text as it is written: a piece for each scalar, with the name and the comma before it."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._max_bytes = max_bytes
+        self._room = sys.maxsize if max_bytes is None else max_bytes
+        self._pieces: list[str] = []
+
+    def write(self, value: Any, before: str, depth: int) -> None:
+        scalar = _scalar(value)
+        if scalar is not None:
+            self._piece(before + scalar)
+        elif isinstance(value, Mapping | list | tuple):
+            if depth == 0:
+                raise Invalid(f"the JSON value nests too deep; it may nest {MAX_JSON_DEPTH} levels")
+            if isinstance(value, Mapping):
+                self._piece(before + "{")
+                between = ""
+                for name in sorted(map(_member_name, value)):
+                    self.write(value[name], f"{between}{_quoted(name)}:", depth - 1)
+                    between = ","
+                self._piece("}")
+            else:
+                self._piece(before + "[")
+                between = ""
+                for item in value:
+                    self.write(item, between, depth - 1)
+                    between = ","
+                self._piece("]")
+        elif isinstance(value, float):
+            raise Invalid(f"floats lose money, got {value!r}; use an integer of minor units, a Decimal or a string")
+        else:
+            raise Invalid(f"JSON cannot hold {type(value).__name__}")
+
+    def checked(self) -> str:
+        """The whole text."""
+        text = "".join(self._pieces)
+        try:
+            size = len(text.encode("utf-8"))
+        except UnicodeEncodeError:
+            raise Invalid("the JSON value holds half of a surrogate pair, which is not a character") from None
+        if self._max_bytes is not None and size > self._max_bytes:
+            raise TooLarge(_TOO_LARGE.format(self._max_bytes))
+        return text
+
+    def _piece(self, text: str) -> None:
+        self._pieces.append(text)
+        self._room -= len(text)  # characters: a text has at least as many bytes
+        if self._room < 0:
+            raise TooLarge(_TOO_LARGE.format(self._max_bytes))
+
+
 _TOO_LARGE: Final = "the JSON value may have {} bytes in canonical form, and has more"
 
 
-def _write(value: Any, depth: int, write: Callable[[str], None]) -> None:
-    scalar = _scalar(value)
-    if scalar is not None:
-        write(scalar)
-    elif depth == 0:
-        raise Invalid(f"the JSON value nests too deep; it may nest {MAX_JSON_DEPTH} levels")
-    elif isinstance(value, Mapping):
-        write("{")
-        for place, name in enumerate(sorted(_member_name(name) for name in value)):
-            write(f"{',' if place else ''}{_quoted(name)}:")
-            _write(value[name], depth - 1, write)
-        write("}")
-    elif isinstance(value, list | tuple):
-        write("[")
-        for place, item in enumerate(value):
-            if place:
-                write(",")
-            _write(item, depth - 1, write)
-        write("]")
-    elif isinstance(value, float):
-        raise Invalid(f"floats lose money, got {value!r}; use an integer of minor units, a Decimal or a string")
-    else:
-        raise Invalid(f"JSON cannot hold {type(value).__name__}")
-
-
 def _scalar(value: Any) -> str | None:
-    if value is None or value is True or value is False:
-        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
         return _quoted(value)
+    if value is None or value is True or value is False:
+        return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, int):
         if abs(value) >= _TOO_LARGE_INTEGER:
             raise Invalid("a number is out of range")
