@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from saga_runtime.migration.gates import Facts
     from saga_runtime.migration.layout import Layout
-    from saga_runtime.migration.progress import Job, Pass, Phase, Progress
+    from saga_runtime.migration.progress import Example, Job, Pass, Phase, Progress
     from saga_runtime.migration.store import Store
     from saga_runtime.migration.terms import Terms
 
@@ -165,7 +165,7 @@ def _deployments(found: Deployed) -> dict[str, int]:
 
 def _status(found: Deployed) -> int:
     from saga_runtime.migration.gates import ahead
-    from saga_runtime.migration.progress import Job
+    from saga_runtime.migration.progress import Job, Reason
     from saga_runtime.migration.worker import read_progress
 
     facts, layout = _facts(found), found.terms.layout
@@ -173,14 +173,17 @@ def _status(found: Deployed) -> int:
     since = f", since {moment(phase.changed_at_ms)}" if phase.changed_at_ms else ""
     say(f"migration {layout.name}: phase {phase.number} of {layout.last}{since}\n")
     say(f"  {bar(phase.number, layout.last)}  {layout.describe(phase.number)}\n")
-    different: list[str] = []
+    examples: list[Example] = []
     for job in Job:
         total = found.terms.segments
         progresses = [read_progress(found.store, job, segment, total) for segment in range(total)]
         say(f"{job:9} {line_of(progresses, phase)}\n")
-        different += [customer for one in progresses for customer in one.examples]
-    if different:
-        say(f"differ: {', '.join(different)}\n")
+        examples += [example for one in progresses for example in one.examples if one.changes == phase.changes]
+    different = [one for one in examples if one.reason is Reason.DIFFERENT]
+    left = [one for one in examples if one.reason is not Reason.DIFFERENT]
+    for what, those in (("differ", different), ("left", left)):
+        if those:
+            say(f"{what}: {', '.join(map(str, those))}\n")
     reasons = ahead(found.terms, facts)
     if not reasons:
         say(f"may advance to {phase.number + 1}: {layout.describe(phase.number + 1)}\n")

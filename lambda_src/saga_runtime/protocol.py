@@ -427,7 +427,7 @@ class MigrationAttribute(StrEnum):
     COMPARED = "compared"
     DIFFERENT = "different"
     EXAMPLES = "examples"
-    """Keys of the first customers whose items differ."""
+    """JSON text of the first concerns that differ or are left: customer, concern, reason."""
     LAST = "last"
     """JSON text of the last complete pass: ``PassField``."""
 

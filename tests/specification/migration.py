@@ -48,7 +48,7 @@ class MigrationCondition(Condition):
     NEW_ASKS_STATE = Because(
         "a write of the new item alone demands that the new item is alone",
         CHANGES,
-        "else f\"{at} = {self._value({'S': place})}\"",
+        "else f\"{at} = {self._use.value({'S': place})}\"",
     )
     DUAL_ASKS_OLD = Because(
         "a write of both items demands the mark on the old one", CHANGES, "old.change(concern.mark, place, change,"

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
+from saga_runtime.migration.expressions import Placeholders
 from saga_runtime.migration.layout import Layout, Place, Target
 from saga_runtime.migration.places import AT, Item, place_of
 from saga_runtime.saga_log.write import Write
@@ -235,38 +236,37 @@ class _Update:
 
     def __init__(self, layout: Layout, table: str, customer: str, item: str) -> None:
         self._layout, self._table, self._customer, self._item = layout, table, customer, item
-        self._names: dict[str, str] = {}
-        self._values: dict[str, Any] = {}
+        self._use = Placeholders()
         self._clauses: dict[str, list[str]] = {"SET": [], "REMOVE": [], "ADD": []}
         # An update of an absent item would create it.
-        self._conditions = [f"attribute_exists({self._name(layout.partition_key)})"]
+        self._conditions = [f"attribute_exists({self._use.name(layout.partition_key)})"]
         self._guards: list[_Guard] = []
 
     def change(self, mark: str, place: Place, change: Change, names: Mapping[str, str], *, guarded: bool) -> None:
         """Apply a change if the mark is as read; ``guarded``: this item decides whether its values allow it."""
-        at = self._name(mark)
+        at = self._use.name(mark)
         self._conditions.append(
-            f"attribute_not_exists({at})" if place is Place.OLD else f"{at} = {self._value({'S': place})}"
+            f"attribute_not_exists({at})" if place is Place.OLD else f"{at} = {self._use.value({'S': place})}"
         )
         for name, number in change.add.items():
             if number:
-                self._clauses["ADD"].append(f"{self._name(names[name])} {self._value(encoded(number))}")
+                self._clauses["ADD"].append(f"{self._use.name(names[name])} {self._use.value(encoded(number))}")
         for name, value in change.put.items():
             if value is CLEAR:
-                self._clauses["REMOVE"].append(self._name(names[name]))
+                self._clauses["REMOVE"].append(self._use.name(names[name]))
             elif value is not None and not isinstance(value, Clear):
-                self._clauses["SET"].append(f"{self._name(names[name])} = {self._value(encoded(value))}")
+                self._clauses["SET"].append(f"{self._use.name(names[name])} = {self._use.value(encoded(value))}")
         for name, first in change.once.items():
-            at = self._name(names[name])
-            self._clauses["SET"].append(f"{at} = if_not_exists({at}, {self._value(encoded(first))})")
+            at = self._use.name(names[name])
+            self._clauses["SET"].append(f"{at} = if_not_exists({at}, {self._use.value(encoded(first))})")
         if guarded:
             for name, least in change.at_least.items():
-                self._conditions.append(f"{self._name(names[name])} >= {self._value(encoded(least))}")
+                self._conditions.append(f"{self._use.name(names[name])} >= {self._use.value(encoded(least))}")
             for name, most in change.at_most.items():
-                at = self._name(names[name])
-                self._conditions.append(f"(attribute_not_exists({at}) OR {at} <= {self._value(encoded(most))})")
+                at = self._use.name(names[name])
+                self._conditions.append(f"(attribute_not_exists({at}) OR {at} <= {self._use.value(encoded(most))})")
             for name, text in change.equal.items():
-                self._conditions.append(f"{self._name(names[name])} = {self._value({'S': text})}")
+                self._conditions.append(f"{self._use.name(names[name])} = {self._use.value({'S': text})}")
         self._guards.append(_Guard(mark, place, change, names, guarded))
 
     def write(self) -> list[Write]:
@@ -277,28 +277,13 @@ class _Update:
             "TableName": self._table,
             "Key": _key(self._layout, self._customer, self._item),
             "ConditionExpression": " AND ".join(self._conditions),
-            "ExpressionAttributeNames": self._names,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **self._use.members(),
         }
-        if self._values:
-            action["ExpressionAttributeValues"] = self._values
         update = " ".join(f"{kind} {', '.join(parts)}" for kind, parts in self._clauses.items() if parts)
         if not update:
             return [Write(action={"ConditionCheck": action}, refusal=_refusal(self._guards))]
         return [Write(action={"Update": {**action, "UpdateExpression": update}}, refusal=_refusal(self._guards))]
-
-    def _name(self, attribute: str) -> str:
-        for placeholder, known in self._names.items():
-            if known == attribute:
-                return placeholder
-        placeholder = f"#{len(self._names)}"
-        self._names[placeholder] = attribute
-        return placeholder
-
-    def _value(self, value: Mapping[str, Any]) -> str:
-        placeholder = f":{len(self._values)}"
-        self._values[placeholder] = value
-        return placeholder
 
 
 def _refusal(guards: Sequence[_Guard]) -> Callable[[Item | None], SagaError]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from saga_runtime.migration.expressions import Placeholders
 from saga_runtime.migration.layout import Concern, Layout, Place, Target
 from saga_runtime.migration.places import AT, Item, place_of
 
@@ -96,22 +97,21 @@ class _Entry:
         self._table = table
         self._key = {layout.partition_key: {"S": customer}, layout.sort_key: {"S": item}}
         self._partition_key = layout.partition_key
-        self._names: dict[str, str] = {}
-        self._values: dict[str, Any] = {}
+        self._use = Placeholders()
         self._conditions: list[str] = []
         self._sets: list[str] = []
         self._removes: list[str] = []
 
     def exists(self) -> _Entry:
-        self._conditions.append(f"attribute_exists({self._name(self._partition_key)})")
+        self._conditions.append(f"attribute_exists({self._use.name(self._partition_key)})")
         return self
 
     def absent(self, attribute: str) -> _Entry:
-        self._conditions.append(f"attribute_not_exists({self._name(attribute)})")
+        self._conditions.append(f"attribute_not_exists({self._use.name(attribute)})")
         return self
 
     def equal(self, attribute: str, value: Mapping[str, Any]) -> _Entry:
-        self._conditions.append(f"{self._name(attribute)} = {self._value(value)}")
+        self._conditions.append(f"{self._use.name(attribute)} = {self._use.value(value)}")
         return self
 
     def as_read(self, item: Item, attributes: Any) -> _Entry:
@@ -124,11 +124,11 @@ class _Entry:
         return self
 
     def set(self, values: Mapping[str, Any]) -> _Entry:
-        self._sets += [f"{self._name(name)} = {self._value(value)}" for name, value in values.items()]
+        self._sets += [f"{self._use.name(name)} = {self._use.value(value)}" for name, value in values.items()]
         return self
 
     def remove(self, attributes: list[str]) -> _Entry:
-        self._removes += [self._name(name) for name in attributes]
+        self._removes += [self._use.name(name) for name in attributes]
         return self
 
     def update(self) -> dict[str, Any]:
@@ -143,23 +143,8 @@ class _Entry:
         return {"Delete": {**self._common(), "Key": self._key}}
 
     def _common(self) -> dict[str, Any]:
-        values = {"ExpressionAttributeValues": self._values} if self._values else {}
         return {
             "TableName": self._table,
             "ConditionExpression": " AND ".join(self._conditions),
-            "ExpressionAttributeNames": self._names,
-            **values,
+            **self._use.members(),
         }
-
-    def _name(self, attribute: str) -> str:
-        for placeholder, known in self._names.items():
-            if known == attribute:
-                return placeholder
-        placeholder = f"#{len(self._names)}"
-        self._names[placeholder] = attribute
-        return placeholder
-
-    def _value(self, value: Mapping[str, Any]) -> str:
-        placeholder = f":{len(self._values)}"
-        self._values[placeholder] = value
-        return placeholder

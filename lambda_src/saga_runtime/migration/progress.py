@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -36,6 +36,46 @@ class Job(StrEnum):
     """Moves each concern of each customer to the phase's target."""
     VERIFY = "verify"
     """Compares both items of each concern that is in both, and moves nothing."""
+
+
+class Reason(StrEnum):
+    """Reason why a concern of a customer is left, or is an example."""
+
+    DIFFERENT = "DIFFERENT"
+    """Both items should hold the same values, and do not."""
+    BUSY = "BUSY"
+    """Other transactions, or throttles, were in the way at each try; the next pass tries again."""
+    RACED = "RACED"
+    """A condition was not met: another run, or a writer, was faster. Tried again at once."""
+    KEY_TAKEN = "KEY_TAKEN"
+    """An item that is not the migration's has the new item's key."""
+    UNEXPECTED = "UNEXPECTED"
+    """The marks of both items contradict each other: something outside the writers wrote one of them."""
+    REFUSED = "REFUSED"
+    """AWS refuses the write itself: an item would be too large, or an attribute has a type that an index refuses."""
+    OTHER_ATTRIBUTES = "OTHER_ATTRIBUTES"
+    """The old item has an attribute of no concern, so it is not deleted."""
+
+
+MOST_EXAMPLES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """A customer's concern that differs, or that is left.
+
+    Attributes:
+        customer: its key.
+        concern: its name; empty: all of them.
+        reason: why.
+    """
+
+    customer: str
+    concern: str
+    reason: Reason
+
+    def __str__(self) -> str:
+        return f"{self.customer}{f' {self.concern}' if self.concern else ''} ({self.reason})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +152,7 @@ class Progress:
         began_at_ms: when it began; 0: none ever did.
         cursor: key behind which its next page begins; None: at the start.
         seen, moved, left, compared, different: so far, as in a ``Pass``.
-        examples: first customers whose items differ.
+        examples: the first concerns that differ, then the first that are left.
         last: the last complete pass.
     """
 
@@ -126,8 +166,13 @@ class Progress:
     left: int = 0
     compared: int = 0
     different: int = 0
-    examples: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
     last: Pass | None = None
+
+    def with_examples(self, found: Sequence[Example]) -> Progress:
+        """The same with further examples, up to ``MOST_EXAMPLES``: differences before all others."""
+        ordered = sorted((*self.examples, *found), key=lambda one: one.reason is not Reason.DIFFERENT)
+        return replace(self, examples=tuple(ordered[:MOST_EXAMPLES]))
 
     @classmethod
     def from_item(cls, item: Mapping[str, Any] | None) -> Progress:
@@ -151,7 +196,10 @@ class Progress:
         return cls(
             **numbers,
             cursor=json.loads(item[_A.CURSOR]["S"]) if _A.CURSOR in item else None,
-            examples=tuple(json.loads(item[_A.EXAMPLES]["S"])),
+            examples=tuple(
+                Example(customer=customer, concern=concern, reason=Reason(reason))
+                for customer, concern, reason in json.loads(item[_A.EXAMPLES]["S"])
+            ),
             last=Pass.from_json(item[_A.LAST]["S"]) if _A.LAST in item else None,
         )
 
@@ -169,7 +217,7 @@ class Progress:
             _A.DIFFERENT: self.different,
         }
         item: dict[str, Any] = {name: {"N": str(value)} for name, value in numbers.items()}
-        item[_A.EXAMPLES] = {"S": json.dumps(list(self.examples))}
+        item[_A.EXAMPLES] = {"S": json.dumps([[one.customer, one.concern, one.reason] for one in self.examples])}
         if self.cursor is not None:
             item[_A.CURSOR] = {"S": json.dumps(self.cursor)}
         if self.last is not None:

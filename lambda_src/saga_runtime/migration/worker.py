@@ -9,16 +9,16 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
-from saga_runtime.migration.layout import Concern, Place
+from saga_runtime.migration.layout import Concern, Layout, Place
 from saga_runtime.migration.moves import Move, entries, next_move, removable, removal
 from saga_runtime.migration.places import Item, place_of, same
-from saga_runtime.migration.progress import Job, Pass, Phase, Progress
+from saga_runtime.migration.progress import Example, Job, Pass, Phase, Progress, Reason
 from saga_runtime.migration.store import BACKOFF, Store
 from saga_runtime.protocol import Metric, MigrationAttribute
 from saga_runtime.shared import aws, clock, telemetry, writes
@@ -29,7 +29,6 @@ PAGE_ITEMS: Final = 500
 """Items of the table that a page passes by; its customers fit into an invocation."""
 PAGE_MS: Final = 240_000
 """Longest time between the read of the phase and a move: a machine that was asleep must not move by an old phase."""
-MOST_EXAMPLES: Final = 10
 _A: Final = MigrationAttribute
 
 
@@ -55,7 +54,12 @@ class _Page:
     phase: Phase
     until_ms: int
     tally: Counter[str] = field(default_factory=Counter)
-    different: list[str] = field(default_factory=list)
+    found: list[Example] = field(default_factory=list)
+
+    def leave(self, customer: str, concern: str, reason: Reason) -> None:
+        """Count a concern that differs, or that stays where it is, and why."""
+        self.tally["different" if reason is Reason.DIFFERENT else "left"] += 1
+        self.found.append(Example(customer=customer, concern=concern, reason=reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,29 +111,48 @@ class Worker:
         else:
             progress = read
         page = _Page(phase=phase, until_ms=until_ms)
-        tally, different = page.tally, page.different
         answer = self._scan(progress.cursor)
-        for item in answer["Items"]:
-            if self.remaining_ms() <= SPARE_MS // 2 or clock.now_ms() > until_ms:
+        done = self._customers(answer["Items"], page)
+        if done < len(answer["Items"]):
+            if not done:
                 return None
-            try:
-                self._customer(item, page)
-            except _Late:
-                return None
+            # The pass continues behind the last customer that is done, however long each one takes.
+            keys = (self.store.layout.partition_key, self.store.layout.sort_key)
+            cursor = {name: answer["Items"][done - 1][name] for name in keys}
+        else:
+            cursor = answer.get("LastEvaluatedKey")
         after = replace(
             progress,
             version=read.version + 1,
-            cursor=answer.get("LastEvaluatedKey"),
-            seen=progress.seen + len(answer["Items"]),
-            moved=progress.moved + tally["moved"],
-            left=progress.left + tally["left"],
-            compared=progress.compared + tally["compared"],
-            different=progress.different + len(different),
-            examples=(*progress.examples, *different)[:MOST_EXAMPLES],
-        )
+            cursor=cursor,
+            seen=progress.seen + done,
+            moved=progress.moved + page.tally["moved"],
+            left=progress.left + page.tally["left"],
+            compared=progress.compared + page.tally["compared"],
+            different=progress.different + page.tally["different"],
+        ).with_examples(page.found)
         if after.cursor is None:
             after = replace(after, last=_complete(after, self.store.phase() == phase))
-        return after if self._put(read, after) else None
+        if not self._put(read, after):
+            return None
+        reasons = Counter(one.reason for one in page.found if one.reason is not Reason.DIFFERENT)
+        for reason, number in sorted(reasons.items()):
+            telemetry.event("migration_left", job=self.job, phase=phase.number, reason=reason, concerns=number)
+        return after
+
+    def _customers(self, items: Sequence[Item], page: _Page) -> int:
+        """Serve customers while there is time, and return how many are done: at least one if any time is left."""
+        for done, item in enumerate(items):
+            if self.remaining_ms() <= SPARE_MS // 2 or clock.now_ms() > page.until_ms:
+                return done
+            try:
+                self._customer(item, page)
+            except _Late:
+                if done:
+                    return done
+                # Alone it took all of the page's time: it must not be in the way of the others for ever.
+                page.leave(_customer_of(item, self.store.layout), "", Reason.BUSY)
+        return len(items)
 
     def _scan(self, cursor: Mapping[str, Any] | None) -> Any:
         layout = self.store.layout
@@ -162,7 +185,7 @@ class Worker:
     # -- one customer ----------------------------------------------------------------------------------------------
 
     def _customer(self, old: Item, page: _Page) -> None:
-        customer = str(old[self.store.layout.partition_key]["S"])
+        customer = _customer_of(old, self.store.layout)
         for concern in self.store.layout.concerns:
             if self.job is Job.VERIFY:
                 if place_of(concern, old, None) is Place.DUAL:
@@ -175,20 +198,21 @@ class Worker:
     def _compare(self, customer: str, concern: Concern, page: _Page) -> None:
         pair = self._pair(customer, concern)
         if pair is None:
-            page.tally["left"] += 1
+            page.leave(customer, concern.name, Reason.BUSY)
             return
         old, new = pair
         if old is None or place_of(concern, old, new) is not Place.DUAL:
             return
         page.tally["compared"] += 1
         if new is None or not same(concern, old, new):
-            page.different.append(customer)
+            page.leave(customer, concern.name, Reason.DIFFERENT)
             telemetry.count(Metric.MIGRATION_DIFFERENCE, concern=concern.name)
 
     def _move(self, customer: str, concern: Concern, old: Item, page: _Page) -> None:
         """Move a concern to its target. The old item as the scan found it is tried first: it spares a read."""
         target = self.store.layout.target(page.phase.number, concern, customer)
         known: tuple[Item | None, Item | None] | None = (old, None)
+        stale, reason = True, Reason.BUSY
         for failures in range(1, BACKOFF.attempts + 1):
             if known is None:
                 break
@@ -196,26 +220,41 @@ class Worker:
             move = next_move(concern, was, new, target)
             if move is None or was is None:
                 return
-            if new is None and move is Move.UNSEAL:
-                known = self._pair(customer, concern)
+            if new is None and move is Move.UNSEAL and stale:
+                known, stale = self._pair(customer, concern), False
                 continue
-            if self._commit(entries(self.store.layout, self.store.table, concern, move, was, new), page):
+            refused = self._commit(entries(self.store.layout, self.store.table, concern, move, was, new), page)
+            if refused is None:
                 page.tally["moved"] += 1
                 telemetry.count(Metric.MIGRATED, concern=concern.name)
+            elif refused is Reason.REFUSED:
+                reason = refused
+                break
             else:
                 time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
-            known = self._pair(customer, concern)
-        page.tally["left"] += 1
+            before, known = known, self._pair(customer, concern)
+            if refused is Reason.RACED and not stale and known == before:
+                # No writer and no run was faster: these items refuse the move until an operator corrects them.
+                reason = Reason.KEY_TAKEN if move is Move.COPY else Reason.UNEXPECTED
+                break
+            stale = False
+        page.leave(customer, concern.name, reason)
 
     def _remove(self, customer: str, page: _Page) -> None:
-        old = self.store.items(customer, []).get(self.store.layout.old_item)
-        if old is None:
-            return
         layout = self.store.layout
-        if removable(layout, old) and self._commit(removal(layout, self.store.table, customer), page):
-            page.tally["moved"] += 1
-        else:
-            page.tally["left"] += 1
+        for failures in range(1, BACKOFF.attempts + 1):
+            old = self.store.items(customer, []).get(layout.old_item)
+            if old is None:
+                return
+            if not removable(layout, old):
+                others = set(old) - {layout.partition_key, layout.sort_key, *(one.mark for one in layout.concerns)}
+                page.leave(customer, "", Reason.OTHER_ATTRIBUTES if others else Reason.BUSY)
+                return
+            if self._commit(removal(layout, self.store.table, customer), page) is None:
+                page.tally["moved"] += 1
+                return
+            time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
+        page.leave(customer, "", Reason.BUSY)
 
     def _pair(self, customer: str, concern: Concern) -> tuple[Item | None, Item | None] | None:
         """Both items; None: a writer held one of them at each try."""
@@ -228,19 +267,23 @@ class Worker:
             time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
         return None
 
-    def _commit(self, moved: list[Any], page: _Page) -> bool:
-        """Send a move; False: a condition, or a writer, refused it, and the next pass comes again.
+    def _commit(self, moved: list[Any], page: _Page) -> Reason | None:
+        """Send a move; a reason: nothing is written.
 
         Raises:
             _Late: the page's time is over; nothing is sent.
+            ClientError: AWS refused the call for another reason than these items.
+            BotoCoreError: no answer; the next run finds what it did.
         """
         if clock.now_ms() > page.until_ms:
             raise _Late
         try:
-            return writes.transact(moved) is None
+            return None if writes.transact(moved) is None else Reason.RACED
         except ClientError as error:
-            if aws.error_code(error) == aws.TRANSACTION_CANCELED:
-                return False
+            if writes.passes(error):
+                return Reason.BUSY
+            if aws.error_code(error) in {aws.TRANSACTION_CANCELED, aws.VALIDATION}:
+                return Reason.REFUSED
             raise
 
     def _measure(self, done: Pass) -> None:
@@ -258,6 +301,10 @@ class Worker:
             compared=done.compared,
             different=done.different,
         )
+
+
+def _customer_of(item: Item, layout: Layout) -> str:
+    return str(item[layout.partition_key]["S"])
 
 
 def _complete(progress: Progress, same_phase: bool) -> Pass | None:

@@ -60,6 +60,7 @@ THROTTLES: Final = frozenset(
 NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 """What services answer to a caller without the right."""
 CONDITION_FAILED: Final = "ConditionalCheckFailedException"
+VALIDATION: Final = "ValidationException"
 TRANSACTION_CANCELED: Final = "TransactionCanceledException"
 TRANSACTION_CONFLICT: Final = "TransactionConflictException"
 
@@ -168,7 +169,7 @@ def service_refusal(error: ClientError) -> ServiceRefused | None:
     """
     code = error_code(error)
     if code == TRANSACTION_CANCELED and any(r.get("Code") == "ValidationError" for r in cancellation_reasons(error)):
-        code = "ValidationException"
+        code = VALIDATION
     name = f"AWS.{code}"
     if name not in SERVICE_REFUSALS or error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0):
         return None

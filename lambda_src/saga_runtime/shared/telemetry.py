@@ -54,6 +54,7 @@ _WARNINGS: Final = frozenset(
         "job_not_repeated",
         "job_taken_over",
         "late_capture",
+        "migration_left",
         "send_unclear",
         "inline_not_settled",
         "inline_not_started",

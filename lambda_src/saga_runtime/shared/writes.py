@@ -181,6 +181,11 @@ def _tried(
         time.sleep(pause_ms / 1_000)
 
 
+def passes(error: ClientError | BotoCoreError) -> bool:
+    """True if a write's error may pass: a conflict, a throttle, an error of the service, no answer."""
+    return isinstance(_outcome_of(error), Failure)
+
+
 def _certain(error: ClientError | BotoCoreError, *, unsure: bool) -> Exception:
     """AWS refused a call for good; an earlier try may have written what this one was not allowed to."""
     return TransientError("the database did not answer") if unsure else error
