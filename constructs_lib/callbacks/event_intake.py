@@ -29,7 +29,7 @@ from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
-from saga_runtime.protocol import OPERATION_PATTERN, Env, Metric
+from saga_runtime.protocol import MAX_MESSAGE_BYTES, OPERATION_PATTERN, Env, Metric
 from saga_runtime.shared.backoff import Backoff
 
 _DAY_SECONDS: Final = 86_400
@@ -37,6 +37,9 @@ _LEAST_REMEMBERED_DAYS: Final = 30
 """Stripe sends an event again for three days, and for longer by hand."""
 _KEPT: Final = Duration.days(14)
 """The longest that SQS keeps a message."""
+_KEPT_SECONDS_AT_MOST: Final = 7 * _DAY_SECONDS
+"""A standard dead-letter queue goes by the time at which a message was first sent (SQS Developer Guide, "Setting-up
+dead-letter queue retention"): the wait counts."""
 _RETRY_EVERY: Final = Duration.minutes(5)
 _PARK_AFTER: Final = Duration.days(1)
 _VISIBLE_AFTER: Final = 6
@@ -62,8 +65,8 @@ class EventIntake(Construct):
     planned again every ``retry_every``, until it is parked after ``park_after``. An event that is refused is parked at
     once, without a record: redriven, it is applied.
 
-    Not guaranteed: order, beyond that. A parked event is lost 14 days after it was stored, when SQS deletes it; the
-    alarm is on for as long as there is one.
+    Not guaranteed: order, beyond that. SQS deletes a parked event after 14 days, less the time for which it was kept:
+    7 days at least. The alarm is on for as long as there is one.
 
     Example::
 
@@ -83,7 +86,8 @@ class EventIntake(Construct):
         backoff: tries of a direct operation's transaction that conflicts, as of a ``DirectFunction``.
         retry_every: how often a kept event is planned again; 30 s to 12 h, at least 6 times the function's timeout; 5
             minutes by default, or that.
-        park_after: how long an event is kept, at most; 1 to 1000 times ``retry_every``, 1 day by default.
+        park_after: how long an event is kept, at most; 1 to 1000 times ``retry_every``, at most 7 days; 1 day by
+            default. An event that is parked then has so much less than 14 days.
         removal_policy: of the queues and the log groups; retained by default.
 
     Attributes:
@@ -141,7 +145,7 @@ class EventIntake(Construct):
         default = Duration.seconds(max(shortest, int(_RETRY_EVERY.to_seconds())))
         retry_seconds = require_seconds("retry_every", retry_every or default, at_least=shortest, at_most=43_200)
         park_seconds = require_seconds(
-            "park_after", park_after, at_least=retry_seconds, at_most=min(1_000 * retry_seconds, 13 * _DAY_SECONDS)
+            "park_after", park_after, at_least=retry_seconds, at_most=min(1_000 * retry_seconds, _KEPT_SECONDS_AT_MOST)
         )
         taken = _taken.get(fn)
         if taken is not None:
@@ -158,6 +162,7 @@ class EventIntake(Construct):
             "Parked",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
+            max_message_size_bytes=MAX_MESSAGE_BYTES,
             retention_period=_KEPT,
             removal_policy=removal_policy,
         )
@@ -166,6 +171,7 @@ class EventIntake(Construct):
             "Kept",
             encryption=sqs.QueueEncryption.SQS_MANAGED,
             enforce_ssl=True,
+            max_message_size_bytes=MAX_MESSAGE_BYTES,
             retention_period=_KEPT,
             visibility_timeout=Duration.seconds(retry_seconds),
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.parked, max_receive_count=park_seconds // retry_seconds),
@@ -342,6 +348,9 @@ class EventIntake(Construct):
         Guaranteed: a change is passed when its event is applied, a duplicate, not of interest, kept or parked; never
         before. One that the function fails on is kept, and does not hold back those behind it. Changes of the 12 hours
         before the deployment are received.
+
+        A change of up to two images of 400 KB fits into a message, compressed. One that should not is named in
+        ``parked`` by its keys and its place in the stream, with the reason ``TOO_LARGE``.
 
         Not guaranteed: order, for an event that is kept. A change that neither the database nor the queues take for 12
         hours, or that the function dies of, is named in ``parked`` by its place in the stream, where it can be read for

@@ -657,6 +657,8 @@ PREVIOUS_SECONDS: Final = 86_400
 """For so long, unless it is declared otherwise, the previous version of a rotated secret counts."""
 MAX_WEBHOOK_BYTES: Final = 262_144
 """A webhook's body; larger ones are refused."""
+MAX_MESSAGE_BYTES: Final = 1_048_576
+"""A message of SQS with its attributes (SQS's quotas)."""
 
 STATUS_OF_REFUSAL: Final = 422
 """HTTP status that a refused saga settles with, unless the saga's ``http_status_by_error`` names another."""
@@ -811,6 +813,10 @@ class EventField(StrEnum):
     """Of an event whose signature was verified. Only a receiver writes it."""
     MESSAGE = "cdk_sagas_message"
     """Text of another queue's message: whatever it has inside, it is not a webhook's event."""
+    PACKED = "cdk_sagas_packed"
+    """Base85 of the compressed message, of one that would be too large."""
+    TOO_LARGE = "cdk_sagas_too_large"
+    """A change that fits into no message, without its images: its keys, and its place in the stream."""
     BODY = "body"
     HEADERS = "headers"
     QUERY = "query"

@@ -48,7 +48,7 @@ class IntakeCondition(Condition):
     KEPT_BEFORE_ANSWER = Because(
         "an event is in a queue before its provider gets a 2xx for it",
         INTAKE,
-        "self._send(self._config.kept, _to_message(event), code)",
+        "self._send(self._queue_of(result), messages.of_webhook(event), code)",
     )
     KEPT_COMES_AGAIN = Because(
         "a kept event stays in its queue until it is applied", INTAKE, "return result is not Begun.KEPT"

@@ -49,7 +49,8 @@ from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.backoff import Backoff
 from saga_runtime.steps.step import Commit
-from saga_runtime.webhooks.receiver import HeaderValues, WebhookEvent, log_failure, scheme, signed, unavailable
+from saga_runtime.webhooks import messages
+from saga_runtime.webhooks.receiver import WebhookEvent, log_failure, scheme, signed, unavailable
 
 CALLER: Final = "event"
 """Kind of the caller in the scope of an event's record: a client's key is never an event's."""
@@ -88,11 +89,8 @@ _SPARE_MS: Final = 3_000
 """Of a batch, nothing is begun with less time left."""
 _NO_CODE: Final = "UNNAMED"
 """Reason of an error whose class has a blank code: SQS takes no empty attribute."""
-_DISCARDED: Final = "DDBStreamBatchInfo"
-"""Member of the message in which Lambda names changes that it discarded.
-
-docs.aws.amazon.com/lambda, "Retaining discarded batches for a DynamoDB event source".
-"""
+_TOO_LARGE: Final = "TOO_LARGE"
+"""Reason of a change that fits into no message."""
 
 
 class Begun(StrEnum):
@@ -312,10 +310,8 @@ class _Taken:
         """Answer a provider; its signature was right. A 2xx comes after whatever it promises was written."""
         try:
             result, code = self._begin(event)
-            if result is Begun.KEPT:
-                self._send(self._config.kept, _to_message(event), code)
-            elif result is Begun.PARKED:
-                self._send(self._config.parked, _to_message(event), code)
+            if result in {Begun.KEPT, Begun.PARKED}:
+                self._send(self._queue_of(result), messages.of_webhook(event), code)
         except Invalid as error:
             _failed("webhook", error)
             return problem(Problem.BAD_BODY, error.message)
@@ -355,19 +351,21 @@ class _Taken:
         Returns:
             Whether it is done with, and is to be deleted. Otherwise it comes again; too often, and it is parked.
         """
+        text = record["body"]
         own = _is_from(self._config.kept, record)
-        # Wrapped, another queue's message is never read as a webhook's event, whose signature was verified.
-        body = record["body"] if own else json.dumps({EventField.MESSAGE: record["body"]}, ensure_ascii=False)
         try:
-            result, code = self._begin(_from_message(body))
-            if result is Begun.PARKED:
-                self._send(self._config.parked, body, code)
-            elif result is Begun.KEPT and not own:
-                self._send(self._config.kept, body, code)
+            # Another queue's message is never read as a webhook's event, whose signature was verified.
+            result, code = self._begin(messages.event_in(text) if own else messages.object_of(text))
         except Invalid as error:
             _failed("queue", error)
-            return self._parked(body, error.code)
+            result, code = Begun.PARKED, error.code
         except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again
+            _failed("queue", error)
+            return False
+        try:
+            if result is Begun.PARKED or (result is Begun.KEPT and not own):
+                self._send(self._queue_of(result), text if own else messages.of_message(text), code)
+        except Exception as error:  # noqa: BLE001  # as above
             _failed("queue", error)
             return False
         _count(result)
@@ -379,32 +377,36 @@ class _Taken:
         Returns:
             Whether it is done with. Otherwise neither DynamoDB nor the queue took it, and Lambda delivers it again.
         """
-        body = json.dumps(record, separators=(",", ":"), ensure_ascii=False)
         try:
             result, code = self._begin(record)
         except Invalid as error:
             _failed("stream", error)
-            return self._parked(body, error.code)
+            result, code = Begun.PARKED, error.code
         except Exception as error:  # noqa: BLE001  # whatever it is, the change comes again from the queue
             _failed("stream", error)
             result, code = Begun.KEPT, type(error).__name__
         try:
             if result in {Begun.KEPT, Begun.PARKED}:
-                self._send(self._config.kept if result is Begun.KEPT else self._config.parked, body, code)
+                result = self._set_aside(record, result, code)
         except Exception as error:  # noqa: BLE001  # as above
             _failed("stream", error)
             return False
         _count(result)
         return True
 
-    def _parked(self, body: str, code: str) -> bool:
+    def _set_aside(self, record: Mapping[str, Any], result: Begun, code: str) -> Begun:
+        """Keep or park a change; one that fits into no message is named in the queue of parked events."""
         try:
-            self._send(self._config.parked, body, code)
-        except Exception as error:  # noqa: BLE001  # as above
-            _failed("queue", error)
-            return False
-        _count(Begun.PARKED)
-        return True
+            body = messages.of_change(record)
+        except TooLarge as error:
+            _failed("stream", error)
+            self._send(self._config.parked, messages.naming(record), _TOO_LARGE)
+            return Begun.PARKED
+        self._send(self._queue_of(result), body, code)
+        return result
+
+    def _queue_of(self, result: Begun) -> str:
+        return self._config.kept if result is Begun.KEPT else self._config.parked
 
     @staticmethod
     def _send(queue: str, body: str, code: str) -> None:
@@ -610,47 +612,6 @@ def _failed(receiver: str, error: Exception) -> None:
     if not (isinstance(error, TransientError) or aws.is_transient(error)):
         reason = "INVALID" if isinstance(error, Invalid) else "FAILED"
         telemetry.count(Metric.EVENT_REFUSED, reason=reason)
-
-
-def _to_message(event: WebhookEvent) -> str:
-    """A webhook's event as a message."""
-    kept = {
-        EventField.BODY: event.body.decode("utf-8", errors="surrogateescape"),
-        EventField.HEADERS: dict(event.headers),
-        EventField.QUERY: dict(event.query),
-        EventField.RECEIVED_AT: event.received_at,
-    }
-    return json.dumps({EventField.WEBHOOK: kept}, separators=(",", ":"))
-
-
-def _from_message(body: str) -> Any:
-    """The event in a message: a webhook's, or a document as its sender published it.
-
-    Raises:
-        Invalid: the message is not a JSON object, or names changes that Lambda discarded.
-    """
-    document = _object_of(body)
-    if EventField.MESSAGE in document:
-        return _object_of(str(document[EventField.MESSAGE]))
-    if _DISCARDED in document:
-        raise Invalid("the message names changes of a table by their place in the stream; read them there")
-    webhook = document.get(EventField.WEBHOOK)
-    if webhook is None:
-        return document
-    return WebhookEvent(
-        body=webhook[EventField.BODY].encode("utf-8", errors="surrogateescape"),
-        headers=HeaderValues({name: (value,) for name, value in webhook[EventField.HEADERS].items()}),
-        query=webhook[EventField.QUERY],
-        received_at=webhook[EventField.RECEIVED_AT],
-    )
-
-
-def _object_of(text: str) -> dict[str, Any]:
-    """A JSON object; fractions are ``Decimal``, as of a webhook's event."""
-    document = parse_json(text)
-    if not isinstance(document, dict):
-        raise Invalid(f"a message must be a JSON object, got {type(document).__name__}")
-    return document
 
 
 def _is_from(queue_url: str, record: Mapping[str, Any]) -> bool:

@@ -175,7 +175,7 @@ class TestWhatEndsTheSynth:
             {"retry_every": Duration.seconds(89)},
             {"retry_every": Duration.hours(13)},
             {"park_after": Duration.minutes(4)},
-            {"park_after": Duration.days(14)},
+            {"park_after": Duration.days(8)},
         ],
     )
     def test_intervals_that_cannot_work(self, stack: Stack, settings: dict[str, Any]) -> None:

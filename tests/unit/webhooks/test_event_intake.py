@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from concurrent.futures import ThreadPoolExecutor
 from itertools import permutations
 from typing import Any
@@ -266,6 +267,24 @@ class TestAMessage:
         padding = "x" * (MAX_WEBHOOK_BYTES - 1_000)
 
         assert provider.post({**REFUNDED, "padding": padding}) == 202
+
+    @pytest.mark.parametrize("of", [range(256), range(128, 256), range(32)], ids=["any", "no-text", "controls"])
+    def test_of_the_largest_body_keeps_every_byte(self, provider: Provider, of: range) -> None:
+        seen: list[WebhookEvent] = []
+
+        def read(event: WebhookEvent) -> Begin | None:
+            seen.append(event)
+            raise NotYet("wait")
+
+        keeping = event_operation(read)(handler.function)
+        body = bytes(random.Random(1).choices(of, k=MAX_WEBHOOK_BYTES))
+        header = stripe_header(body, at=provider.world.clock.ms // 1_000)
+        signed = rest_event(body, {"Stripe-Signature": header}, base64_encoded=True)
+
+        assert keeping(signed, Context())["statusCode"] == 202
+        (message,) = provider.messages(provider.kept)
+        keeping({"Records": [delivered(provider.kept, message["Body"])]}, Context())
+        assert [event.body for event in seen] == [body, body]
 
 
 def test_ten_threads_with_events_of_one_payment_have_one_effect(provider: Provider) -> None:

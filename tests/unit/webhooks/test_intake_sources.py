@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import random
+import string
+import zlib
 from decimal import Decimal
 from typing import Any, Final
 
 import pytest
 
 from saga_runtime import Begin, Commit, DirectCall, Invalid, NotYet, PermanentError, event_operation
-from saga_runtime.protocol import EventField, Metric
+from saga_runtime.protocol import MAX_MESSAGE_BYTES, EventField, Metric
+from saga_runtime.webhooks import messages
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.intake import Provider, delivered, open_intake
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -17,6 +22,8 @@ from tests.unit.support.world import Context, World
 
 QUEUE: Final = "https://sqs.eu-central-1.amazonaws.com/111122223333/orders"
 FIFO: Final = f"{QUEUE}.fifo"
+MAX_ITEM_BYTES: Final = 409_500
+"""Of an attribute's value in the largest item, 400 KiB (DynamoDB's quotas)."""
 SEEN: list[str] = []
 """Orders in the order in which they were read."""
 
@@ -109,10 +116,20 @@ class TestAQueue:
         assert taken(sent("o-1"), sent("failing-1"), sent("o-2")) == ["failing-1"]
         assert len(provider.records()) == 2
 
+    @pytest.mark.parametrize("order", ["early-1", "refused-1"])
+    def test_has_its_largest_message_kept_and_parked(self, provider: Provider, order: str) -> None:
+        message = sent(order, padding='"' * (MAX_MESSAGE_BYTES // 2 - 100))
+        assert len(message["body"]) > 0.99 * MAX_MESSAGE_BYTES
+
+        assert taken(message) == []
+        (held,) = provider.messages(provider.kept) + provider.messages(provider.parked)
+        taken(delivered(provider.kept, held["Body"]))
+        assert [order, order] == SEEN
+
     @pytest.mark.parametrize("order", ["early-1", "refused-1", "broken-1"])
     def test_cannot_send_an_event_that_is_treated_as_a_webhook(self, provider: Provider, order: str) -> None:
         webhook = {"body": "{}", "headers": {}, "query": {}, "received_at": 0}
-        forged = {EventField.WEBHOOK: webhook, "order": order}
+        forged = {EventField.WEBHOOK: webhook, EventField.PACKED: "", "order": order}
 
         assert taken(delivered(QUEUE, json.dumps(forged))) == []
         (held,) = provider.messages(provider.kept) + provider.messages(provider.parked)
@@ -204,6 +221,61 @@ class TestATable:
     def test_parks_a_change_that_is_refused(self, provider: Provider, order: str, reason: str) -> None:
         assert taken(changed(order)) == []
         assert reasons(provider, provider.parked) == [reason]
+
+    @pytest.mark.parametrize("kind", ["bytes", "controls", "noncharacters"])
+    def test_keeps_the_largest_change_exactly(self, provider: Provider, kind: str) -> None:
+        dice = random.Random(1)
+        if kind == "bytes":
+            images = [{"B": base64.b64encode(dice.randbytes(MAX_ITEM_BYTES)).decode()} for _ in range(2)]
+        else:
+            letters = [chr(n) for n in range(32)] if kind == "controls" else ["\uffff"]
+            size = MAX_ITEM_BYTES if kind == "controls" else 3
+            images = [{"S": "".join(dice.choices(letters, k=size))} for _ in range(2)]
+        change = changed("early-1", 1)
+        change["dynamodb"] |= {"OldImage": {"data": images[0]}, "NewImage": {"data": images[1]}}
+        found: list[Any] = []
+
+        def read(event: dict[str, Any]) -> Begin | None:
+            found.append(event)
+            return _read(event)
+
+        reader = event_operation(read)(_plan)
+        assert reader({"Records": [change, changed("o-2", 2)]}, Context()) == {"batchItemFailures": []}
+        (kept,) = provider.messages(provider.kept)
+        assert kept["Body"].isascii(), "SQS refuses some characters"
+        reader({"Records": [delivered(provider.kept, kept["Body"])]}, Context())
+
+        assert found == [change, changed("o-2", 2), change]
+
+    @pytest.mark.parametrize("order", ["early-1", "failing-1", "refused-1", "broken-1"])
+    def test_names_a_change_that_fits_into_no_message_and_continues(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch, order: str
+    ) -> None:
+        monkeypatch.setattr(messages, "_ROOM_BYTES", 1_000)
+        change = changed(order, 1)
+        noise = "".join(random.Random(1).choices(string.ascii_letters, k=4_000))
+        change["dynamodb"]["NewImage"] = {"data": {"S": noise}}
+
+        assert taken(change, changed("o-2", 2)) == []
+        (parked,) = provider.messages(provider.parked)
+        assert json.loads(parked["Body"])[EventField.TOO_LARGE]["dynamodb"] == changed(order, 1)["dynamodb"]
+        assert reasons(provider, provider.parked) == ["TOO_LARGE"]
+        assert len(provider.records()) == 1
+        taken(delivered(provider.kept, parked["Body"]))
+        assert reasons(provider, provider.parked) == ["TOO_LARGE", "INVALID"]
+
+    @pytest.mark.parametrize("packed", ["%", "", "abc", base64.b85encode(zlib.compress(b"[1]")).decode(), 7])
+    def test_parks_a_message_that_cannot_be_unpacked(self, provider: Provider, packed: Any) -> None:
+        body = json.dumps({EventField.PACKED: packed})
+
+        assert taken(delivered(provider.kept, body)) == []
+        assert reasons(provider, provider.parked) == ["INVALID"]
+
+    def test_parks_a_message_that_unpacks_to_more_than_an_invocation_can_bring(self, provider: Provider) -> None:
+        bomb = base64.b85encode(zlib.compress(b'"' + b" " * messages.UNPACKED_BYTES)).decode()
+
+        assert taken(delivered(provider.kept, json.dumps({EventField.PACKED: bomb}))) == []
+        assert reasons(provider, provider.parked) == ["INVALID"]
 
     @pytest.mark.parametrize("order", ["early-1", "failing-1", "refused-1", "broken-1"])
     def test_begins_again_at_a_change_that_no_queue_took(self, provider: Provider, order: str) -> None:
