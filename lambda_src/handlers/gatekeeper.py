@@ -230,6 +230,7 @@ def _reservation(config: Settings, keyed: KeyedRequest) -> Reservation:
         due_after_ms=config.due_after_ms,
         due_shards=config.common.due_shards,
         money=config.money.read(keyed.body.value) if config.money is not None else None,
+        express=config.express_machine_arn is not None,
     )
 
 

@@ -94,6 +94,11 @@ class Ran(StrEnum):
 
 SAGA_DELEGATED: Final = "SagaDelegated"
 """Error with which an Express execution ends that left its saga to the Standard machine."""
+EXPRESS_MARK: Final = "+express"
+"""Ends the definition in the input of a saga for which a gatekeeper starts Express executions.
+
+A Standard machine that does not expect them never begins such a saga.
+"""
 MAX_INLINE_SECONDS: Final = 60
 """Longest Express execution of a saga, and longest invocation of a step of it."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -120,16 +121,45 @@ def test_switching_in_two_deployments_keeps_the_promise(runs: tuple[str, ...]) -
     report.require_kept()
 
 
-def test_standard_machine_that_is_not_prepared_breaks_the_promise(inline: Deployment) -> None:
-    """Its compensation does not expect an Express execution that is ahead of it."""
+@pytest.mark.parametrize("runs", [("STANDARD", "INLINE"), ("INLINE", "STANDARD")], ids="-".join)
+def test_switching_without_preparing_keeps_the_promise(runs: tuple[str, str]) -> None:
+    with _deployment(runs[0]) as before, _deployment(runs[1]) as after:
+        report = simulate(before, InlineTransfers(), sagas=150, releases=[after, before, after])
+
+    report.require_kept()
+
+
+def _without_preparation(inline: Deployment, change: Callable[[str], str]) -> MachineSpec:
+    """The Standard machine, with the definition of one that does not expect Express."""
     prepared = _standard(inline)
     with _deployment("STANDARD") as unprepared:
-        before = replace(prepared, definition=_standard(unprepared).definition)
+        definition = json.loads(change(json.dumps(_standard(unprepared).definition)))
     machines = inline.blueprint.machines
     (at,) = (name for name, machine in machines.items() if machine is prepared)
-    machines[at] = before
+    machines[at] = replace(prepared, definition=definition)
+    return machines[at]
 
-    report = simulate(inline, _Alongside(prepared.arn, 250, wait=10), sagas=600, seed=250)
+
+@pytest.mark.parametrize("delay", [0, 60, 250])
+def test_standard_machine_that_is_not_prepared_begins_no_saga_of_express(inline: Deployment, delay: int) -> None:
+    standard = _without_preparation(inline, lambda definition: definition)
+
+    report = simulate(inline, _Alongside(standard.arn, delay, wait=10), sagas=200, seed=delay)
+
+    report.require_kept()
+
+
+def test_standard_machine_that_is_not_prepared_would_break_the_promise(inline: Deployment) -> None:
+    """Its compensation does not expect an Express execution that is ahead of it."""
+    guard = ' and $not($contains($states.context.Execution.Input.definition, \\"+express\\"))'
+
+    def unguarded(definition: str) -> str:
+        assert guard in definition
+        return definition.replace(guard, "")
+
+    standard = _without_preparation(inline, unguarded)
+
+    report = simulate(inline, _Alongside(standard.arn, 250, wait=10), sagas=600, seed=250)
 
     assert report.violated
 

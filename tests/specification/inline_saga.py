@@ -103,6 +103,11 @@ class InlineCondition(Condition):
         BEGIN,
         'f"$fresh or ($compatible and {same_ways(plan)})"',
     )
+    EXPECTED = Because(
+        "a Standard machine that does not expect Express executions begins no saga for which they are started",
+        BEGIN,
+        'begins = f"{EXECUTION} = {SAGA_ID}" + ("" if plan.alongside else f" and $not({of_express})")',
+    )
     OWNER_IS_THE_SAGAS = Because(
         "the owner's name has the saga's id: a later saga under the key has another owner",
         RECORD,
@@ -167,12 +172,15 @@ class InlineModel(SagaModel):
             does.
         reused: whether the key can be forgotten, and reserved for another saga, while executions of this one sleep.
         old_way_back: whether it compensates like a saga that does not run inline.
+        unprepared: names under which the Standard machine runs a definition that does not expect Express: it was
+            switched on, or off, without ``Run.PREPARED`` between.
     """
 
     drivers: int = 1
     changed: bool = False
     reused: bool = False
     old_way_back: bool = False
+    unprepared: frozenset[int] = frozenset()
 
     def initial(self) -> InlineWorld:
         """Reserved; Express began, and Standard did not."""
@@ -219,6 +227,8 @@ class InlineModel(SagaModel):
 
     def _first(self, name: int) -> State:
         """Standard's first state: only under another definition than the reservation's it reads the record."""
+        if name == 0 and name in self.unprepared and self.holds(C.EXPECTED):
+            return ENDED
         other = self.changed and name == 0 and self.holds(C.COMPARES)
         return State(Do.READ_DIRECTION) if other else self._following(-1, name)
 
@@ -254,6 +264,16 @@ class InlineModel(SagaModel):
             yield Move(f"{who}: {what}: travels; it is sent again", sent, fault=True)
             yield Move(f"{who} dies at: {what}; what it sent travels", at(sent, ENDED), fault=True)
             yield Move(f"{who}: {what}: travels, and is delegated", at(sent, over), fault=True)
+
+    @property
+    def _not_expecting(self) -> InlineModel:
+        """The rules of a Standard machine that does not expect Express."""
+        expecting = {C.JOINS, C.JOINS_AT_SETTLE, C.SETTLE_DIRECTION}
+        return replace(self, old_way_back=True, unprepared=frozenset(), off=self.off | expecting)
+
+    def _execution(self, world: World, machine: Machine, name: int, state: State) -> Moves:
+        rules = self._not_expecting if machine is Machine.FORWARD and name in self.unprepared else self
+        yield from SagaModel._execution(rules, world, machine, name, state)
 
     # -- both machines ----------------------------------------------------------------------------------------------
 

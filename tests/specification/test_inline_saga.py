@@ -28,6 +28,7 @@ SETTINGS = {
     "renamed": InlineModel(steps=RENAMED, redrive=False, changed=True),
     "renamed behind": InlineModel(steps=RENAMED_BEHIND, redrive=False, changed=True),
     "key reused": replace(two, reused=True),
+    "not prepared": replace(two, unprepared=frozenset({0, 1})),
 }
 LARGE = {
     "three steps": three,
@@ -42,6 +43,11 @@ LARGE = {
     "two ways": InlineModel(
         steps=(DEBIT, StepSpec(name="Card", pivot=True, on_the_way=False), FEE, CREDIT), redrive=False
     ),
+    "three steps, not prepared": replace(three, unprepared=frozenset({0, 1})),
+    "no pivot, not prepared": InlineModel(steps=(DEBIT, FEE), redrive=False, unprepared=frozenset({0, 1})),
+    "only the first start is prepared": replace(two, recoveries=2, unprepared=frozenset({1, 2})),
+    "not prepared, redriven": replace(two, unprepared=frozenset({0, 1}), redrive=True),
+    "not prepared, two Express executions": replace(two, unprepared=frozenset({0, 1}), drivers=2),
     "renamed, two Express executions": InlineModel(steps=RENAMED, redrive=False, changed=True, drivers=2),
 }
 
@@ -62,6 +68,7 @@ class TestInlineSaga(LargeConfigurationTests, SpareConditionTests):
             Mutant((C.COMPARES,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
             Mutant((C.OUTLIVE_EXPRESS,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
             Mutant((C.ROWS_FIT,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
+            Mutant((C.EXPECTED,), P.FAILED_BUT_AN_EFFECT_STANDS, "not prepared"),
             Mutant((C.OWNER_IS_THE_SAGAS,), I.LATER_SAGA_CHANGED, "key reused"),
         ),
         spare={

@@ -21,7 +21,7 @@ from constructs_lib.saga.asl.outputs import next_page, pages
 from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
-from saga_runtime.protocol import MAX_INLINE_SECONDS, Direction, RecordAttribute, StartField
+from saga_runtime.protocol import EXPRESS_MARK, MAX_INLINE_SECONDS, Direction, RecordAttribute, StartField
 
 SAME_DEFINITION: Final = "Same definition?"
 WHOSE_START: Final = "First start?"
@@ -40,28 +40,41 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
     A first start under another definition than the reservation's notes its own in the record, for a recovery that may
     run under the earlier one again. A start by a recovery ends: that recovery has checked another definition's rows and
     conditions. The next recovery checks this one's. An Express execution delegates.
+
+    A saga for which Express executions are started begins only in machines that expect them; elsewhere it ends at once,
+    and a recovery, which needs no such machine, follows.
     """
-    fits = f'($exists($begun) or {GIVEN} = "{plan.fingerprint}")'
+    fits = f"($exists($begun) or {_given_is(plan)})"
     asks = _asks(plan.steps[0])
     if plan.standard_arn is not None:
         other = found_at(SAME_DEFINITION, DEFINITION_CHANGED, "another definition was deployed since the reservation")
         return _guard(start, states, fits, {"Next": park_of(plan), "Assign": other}, asks=asks)
     first, checked = _outlive_express(plan) if plan.alongside else (NOTE_FIRST, {})
+    of_express = f'$contains({GIVEN}, "{EXPRESS_MARK}")'
+    begins = f"{EXECUTION} = {SAGA_ID}" + ("" if plan.alongside else f" and $not({of_express})")
     beginning: dict[str, State] = {
         WHOSE_START: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression(f"{EXECUTION} = {SAGA_ID}"), "Next": first}],
+            "Choices": [{"Condition": expression(begins), "Next": first}],
             "Default": OTHER_DEFINITION,
         },
         OTHER_DEFINITION: {
             "Type": "Fail",
             "Error": DEFINITION_CHANGED,
-            "Cause": "another definition was deployed since the recovery that started this execution; another follows",
+            "Cause": "the saga was begun, or is recovered, under another definition; a recovery follows",
         },
     }
     start, guarded = _guard(start, states, fits, {"Next": WHOSE_START}, asks=asks)
     beginning[NOTE_FIRST] = _note_first(plan, start)
     return start, {**guarded, **checked, **beginning}
+
+
+def _given_is(plan: SagaPlan) -> str:
+    """JSONata condition: the saga was reserved under this definition, and for executions as this one."""
+    own, of_express = f'"{plan.fingerprint}"', f'"{plan.fingerprint}{EXPRESS_MARK}"'
+    if plan.standard_arn is not None:
+        return f"{GIVEN} = {of_express}"
+    return f"{GIVEN} in [{own}, {of_express}]" if plan.alongside else f"{GIVEN} = {own}"
 
 
 def _note_first(plan: SagaPlan, start: str) -> State:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from saga_runtime.idempotency.amounts import StatedMoney
 from saga_runtime.protocol import (
+    EXPRESS_MARK,
     LEAST_NAME_DAYS,
     PROTOCOL_VERSION,
     SETTLED,
@@ -54,7 +55,11 @@ RESPONSE_OVER: Final = "#response_expires_at <= :now_seconds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """Reservation of a gatekeeper. Times are epoch milliseconds."""
+    """Reservation of a gatekeeper. Times are epoch milliseconds.
+
+    Attributes:
+        express: whether the gatekeeper starts Express executions.
+    """
 
     request_id: str
     saga_id: str
@@ -69,12 +74,16 @@ class Reservation:
     due_after_ms: int
     due_shards: int
     money: StatedMoney | None = None
+    express: bool = False
 
     @property
     def start_input(self) -> str:
         """The bytes that every start of this saga uses, now or later, by any component."""
         return start_input_of(
-            saga_id=self.saga_id, request_id=self.request_id, request=self.request, definition=self.definition
+            saga_id=self.saga_id,
+            request_id=self.request_id,
+            request=self.request,
+            definition=self.definition + (EXPRESS_MARK if self.express else ""),
         )
 
 
