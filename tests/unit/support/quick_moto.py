@@ -7,6 +7,7 @@ no answer has. None of it is left out: it is done once.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -70,15 +71,16 @@ class OneClientOfEach:
             options["config"] = options.get("config", Config()).merge(Config(signature_version=UNSIGNED))
         told = [f"{name}={_told(value)}" for name, value in sorted(options.items())]
         key = f"{service} {told}"
-        if key not in self._made:
-            with mock.patch.object(quota, "RetryQuota", self._quota):
-                self._made[key] = self._make(*service, **options)
-        return self._made[key]
+        with _MAKING:  # threads that patched at once would leave the patch behind
+            if key not in self._made:
+                with mock.patch.object(quota, "RetryQuota", self._quota):
+                    self._made[key] = self._make(*service, **options)
+            return self._made[key]
 
     def rest(self) -> None:
         """Leave nothing to the next test of what this one has used up: how often clients may still try again."""
         for used in self._quotas:
-            used.release(quota.RetryQuota.INITIAL_CAPACITY)
+            used.release(_RETRY_QUOTA.INITIAL_CAPACITY)
 
     def _quota(self) -> quota.RetryQuota:
         made = _RETRY_QUOTA()
@@ -87,6 +89,7 @@ class OneClientOfEach:
 
 
 _RETRY_QUOTA = quota.RetryQuota
+_MAKING = threading.RLock()
 
 
 def _told(value: object) -> str:
