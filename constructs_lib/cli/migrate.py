@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -70,6 +70,7 @@ def add_parser(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     session = session_of(options)
+    from saga_runtime.migration.layout import LayoutChanged
     from saga_runtime.migration.progress import Job
     from saga_runtime.shared import aws
 
@@ -79,12 +80,15 @@ def _run(options: argparse.Namespace) -> int:
         aws.clients_of(session),
     ):
         found = _deployed(session, options.stack, options.name)
-        match options.action:
-            case "status":
-                return _status(found)
-            case "backfill" | "verify":
-                return _pass(found, Job(options.action))
-        return _change(found, 1 if options.action == "advance" else -1)
+        try:
+            match options.action:
+                case "status":
+                    return _status(found)
+                case "backfill" | "verify":
+                    return _pass(found, Job(options.action))
+            return _change(found, 1 if options.action == "advance" else -1)
+        except LayoutChanged as error:
+            raise CommandError(error.message) from None
 
 
 # -- what is deployed -----------------------------------------------------------------------------------------------
@@ -130,12 +134,14 @@ def _facts(found: Deployed) -> Facts:
             for segment in range(found.terms.segments)
         ]
 
+    deployed, unready = _writers(found)
     return Facts(
         phase=found.store.phase(),
         now_ms=_now_ms(found),
         moved=last(Job.BACKFILL),
         compared=last(Job.VERIFY),
-        deployed=_deployments(found),
+        deployed=deployed,
+        unready=unready,
     )
 
 
@@ -147,17 +153,49 @@ def _now_ms(found: Deployed) -> int:
     return time_of(aws.dynamodb().get_item(TableName=found.store.table, Key=key, ConsistentRead=True))
 
 
-def _deployments(found: Deployed) -> dict[str, int]:
-    """When each writer was last deployed, epoch milliseconds; those that exist."""
+def _writers(found: Deployed) -> tuple[dict[str, int], dict[str, str]]:
+    """When each writer that exists was last deployed, epoch milliseconds; and which ones are not ready, and why."""
     client: Any = found.session.client("lambda")
-    deployed = {}
+    deployed: dict[str, int] = {}
+    unready: dict[str, str] = {}
     for name in found.terms.writers:
         try:
-            said = client.get_function_configuration(FunctionName=name)["LastModified"]
+            aliases = [one for page in _pages(client, name) for one in page["Aliases"]]
+            for version in dict.fromkeys(["$LATEST", *(each for one in aliases for each in _versions(one))]):
+                described = client.get_function_configuration(FunctionName=name, Qualifier=version)
+                modified = int(datetime.fromisoformat(described["LastModified"]).timestamp() * 1_000)
+                deployed[name] = max(deployed.get(name, 0), modified)
+                problem = _problem(described, found.terms.layout)
+                if problem:
+                    unready[name if version == "$LATEST" else f"{name}:{version}"] = problem
         except client.exceptions.ResourceNotFoundException:
             continue
-        deployed[name] = int(datetime.fromisoformat(said).timestamp() * 1_000)
-    return deployed
+    return deployed, unready
+
+
+def _pages(client: Any, name: str) -> Any:
+    return client.get_paginator("list_aliases").paginate(FunctionName=name)
+
+
+def _versions(alias: Mapping[str, Any]) -> list[str]:
+    """Versions to which an alias sends requests."""
+    weights = (alias.get("RoutingConfig") or {}).get("AdditionalVersionWeights") or {}
+    return [alias["FunctionVersion"], *weights]
+
+
+def _problem(described: Mapping[str, Any], layout: Layout) -> str:
+    """Why a version of a function may not run this layout; empty: it does."""
+    from saga_runtime.migration.layout import Layout
+
+    status = described.get("LastUpdateStatus", "Successful")
+    if status != "Successful":
+        return f"an update that is {status}; wait for it, or deploy again"
+    text = described.get("Environment", {}).get("Variables", {}).get(Env.MIGRATION)
+    if text is None:
+        return "a version without Migration; deploy it, or remove the alias"
+    if Layout.from_env(text).fingerprint != layout.fingerprint:
+        return "another layout; deploy this one"
+    return ""
 
 
 # -- status ---------------------------------------------------------------------------------------------------------

@@ -419,6 +419,8 @@ class MigrationAttribute(StrEnum):
     """When the phase changed last; epoch milliseconds."""
     CHANGES = "changes"
     """Number of changes of the phase. Of a pass: that of the phase that it serves."""
+    LAYOUT = "layout"
+    """Of the phase: hash of the layout with which it changed."""
     VERSION = "version"
     """Of a job's progress: +1 with each page. Of two runs of one job, one writes it."""
     CURSOR = "cursor"
@@ -450,7 +452,7 @@ class PassField(StrEnum):
     COMPARED = "compared"
     DIFFERENT = "different"
     CLEAN_SINCE = "clean_since"
-    """When the first pass of this phase began since which none has found a difference; None: the last one found one."""
+    """Since when passes of this phase have found no difference, or nothing to move; None: the last one did."""
 
 
 class MigrationField(StrEnum):

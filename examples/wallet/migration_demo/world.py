@@ -30,6 +30,7 @@ from constructs_lib.testing.simulator.errors import ServiceError
 from examples.wallet.functions.wallet import operations
 from saga_runtime.errors import SagaError
 from saga_runtime.http import direct_operation
+from saga_runtime.migration.store import forget_layouts
 from saga_runtime.protocol import PROTOCOL_VERSION, Env, RefusalPolicy
 from saga_runtime.shared import aws, clock, telemetry
 
@@ -244,6 +245,7 @@ class World:
         before = dict(os.environ)
         os.environ.update({str(name): value for name, value in {**_ENVIRONMENT, **more}.items()})
         direct_operation.settings.cache_clear()
+        forget_layouts()
         random.seed(self.entropy.random())
         session: Any = _Session(self)
         try:

@@ -10,7 +10,7 @@ from saga_runtime.shared.lazy import lazy_exports
 if TYPE_CHECKING:
     from saga_runtime.migration.changes import CLEAR, Change, Clear, CustomerUnknown, born, writes_of
     from saga_runtime.migration.history import copy_row, merged, row_id
-    from saga_runtime.migration.layout import Concern, Layout, Place, Target
+    from saga_runtime.migration.layout import Concern, Layout, LayoutChanged, Place, Target
     from saga_runtime.migration.store import Items, Store
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "CustomerUnknown",
     "Items",
     "Layout",
+    "LayoutChanged",
     "Place",
     "Store",
     "Target",
@@ -41,6 +42,7 @@ __getattr__, __dir__ = lazy_exports(
         "CustomerUnknown": ".changes",
         "Items": ".store",
         "Layout": ".layout",
+        "LayoutChanged": ".layout",
         "Place": ".layout",
         "Store": ".store",
         "Target": ".layout",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from saga_runtime.migration.layout import LEGACY, READY
 from saga_runtime.migration.progress import Job, Pass, Phase
@@ -11,6 +12,9 @@ from saga_runtime.migration.terms import Terms
 
 _ALL_DUAL, _VERIFIED, _PILOTS_NEW = 2, 3, 4
 """Phases of a group between which both items are compared; the second one's gate asks for a result."""
+
+COMPARED_WITHIN_SECONDS: Final = 3 * 3_600
+"""Age of the last comparison at which it still opens a gate, besides the time that it took. It runs once an hour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +27,7 @@ class Facts:
         moved: last complete pass of each segment that moves; None: there was none.
         compared: likewise, of those that compare.
         deployed: when each writer was last deployed, epoch milliseconds, by its name.
+        unready: writers that may run code of another release, or layout, and why.
     """
 
     phase: Phase
@@ -30,6 +35,7 @@ class Facts:
     moved: Sequence[Pass | None]
     compared: Sequence[Pass | None]
     deployed: Mapping[str, int]
+    unready: Mapping[str, str] = field(default_factory=dict)
 
 
 def ahead(terms: Terms, facts: Facts) -> list[str]:
@@ -45,6 +51,7 @@ def ahead(terms: Terms, facts: Facts) -> list[str]:
         )
     if phase.number == LEGACY:
         return reasons
+    reasons += _unready(facts)
     if phase.number == READY:
         return reasons + _ended(terms, facts, "code that knows no marks")
     reasons += _all_moved(terms, facts)
@@ -54,7 +61,7 @@ def ahead(terms: Terms, facts: Facts) -> list[str]:
         reasons += _different(facts) or (_clean(terms, facts) if stage == _VERIFIED else [])
     if phase.number + 1 == layout.last:
         reasons += _ended(terms, facts, "code of a phase before")
-        kept = (facts.now_ms - phase.changed_at_ms) // 1_000
+        kept = (facts.now_ms - _moved_since_ms(facts)) // 1_000
         if kept < terms.kept_for_seconds:
             reasons.append(
                 f"old items must be kept for {terms.kept_for_seconds} s, got {kept} s; wait for "
@@ -112,6 +119,17 @@ def _ended(terms: Terms, facts: Facts, what: str) -> list[str]:
     return reasons
 
 
+def _unready(facts: Facts) -> list[str]:
+    """Every writer runs the release and the layout of this migration."""
+    return [f"writer {name} must be ready, got {why}" for name, why in sorted(facts.unready.items())]
+
+
+def _moved_since_ms(facts: Facts) -> int:
+    """Since when nothing of this phase was left to move; the phase's begin without a pass."""
+    served = [_of(one, facts.phase, facts.now_ms) for one in facts.moved]
+    return max(facts.phase.changed_at_ms, *(one.clean_since_ms or 0 for one in served if one is not None), 0)
+
+
 def _all_moved(terms: Terms, facts: Facts, since_ms: int = 0) -> list[str]:
     """Each segment has a pass of this phase that left nothing."""
     done = [_of(one, facts.phase, facts.now_ms, since_ms) for one in facts.moved]
@@ -146,6 +164,22 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
         ]
     if any(one.clean_since_ms is None for one in found):
         return ["every concern must be compared, got some that writers held; wait for the next pass"]
+    old = max(_overdue_seconds(one, facts.now_ms) for one in found)
+    if old > 0:
+        return [
+            (
+                f"the last comparison must have ended within {COMPARED_WITHIN_SECONDS} s and its own duration, got {old} s "
+                "more; run cdk-sagas migrate verify, or wait for the worker"
+            )
+        ]
+    changed_last_ms = max([_moved_since_ms(facts), *facts.deployed.values()])
+    if any(one.began_at_ms < changed_last_ms for one in found):
+        return [
+            (
+                "the last comparison must have begun after the last move and the last deployment of a writer, got one that "
+                "began before; run cdk-sagas migrate verify, or wait for the worker"
+            )
+        ]
     # From the begin of the first clean pass to the begin of the last one: what came later was not compared.
     changed_ms = facts.phase.changed_at_ms
     clean = min((one.began_at_ms - max(one.clean_since_ms or 0, changed_ms)) // 1_000 for one in found)
@@ -157,6 +191,11 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
             )
         ]
     return []
+
+
+def _overdue_seconds(done: Pass, now_ms: int) -> int:
+    took_ms = max(0, done.ended_at_ms - done.began_at_ms)
+    return (now_ms - done.ended_at_ms - took_ms) // 1_000 - COMPARED_WITHIN_SECONDS
 
 
 def _of(done: Pass | None, phase: Phase, now_ms: int, since_ms: int = 0) -> Pass | None:

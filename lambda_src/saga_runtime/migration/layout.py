@@ -14,6 +14,7 @@ place     old item                              new item                truth
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime.errors import Invalid
+from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.protocol import MigrationAttribute, MigrationField
 
 LEGACY, READY = 0, 1
@@ -46,6 +47,12 @@ def _is_map(value: object) -> bool:
 
 def _is_tuple_of(value: object, kind: type) -> bool:
     return isinstance(value, tuple) and bool(value) and all(isinstance(one, kind) for one in value)
+
+
+class LayoutChanged(TransientError):
+    """The layout is not the one that phase 1 began with: nothing is written until the right one is deployed."""
+
+    code = "LAYOUT_CHANGED"
 
 
 class Place(StrEnum):
@@ -187,6 +194,13 @@ class Layout:
             if one.name == name:
                 return one
         raise Invalid(f"a concern must be one of {', '.join(c.name for c in self.concerns)}, got {name!r}; declare it")
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of where each value is: it stays the same from phase 1 on. Pilots may change."""
+        f = MigrationField
+        fixed = {name: value for name, value in self.to_json().items() if name not in {f.NAME, f.PILOTS}}
+        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
 
     # -- phases ----------------------------------------------------------------------------------------------------
 

@@ -22,11 +22,13 @@ class Phase:
         number: the phase.
         changed_at_ms: when it changed last; 0: never.
         changes: how often it changed: the same number may come again, and is another time then.
+        layout: ``Layout.fingerprint`` of the deployment that changed it.
     """
 
     number: int = LEGACY
     changed_at_ms: int = 0
     changes: int = 0
+    layout: str = ""
 
 
 class Job(StrEnum):
@@ -91,8 +93,9 @@ class Pass:
         left: concerns of customers that could not be moved, or compared.
         compared: concerns of customers that were compared.
         different: those whose items differ.
-        clean_since_ms: begin of the first of the passes of this phase that found no difference, up to this one; None:
-            this one found one, or left something out.
+        clean_since_ms: of a comparison, begin of the first of the passes of this phase that found no difference, up to
+            this one. Of a backfill, since when everything of this phase has moved: the end of the last pass that
+            moved something. None: this one found a difference, or left something.
     """
 
     phase: int

@@ -10,17 +10,28 @@ from typing import Any, Final
 
 from saga_runtime.errors import Conflict, TransientError
 from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, writes_of
-from saga_runtime.migration.layout import LEGACY, Concern, Layout
+from saga_runtime.migration.layout import LEGACY, Concern, Layout, LayoutChanged
 from saga_runtime.migration.places import Item, truth_of
 from saga_runtime.migration.progress import Phase
 from saga_runtime.protocol import MigrationAttribute
 from saga_runtime.saga_log.write import Write
-from saga_runtime.shared import aws, writes
+from saga_runtime.shared import aws, clock, writes
 from saga_runtime.shared.backoff import Backoff
 
 Items = Mapping[str, Item]
 """Items of one customer by sort key."""
 BACKOFF: Final = Backoff()
+LAYOUT_MS: Final = 60_000
+"""For how long a process trusts that its layout is the one in use: shorter than any ``ended_after``."""
+_trusted: Final[dict[tuple[str, str, str], int]] = {}
+"""When each layout was compared with its phase item, by this process."""
+
+
+def forget_layouts() -> None:
+    """Compare each layout again: for tests."""
+    _trusted.clear()
+
+
 _A: Final = MigrationAttribute
 
 
@@ -67,6 +78,7 @@ class Store:
         wanted = {name: change for name, change in changes.items() if change.counts}
         if not wanted:
             return []
+        self._trust()
         return writes_of(self.layout, self.table, customer, self.items(customer, wanted), wanted)
 
     def born(self, customer: str, values: Mapping[str, Mapping[str, Value]]) -> list[Write]:
@@ -87,8 +99,10 @@ class Store:
         Raises:
             CustomerUnknown: if neither item exists.
             Conflict: if the concern moved between all reads.
+            LayoutChanged: as ``phase``.
         """
         concern = self.layout.concern(name)
+        self._trust()
         for _ in range(BACKOFF.attempts):
             absent = 0
             for is_new in (new_first, not new_first):
@@ -117,15 +131,26 @@ class Store:
     # -- the phase -------------------------------------------------------------------------------------------------
 
     def phase(self) -> Phase:
-        """The phase; ``LEGACY`` without an item."""
+        """The phase; ``LEGACY`` without an item.
+
+        Raises:
+            LayoutChanged: if this layout is not the one that phase 1 began with.
+        """
         item: Any = self._get(self.own_partition, _A.PHASE)
         if item is None:
             return Phase()
-        return Phase(
+        phase = Phase(
             number=int(item[_A.PHASE]["N"]),
             changed_at_ms=int(item[_A.CHANGED_AT]["N"]),
             changes=int(item[_A.CHANGES]["N"]),
+            layout=item[_A.LAYOUT]["S"],
         )
+        if phase.number != LEGACY and phase.layout != self.layout.fingerprint:
+            raise LayoutChanged(
+                f"layout of migration {self.layout.name} must be the one of phase 1, {phase.layout[:8]}, got "
+                f"{self.layout.fingerprint[:8]}; deploy that one again, and return to phase 0 with it to change it"
+            )
+        return phase
 
     def change_phase(self, read: Phase, to: int, now_ms: int) -> Phase:
         """Change the phase by one, if it is as it was read.
@@ -138,10 +163,12 @@ class Store:
         Raises:
             ValueError: if it is not a step of one, or there is no such phase.
             Conflict: another operator changed it.
+            LayoutChanged: likewise, with another layout.
         """
         if abs(to - read.number) != 1 or not LEGACY <= to <= self.layout.last:
             raise ValueError(f"phase must change by one, to {LEGACY} to {self.layout.last}, got {read.number} to {to}")
-        changed = Phase(number=to, changed_at_ms=now_ms, changes=read.changes + 1)
+        layout = self.layout.fingerprint
+        changed = Phase(number=to, changed_at_ms=now_ms, changes=read.changes + 1, layout=layout)
         first = read == Phase()
         put: dict[str, Any] = {
             "TableName": self.table,
@@ -150,6 +177,7 @@ class Store:
                 _A.PHASE: {"N": str(to)},
                 _A.CHANGED_AT: {"N": str(changed.changed_at_ms)},
                 _A.CHANGES: {"N": str(changed.changes)},
+                _A.LAYOUT: {"S": layout},
             },
             "ConditionExpression": "attribute_not_exists(#changes)" if first else "#changes = :changes",
             "ExpressionAttributeNames": {"#changes": _A.CHANGES},
@@ -167,6 +195,16 @@ class Store:
     def own(self, name: str) -> dict[str, Any]:
         """Key of one of the migration's own items."""
         return self._key(self.own_partition, name)
+
+    def _trust(self) -> None:
+        """Compare the layout with that of the phase, once a minute: the items do not show a layout.
+
+        Raises: as ``phase``.
+        """
+        which, now_ms = (self.table, self.layout.name, self.layout.fingerprint), clock.now_ms()
+        if not 0 <= now_ms - _trusted.get(which, -LAYOUT_MS) < LAYOUT_MS:
+            self.phase()
+            _trusted[which] = now_ms
 
     def _get(self, customer: str, type_: str) -> Item | None:
         key = self._key(customer, type_)

@@ -132,7 +132,7 @@ class Worker:
             different=progress.different + page.tally["different"],
         ).with_examples(page.found)
         if after.cursor is None:
-            after = replace(after, last=_complete(after, self.store.phase() == phase))
+            after = replace(after, last=_complete(self.job, after, self.store.phase() == phase))
         if not self._put(read, after):
             return None
         reasons = Counter(one.reason for one in page.found if one.reason is not Reason.DIFFERENT)
@@ -307,22 +307,25 @@ def _customer_of(item: Item, layout: Layout) -> str:
     return str(item[layout.partition_key]["S"])
 
 
-def _complete(progress: Progress, same_phase: bool) -> Pass | None:
+def _complete(job: Job, progress: Progress, same_phase: bool) -> Pass | None:
     """The pass that a last page completes; the one before if the phase changed under it."""
     if not same_phase:
         return progress.last
-    before = progress.last
-    clean = not progress.different and not progress.left
+    before, now = progress.last, clock.now_ms()
     since = before.clean_since_ms if before is not None and before.changes == progress.changes else None
+    if since is None:
+        since = progress.began_at_ms
+    if job is Job.BACKFILL and progress.moved:
+        since = now
     return Pass(
         phase=progress.phase,
         changes=progress.changes,
         began_at_ms=progress.began_at_ms,
-        ended_at_ms=clock.now_ms(),
+        ended_at_ms=now,
         seen=progress.seen,
         moved=progress.moved,
         left=progress.left,
         compared=progress.compared,
         different=progress.different,
-        clean_since_ms=(since or progress.began_at_ms) if clean else None,
+        clean_since_ms=None if progress.different or progress.left else since,
     )

@@ -16,7 +16,7 @@ from constructs_lib.cli.main import main
 from saga_runtime.migration.terms import Terms
 from saga_runtime.protocol import Env, MigrationField
 from saga_runtime.shared import aws
-from tests.unit.support.migrations import LAST, LAYOUT, POINT, TABLE, Table, open_table
+from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Table, open_table
 from tests.unit.support.world import World
 
 MIGRATE = import_module("constructs_lib.cli.migrate")
@@ -44,10 +44,23 @@ class Deployment:
     terms: Terms = TERMS
     deployed_ms: int = 0
     gone: set[str] = field(default_factory=set)
+    aliases: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     exceptions = SimpleNamespace(ResourceNotFoundException=Gone)
 
-    def get_function_configuration(self, *, FunctionName: str) -> dict[str, Any]:  # noqa: N803 - AWS's own name
+    def get_paginator(self, operation: str) -> Any:
+        assert operation == "list_aliases"
+        return SimpleNamespace(paginate=self._aliases)
+
+    def _aliases(self, *, FunctionName: str) -> list[dict[str, Any]]:  # noqa: N803 - AWS's own name
+        if FunctionName in self.gone:
+            raise Gone
+        return [{"Aliases": [one]} for one in self.aliases]
+
+    def get_function_configuration(self, *, FunctionName: str, Qualifier: str = "$LATEST") -> dict[str, Any]:  # noqa: N803
+        if FunctionName == "Pay" and Qualifier in self.versions:
+            return {"LastModified": "2023-01-01T00:00:00+00:00", **self.versions[Qualifier]}
         if FunctionName in self.gone:
             raise Gone
         told = self.terms.to_json()
@@ -92,7 +105,7 @@ def test_every_phase_is_reached_by_the_command(shop: Deployment) -> None:
             assert shop.run("backfill")[0] == 0
         for _ in range(2):
             assert shop.run("verify")[0] == 0
-            shop.pass_time(200)
+            shop.pass_time(300)
         status, said = shop.run("advance")
         assert status == 0, said
         assert f"phase {phase} of {LAST}" in said
@@ -119,6 +132,42 @@ def test_advance_refuses_with_each_reason_until_its_gate_opens(shop: Deployment)
     shop.gone.clear()
     assert shop.run("advance")[0] == 0
     assert "a backfill pass of phase 2 must be complete" in shop.run("advance")[1]
+
+
+def test_writer_that_may_run_other_code_closes_the_gate(shop: Deployment) -> None:
+    shop.table.move_to(1)
+    shop.pass_time(600)
+    same = {"Environment": {"Variables": {Env.MIGRATION: json.dumps({**TERMS.to_json(), MigrationField.WRITERS: []})}}}
+    other = replace(TERMS, layout=replace(LAYOUT, old_item="card"), writers=())
+    shop.versions["$LATEST"] = {**same, "LastUpdateStatus": "InProgress"}
+    assert "writer Pay must be ready, got an update that is InProgress" in shop.run("advance")[1]
+    shop.versions["$LATEST"] = {"Environment": {"Variables": {Env.MIGRATION: json.dumps(other.to_json())}}}
+    assert "writer Pay must be ready, got another layout" in shop.run("advance")[1]
+    shop.versions = {"$LATEST": same, "7": {}, "8": same}
+    shop.aliases = [{"FunctionVersion": "8", "RoutingConfig": {"AdditionalVersionWeights": {"7": 0.1}}}]
+    assert "writer Pay:7 must be ready, got a version without Migration" in shop.run("advance")[1]
+    shop.aliases = [{"FunctionVersion": "8"}]
+    shop.versions["8"] = {
+        **same,
+        "LastModified": datetime.fromtimestamp(shop.table.world.clock.ms / 1_000, UTC).isoformat(),
+    }
+    assert "may still run for 60 s" in shop.run("advance")[1]
+    shop.pass_time(60)
+
+    assert shop.run("advance")[0] == 0
+
+
+@pytest.mark.parametrize("action", ["status", "backfill", "verify", "advance", "back"])
+def test_other_layout_than_of_phase_1_is_refused(shop: Deployment, action: str) -> None:
+    shop.table.move_to(4)
+    more = replace(POINT, attributes={**POINT.attributes, "tier": "tier"})
+    shop.terms = replace(TERMS, layout=replace(LAYOUT, groups=((LAYOUT.groups[0]), (more, CASH))))
+
+    status, said = shop.run(action)
+
+    assert status == 1
+    assert "layout of migration split must be the one of phase 1" in said
+    assert shop.table.store.phase().number == 4
 
 
 def test_back_changes_the_phase_by_one(shop: Deployment) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from saga_runtime.errors import Conflict
+from saga_runtime.migration import Change, LayoutChanged
 from saga_runtime.migration.gates import Facts, ahead, back, due
 from saga_runtime.migration.progress import Job, Pass, Phase
 from saga_runtime.migration.terms import Terms
-from tests.unit.support.migrations import LAST, LAYOUT, open_table
+from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, open_table
 from tests.unit.support.world import World
 
 NOW, SECOND = 10_000_000, 1_000
@@ -123,12 +124,63 @@ def test_pass_by_a_clock_that_is_ahead_counts_not() -> None:
     assert due(TERMS, Job.BACKFILL, facts(4).phase, early[0], NOW)
 
 
+DAYS_40 = 40 * 86_400 * SECOND
+
+
+def compared_at(began_ms: int, ended_ms: int, **changes: Any) -> Pass:
+    return passed(4, began_ms=began_ms, ended_at_ms=ended_ms, clean_since_ms=began_ms - 1_000 * SECOND, **changes)
+
+
+@pytest.mark.parametrize(
+    ("age", "took", "opens"),
+    [(3 * 3_600, 0, True), (3 * 3_600 + 1, 0, False), (40 * 86_400, 0, False), (40 * 86_400, 40 * 86_400, True)],
+)
+def test_comparison_is_recent(age: int, took: int, opens: bool) -> None:
+    now = NOW + 2 * DAYS_40
+    ended = now - age * SECOND
+    known = facts(4, changed_ms=0, now_ms=now, compared=[compared_at(ended - took * SECOND, ended)] * 2)
+
+    reasons = ahead(TERMS, known)
+
+    assert reasons == [] if opens else "the last comparison must have ended within 10800 s" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"deployed": {"Pay": NOW - 4 * SECOND}},
+        {"moved": [passed(4, clean_since_ms=NOW - 4 * SECOND)] * 2},
+        {"moved": [passed(4), passed(4, clean_since_ms=NOW - 4 * SECOND)]},
+    ],
+    ids=["writer deployed", "moved", "one segment moved"],
+)
+def test_comparison_is_newer_than_what_it_compares(changes: dict[str, Any]) -> None:
+    before = [compared_at(NOW - 5 * SECOND, NOW - 3 * SECOND)] * 2
+    after = [compared_at(NOW - 4 * SECOND, NOW - 3 * SECOND)] * 2
+
+    assert "must have begun after the last move" in ahead(TERMS, facts(4, compared=before, **changes))[0]
+    assert ahead(TERMS, facts(4, compared=after, **changes)) == []
+
+
+@pytest.mark.parametrize("phase", range(1, LAST))
+def test_writer_that_is_not_ready_closes_every_gate(phase: int) -> None:
+    assert ahead(TERMS, facts(phase, unready={"Pay": "another layout"})) == [
+        "writer Pay must be ready, got another layout"
+    ]
+
+
 def test_comparisons_before_the_phase_count_not() -> None:
     assert "passes must be clean" in ahead(TERMS, facts(4, changed_ms=NOW - 99 * SECOND))[0]
 
 
 def test_old_items_are_kept() -> None:
     assert "old items must be kept" in ahead(TERMS, facts(LAST - 1, changed_ms=NOW - 499 * SECOND))[0]
+
+
+def test_old_items_are_kept_from_the_last_move_on() -> None:
+    moved = [passed(LAST - 1), passed(LAST - 1, clean_since_ms=NOW - 499 * SECOND)]
+
+    assert ahead(TERMS, facts(LAST - 1, moved=moved)) == ["old items must be kept for 500 s, got 499 s; wait for 1 s"]
 
 
 def test_deployment_limits_the_phase() -> None:
@@ -161,6 +213,51 @@ def test_phase_changes_by_one_and_once(world: World) -> None:
     assert store.change_phase(read, 1, NOW) == changed, "an operator whose answer was lost sends it again"
     with pytest.raises(Conflict):
         store.change_phase(read, 1, NOW + 1)
+
+
+def test_layout_of_phase_1_is_kept(world: World) -> None:
+    table = open_table(world)
+    changed = replace(
+        LAYOUT, groups=(LAYOUT.groups[0], (replace(POINT, attributes={"balance": "point", "t": "t"}), CASH))
+    )
+    other = replace(table.store, layout=changed)
+    other.change_phase(other.change_phase(other.phase(), 1, NOW), 0, NOW)
+    table.go_to(1)
+
+    with pytest.raises(LayoutChanged, match="must be the one of phase 1"):
+        other.phase()
+    with pytest.raises(LayoutChanged):
+        other.born("bert", {})
+    with pytest.raises(LayoutChanged):
+        other.writes("anna", {"POINT": Change(add={"t": 1})})
+    with pytest.raises(LayoutChanged):
+        other.read("anna", "POINT")
+    with pytest.raises(LayoutChanged):
+        other.change_phase(Phase(), 1, NOW)
+    with pytest.raises(LayoutChanged):
+        replace(table.worker(), store=other).run()
+    table.go_to(0)
+    assert other.phase().number == 0, "in phase 0 another one may begin"
+
+
+def test_pilots_and_order_within_a_group_are_not_of_the_layout() -> None:
+    first, second = LAYOUT.groups
+    assert replace(LAYOUT, pilots=(), groups=(first, second[::-1])).fingerprint == LAYOUT.fingerprint
+    assert replace(LAYOUT, groups=(second, first)).fingerprint != LAYOUT.fingerprint
+
+
+def test_writer_compares_its_layout_once_a_minute(world: World) -> None:
+    table = open_table(world)
+    table.go_to(1)
+
+    assert world.calls_of(lambda: table.writes("anna", 1)) == ["GetItem", "BatchGetItem"]
+    assert world.calls_of(lambda: table.writes("anna", 1)) == ["BatchGetItem"]
+    world.clock.ms += 60_000
+    assert world.calls_of(lambda: table.writes("anna", 1)) == ["GetItem", "BatchGetItem"]
+    world.clock.ms -= 1
+    assert world.calls_of(lambda: table.writes("anna", 1)) == ["GetItem", "BatchGetItem"], (
+        "by a clock that was set earlier"
+    )
 
 
 def test_phase_item_of_an_operator_who_was_late_is_refused(world: World) -> None:

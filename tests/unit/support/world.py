@@ -13,6 +13,7 @@ import pytest
 from handlers import gatekeeper
 from saga_runtime import LedgerBuilder, Money
 from saga_runtime.http import direct_operation, operation
+from saga_runtime.migration.store import forget_layouts
 from saga_runtime.protocol import (
     DUE_INDEX,
     IN_FLIGHT_ATTRIBUTES,
@@ -201,6 +202,7 @@ def forget_cached() -> None:
     aws.step_functions_once.cache_clear()
     aws.sqs.cache_clear()
     hold._hold.cache_clear()
+    forget_layouts()
     gatekeeper.settings.cache_clear()
     direct_operation.settings.cache_clear()
     operation.validator.cache_clear()
