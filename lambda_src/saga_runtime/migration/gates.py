@@ -168,7 +168,7 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
     if old > 0:
         return [
             (
-                f"the last comparison must have ended within {COMPARED_WITHIN_SECONDS} s and its own duration, got {old} s "
+                f"the last comparison must have ended within {COMPARED_WITHIN_SECONDS} s and its duration, got {old} s "
                 "more; run cdk-sagas migrate verify, or wait for the worker"
             )
         ]
@@ -176,8 +176,8 @@ def _clean(terms: Terms, facts: Facts) -> list[str]:
     if any(one.began_at_ms < changed_last_ms for one in found):
         return [
             (
-                "the last comparison must have begun after the last move and the last deployment of a writer, got one that "
-                "began before; run cdk-sagas migrate verify, or wait for the worker"
+                "the last comparison must have begun after the last move and the last deployment of a writer, got one "
+                "that began before; run cdk-sagas migrate verify, or wait for the worker"
             )
         ]
     # From the begin of the first clean pass to the begin of the last one: what came later was not compared.
