@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from constructs_lib.saga.step_host import StepHost
     from constructs_lib.tables.idempotency_table import IdempotencyTable
     from constructs_lib.tables.ledger_table import LedgerTable
+    from constructs_lib.tables.outbox import Outbox
     from constructs_lib.tables.payload_bucket import PayloadBucket
     from constructs_lib.tables.token_table import TokenTable
     from saga_runtime.http.key_source import KeySource
@@ -70,6 +71,7 @@ __all__ = [
     "MoneyField",
     "Notify",
     "Operation",
+    "Outbox",
     "PayloadBucket",
     "Provider",
     "RefusalPolicy",
@@ -117,6 +119,7 @@ __getattr__, __dir__ = lazy_exports(
         "MoneyField": "constructs_lib.api.money_field",
         "Notify": "constructs_lib.saga",
         "Operation": "constructs_lib.api.transaction_api",
+        "Outbox": "constructs_lib.tables.outbox",
         "PayloadBucket": "constructs_lib.tables.payload_bucket",
         "Provider": "constructs_lib.saga",
         "RefusalPolicy": "saga_runtime.protocol",

@@ -29,6 +29,7 @@ class StatefulTable(Construct):
         sort_key: str | None = None,
         time_to_live: str | None = None,
         global_secondary_indexes: Sequence[dynamodb.GlobalSecondaryIndexPropsV2] | None = None,
+        stream: dynamodb.StreamViewType | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -55,6 +56,7 @@ class StatefulTable(Construct):
             encryption=encryption,
             time_to_live_attribute=time_to_live,
             global_secondary_indexes=global_secondary_indexes,
+            dynamo_stream=stream,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from saga_runtime.ledger.store import DirectEntry, Ledger
     from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
     from saga_runtime.money import Money, Rounding, Unit
+    from saga_runtime.outbox.event import EventExists, Outbox
     from saga_runtime.saga_log.write import Write
     from saga_runtime.shared.backoff import Backoff
     from saga_runtime.steps.atomic import atomic_step
@@ -98,6 +99,7 @@ __all__ = [
     "DirectCall",
     "DirectEntry",
     "DuplicatePosting",
+    "EventExists",
     "ExternalCall",
     "Failed",
     "HeldByAnother",
@@ -118,6 +120,7 @@ __all__ = [
     "NotApplied",
     "NotYet",
     "OperationReused",
+    "Outbox",
     "Outcome",
     "Pending",
     "PermanentError",
@@ -226,6 +229,7 @@ __getattr__, __dir__ = lazy_exports(
         "external_compensation": ".steps.external_compensation",
         "external_step": ".steps.external",
         "read_only_step": ".steps.read_only",
+        "EventExists": ".outbox.event",
         "HeldByAnother": ".versions.errors",
         "InvalidTransition": ".versions.errors",
         "ItemExists": ".versions.errors",
@@ -233,6 +237,7 @@ __getattr__, __dir__ = lazy_exports(
         "VersionConflict": ".versions.errors",
         "VersionedItem": ".versions.items",
         "Transitions": ".versions.transitions",
+        "Outbox": ".outbox.event",
         "Outcome": ".versions.once",
         "commit_once": ".versions.once",
         "webhook": ".webhooks.receiver",

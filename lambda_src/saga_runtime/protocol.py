@@ -664,6 +664,8 @@ PREVIOUS_SECONDS: Final = 86_400
 """For so long, unless it is declared otherwise, the previous version of a rotated secret counts."""
 MAX_WEBHOOK_BYTES: Final = 262_144
 """A webhook's body; larger ones are refused."""
+MAX_EVENT_BYTES: Final = 65_536
+"""Detail of an outbox' event; with what is around it less than the 256 KB that every EventBridge quota has allowed."""
 MAX_MESSAGE_BYTES: Final = 1_048_576
 """A message of SQS with its attributes (SQS's quotas)."""
 
@@ -756,6 +758,9 @@ class Env(StrEnum):
     SERVICE = "POWERTOOLS_SERVICE_NAME"
     LEDGER_TABLE = "CDK_SAGAS_LEDGER_TABLE"
     LEDGER_TERMS = "CDK_SAGAS_LEDGER_TERMS"
+    OUTBOX_TABLE = "CDK_SAGAS_OUTBOX_TABLE"
+    OUTBOX_BUS = "CDK_SAGAS_OUTBOX_BUS"
+    OUTBOX_SOURCE = "CDK_SAGAS_OUTBOX_SOURCE"
     PAYLOADS = "CDK_SAGAS_PAYLOADS"
     INLINE_BODY_BYTES = "CDK_SAGAS_INLINE_BODY_BYTES"
     EXPRESSION_PATHS = "CDK_SAGAS_EXPRESSION_PATHS"
@@ -811,6 +816,18 @@ class RefusalPolicy(StrEnum):
     OPEN = "OPEN"
     """Nothing is stored: the same key may be tried again. A copy of the request that is still travelling may move the
     money after the refusal was answered."""
+
+
+class OutboxAttribute(StrEnum):
+    """Attributes of an event that waits in an outbox."""
+
+    ID = "id"
+    """The step key, or the id of a direct operation."""
+    TYPE = "type"
+    DETAIL = "detail"
+    """JSON, with ``event_id``."""
+    PUT_AT = "put_at"
+    """Epoch milliseconds."""
 
 
 class EventField(StrEnum):
@@ -1020,6 +1037,8 @@ class Metric(StrEnum):
     EVENT_KEPT = "EventKept"
     EVENT_PARKED = "EventParked"
     EVENT_REFUSED = "EventRefused"
+    EVENT_PUBLISHED = "EventPublished"
+    OLDEST_UNPUBLISHED = "AgeOfOldestUnpublishedEvent"
     WAITED = "ResponseWaitedFor"
     WAITED_IN_VAIN = "ResponseNotInTime"
     INLINE_SETTLED = "InlineSettled"

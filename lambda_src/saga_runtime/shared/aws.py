@@ -18,6 +18,7 @@ from saga_runtime.shared import typed_json
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
@@ -111,6 +112,13 @@ def sqs() -> SQSClient:
 
 
 @lru_cache(maxsize=1)
+def events() -> EventBridgeClient:
+    """The one EventBridge client of this process."""
+    made: EventBridgeClient = _maker().client("events", config=CONFIG)
+    return made
+
+
+@lru_cache(maxsize=1)
 def s3() -> S3Client:
     """The one S3 client of this process; made when the first large payload comes."""
     made: S3Client = _maker().client("s3", config=CONFIG)
@@ -145,7 +153,7 @@ def _maker() -> Any:
 
 
 def _forget_clients() -> None:
-    for made in (dynamodb, step_functions, step_functions_once, step_functions_for, sqs, s3, functions):
+    for made in (dynamodb, step_functions, step_functions_once, step_functions_for, sqs, events, s3, functions):
         made.cache_clear()
 
 

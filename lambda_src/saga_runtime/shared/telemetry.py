@@ -27,6 +27,7 @@ _ERRORS: Final = frozenset(
         "ledger_sweep_failed",
         "look_failed",
         "posted_to_suspense",
+        "publish_failed",
         "receiver_failed",
         "reconcile_failed",
         "remove_failed",

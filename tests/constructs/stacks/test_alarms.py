@@ -6,6 +6,7 @@ import re
 
 import pytest
 from aws_cdk import Stack
+from aws_cdk import aws_events as events
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib import (
@@ -13,6 +14,7 @@ from constructs_lib import (
     ExecutionWatch,
     IdempotencyTable,
     LedgerTable,
+    Outbox,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
@@ -46,6 +48,7 @@ def test_of_each_construct_are_as_many_as_documented(new_app: AppFactory, docume
     intake = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake.handler")
     EventIntake(stack, "Intake", operation="stripe", fn=intake, requests=IdempotencyTable(stack, "Events"))
     LedgerTable(stack, "Ledger", holds=True)
+    Outbox(stack, "Outbox", bus=events.EventBus(stack, "Bus"), source="shop")
     nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
     ExecutionWatch(stack, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=own(stack, "Release"))])
     whole = WarehouseStack(new_app(), "Shop")
@@ -59,6 +62,7 @@ def test_of_each_construct_are_as_many_as_documented(new_app: AppFactory, docume
         ],
         "EventIntake": [_alarms(stack, "Intake/")],
         "LedgerTable": [_alarms(stack, "Ledger/")],
+        "Outbox": [_alarms(stack, "Outbox/")],
         "ExecutionWatch": [_alarms(stack, "Watch/")],
         "TimeoutReconciler": [_alarms(stack, "Plain/"), (_alarms(stack, "Money/") - _alarms(stack, "Plain/")) // 2],
     }

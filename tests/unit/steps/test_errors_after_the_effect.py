@@ -162,6 +162,8 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "Backoff": lambda _: _door("Backoff")(attempts=0),
     "VersionedItem": lambda _: _door("VersionedItem")(table="", key={}),
     "Transitions": lambda _: _door("Transitions")(table={}, initial="a"),
+    "Outbox": lambda _: _door("Outbox")(table=""),
+    "EventExists": _raiser(_door("EventExists")("x")),
     "commit_once": lambda _: _door("commit_once")(None, marker=None, request={}, remember_seconds=0),
     "HeldByAnother": _raiser(_door("HeldByAnother")("x")),
     "ItemExists": _raiser(_door("ItemExists")("x")),

@@ -21,6 +21,7 @@ from saga_runtime.protocol import (
     LedgerAttribute,
     LogAttribute,
     Metric,
+    OutboxAttribute,
     RecordAttribute,
     TokenAttribute,
 )
@@ -37,6 +38,7 @@ _KEYS: dict[str, list[str]] = {
     "log": [LogAttribute.SAGA_ID, LogAttribute.STEP],
     "ledger": [LedgerAttribute.PK, LedgerAttribute.SK],
     "tokens": [TokenAttribute.ID],
+    "outbox": [OutboxAttribute.ID],
 }
 _KEYS_ONLY = {"ProjectionType": "KEYS_ONLY"}
 _INDEXES: dict[str, list[tuple[str, tuple[str, str], list[str]]]] = {
@@ -201,6 +203,7 @@ def forget_cached() -> None:
     aws.step_functions.cache_clear()
     aws.step_functions_once.cache_clear()
     aws.sqs.cache_clear()
+    aws.events.cache_clear()
     hold._hold.cache_clear()
     forget_layouts()
     gatekeeper.settings.cache_clear()

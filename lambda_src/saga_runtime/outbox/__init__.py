@@ -1,0 +1,4 @@
+"""Events that are published because a transaction committed: their rows, and what publishes them.
+
+Imports ``saga_log`` and ``shared``. From here comes ``Outbox``.
+"""
