@@ -14,13 +14,16 @@ from constructs_lib.saga.asl.ending import (
     ALREADY_SETTLED,
     SETTLE_COMPLETED,
     SETTLE_FAILED,
+    START_STANDARD,
     mine,
 )
+from constructs_lib.saga.asl.failures import thrown_at
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, SAGA_ID
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import MAX_INLINE_SECONDS, Direction, RecordAttribute
 
+_ANY: Final = "States.ALL"
 _ATTEMPTS: Final = 2
 """Number of quick retries of an Express execution."""
 
@@ -52,7 +55,7 @@ def express(definition: State) -> State:
 
     The settled record is part of the output, as DynamoDB returned it: responses are made of nothing else.
     """
-    states: dict[str, State] = {name: _quick(state) for name, state in definition["States"].items()}
+    states: dict[str, State] = {name: _quick(name, state) for name, state in definition["States"].items()}
     for name in (SETTLE_COMPLETED, SETTLE_FAILED):
         if name in states:
             settle = states[name]
@@ -64,10 +67,14 @@ def express(definition: State) -> State:
     return by_saga_id
 
 
-def _quick(state: Mapping[str, Any]) -> State:
+def _quick(name: str, state: Mapping[str, Any]) -> State:
+    """A state with quick retries, which delegates whatever it cannot do."""
     quick = dict(state)
     if "Retry" in quick:
         quick["Retry"] = [_quickly(retry) for retry in quick["Retry"]]
+    catches = quick.get("Catch", ())
+    if quick["Type"] == "Task" and name != START_STANDARD and not any(_ANY in one["ErrorEquals"] for one in catches):
+        quick["Catch"] = [*catches, {"ErrorEquals": [_ANY], "Next": START_STANDARD, "Assign": thrown_at(name)}]
     return quick
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
@@ -50,6 +51,7 @@ def break_each_call(
     seed: int = 0,
     after: Sequence[Planned] = (),
     of: Collection[str] | None = None,
+    drawn: int | None = None,
     progress: Callable[[SimulationReport], None] | None = None,
 ) -> SimulationReport:
     """Record the calls and states of one saga, and break each of them in each way, in a run of its own.
@@ -67,6 +69,7 @@ def break_each_call(
         after: faults of every run, also of the one that is recorded: a stopped execution, for example, so that a
             reconciler has something to do.
         of: names of the functions and state machines whose calls are broken; None: all that the saga needs.
+        drawn: so many of the faults, drawn by the seed; None: all of them.
         progress: called after each run.
 
     Returns:
@@ -84,7 +87,8 @@ def break_each_call(
 
         recorded = run()
         report.add(recorded)
-        for planned in _plans(deployment.blueprint, recorded, of):
+        plans = list(_plans(deployment.blueprint, recorded, of))
+        for planned in plans if drawn is None else Random(seed).sample(plans, min(drawn, len(plans))):
             found = run(planned)
             if planned.times == 1 and isinstance(planned.how, Trouble) and found.answers != recorded.answers:
                 found.findings.append(

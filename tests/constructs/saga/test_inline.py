@@ -43,6 +43,22 @@ def test_inline_saga_has_an_express_machine_and_an_alarm(stack: Stack, tmp_path:
     assert max(retry["MaxAttempts"] for retry in retries) == 2
 
 
+def test_each_call_of_express_that_fails_is_delegated(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function")
+    saga = _saga(stack, [Step.atomic("Debit", fn=fn, compensate=fn), Step.atomic("Credit", fn=fn)], tmp_path)
+
+    assert saga.express_definition is not None
+    tasks = {name: state for name, state in saga.express_definition["States"].items() if state["Type"] == "Task"}
+    open_ended = {
+        name
+        for name, state in tasks.items()
+        if not any("States.ALL" in caught["ErrorEquals"] for caught in state.get("Catch", ()))
+    }
+
+    assert open_ended == {"Start Standard"}
+    assert {"Settle completed", "Settle failed", "Compensate", "Ask the log", "Look at the record"} < set(tasks)
+
+
 def test_prepared_saga_has_no_express_machine(stack: Stack, tmp_path: Path) -> None:
     fn = plain_function(stack, "Function")
     steps: Steps = [Step.atomic("Debit", fn=fn, compensate=fn), Step.atomic("Credit", fn=fn)]
