@@ -27,6 +27,10 @@ _EVERY: Final = {Job.BACKFILL: Duration.minutes(5), Job.VERIFY: Duration.minutes
 _TIMEOUT: Final = Duration.minutes(4)
 """Shorter than the shorter interval: runs of one segment rarely meet, and are harmless if they do."""
 _DAY_SECONDS: Final = 86_400
+_MOST_BYTES: Final = 3_072
+"""Of 4 KB of a function: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
+_REFERENCE_BYTES: Final = 64
+"""Longest name of a function."""
 _LEAST_ENDED: Final = 900
 """The longest timeout of a function."""
 _WORKER_ACTIONS: Final = ("GetItem", "BatchGetItem", "Scan", "PutItem", "UpdateItem", "DeleteItem")
@@ -44,7 +48,8 @@ class Migration(Construct):
     were clean for ``clean_for``, and no code of the phase before can still run.
 
     Not guaranteed: that functions outside ``writers`` follow. Code that writes old items without
-    ``saga_runtime.migration`` must be gone before phase 2. That customers can be deleted while items move.
+    ``saga_runtime.migration`` must be gone before phase 2. That customers can be deleted otherwise than with
+    ``Store.gone``, while items move.
 
     Example::
 
@@ -67,6 +72,7 @@ class Migration(Construct):
         removal_policy: of the worker's log group; retained by default.
 
     Attributes:
+        writers: every function that writes items of customers, each once.
         worker: the worker.
         difference_alarm: old and new item of a concern differ.
         failed_alarm: the worker failed in three periods of 5 minutes in a row.
@@ -97,6 +103,8 @@ class Migration(Construct):
         if not writers:
             raise ValueError(f"writers of Migration {id} must name a function, got none; name all that write items")
         super().__init__(scope, id)
+        self.writers = list(dict.fromkeys(writers))
+        self._require_own_writers()
         terms = Terms(
             layout=layout,
             most_phase=phase,
@@ -110,9 +118,11 @@ class Migration(Construct):
             kept_for_seconds=require_seconds(
                 "kept_for", kept_for or Duration.days(30), at_least=0, at_most=3_650 * _DAY_SECONDS
             ),
-            writers=tuple(fn.function.function_name for fn in writers),
+            writers=tuple(fn.function.function_name for fn in self.writers),
         )
         stack = Stack.of(self)
+        deployed = stack.to_json_string(terms.to_json())
+        _require_room(stack, id, deployed)
         self.worker = RuntimeFunction(
             self,
             "Worker",
@@ -120,7 +130,7 @@ class Migration(Construct):
             handler="handlers.migration.handler",
             description="Moves items of a migration, and compares them",
             environment={
-                Env.MIGRATION: stack.to_json_string(terms.to_json()),
+                Env.MIGRATION: deployed,
                 Env.MIGRATION_TABLE: table.table_name,
             },
             timeout=_TIMEOUT,
@@ -129,10 +139,11 @@ class Migration(Construct):
         _grant(table, self.worker, _WORKER_ACTIONS)
         # A function's environment must not name the function itself.
         followed = stack.to_json_string({**terms.to_json(), MigrationField.WRITERS: []})
-        for fn in writers:
+        for fn in self.writers:
             fn.function.add_environment(Env.MIGRATION, followed)
             fn.function.add_environment(Env.MIGRATION_TABLE, table.table_name)
             _grant(table, fn, _WRITER_ACTIONS)
+        self._table = table
         for job, interval in _EVERY.items():
             for segment in range(segments):
                 run_every(
@@ -161,6 +172,48 @@ class Migration(Construct):
             treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
         )
         self.alarms = [self.difference_alarm, self.failed_alarm]
+
+    def grant_delete(self, writer: RuntimeFunction) -> None:
+        """Let a writer delete customers, with ``Store.gone``.
+
+        Raises:
+            ValueError: if it is not a writer of this migration.
+        """
+        if writer not in self.writers:
+            raise ValueError(
+                f"writer must be one of the writers of Migration {self.node.id}, got {writer.node.path}; name it there"
+            )
+        _grant(self._table, writer, ("DeleteItem",))
+
+    def _require_own_writers(self) -> None:
+        """A function has one layout in its environment."""
+        for other in self.node.root.node.find_all():
+            if isinstance(other, Migration) and other is not self:
+                for fn in self.writers:
+                    if fn in other.writers:
+                        raise ValueError(
+                            f"writers of Migration {self.node.id} must be of no other one, got {fn.node.path} of "
+                            f"{other.node.path} too; move the concerns of both in one layout, or one after the other"
+                        )
+
+
+def _require_room(stack: Stack, id: str, text: str) -> None:
+    """Refuse a layout that leaves no room in an environment: Lambda takes 4 KB of variables in all."""
+    size = _size(stack.resolve(text))
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"layout of Migration {id} must have at most {_MOST_BYTES} bytes in a function's environment, got {size}; "
+            "shorten names, or split it into two migrations, one after the other"
+        )
+
+
+def _size(value: object) -> int:
+    """Bytes of a resolved value; what only the deployment knows is taken for a function's name."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, dict) and list(value) == ["Fn::Join"]:
+        return sum(map(_size, value["Fn::Join"][1]))
+    return _REFERENCE_BYTES
 
 
 def _grant(table: dynamodb.ITableV2, fn: RuntimeFunction, actions: Sequence[str]) -> None:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from saga_runtime.migration.changes import CLEAR, Change, Clear, CustomerUnknown, born, writes_of
+    from saga_runtime.migration.changes import (
+        CLEAR,
+        Change,
+        Clear,
+        CustomerExists,
+        CustomerUnknown,
+        born,
+        gone,
+        writes_of,
+    )
     from saga_runtime.migration.history import copy_row, merged, row_id
     from saga_runtime.migration.layout import Concern, Layout, LayoutChanged, Place, Target
     from saga_runtime.migration.store import Items, Store
@@ -18,6 +27,7 @@ __all__ = [
     "Change",
     "Clear",
     "Concern",
+    "CustomerExists",
     "CustomerUnknown",
     "Items",
     "Layout",
@@ -27,6 +37,7 @@ __all__ = [
     "Target",
     "born",
     "copy_row",
+    "gone",
     "merged",
     "row_id",
     "writes_of",
@@ -39,6 +50,7 @@ __getattr__, __dir__ = lazy_exports(
         "Change": ".changes",
         "Clear": ".changes",
         "Concern": ".layout",
+        "CustomerExists": ".changes",
         "CustomerUnknown": ".changes",
         "Items": ".store",
         "Layout": ".layout",
@@ -48,6 +60,7 @@ __getattr__, __dir__ = lazy_exports(
         "Target": ".layout",
         "born": ".changes",
         "copy_row": ".history",
+        "gone": ".changes",
         "merged": ".history",
         "row_id": ".history",
         "writes_of": ".changes",

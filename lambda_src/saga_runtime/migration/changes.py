@@ -7,19 +7,25 @@ Each write asks for the place that was read. If a worker moved the concern meanw
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Final
 
 from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
 from saga_runtime.migration.expressions import Placeholders
-from saga_runtime.migration.layout import Layout, Place, Target
+from saga_runtime.migration.layout import Concern, Layout, Place, Target
 from saga_runtime.migration.places import AT, Item, place_of
 from saga_runtime.saga_log.write import Write
 
 Number = int | Decimal
 Value = int | Decimal | str
+
+
+_MOST_DIGITS: Final = 38
+_LEAST_EXPONENT: Final = -130
+_MOST_EXPONENT: Final = 125
+"""Of DynamoDB's numbers: docs.aws.amazon.com/amazondynamodb, "Supported data types"."""
 
 
 class Clear(Enum):
@@ -29,6 +35,12 @@ class Clear(Enum):
 
 
 CLEAR: Final = Clear.CLEAR
+
+
+class CustomerExists(PermanentError):
+    """There is such a customer already, or another item that has its keys."""
+
+    code = "CUSTOMER_EXISTS"
 
 
 class CustomerUnknown(PermanentError):
@@ -67,12 +79,22 @@ class Change:
     refusal: Callable[[], SagaError] = _refused
 
     def __post_init__(self) -> None:
+        for field_ in ("add", "put", "once", "at_least", "at_most", "equal"):
+            given = getattr(self, field_)
+            if not isinstance(given, Mapping) or not all(isinstance(name, str) and name.strip() for name in given):
+                raise Invalid(f"{field_} must be a mapping of attributes' names, got {type(given).__name__}; name them")
+        if not callable(self.refusal):
+            raise Invalid(f"refusal must be a function, got {type(self.refusal).__name__}; return an error from it")
         for name, value in (*self.add.items(), *self.at_least.items(), *self.at_most.items()):
             if type(value) not in (int, Decimal):
                 raise Invalid(f"{name} must be an int or a Decimal, got {type(value).__name__}; use smallest units")
-        for name, given in (*self.put.items(), *self.once.items()):
-            if given is not None and given is not CLEAR:
-                _require_value(name, given)
+            _require_number(name, value)
+        for name, text in self.equal.items():
+            if not isinstance(text, str):
+                raise Invalid(f"{name} must be equal to a text, got {type(text).__name__}; compare texts")
+        for name, first in (*self.put.items(), *self.once.items()):
+            if first is not None and first is not CLEAR:
+                _require_value(name, first)
         names = [*self.add, *self.put, *self.once]
         if len(names) != len(set(names)):
             raise Invalid(f"an attribute must be changed once, got {', '.join(sorted(names))}; leave one out")
@@ -120,8 +142,7 @@ def writes_of(
     old = _Update(layout, table, customer, layout.old_item)
     writes: list[Write] = []
     for concern, change in wanted:
-        if unknown := sorted(change.names - set(concern.attributes)):
-            raise Invalid(f"attributes of {concern.name} must be of {sorted(concern.attributes)}, got {unknown}")
+        _require_known(concern, change)
         place = place_of(concern, items.get(layout.old_item), items.get(concern.item))
         if place is None:
             raise CustomerUnknown("there is no such customer")
@@ -131,7 +152,55 @@ def writes_of(
             new = _Update(layout, table, customer, concern.item)
             new.change(AT, place, change, {name: name for name in concern.attributes}, guarded=True)
             writes += new.write()
-    return [*old.write(), *writes]
+    # While the concerns are in both items, each has a write, and the old item one.
+    return _counted([*old.write(), *writes], len(wanted) + any(change.changes for _, change in wanted))
+
+
+def gone(
+    layout: Layout,
+    table: str,
+    customer: str,
+    items: Mapping[str, Item],
+    demands: Mapping[str, Change],
+) -> list[Write]:
+    """Writes that delete a customer: the old item, and every new one that is the migration's.
+
+    Guaranteed: all of them are deleted, where the concerns were read to be, or none is. What a worker read before
+    writes nothing afterwards, not even if the customer is born again.
+
+    Args:
+        layout: the migration.
+        table: the table's name.
+        customer: partition key.
+        items: the old item and all new items by sort key, read strongly; absent ones left out.
+        demands: changes that only demand, by name of the concern.
+
+    Raises:
+        CustomerUnknown: if there is no item to delete.
+        Invalid: if a demand writes, or names an attribute that its concern does not have.
+    """
+    for name, demand in demands.items():
+        _require_known(layout.concern(name), demand)
+        if demand.changes:
+            raise Invalid(f"a deletion must only demand, got a change of {name}; leave add, put and once out")
+    old_item = items.get(layout.old_item)
+    old = _Update(layout, table, customer, layout.old_item)
+    writes: list[Write] = []
+    for concern in layout.concerns:
+        demand, new_item = demands.get(concern.name, Change()), items.get(concern.item)
+        place = place_of(concern, old_item, new_item)
+        if place is None:
+            continue
+        if old_item is not None:
+            old.change(concern.mark, place, demand, concern.attributes, guarded=place is Place.OLD)
+        if place is not Place.OLD and new_item is not None:
+            new = _Update(layout, table, customer, concern.item)
+            new.change(AT, place, demand, {name: name for name in concern.attributes}, guarded=True)
+            writes += new.delete()
+    deleted = [*old.delete(), *writes]
+    if not deleted:
+        raise CustomerUnknown("there is no such customer")
+    return _counted(deleted, 1 + len(layout.concerns))
 
 
 def born(
@@ -140,7 +209,7 @@ def born(
     """Writes that create a customer in the form that a phase wants.
 
     Guaranteed: of several births of one customer, in whatever phases, one succeeds; the others are refused as
-    ``Conflict``, so read the customer before.
+    ``CustomerExists``.
 
     Args:
         layout: the migration.
@@ -173,7 +242,14 @@ def born(
             writes.append(_put_absent(layout, table, new))
     # The last phase deletes old items; the new ones refuse a second birth.
     removed = Target.REMOVED in targets.values()
-    return writes if removed else [_put_absent(layout, table, old), *writes]
+    births = writes if removed else [_put_absent(layout, table, old), *writes]
+    return _counted(births, 1 + len(layout.concerns))
+
+
+def _counted(writes: list[Write], most: int) -> list[Write]:
+    """The writes, with the number of those that another phase has in addition."""
+    more = max(0, most - len(writes))
+    return [replace(writes[0], more=more), *writes[1:]] if writes and more else writes
 
 
 def _put_absent(layout: Layout, table: str, item: Item) -> Write:
@@ -185,13 +261,47 @@ def _put_absent(layout: Layout, table: str, item: Item) -> Write:
                 "ConditionExpression": "attribute_not_exists(#pk)",
                 "ExpressionAttributeNames": {"#pk": layout.partition_key},
             }
-        }
+        },
+        refusal=lambda _: CustomerExists("there is such a customer already"),
     )
+
+
+def require_changes(changes: object) -> None:
+    """Refuse what is not a mapping of changes.
+
+    Raises:
+        Invalid: if it is not.
+    """
+    if not isinstance(changes, Mapping) or not all(isinstance(one, Change) for one in changes.values()):
+        raise Invalid(f"changes must be a mapping of concerns to Change(…), got {changes!r}; name the concerns")
+
+
+def _require_known(concern: Concern, change: Change) -> None:
+    if unknown := sorted(change.names - set(concern.attributes)):
+        raise Invalid(f"attributes of {concern.name} must be of {sorted(concern.attributes)}, got {unknown}")
 
 
 def _require_value(name: str, value: object) -> None:
     if type(value) not in (int, Decimal, str):
         raise Invalid(f"{name} must be a text, an int or a Decimal, got {type(value).__name__}; encode it")
+    if not isinstance(value, str):
+        _require_number(name, value)
+
+
+def _require_number(name: str, value: Any) -> None:
+    """Refuse numbers that DynamoDB does not hold: it would refuse the whole transaction."""
+    number = Decimal(value)
+    finite = number.is_finite()
+    digits = "".join(map(str, number.as_tuple().digits)).strip("0") if finite else ""
+    if (
+        not finite
+        or len(digits) > _MOST_DIGITS
+        or (digits and not _LEAST_EXPONENT <= number.adjusted() <= _MOST_EXPONENT)
+    ):
+        raise Invalid(
+            f"{name} must be a finite number of at most {_MOST_DIGITS} digits, from 1E{_LEAST_EXPONENT} to below "
+            f"1E{_MOST_EXPONENT + 1}, got {number}; round it"
+        )
 
 
 def encoded(value: Value) -> dict[str, Any]:
@@ -269,21 +379,30 @@ class _Update:
                 self._conditions.append(f"{self._use.name(names[name])} = {self._use.value({'S': text})}")
         self._guards.append(_Guard(mark, place, change, names, guarded))
 
+    def delete(self) -> list[Write]:
+        """The deletion of the item; none if nothing is known of it."""
+        if not self._guards:
+            return []
+        return [Write(action={"Delete": self._action()}, refusal=_refusal(self._guards))]
+
     def write(self) -> list[Write]:
         """The write: an update, or a check of the conditions if it changes nothing; none without a change."""
         if not self._guards:
             return []
-        action: dict[str, Any] = {
+        action = self._action()
+        update = " ".join(f"{kind} {', '.join(parts)}" for kind, parts in self._clauses.items() if parts)
+        if not update:
+            return [Write(action={"ConditionCheck": action}, refusal=_refusal(self._guards))]
+        return [Write(action={"Update": {**action, "UpdateExpression": update}}, refusal=_refusal(self._guards))]
+
+    def _action(self) -> dict[str, Any]:
+        return {
             "TableName": self._table,
             "Key": _key(self._layout, self._customer, self._item),
             "ConditionExpression": " AND ".join(self._conditions),
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
             **self._use.members(),
         }
-        update = " ".join(f"{kind} {', '.join(parts)}" for kind, parts in self._clauses.items() if parts)
-        if not update:
-            return [Write(action={"ConditionCheck": action}, refusal=_refusal(self._guards))]
-        return [Write(action={"Update": {**action, "UpdateExpression": update}}, refusal=_refusal(self._guards))]
 
 
 def _refusal(guards: Sequence[_Guard]) -> Callable[[Item | None], SagaError]:

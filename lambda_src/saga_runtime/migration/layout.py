@@ -30,6 +30,9 @@ LEGACY, READY = 0, 1
 PHASES_OF_A_GROUP: Final = 6
 MOST_CONCERNS: Final = 20
 MOST_PILOTS: Final = 20
+MOST_KEY_BYTES: Final = 2_048
+"""Of a partition key: DynamoDB's limit."""
+_SHOWN: Final = 50
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
 
 
@@ -171,8 +174,8 @@ class Layout:
             self._differ(f"attributes of {one.item}", [*keys, *one.attributes])
         if (self.pilots and not _is_tuple_of(self.pilots, str)) or len(self.pilots) > MOST_PILOTS:
             raise Invalid(f"pilots must be a tuple of at most {MOST_PILOTS} customers, got {self.pilots!r}")
-        if not all(map(_is_text, self.pilots)):
-            raise Invalid(f"pilots must be customers' keys, got {self.pilots!r}; leave blank ones out")
+        for pilot in self.pilots:
+            self.require_customer(pilot)
 
     def _differ(self, what: str, names: list[str]) -> None:
         twice = sorted({one for one in names if names.count(one) > 1})
@@ -201,6 +204,23 @@ class Layout:
         f = MigrationField
         fixed = {name: value for name, value in self.to_json().items() if name not in {f.NAME, f.PILOTS}}
         return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def own_partition(self) -> str:
+        """Partition key of the migration's own items."""
+        return f"migration#{self.name}"
+
+    def require_customer(self, customer: object) -> None:
+        """Refuse what is not a customer's key.
+
+        Raises:
+            Invalid: if it is not a text, blank, longer than a key may be, or the key of the migration's own items.
+        """
+        if not _is_text(customer) or len(str(customer).encode()) > MOST_KEY_BYTES or customer == self.own_partition:
+            raise Invalid(
+                f"customer must be a text of 1 to {MOST_KEY_BYTES} bytes, not blank, and not {self.own_partition}, got "
+                f"{repr(customer)[:_SHOWN]}; pass the partition key of its items"
+            )
 
     # -- phases ----------------------------------------------------------------------------------------------------
 

@@ -6,14 +6,14 @@ import random
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from saga_runtime.errors import Conflict, TransientError
-from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, writes_of
+from saga_runtime.errors import Conflict, Invalid, TransientError
+from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, gone, require_changes, writes_of
 from saga_runtime.migration.layout import LEGACY, Concern, Layout, LayoutChanged
 from saga_runtime.migration.places import Item, truth_of
 from saga_runtime.migration.progress import Phase
-from saga_runtime.protocol import MigrationAttribute
+from saga_runtime.protocol import Env, MigrationAttribute
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, writes
 from saga_runtime.shared.backoff import Backoff
@@ -42,10 +42,20 @@ class Store:
     Attributes:
         layout: the migration.
         table: the table's name.
+
+    Raises:
+        Invalid: if one is not of its type, or the table's name is blank.
     """
 
     layout: Layout
     table: str
+
+    def __post_init__(self) -> None:
+        layout, table = cast("object", self.layout), cast("object", self.table)
+        if not isinstance(layout, Layout):
+            raise Invalid(f"layout must be a Layout, got {type(layout).__name__}; pass Layout(…)")
+        if not isinstance(table, str) or not table.strip():
+            raise Invalid(f"table must be the table's name, got {table!r}; read {Env.MIGRATION_TABLE}")
 
     # -- for operations --------------------------------------------------------------------------------------------
 
@@ -53,8 +63,10 @@ class Store:
         """The old item and the new items of concerns, by sort key; absent ones are left out.
 
         Raises:
+            Invalid: if the customer is not a key, or there is no such concern.
             TransientError: if DynamoDB leaves keys out again and again.
         """
+        self.layout.require_customer(customer)
         types = [self.layout.old_item, *(self.layout.concern(name).item for name in concerns)]
         left: list[Any] = [self._key(customer, type_) for type_ in dict.fromkeys(types)]
         found: dict[str, Item] = {}
@@ -75,6 +87,8 @@ class Store:
 
         Raises: as ``writes_of``.
         """
+        require_changes(changes)
+        self.layout.require_customer(customer)
         wanted = {name: change for name, change in changes.items() if change.counts}
         if not wanted:
             return []
@@ -84,9 +98,25 @@ class Store:
     def born(self, customer: str, values: Mapping[str, Mapping[str, Value]]) -> list[Write]:
         """Read the phase, and return the writes that create a customer in its form.
 
-        Raises: as ``changes.born``.
+        Raises: as ``changes.born``, and ``LayoutChanged`` as ``phase``.
         """
+        self.layout.require_customer(customer)
         return born(self.layout, self.table, customer, self.phase().number, values)
+
+    def gone(self, customer: str, demands: Mapping[str, Change] | None = None) -> list[Write]:
+        """Read where the concerns are, and return the writes that delete a customer.
+
+        Args:
+            customer: partition key.
+            demands: by name of the concern, changes that only demand: values without which the customer stays.
+
+        Raises: as ``changes.gone``, and ``LayoutChanged`` as ``phase``.
+        """
+        require_changes(demands or {})
+        self.layout.require_customer(customer)
+        self._trust()
+        items = self.items(customer, [one.name for one in self.layout.concerns])
+        return gone(self.layout, self.table, customer, items, demands or {})
 
     def read(self, customer: str, name: str, *, new_first: bool = False) -> dict[str, Any]:
         """Read the values of one concern from an item that is the truth by its own mark.
@@ -101,6 +131,7 @@ class Store:
             Conflict: if the concern moved between all reads.
             LayoutChanged: as ``phase``.
         """
+        self.layout.require_customer(customer)
         concern = self.layout.concern(name)
         self._trust()
         for _ in range(BACKOFF.attempts):
@@ -190,7 +221,7 @@ class Store:
     @property
     def own_partition(self) -> str:
         """Partition key of the migration's own items."""
-        return f"migration#{self.layout.name}"
+        return self.layout.own_partition
 
     def own(self, name: str) -> dict[str, Any]:
         """Key of one of the migration's own items."""

@@ -22,10 +22,13 @@ class Write:
         refusal: returns the error of this write's failed condition. It receives the existing item if the
             action asks for it (``ReturnValuesOnConditionCheckFailure: ALL_OLD``). Return a ``PermanentError`` to
             refuse the step, or a ``Conflict`` to have the step function called again with fresh reads.
+        more: how many further writes the same operation may have in another phase of a migration. A transaction that
+            is too large in one phase is refused in each.
     """
 
     action: Mapping[str, Any]
     refusal: Refusal | None = None
+    more: int = 0
 
     def __post_init__(self) -> None:
         kinds = {"Put", "Update", "Delete", "ConditionCheck"}

@@ -241,9 +241,11 @@ class Commit:
     output: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.writes) > MAX_TRANSACT_ITEMS - 1:
+        number, most = len(self.writes), sum(1 + write.more for write in self.writes)
+        if most > MAX_TRANSACT_ITEMS - 1:
+            grown = f", and {most} while a migration has old and new items" if most > number else ""
             raise ValueError(
-                f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes with its log row, got {len(self.writes)}; "
+                f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes with its log row, got {number}{grown}; "
                 "split the step"
             )
 

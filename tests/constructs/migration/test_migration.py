@@ -130,6 +130,53 @@ def test_difference_sets_off_its_alarm(stack: Stack) -> None:
     assert migration.alarms == [migration.difference_alarm, migration.failed_alarm]
 
 
+def test_writer_that_deletes_customers_is_named(stack: Stack) -> None:
+    migration = _migration(stack)
+    (pay,) = (child for child in stack.node.children if isinstance(child, StepFunction))
+    other = StepFunction(stack, "Other", code=FUNCTIONS, handler="direct.handler")
+
+    migration.grant_delete(pay)
+
+    actions = {action for statement in Cloud(stack).statements("Pay/Role") for action in statement.actions}
+    assert "dynamodb:DeleteItem" in actions
+    with pytest.raises(ValueError, match="writer must be one of the writers of Migration Split, got"):
+        migration.grant_delete(other)
+
+
+def test_writer_of_two_migrations_ends_the_synth(stack: Stack) -> None:
+    _migration(stack)
+    (pay,) = (child for child in stack.node.children if isinstance(child, StepFunction))
+    table = stack.node.find_child("Customers")
+    assert isinstance(table, dynamodb.TableV2)
+
+    with pytest.raises(ValueError, match="writers of Migration More must be of no other one, got"):
+        Migration(stack, "More", table=table, layout=LAYOUT, phase=1, writers=[pay])
+
+
+def test_writer_that_is_named_twice_is_one(stack: Stack) -> None:
+    pay = StepFunction(stack, "Charge", code=FUNCTIONS, handler="direct.handler")
+    _migration(stack, writers=[pay, pay])
+
+    variables = Cloud(stack).one("Split/Worker/Function").properties["Environment"]["Variables"]
+    assert Terms.from_json(json.loads(variables[Env.MIGRATION])).writers == ("${Charge/Function}",)
+
+
+def _wide(attributes: int) -> Layout:
+    named = {f"attribute_{number:03d}": f"old_attribute_{number:03d}" for number in range(attributes)}
+    return Layout(name="wide", old_item="customer", groups=((Concern(name="A", item="A", attributes=named),),))
+
+
+def test_environment_without_room_ends_the_synth(stack: Stack) -> None:
+    with pytest.raises(ValueError, match=r"at most 3072 bytes in a function's environment, got \d+; shorten names"):
+        _migration(stack, layout=_wide(80))
+
+
+def test_environment_with_room_is_synthesized(stack: Stack) -> None:
+    _migration(stack, layout=_wide(55))
+
+    Cloud(stack)
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [

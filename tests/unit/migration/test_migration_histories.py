@@ -11,9 +11,8 @@ import pytest
 
 from saga_runtime.migration import CLEAR, Change, Concern
 from saga_runtime.migration.moves import Move, entries, removal
-from saga_runtime.migration.worker import _Page
 from saga_runtime.saga_log.transaction import commit_first
-from tests.unit.support.migrations import CASH, HOUR_MS, LAST, LAYOUT, POINT, PROFILE, TABLE, Table, marker, open_table
+from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, PROFILE, TABLE, Table, marker, open_table
 from tests.unit.support.world import World
 
 pytestmark = pytest.mark.exhaustive
@@ -73,12 +72,6 @@ def _values(table: Table) -> dict[str, dict[str, Any]]:
     return read
 
 
-def _sent(table: Table, entries: list[Any]) -> bool:
-    """Send what was planned before, as a worker does."""
-    page = _Page(phase=table.store.phase(), until_ms=table.world.clock.ms + HOUR_MS)
-    return table.worker()._commit(entries, page) is None
-
-
 def _audit(table: Table, expected: dict[str, dict[str, Any]]) -> None:
     """Values are as expected, and stay so wherever they move."""
     assert _values(table) == expected
@@ -115,7 +108,7 @@ def test_move_that_is_late_harms_no_value(table: Table, move: Move, start: int, 
     _betweens(concern)[between](table)
     expected = _values(table)
 
-    _sent(table, late)
+    table.sent(late)
 
     _audit(table, expected)
 
@@ -130,7 +123,7 @@ def test_removal_that_is_late_harms_no_value(table: Table, concern: Concern, bet
     _betweens(concern)[between](table)
     expected = _values(table)
 
-    _sent(table, late)
+    table.sent(late)
 
     _audit(table, expected)
 
@@ -150,7 +143,7 @@ def test_write_that_is_late_changes_what_is_true_or_nothing(
     _betweens(concern)[between](table)
     expected = _values(table)
 
-    if _sent(table, [write.action for write in planned]):
+    if table.sent([write.action for write in planned]):
         expected[concern.name] = _changed(expected[concern.name], wanted)
 
     _audit(table, expected)

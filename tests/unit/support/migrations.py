@@ -9,7 +9,7 @@ from typing import Any
 from saga_runtime import InsufficientFunds, Write
 from saga_runtime.migration import Change, Concern, Layout, Store
 from saga_runtime.migration.progress import Job, Pass
-from saga_runtime.migration.worker import Worker
+from saga_runtime.migration.worker import Worker, _Page
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
 from tests.unit.support.world import World
@@ -91,6 +91,11 @@ class Table:
     def add(self, customer: str, points: int, operation: str = "op-1") -> None:
         """Add points, once per operation; retried as an operation is."""
         commit_first(lambda: (marker(customer, operation), self.writes(customer, points)), remaining_ms=lambda: 60_000)
+
+    def sent(self, planned: list[Any]) -> bool:
+        """Send what was planned before, as a worker does; False: it is refused."""
+        page = _Page(phase=self.store.phase(), until_ms=self.world.clock.ms + HOUR_MS)
+        return self.worker()._commit(planned, page) is None
 
     def writes(self, customer: str, points: int) -> list[Write]:
         """Writes that add points, or take some."""
