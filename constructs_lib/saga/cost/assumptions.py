@@ -10,6 +10,7 @@ from math import ceil
 from typing import Final
 
 from constructs_lib.saga.description.description import FunctionDescription, StepDescription
+from constructs_lib.saga.description.kind import Mutation, plain_kind
 
 RECORD_BYTES: Final = 850
 DIRECT_RECORD_BYTES: Final = 420
@@ -19,7 +20,6 @@ ANSWER_BYTES: Final = 200
 ROW_BYTES: Final = 400
 """A saga log row without its output."""
 
-OUTSIDE: Final = ("external", "callback")
 _WRITE_UNIT: Final = 1_024
 _READ_UNIT: Final = 4_096
 _MEMORY_MIB: Final = 512
@@ -86,7 +86,8 @@ class Assumptions:
 
     def duration_of(self, step: StepDescription) -> int:
         """Milliseconds of one call of a step's function."""
-        return self.durations.get(step.name, self.external_ms if step.kind in OUTSIDE else self.duration_ms)
+        outside = plain_kind(step.kind).mutation is Mutation.OUTSIDE
+        return self.durations.get(step.name, self.external_ms if outside else self.duration_ms)
 
     def memory_of(self, function: FunctionDescription | None) -> int:
         """MiB of a function."""

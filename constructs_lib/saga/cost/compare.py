@@ -14,9 +14,10 @@ from typing import Final
 from constructs_lib.saga.cost.assumptions import Assumptions, write_units
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, api_call
-from constructs_lib.saga.cost.usage import FUNCTION_KINDS, check_names, happy_path, items_of_map
+from constructs_lib.saga.cost.usage import check_names, happy_path, times_of
 from constructs_lib.saga.cost.ways import Passed, entered, ways_of
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.kind import group_kind, plain_kind
 
 RETENTION_DAYS: Final = 14
 """How long a durable execution's data is kept after its end; the service's default."""
@@ -100,8 +101,8 @@ def _by_hand(tally: Tally, saga: SagaDescription, passed: Passed) -> None:
     _states(tally, saga, passed)
     for leaf in _leaves(tally.inputs, saga, passed):
         _function(tally, leaf)
-        _effects(tally, leaf)
-        if leaf.step.kind in ("atomic", "dynamodb"):
+        plain_kind(leaf.step.kind).count_effects(tally, leaf.step, leaf.times)
+        if plain_kind(leaf.step.kind).commits:
             items = tally.inputs.items_written_by(leaf.step) * tally.inputs.item_units
             marker = 2 * write_units(_MARKER_BYTES)
             tally.write(Purpose.LOG, leaf.step.name, (marker + items) * leaf.times)
@@ -113,8 +114,8 @@ def _with_powertools(tally: Tally, saga: SagaDescription, passed: Passed) -> Non
     _states(tally, saga, passed)
     for leaf in _leaves(tally.inputs, saga, passed):
         _function(tally, leaf)
-        _effects(tally, leaf)
-        if leaf.step.kind in FUNCTION_KINDS:
+        plain_kind(leaf.step.kind).count_effects(tally, leaf.step, leaf.times)
+        if plain_kind(leaf.step.kind).runs_function:
             tally.write(Purpose.LOG, leaf.step.name, 2 * tally.inputs.row_units * leaf.times)
     _answer(tally)
 
@@ -125,15 +126,15 @@ def _durable(tally: Tally, saga: SagaDescription, passed: Passed) -> None:
     tally.add(Meter.DURABLE_OPERATIONS, Purpose.ORCHESTRATION, "start", 1)
     milliseconds, written = 0, inputs.request_bytes
     for step in (step for step in entered(saga.steps, passed) if step is not None):
-        if step.kind in ("parallel", "map"):
-            contexts = items_of_map(inputs, step) if step.kind == "map" else len(step.branches)
+        if step.branches and group_kind(step.kind).at_once:
+            contexts = len(step.branches) * times_of(step, inputs)
             tally.add(Meter.DURABLE_OPERATIONS, Purpose.ORCHESTRATION, step.name, 1 + contexts)
     for leaf in _leaves(inputs, saga, passed):
         tally.add(Meter.DURABLE_OPERATIONS, Purpose.ORCHESTRATION, leaf.step.name, leaf.times)
         written += inputs.output_bytes * leaf.times
-        own = inputs.duration_of(leaf.step) if leaf.step.kind in FUNCTION_KINDS else inputs.state_ms
+        own = inputs.duration_of(leaf.step) if plain_kind(leaf.step.kind).runs_function else inputs.state_ms
         milliseconds += own * leaf.times
-        _effects(tally, leaf)
+        plain_kind(leaf.step.kind).count_effects(tally, leaf.step, leaf.times)
     gigabytes = Decimal(written) / _GB
     tally.add(Meter.DURABLE_GB_WRITTEN, Purpose.ORCHESTRATION, "data", gigabytes)
     kept = gigabytes * RETENTION_DAYS / _DAYS_A_MONTH
@@ -150,8 +151,8 @@ def _states(tally: Tally, saga: SagaDescription, passed: Passed) -> None:
         elif not step.branches:
             tally.state(step.name)
         else:
-            times = items_of_map(tally.inputs, step) if step.kind == "map" else 1
-            if step.kind in ("parallel", "map"):
+            times = times_of(step, tally.inputs)
+            if group_kind(step.kind).at_once:
                 tally.state(step.name, 2)
             for branch in step.branches:
                 for inner in entered(branch, passed):
@@ -160,7 +161,7 @@ def _states(tally: Tally, saga: SagaDescription, passed: Passed) -> None:
 
 def _leaves(inputs: Assumptions, saga: SagaDescription, passed: Passed) -> Iterator[_Leaf]:
     for step in (step for step in entered(saga.steps, passed) if step is not None):
-        times = items_of_map(inputs, step) if step.kind == "map" else 1
+        times = times_of(step, inputs)
         for leaf in step.leaves:
             if leaf.name not in passed:
                 yield _Leaf(step=leaf, times=times)
@@ -194,18 +195,6 @@ def _look(tally: Tally) -> None:
 
 
 def _function(tally: Tally, leaf: _Leaf) -> None:
-    if leaf.step.kind in FUNCTION_KINDS:
+    if plain_kind(leaf.step.kind).runs_function:
         tally.call(leaf.step.name, leaf.step.function, tally.inputs.duration_of(leaf.step), leaf.times)
         tally.add(Meter.TRANSITIONS, Purpose.ORCHESTRATION, leaf.step.name, tally.inputs.retries * leaf.times)
-
-
-def _effects(tally: Tally, leaf: _Leaf) -> None:
-    """The steps' own items, messages and events, plainly written: the same for everybody."""
-    kind, name = leaf.step.kind, leaf.step.name
-    if kind in ("atomic", "dynamodb"):
-        units = tally.inputs.items_written_by(leaf.step) * tally.inputs.item_units
-        tally.write(Purpose.EFFECTS, name, units * leaf.times)
-    elif kind == "notify":
-        tally.add(Meter.FIFO_REQUESTS, Purpose.EFFECTS, name, leaf.times)
-    elif kind == "event":
-        tally.add(Meter.EVENTS, Purpose.EFFECTS, name, leaf.times)

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.saga.cost.assumptions import OUTSIDE, Assumptions, read_units
+from constructs_lib.saga.cost.assumptions import Assumptions, read_units
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look, run_inline, settle
-from constructs_lib.saga.cost.usage import check_names, forward, items_of_map, rows_of, transaction
+from constructs_lib.saga.cost.usage import check_names, forward, rows_of, times_of
 from constructs_lib.saga.cost.ways import PIVOT, Passed, entered, exclude, ways_of
+from constructs_lib.saga.cost.work import write_transaction
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.kind import Machine, Mutation, group_kind, plain_kind
 
 _AFTER: Final = "after"
 CANCELED_RETRIES: Final = 3
@@ -72,23 +74,24 @@ def _enter(tally: Tally, by: str, times: int = 1) -> None:
 def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> None:
     """The pivot is fenced by a tombstone; then the direction is written, whichever step was refused."""
     leaf = _last_leaf(refuser)
-    if leaf.kind in ("atomic", "dynamodb"):
+    kind = plain_kind(leaf.kind)
+    if kind.commits:
         # An earlier attempt may have succeeded: the row is read before the refusal is accepted.
         tally.read(Purpose.LOG, leaf.name, 1)
-    if leaf.kind == "dynamodb":
+    if kind.mutation is Mutation.BY_MACHINE:
         # A canceled transaction may have been a conflict: it is retried a few times, then the row is read.
         _enter(tally, f"{leaf.name}, again", CANCELED_RETRIES)
-        transaction(tally, leaf, CANCELED_RETRIES)
+        write_transaction(tally, leaf, CANCELED_RETRIES)
         _enter(tally, f"{leaf.name}: row")
         _enter(tally, f"{leaf.name}: stands?")
-    elif refuser.branches and refuser.kind != "express":
+    elif refuser.branches and group_kind(refuser.kind).machine is not Machine.EXPRESS:
         _enter(tally, f"{refuser.name} stops")
     if _a_pivot_may_stand(saga, refuser):
         _enter(tally, "give up?")
     if leaf.side == PIVOT:
         _enter(tally, "fence")
         tally.write(Purpose.LOG, "fence", tally.inputs.row_units)
-        if leaf.kind in OUTSIDE:
+        if kind.mutation is Mutation.OUTSIDE:
             # Its row is FAILED already: the tombstone is refused, and the row is read.
             _enter(tally, "fence: look")
             _enter(tally, "fence: stands?")
@@ -112,35 +115,35 @@ def _undo(tally: Tally, step: StepDescription, passed: Passed, refused: StepDesc
     compensated = [leaf for leaf in step.leaves if leaf.compensated]
     if not compensated:
         return
-    items = 1
-    if step.kind == "map":
-        items = items_of_map(tally.inputs, step)
+    items = times_of(step, tally.inputs)
+    if step.branches and group_kind(step.kind).per_item:
         _enter(tally, f"undo {step.name}")
         _enter(tally, f"undo {step.name}, item over", items)
         _enter(tally, f"undo {step.name}, outcome")
     for leaf in reversed(compensated):
         # Of a map's items one is refused, the others have run to their end.
         ran = 0 if {step.name, leaf.name} & passed else items - (leaf is refused)
-        undo = _undo_writes if leaf.kind == "dynamodb" else _undo_by_function
+        undo = _undo_writes if plain_kind(leaf.kind).mutation is Mutation.BY_MACHINE else _undo_by_function
         undo(tally, leaf, ran=ran, idle=items - ran, refused=leaf is refused)
 
 
 def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:
     """A function that reads the row first; a step that was not applied gets a tombstone."""
     name, row = f"undo {step.name}", tally.inputs.row_units
+    outside = plain_kind(step.kind).mutation is Mutation.OUTSIDE
     _enter(tally, name, ran + idle)
     milliseconds = tally.inputs.duration_of(step)
     tally.call(name, step.compensation, milliseconds, ran + idle)
     tally.milliseconds += milliseconds
     tally.read(Purpose.LOG, name, ran + idle)
-    if step.kind in OUTSIDE:
+    if outside:
         # UNDOING before the provider is called, UNDONE after it.
         tally.write(Purpose.LOG, name, 2 * row * ran)
     elif ran:
-        transaction(tally, step, ran, name)
-    says_so_already = refused and (step.kind in OUTSIDE or step.side == PIVOT)
+        write_transaction(tally, step, ran, name)
+    says_so_already = refused and (outside or step.side == PIVOT)
     if not says_so_already:
-        tally.write(Purpose.LOG, name, (row if step.kind in OUTSIDE else 2 * row) * idle)
+        tally.write(Purpose.LOG, name, (row if outside else 2 * row) * idle)
 
 
 def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:
@@ -154,7 +157,7 @@ def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, re
     tally.read(Purpose.LOG, name, ran + buried_by_fence)
     _enter(tally, f"{name}: writes", ran)
     if ran:
-        transaction(tally, step, ran, name)
+        write_transaction(tally, step, ran, name)
 
 
 def _settle_failed(tally: Tally, saga: SagaDescription, steps: Sequence[StepDescription]) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Usage
 from constructs_lib.saga.description.description import SagaDescription
+from constructs_lib.saga.description.kind import Machine, group_kind
 
 _STEP_FUNCTIONS: Final = "https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html"
 _LAMBDA: Final = "https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"
@@ -95,7 +96,10 @@ def most_per_second(loads: list[Load], per_second: Decimal) -> Decimal:
 
 
 def _starts(saga: SagaDescription, _: Usage) -> Decimal:
-    return Decimal(0 if saga.inline else 1 + sum(1 for step in saga.steps if step.kind == "child"))
+    if saga.inline:
+        return Decimal(0)
+    machines = [group_kind(step.kind).machine for step in saga.steps if step.branches]
+    return Decimal(1 + machines.count(Machine.STANDARD))
 
 
 def _open(saga: SagaDescription, usage: Usage) -> Decimal:

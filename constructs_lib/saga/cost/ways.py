@@ -12,6 +12,7 @@ from itertools import product
 from typing import Final
 
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
+from constructs_lib.saga.description.kind import group_kind, plain_kind
 
 PIVOT: Final = "pivot"
 """The ``side`` of a pivot."""
@@ -20,9 +21,6 @@ MAX_CONDITIONS: Final = 10
 
 Passed = frozenset[str]
 """Names of the steps that a path skips."""
-
-_ASKED_FIRST: Final = frozenset({"parallel", "service", "event", "custom"})
-"""Kinds of steps before which a state compares the definition: their own state evaluates no expression of ours."""
 
 
 def ways_of(saga: SagaDescription, skip: frozenset[str] = frozenset()) -> list[Passed]:
@@ -64,7 +62,7 @@ def entered(
         passed: names of the skipped ones.
         machine: whether they begin a state machine: its first state asks for the definition.
     """
-    if machine and steps[0].when is None and steps[0].kind in _ASKED_FIRST:
+    if machine and steps[0].when is None and _asks_first(steps[0]):
         yield None
     index = -1
     while index + 1 < len(steps):
@@ -100,6 +98,11 @@ def _is_open(steps: Sequence[StepDescription], index: int) -> bool:
     if when is None:
         return False
     return index < 0 or steps[index].when != when or "$outputs" in when
+
+
+def _asks_first(step: StepDescription) -> bool:
+    kind = group_kind(step.kind) if step.branches else plain_kind(step.kind)
+    return kind.asks_first
 
 
 def _all(steps: Sequence[StepDescription]) -> Iterator[StepDescription]:

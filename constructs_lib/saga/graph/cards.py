@@ -6,7 +6,7 @@ from typing import Final
 
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.drawing import Box, Card, Chip, End, Note, Panel, Pill, Way
-from constructs_lib.saga.graph.kinds import UNDO_ICON, Tone, look_of
+from constructs_lib.saga.graph.looks import UNDO_ICON, Tone, look_of
 from constructs_lib.saga.graph.text import code_width, text_width, wrap_code, wrap_name, wrap_text
 from constructs_lib.saga.graph.words import GO_ON, hint, route_note
 from saga_runtime.protocol import Side
@@ -39,7 +39,7 @@ def step_card(step: StepDescription, *, center: float, y: float, width: float, l
     compact = width < COMPACT_WIDTH
     room = width - 2 * PADDING - (0 if compact else ICON + PADDING)
     name = wrap_name(step.name, room - (BADGE if pivot and not compact else 0), NAME_SIZE)
-    caption = wrap_text(look.caption(step), room, CAPTION_SIZE)
+    caption = wrap_text(look.caption, room, CAPTION_SIZE)
     notes = tuple(
         Note(text=line.strip(), way=Way.FORWARD if route == GO_ON else Way.UNDO)
         for error, route in sorted(step.routes.items())
@@ -80,15 +80,14 @@ def panel_head(step: StepDescription, *, width: float) -> tuple[tuple[str, ...],
     """Name and caption of a group, and how high its head is."""
     room = width - 3 * PADDING - ICON
     name = wrap_name(step.name, room, NAME_SIZE)
-    return name, look_of(step).caption(step), 2 * _PADDING_Y + len(name) * NAME_LINE + CAPTION_LINE
+    return name, look_of(step).caption, 2 * _PADDING_Y + len(name) * NAME_LINE + CAPTION_LINE
 
 
 def panel(step: StepDescription, box: Box) -> Panel:
     """A group's panel."""
     name, caption, _ = panel_head(step, width=box.width)
-    return Panel(
-        box=box, icon=look_of(step).icon, name=name, caption=caption, hint=hint(step), sheets=step.kind == "map"
-    )
+    look = look_of(step)
+    return Panel(box=box, icon=look.icon, name=name, caption=caption, hint=hint(step), sheets=look.sheets)
 
 
 def chip(when: str, *, center: float, y: float, width: float) -> Chip:

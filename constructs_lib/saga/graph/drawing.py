@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from constructs_lib.saga.graph.kinds import Tone
+from constructs_lib.saga.graph.looks import Tone
 
 Point = tuple[float, float]
 

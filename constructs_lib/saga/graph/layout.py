@@ -14,6 +14,7 @@ from typing import Final
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.graph.cards import chip, panel, panel_head, pill, step_card, undo_card
 from constructs_lib.saga.graph.drawing import Box, Drawing, End, Joint, Lane, Way
+from constructs_lib.saga.graph.looks import look_of
 from constructs_lib.saga.graph.sheet import BACK, BACK_WIDTH, SPINE, WIDTH, Sheet
 from constructs_lib.saga.graph.structure import Guarded, Part, Routes, flat, last_pivot, parts_of
 from constructs_lib.saga.graph.words import described, heading, subtitle
@@ -283,7 +284,7 @@ def _holders(parts: Sequence[Part], pivot: str) -> Iterable[str]:
                     yield from _holders(parts_of([_unconditional(step) for step in steps]), own[-1])
         elif isinstance(part, Guarded):
             yield from _holders(parts_of([_unconditional(step) for step in part.steps]), pivot)
-        elif not part.branches or len(part.branches) > 1 or part.kind == "map":
+        elif not part.branches or len(part.branches) > 1 or look_of(part).sheets:
             yield part.name
         else:
             yield from _holders(parts_of(part.branches[0]), pivot)

@@ -9,7 +9,7 @@ from typing import Final
 
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.graph.cards import PIVOT_TEXT
-from constructs_lib.saga.graph.kinds import look_of
+from constructs_lib.saga.graph.looks import look_of
 from constructs_lib.saga.graph.structure import Guarded, Part, goes_back, parts_of
 from constructs_lib.saga.graph.text import wrap_code
 from constructs_lib.saga.graph.words import route_note
@@ -102,7 +102,7 @@ class _Chart:
 
     def _step(self, step: StepDescription, exits: _Exits) -> _Exits:
         node = self._nodes[step.name]
-        said = [step.name, look_of(step).caption(step)]
+        said = [step.name, look_of(step).caption]
         said += [route_note(error, route) for error, route in sorted(step.routes.items())]
         if step.side == Side.PIVOT:
             said.append(f"pivot: {PIVOT_TEXT}")
@@ -112,7 +112,7 @@ class _Chart:
 
     def _group(self, group: StepDescription, exits: _Exits) -> _Exits:
         self._groups += 1
-        self._say(f'subgraph g{self._groups}["{_lines([f"{group.name}: {look_of(group).caption(group)}"])}"]')
+        self._say(f'subgraph g{self._groups}["{_lines([f"{group.name}: {look_of(group).caption}"])}"]')
         self._depth += 1
         left: _Exits = ()
         for branch in group.branches:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
-from constructs_lib.saga.graph.kinds import look_of
+from constructs_lib.saga.graph.looks import look_of
 from constructs_lib.saga.graph.structure import goes_back
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import Side
@@ -48,7 +48,7 @@ def route_note(error: str, route: str) -> str:
 
 def hint(step: StepDescription) -> str:
     """Everything about a step that the picture has no room for."""
-    said = [look_of(step).caption(step)]
+    said = [look_of(step).caption]
     if step.when is not None:
         said.append(f"when {step.when}")
     if step.side == Side.PIVOT:

@@ -18,6 +18,7 @@ from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.description.description import FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
+from constructs_lib.saga.description.kind import PlainKind, kind_named
 from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
@@ -80,7 +81,8 @@ class StepKind(StrEnum):
     @property
     def mutates(self) -> bool:
         """True if the step has an effect that a compensation could undo."""
-        return self in (StepKind.ATOMIC, StepKind.EXTERNAL, StepKind.CALLBACK, StepKind.DYNAMODB)
+        kind = kind_named(self)
+        return isinstance(kind, PlainKind) and kind.mutates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

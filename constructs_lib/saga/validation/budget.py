@@ -18,6 +18,7 @@ from constructs_lib.saga.description.description import (
     SagaDescription,
     StepDescription,
 )
+from constructs_lib.saga.description.kind import Machine, Mutation, group_kind, plain_kind
 from saga_runtime.protocol import (
     MAX_EXPRESS_SECONDS,
     MAX_FUNCTION_SECONDS,
@@ -98,7 +99,7 @@ def outlived_with_phases(saga: SagaDescription) -> int:
     Step Functions stops a phase in a state machine of its own with its saga, but only as a best effort
     (docs.aws.amazon.com/step-functions/latest/dg/connect-to-resource.html).
     """
-    phases = [step.timeout for step in saga.steps if step.kind == "child"]
+    phases = [step.timeout for step in saga.steps if _machine(step) is Machine.STANDARD]
     return OUTLIVED_SECONDS + max(0, max(phases, default=0) - MAX_EXPRESS_SECONDS)
 
 
@@ -173,7 +174,7 @@ def _names(saga: SagaDescription) -> Iterator[Finding]:
             continue
         room = MAX_DEDUPLICATION_ID - MAX_SAGA_ID - len("#[]") - _MAX_ITEM_KEY
         for step in group.leaves:
-            if step.kind == "notify" and len(step.name) > room:
+            if plain_kind(step.kind).keyed_message and len(step.name) > room:
                 yield Finding(
                     id="cdk-sagas-key-length",
                     severity=Severity.ERROR,
@@ -185,10 +186,10 @@ def _names(saga: SagaDescription) -> Iterator[Finding]:
 
 def _phases(saga: SagaDescription) -> Iterator[Finding]:
     for group in saga.steps:
-        if group.kind not in ("express", "child"):
+        if _machine(group) is None:
             continue
         inside = _sum(_worst(step, long=False) for step in group.leaves)
-        if group.kind == "child" and group.timeout >= saga.timeout:
+        if _machine(group) is Machine.STANDARD and group.timeout >= saga.timeout:
             yield Finding(
                 id="cdk-sagas-phase-timeout",
                 severity=Severity.ERROR,
@@ -270,6 +271,11 @@ def _shares(saga: SagaDescription) -> Iterator[Finding]:
             )
 
 
+def _machine(node: StepDescription) -> Machine | None:
+    """Type of the state machine of a group's own."""
+    return group_kind(node.kind).machine if node.branches else None
+
+
 def tried(node: StepDescription) -> float:
     """Seconds for which a step or a group may be tried."""
     return _worst(node, _long(node)).seconds
@@ -293,7 +299,7 @@ def _worst(node: StepDescription, long: bool) -> Need:
     if not node.branches:
         return _attempts(node, node.function, long=long)
     inside = _inside(node, lambda step: _worst(step, long=False))
-    if node.kind in ("express", "child"):
+    if _machine(node) is not None:
         inside = Need(seconds=min(inside.seconds, node.timeout + _TASK_MARGIN), events=_TASK_EVENTS)
     rounds = 1 + (LONG_ATTEMPTS if long else 0)
     waits = sum(min(5 * 2**n, LONG_CAP_SECONDS) for n in range(1, rounds))
@@ -303,10 +309,10 @@ def _worst(node: StepDescription, long: bool) -> Need:
 def _once(node: StepDescription) -> Need:
     """A node, tried once."""
     if not node.branches:
-        events = _OTHER_EVENTS if node.kind == "custom" else _TASK_EVENTS
+        events = _TASK_EVENTS if plain_kind(node.kind).runs_task else _OTHER_EVENTS
         return Need(seconds=_longest(node, node.function), events=events)
     inside = _inside(node, _once)
-    if node.kind in ("express", "child"):
+    if _machine(node) is not None:
         return Need(seconds=min(inside.seconds, node.timeout), events=_TASK_EVENTS + _OTHER_EVENTS)
     return inside + Need(events=2 * _OTHER_EVENTS)
 
@@ -316,7 +322,7 @@ def _inside(group: StepDescription, need: Callable[[StepDescription], Need]) -> 
     if group.max_items:
         return (branches[0] + Need(events=_OTHER_EVENTS)).times(group.max_items, at_once=group.max_concurrency)
     return Need(
-        seconds=max(branch.seconds for branch in branches) if group.kind == "parallel" else branches[0].seconds,
+        seconds=max(branch.seconds for branch in branches),
         events=sum(branch.events for branch in branches),
     )
 
@@ -324,7 +330,8 @@ def _inside(group: StepDescription, need: Callable[[StepDescription], Need]) -> 
 def _undo(node: StepDescription) -> Need:
     if not node.branches:
         undo = _attempts(node, node.compensation, long=True) if node.compensated else Need()
-        return undo + _LOOKS if node.compensated and node.kind == "dynamodb" else undo
+        by_machine = plain_kind(node.kind).mutation is Mutation.BY_MACHINE
+        return undo + _LOOKS if node.compensated and by_machine else undo
     needs = [_undo(step) for step in node.leaves]
     together = _sum(iter(needs))
     return together.times(node.max_items, at_once=node.max_concurrency) if node.max_items else together

@@ -10,7 +10,8 @@ from constructs_lib.saga.cost.assumptions import ANSWER_BYTES, DIRECT_RECORD_BYT
 from constructs_lib.saga.cost.compensation import longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look
-from constructs_lib.saga.cost.usage import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN_UNITS, direct_operation, happy_path
+from constructs_lib.saga.cost.usage import direct_operation, happy_path
+from constructs_lib.saga.cost.work import INDEX_UNITS, MOVED_INDEX_UNITS, TOKEN_UNITS
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from handlers import notifier
 from saga_runtime import Commit, StepCall, Write, atomic_step, compensation, read_only_step

@@ -1,0 +1,33 @@
+"""A step whose function commits its effect together with its row."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from constructs_lib.saga.cost.tally import Tally
+from constructs_lib.saga.cost.work import write_items, write_transaction
+from constructs_lib.saga.description.description import StepDescription
+from constructs_lib.saga.description.kind import Mutation, PlainKind
+from constructs_lib.saga.graph.looks import Tone
+
+_CYLINDER: Final = (
+    "M3 4c0-1.1 2.2-2 5-2s5 .9 5 2-2.2 2-5 2-5-.9-5-2zM3 4v8c0 1.1 2.2 2 5 2s5-.9 5-2V4M3 8c0 1.1 2.2 2 5 2s5-.9 5-2"
+)
+
+
+class Atomic(PlainKind, name="atomic"):
+    """The effect is in DynamoDB, and is committed together with the saga log row."""
+
+    icon = _CYLINDER
+    words = "atomic, in DynamoDB"
+    tone = Tone.LOCAL
+    mutation = Mutation.BY_FUNCTION
+    runs_function = True
+
+    def count(self, tally: Tally, step: StepDescription, times: int) -> None:
+        """One transaction."""
+        write_transaction(tally, step, times)
+
+    def count_effects(self, tally: Tally, step: StepDescription, times: int) -> None:
+        """Its items."""
+        write_items(tally, step, times)

@@ -1,0 +1,35 @@
+"""A group of short steps in one Express state machine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from constructs_lib.saga.cost.tally import Tally, express
+from constructs_lib.saga.cost.usage import work
+from constructs_lib.saga.cost.ways import Passed, entered
+from constructs_lib.saga.description.description import StepDescription
+from constructs_lib.saga.description.kind import GroupKind, Machine
+from constructs_lib.saga.graph.looks import Tone, at_most
+
+_BOLT: Final = "M9 1.5L3 9h4.5L7 14.5L13 7H8.5z"
+
+
+class Express(GroupKind, name="express"):
+    """Short steps in one EXPRESS state machine."""
+
+    icon = _BOLT
+    tone = Tone.GROUP
+    machine = Machine.EXPRESS
+
+    def caption(self, step: StepDescription) -> str:
+        """Longest duration of the phase."""
+        return at_most("Express phase", step)
+
+    def count(self, tally: Tally, group: StepDescription, passed: Passed) -> None:
+        """A task that calls it, and a choice for its outcome; inside, states cost time only."""
+        tally.state(group.name, 2)
+        milliseconds = 0
+        for step in entered(group.branches[0], passed, machine=True):
+            milliseconds += tally.inputs.state_ms if step is None else work(tally, step)
+        express(tally, group.name, milliseconds)
+        tally.milliseconds += milliseconds + 2 * tally.inputs.state_ms

@@ -1,0 +1,30 @@
+"""A step that only reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from constructs_lib.saga.cost.tally import Purpose, Tally
+from constructs_lib.saga.description.description import StepDescription
+from constructs_lib.saga.description.kind import PlainKind
+from constructs_lib.saga.graph.looks import Tone
+
+_EYE: Final = "M1 8s2.5-4.5 7-4.5S15 8 15 8s-2.5 4.5-7 4.5S1 8 1 8zM8 6a2 2 0 1 0 0 4a2 2 0 0 0 0-4z"
+
+
+class ReadOnly(PlainKind, name="read-only"):
+    """Nothing happens; an answer is read."""
+
+    icon = _EYE
+    tone = Tone.QUIET
+    runs_function = True
+
+    def caption(self, step: StepDescription) -> str:
+        """Caption by what is recorded."""
+        return "read-only" if step.recorded else "read-only, not recorded"
+
+    def count(self, tally: Tally, step: StepDescription, times: int) -> None:
+        """The row is read and written, if there is one."""
+        if step.recorded:
+            tally.read(Purpose.LOG, step.name, times)
+            tally.write(Purpose.LOG, step.name, tally.inputs.row_units * times)
