@@ -79,15 +79,11 @@ def _hold(aws: Aws, switch: Switch, reason: str) -> None:
     """Put the item, unless another operator did: the first reason and time stay."""
     from saga_runtime.recovery.hold import HOLD_KEY
     from saga_runtime.shared import writes
+    from saga_runtime.shared.expressions import when
 
     a = HoldAttribute
     item = {**HOLD_KEY, a.SINCE: {"N": str(aws.now_ms(switch.table))}, a.REASON: {"S": reason}}
-    put = {
-        "TableName": switch.table,
-        "Item": item,
-        "ConditionExpression": "attribute_not_exists(#id)",
-        "ExpressionAttributeNames": {"#id": a.ID},
-    }
+    put = {"TableName": switch.table, "Item": item, **when("attribute_not_exists(#id)")}
     writes.write({"Put": put}, client=aws.dynamodb)
 
 

@@ -18,6 +18,7 @@ from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
 from saga_runtime.protocol import ONCE_PREFIX, OnceAttribute, RecordAttribute
+from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 
 if TYPE_CHECKING:
     from constructs_lib.cli.doctor.aws import Aws
@@ -134,27 +135,14 @@ def _run(options: argparse.Namespace) -> int:
 
 def _begin(aws: Aws, table: str, item: Any, owner: str) -> Run | None:
     """Note that this process runs it; the run that is noted if it is another one's."""
-    put = {
-        "TableName": table,
-        "Item": item,
-        "ConditionExpression": "attribute_not_exists(#id)",
-        "ExpressionAttributeNames": {"#id": RecordAttribute.ID},
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
+    put = {"TableName": table, "Item": item, **when("attribute_not_exists(#id)"), **RETURNS_ITEM}
     return _met(aws, put, owner)
 
 
 def _take(aws: Aws, table: str, item: Any, owner: str, met: Run) -> Run | None:
     """Put this process's run in place of one that is not done, if it is still that one."""
-    put = {
-        "TableName": table,
-        "Item": item,
-        "ConditionExpression": "#owner = :met AND #state = :state",
-        "ExpressionAttributeNames": {"#owner": OnceAttribute.OWNER, "#state": OnceAttribute.STATE},
-        "ExpressionAttributeValues": {":met": {"S": met.owner}, ":state": {"S": met.state}},
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
-    return _met(aws, put, owner)
+    as_met = when("#owner = :met AND #state = :state", met={"S": met.owner}, state={"S": met.state})
+    return _met(aws, {"TableName": table, "Item": item, **as_met, **RETURNS_ITEM}, owner)
 
 
 def _met(aws: Aws, put: Any, owner: str) -> Run | None:
@@ -187,19 +175,12 @@ def _end(aws: Aws, table: str, key: Any, owner: str, status: int) -> None:
     from saga_runtime.shared.backoff import PATIENT
 
     a = OnceAttribute
-    update = {
-        "TableName": table,
-        "Key": key,
-        "UpdateExpression": "SET #state = :state, #status = :status",
-        "ConditionExpression": "#owner = :owner",
-        "ExpressionAttributeNames": {"#state": a.STATE, "#status": a.EXIT_STATUS, "#owner": a.OWNER},
-        "ExpressionAttributeValues": {
-            ":state": {"S": State.DONE if status == 0 else State.FAILED},
-            ":status": {"N": str(status)},
-            ":owner": {"S": owner},
-        },
+    sets: dict[OnceAttribute, Any] = {
+        a.STATE: {"S": State.DONE if status == 0 else State.FAILED},
+        a.EXIT_STATUS: {"N": str(status)},
     }
-    if writes.write({"Update": update}, retry=PATIENT, client=aws.dynamodb) is not None:
+    change = {"TableName": table, "Key": key, **update(when("#owner = :owner", owner={"S": owner}), sets)}
+    if writes.write({"Update": change}, retry=PATIENT, client=aws.dynamodb) is not None:
         raise CommandError("another process was let run it with --again meanwhile")
 
 

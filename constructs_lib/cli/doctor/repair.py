@@ -24,7 +24,7 @@ from saga_runtime.callbacks.sweeper import look_after
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.idempotency.identity import request_id_from
-from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
+from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
 from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
 from saga_runtime.recovery.decisions import Need, ParkedFor
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
@@ -32,6 +32,7 @@ from saga_runtime.recovery.takeover import Finding as Finds
 from saga_runtime.recovery.takeover import MachineGone, Recoverer, recovery_name
 from saga_runtime.shared import aws as runtime
 from saga_runtime.shared import writes
+from saga_runtime.shared.expressions import update
 
 _BY_ONE_THREAD: Final = (Repair.DELIVER, Repair.SWEEP)
 """A variable of the process names the table."""
@@ -42,27 +43,16 @@ _GONE: Final = "its record is gone by now"
 def make_due_update(record: RequestRecord, item: Item, shard: str, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that makes a record due; on condition that it is as it was read."""
     a = RecordAttribute
-    names = {**OWNED_NAMES, "#due_at": a.DUE_AT, "#due_shard": a.DUE_SHARD}
-    values: dict[str, Any] = {
-        ":in_progress": {"S": record.status},
-        ":owner": {"S": record.owner},
-        ":now": {"N": str(now_ms)},
-        ":shard": {"S": shard},
-    }
-    conditions = [OWNED]
+    conditions, was = [OWNED], {}
     for name in (a.DUE_AT, a.DUE_SHARD):
         if name in item:
             conditions.append(f"#{name} = :was_{name}")
-            values[f":was_{name}"] = item[name]
+            was[f"was_{name}"] = item[name]
         else:
             conditions.append(f"attribute_not_exists(#{name})")
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #due_at = :now, #due_shard = :shard",
-        "ConditionExpression": " AND ".join(conditions),
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": values,
-    }
+    as_read = owned(record.owner, " AND ".join(conditions), **was)
+    change = update(as_read, {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}})
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

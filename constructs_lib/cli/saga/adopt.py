@@ -49,39 +49,32 @@ def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_m
     from saga_runtime.protocol import RecordAttribute as A
     from saga_runtime.recovery.takeover import recovery_name
     from saga_runtime.shared.arns import execution_of
+    from saga_runtime.shared.expressions import update, when
 
-    names = (A.SAGA_ID, A.STATUS, A.OWNER, A.EXECUTION_ARN, A.RECOVERY_MACHINE_ARN, A.PARKED)
-    update: dict[str, Any] = {
-        "Key": {A.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #execution_arn = :execution_arn, #recovery_machine_arn = :recovery_machine_arn",
-        "ConditionExpression": "#saga_id = :saga_id AND #status = :status AND #owner = :owner "
+    as_read = when(
+        "#saga_id = :saga_id AND #status = :status AND #owner = :was_owner "
         "AND #execution_arn = :was_execution_arn AND #recovery_machine_arn = :was_recovery_machine_arn "
         f"AND attribute_{'not_' if record.parked is None else ''}exists(#parked)",
-        "ExpressionAttributeNames": {f"#{name}": name for name in names},
-        "ExpressionAttributeValues": {
-            ":execution_arn": {"S": execution_of(target.forward, record.saga_id)},
-            ":recovery_machine_arn": {"S": target.recovery},
-            ":saga_id": {"S": record.saga_id},
-            ":status": {"S": record.status},
-            ":owner": {"S": record.owner},
-            ":was_execution_arn": {"S": record.execution_arn},
-            ":was_recovery_machine_arn": {"S": record.recovery_machine_arn},
-        },
+        saga_id={"S": record.saga_id},
+        status={"S": record.status},
+        was_owner={"S": record.owner},
+        was_execution_arn={"S": record.execution_arn},
+        was_recovery_machine_arn={"S": record.recovery_machine_arn},
+    )
+    sets: dict[A, Any] = {
+        A.EXECUTION_ARN: {"S": execution_of(target.forward, record.saga_id)},
+        A.RECOVERY_MACHINE_ARN: {"S": target.recovery},
     }
-    if record.settled:
-        return update
-    removed = (A.PARKED, A.PARKED_AT, A.STUCK, A.ANSWERED_AT)
-    written = {
-        A.OWNER: {"S": recovery_name(record.saga_id, record.recoveries + 1)},
-        A.RECOVERIES: {"N": str(record.recoveries + 1)},
-        A.UPDATED_AT: {"N": str(now_ms)},
-        A.DUE_AT: {"N": str(now_ms + due_after_ms)},
-    }
-    update["UpdateExpression"] += "".join(f", #{name} = :new_{name}" for name in written)
-    update["UpdateExpression"] += f" REMOVE {', '.join(f'#{name}' for name in removed)}"
-    update["ExpressionAttributeNames"] |= {f"#{name}": name for name in (*written, *removed)}
-    update["ExpressionAttributeValues"] |= {f":new_{name}": value for name, value in written.items()}
-    return update
+    removes: tuple[A, ...] = ()
+    if not record.settled:
+        removes = (A.PARKED, A.PARKED_AT, A.STUCK, A.ANSWERED_AT)
+        sets |= {
+            A.OWNER: {"S": recovery_name(record.saga_id, record.recoveries + 1)},
+            A.RECOVERIES: {"N": str(record.recoveries + 1)},
+            A.UPDATED_AT: {"N": str(now_ms)},
+            A.DUE_AT: {"N": str(now_ms + due_after_ms)},
+        }
+    return {"Key": {A.ID: {"S": record.request_id}}, **update(as_read, sets, removes=removes)}
 
 
 def add_parser(commands: Any) -> None:

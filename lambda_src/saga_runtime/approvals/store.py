@@ -14,6 +14,7 @@ from saga_runtime.errors import TransientError
 from saga_runtime.protocol import APPROVAL_PREFIX, RecordStatus, TokenAttribute, TokenStatus
 from saga_runtime.shared import aws, clock
 from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.expressions import when
 from saga_runtime.shared.writes import write
 
 KEEP_DAYS: Final = 400
@@ -94,11 +95,7 @@ def write_decision(job_id: str, decision: Decision, *, instead_of: Decision | No
     more = {a.JOB_ID: {"S": job_id}, a.DECISION: {"S": decision.encode()}}
     entry: Any = token_put(token_table(), _id(job_id), TokenStatus.DECIDED, clock.now_ms(), KEEP_DAYS, more)
     if instead_of is not None:
-        entry["Put"] |= {
-            "ConditionExpression": _STILL,
-            "ExpressionAttributeNames": {"#decision": a.DECISION},
-            "ExpressionAttributeValues": {":found": {"S": instead_of.encode()}},
-        }
+        entry["Put"] |= when(_STILL, found={"S": instead_of.encode()})
     refused = write(entry, retry=PATIENT)
     if refused is None:
         return decision

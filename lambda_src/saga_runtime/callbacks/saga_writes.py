@@ -14,6 +14,7 @@ from saga_runtime.callbacks.decisions import LogChange
 from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.saga_log.rows import NO_ROW, LogRow, log_key, row_put
+from saga_runtime.shared.expressions import update, when
 
 LATE_DAYS: Final = 7
 """A settled record is kept whole for so long, at least, after a job turned out to have taken effect late."""
@@ -29,17 +30,8 @@ _DAY_SECONDS: Final = 86_400
 
 def log_check(table: str, job: JobId, found: LogRow | None) -> Any:
     """Change nothing, on condition that the saga log's row is as it was read; None: that it does not exist."""
-    a = LogAttribute
-    check: dict[str, Any] = {"TableName": table, "Key": log_key(job.saga_id, job.row_name)}
-    if found is None:
-        check |= {"ConditionExpression": NO_ROW, "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID}}
-    else:
-        check |= {
-            "ConditionExpression": SAME_LOG_ROW,
-            "ExpressionAttributeNames": {"#status": a.STATUS},
-            "ExpressionAttributeValues": {":found": {"S": found.status}},
-        }
-    return {"ConditionCheck": check}
+    condition = when(NO_ROW) if found is None else when(SAME_LOG_ROW, found={"S": found.status})
+    return {"ConditionCheck": {"TableName": table, "Key": log_key(job.saga_id, job.row_name), **condition}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +94,17 @@ class LogPlace:
         self, status: StepStatus, found: LogRow, said: Mapping[LogAttribute, Mapping[str, str]], now_ms: int
     ) -> Any:
         a = LogAttribute
-        new = {a.STATUS: {"S": status}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **said}
+        new: dict[LogAttribute, Any] = {
+            a.STATUS: {"S": status},
+            a.ATTEMPT: {"S": self.attempt},
+            a.UPDATED_AT: {"N": str(now_ms)},
+            **said,
+        }
         return {
             "Update": {
                 "TableName": self.table,
                 "Key": log_key(self.job.saga_id, self.job.row_name),
-                "UpdateExpression": "SET " + ", ".join(f"#{name} = :{name}" for name in new),
-                "ConditionExpression": SAME_LOG_ROW,
-                "ExpressionAttributeNames": {f"#{name}": name for name in new},
-                "ExpressionAttributeValues": {f":{name}": value for name, value in new.items()}
-                | {":found": {"S": found.status}},
+                **update(when(SAME_LOG_ROW, found={"S": found.status}), new),
             }
         }
 
@@ -170,13 +163,11 @@ class SagaRecord:
             sets[a.ANSWERED_AT] = {"N": str(now_ms)}
         # Whether it is parked must be as read, too: a writer that read it before the parking would leave it parked.
         if not self.parked:
-            return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}", sets, (), {}, also=(a.PARKED,))
+            return self._update(table, NOT_PARKED, sets)
         if not self.stuck:  # without a reason
-            values = {":parked": {"S": self.parked}}
-            return self._update(table, f"{SAME_RECORD} AND {PARKED_ALIKE}", sets, (), values, also=(a.PARKED,))
-        values = {":parked": {"S": self.parked}, ":stuck": {"S": self.stuck}}
+            return self._update(table, PARKED_ALIKE, sets, parked={"S": self.parked})
         removes = (a.PARKED, a.PARKED_AT, a.STUCK) if unpark else ()
-        return self._update(table, f"{SAME_RECORD} AND {SAME_PARKING}", sets, removes, values, also=(a.PARKED, a.STUCK))
+        return self._update(table, SAME_PARKING, sets, removes, parked={"S": self.parked}, stuck={"S": self.stuck})
 
     def kept(self, table: str, now_ms: int) -> Any | None:
         """Keep a settled record whole until a late effect is compensated; None: it is, for long enough."""
@@ -188,36 +179,18 @@ class SagaRecord:
             a.RESPONSE_EXPIRES_AT: {"N": str(until)},
             a.EXPIRATION: {"N": str(max(self.expiration, until))},
         }
-        values = {":was": {"N": str(self.response_expires_at)}}
-        return self._update(table, f"{SAME_RECORD} AND {SAME_RESPONSE}", sets, (), values, also=(a.INPUT,))
+        return self._update(table, SAME_RESPONSE, sets, was={"N": str(self.response_expires_at)})
 
     def _update(
         self,
         table: str,
         condition: str,
         sets: Mapping[RecordAttribute, Mapping[str, str]],
-        removes: Sequence[RecordAttribute],
-        values: Mapping[str, Mapping[str, str]],
-        *,
-        also: Sequence[RecordAttribute] = (),
+        removes: Sequence[RecordAttribute] = (),
+        **values: Mapping[str, str],
     ) -> Any:
-        a = RecordAttribute
-        expression = "SET " + ", ".join(f"#{name} = :{name}" for name in sets)
-        if removes:
-            expression += " REMOVE " + ", ".join(f"#{name}" for name in removes)
-        names = dict.fromkeys([*sets, *removes, *also, a.SAGA_ID, a.STATUS])
-        return {
-            "Update": {
-                "TableName": table,
-                "Key": {a.ID: {"S": self.request_id}},
-                "UpdateExpression": expression,
-                "ConditionExpression": condition,
-                "ExpressionAttributeNames": {f"#{name}": name for name in names},
-                "ExpressionAttributeValues": {
-                    **{f":{name}": value for name, value in sets.items()},
-                    **values,
-                    ":saga_id": {"S": self.saga_id},
-                    ":found": {"S": self.status},
-                },
-            }
-        }
+        as_read = when(
+            f"{SAME_RECORD} AND {condition}", saga_id={"S": self.saga_id}, found={"S": self.status}, **values
+        )
+        change = update(as_read, sets, removes=removes)
+        return {"Update": {"TableName": table, "Key": {RecordAttribute.ID: {"S": self.request_id}}, **change}}

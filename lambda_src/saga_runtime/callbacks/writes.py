@@ -18,6 +18,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
+from saga_runtime.shared.expressions import RETURNS_ITEM, Arguments, update, when
 
 MARKER_DAYS: Final = 430
 """For so long a redelivered event is recognized: longer than a reviewer's decision is kept (400
@@ -70,9 +71,8 @@ def token_put(
         "Put": {
             "TableName": table,
             "Item": item,
-            "ConditionExpression": ABSENT,
-            "ExpressionAttributeNames": {"#id": a.ID},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+            **when(ABSENT),
+            **RETURNS_ITEM,
         }
     }
 
@@ -253,48 +253,27 @@ def token_update(
     a = TokenAttribute
     changes = {**changes, a.STATUS: {"S": status}, a.UPDATED_AT: {"N": str(now_ms)}}
     sets = {name: value for name, value in changes.items() if value is not None}
-    removes = [f"#{name}" for name, value in changes.items() if value is None]
-    condition, values = _as_read(found)
-    expression = "SET " + ", ".join(f"#{name} = :{name}" for name in sets)
-    if removes:
-        expression += " REMOVE " + ", ".join(removes)
-    names = dict.fromkeys([*changes, a.ORDER, a.APPLIED_LATE_AT])
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": token_key(found.id),
-            "UpdateExpression": expression,
-            "ConditionExpression": condition,
-            "ExpressionAttributeNames": {f"#{name}": name for name in names},
-            "ExpressionAttributeValues": {f":{name}": value for name, value in sets.items()} | values,
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-    }
+    removes = [name for name, value in changes.items() if value is None]
+    change = update(_as_read(found) | RETURNS_ITEM, sets, removes=removes)
+    return {"Update": {"TableName": table, "Key": token_key(found.id), **change}}
 
 
 def token_check(table: str, row_id: str, found: TokenRow | None) -> Any:
     """Change nothing, on condition that the row is as it was read; None: that it does not exist."""
-    a = TokenAttribute
-    check: dict[str, Any] = {"TableName": table, "Key": token_key(row_id)}
-    if found is None:
-        condition, names = ABSENT, [a.ID]
-    else:
-        condition, check["ExpressionAttributeValues"] = _as_read(found)
-        names = [a.STATUS, a.ORDER, a.APPLIED_LATE_AT]
-    check |= {"ConditionExpression": condition, "ExpressionAttributeNames": {f"#{name}": name for name in names}}
-    return {"ConditionCheck": check}
+    condition = when(ABSENT) if found is None else _as_read(found)
+    return {"ConditionCheck": {"TableName": table, "Key": token_key(row_id), **condition}}
 
 
-def _as_read(found: TokenRow) -> tuple[str, dict[str, dict[str, str]]]:
-    values: dict[str, dict[str, str]] = {":found": {"S": found.status}}
+def _as_read(found: TokenRow) -> Arguments:
+    values: dict[str, dict[str, str]] = {"found": {"S": found.status}}
     same, late = NOBODY_YET, NOT_LATE
     if found.order:
         same = SAME_ATTEMPT
-        values[":held"] = {"S": found.order}
+        values["held"] = {"S": found.order}
     if found.applied_late_at:
         late = STILL_LATE
-        values[":late"] = {"N": str(found.applied_late_at)}
-    return f"{same} AND {late}", values
+        values["late"] = {"N": str(found.applied_late_at)}
+    return when(f"{same} AND {late}", **values)
 
 
 def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
@@ -323,19 +302,13 @@ def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int, *, in
     Keep the earlier error if this delivery only found another attempt in progress.
     """
     a = TokenAttribute
-    names = (a.ID, a.DISPATCHES, a.DISPATCH_ERROR, a.UPDATED_AT)
-    why = "if_not_exists(#dispatch_error, :error)" if in_doubt else ":error"
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": token_key(job_id),
-            "UpdateExpression": f"SET #dispatch_error = {why}, #updated_at = :now ADD #dispatches :one",
-            "ConditionExpression": "attribute_exists(#id)",
-            "ExpressionAttributeNames": {f"#{name}": name for name in names},
-            "ExpressionAttributeValues": {
-                ":error": {"S": text[:MAX_DISPATCH_ERROR]},
-                ":now": {"N": str(now_ms)},
-                ":one": {"N": "1"},
-            },
-        }
-    }
+    change = update(
+        when("attribute_exists(#id)"),
+        {
+            a.DISPATCH_ERROR: "if_not_exists(#dispatch_error, :error)" if in_doubt else ":error",
+            a.UPDATED_AT: {"N": str(now_ms)},
+        },
+        adds={a.DISPATCHES: {"N": "1"}},
+        values={"error": {"S": text[:MAX_DISPATCH_ERROR]}},
+    )
+    return {"Update": {"TableName": table, "Key": token_key(job_id), **change}}

@@ -33,6 +33,7 @@ from saga_runtime.protocol import (
     RecordStatus,
     StartField,
 )
+from saga_runtime.shared.expressions import RETURNS_ITEM, Arguments, Value, names_in, update, when
 
 AttributeMap = Mapping[str, Mapping[str, Any]]
 """A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
@@ -42,11 +43,13 @@ _DAY_MS: Final = 86_400_000
 OWNED: Final = "attribute_exists(#id) AND #status = :in_progress AND #owner = :owner"
 """Condition of every update of a record after its reservation."""
 
-OWNED_NAMES: Final = {
-    "#id": RecordAttribute.ID,
-    "#status": RecordAttribute.STATUS,
-    "#owner": RecordAttribute.OWNER,
-}
+OWNED_NAMES: Final = names_in(OWNED)
+
+
+def owned(owner: str, condition: str = OWNED, **values: Value) -> Arguments:
+    """Build the arguments of a condition that contains ``OWNED``."""
+    return when(condition, in_progress={"S": RecordStatus.IN_PROGRESS}, owner={"S": owner}, **values)
+
 
 RESERVE: Final = "attribute_not_exists(#id) OR (#status IN (:completed, :failed) AND #expiration <= :now_seconds)"
 RESPONSE_OVER: Final = "#response_expires_at <= :now_seconds"
@@ -143,21 +146,13 @@ def reserve_put(reservation: Reservation) -> dict[str, Any]:
 
 def _where_free(now_ms: int) -> dict[str, Any]:
     """Condition of a put that takes a key: no record, or a forgotten key. The record that refuses it comes back."""
-    a = RecordAttribute
-    return {
-        "ConditionExpression": RESERVE,
-        "ExpressionAttributeNames": {
-            "#id": a.ID,
-            "#status": a.STATUS,
-            "#expiration": a.EXPIRATION,
-        },
-        "ExpressionAttributeValues": {
-            ":completed": {"S": RecordStatus.COMPLETED},
-            ":failed": {"S": RecordStatus.FAILED},
-            ":now_seconds": {"N": str(now_ms // 1000)},
-        },
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
+    free = when(
+        RESERVE,
+        completed={"S": RecordStatus.COMPLETED},
+        failed={"S": RecordStatus.FAILED},
+        now_seconds={"N": str(now_ms // 1000)},
+    )
+    return free | RETURNS_ITEM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,13 +221,8 @@ def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
     """
     a = RecordAttribute
     removed = (a.INPUT, a.BODY, a.FAILURE, a.STUCK, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
-    return {
-        "Key": {a.ID: {"S": request_id}},
-        "UpdateExpression": f"REMOVE {', '.join(f'#{name}' for name in removed)}",
-        "ConditionExpression": RESPONSE_OVER,
-        "ExpressionAttributeNames": {f"#{name}": name for name in (*removed, a.RESPONSE_EXPIRES_AT)},
-        "ExpressionAttributeValues": {":now_seconds": {"N": str(now_ms // 1_000)}},
-    }
+    over = when(RESPONSE_OVER, now_seconds={"N": str(now_ms // 1_000)})
+    return {"Key": {a.ID: {"S": request_id}}, **update(over, removes=removed)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ from saga_runtime.ledger.writes import (
 from saga_runtime.money import MAX_MINOR_UNITS, Money
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.saga_log.write import Write
+from saga_runtime.shared.expressions import update, when
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,23 +321,7 @@ class LedgerBuilder:
         """
         if account.balance.minor_units:
             raise Invalid(f"account {account.account_id} holds {account.balance}; move it before closing")
-        a = LedgerAttribute
-        update = {
-            "Update": {
-                "TableName": self.table,
-                "Key": account_key(account.account_id),
-                "UpdateExpression": "SET #state = :closed",
-                "ConditionExpression": "#sequence = :read AND #balance = :zero",
-                "ExpressionAttributeNames": {
-                    "#state": a.STATE,
-                    "#sequence": a.SEQUENCE,
-                    "#balance": a.BALANCE,
-                },
-                "ExpressionAttributeValues": {
-                    ":closed": {"S": AccountState.CLOSED},
-                    ":read": {"N": str(account.sequence)},
-                    ":zero": {"N": "0"},
-                },
-            }
-        }
-        return [Write(action=update, refusal=changed)]
+        empty = when("#sequence = :read AND #balance = :zero", read={"N": str(account.sequence)}, zero={"N": "0"})
+        change = update(empty, {LedgerAttribute.STATE: {"S": AccountState.CLOSED}})
+        action = {"Update": {"TableName": self.table, "Key": account_key(account.account_id), **change}}
+        return [Write(action=action, refusal=changed)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from saga_runtime.errors import Conflict, PermanentError, SagaError
 from saga_runtime.ledger.errors import AccountUnknown, CapExceeded, CurrencyMismatch
@@ -34,6 +34,12 @@ from saga_runtime.ledger.writes import changed, entry_put, net_of
 from saga_runtime.money import MAX_MINOR_UNITS, Money
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.saga_log.write import Write
+from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
+
+_CREDITABLE: Final = (
+    "attribute_not_exists(#pk) OR (#state = :state AND #currency = :currency AND #places = :places "
+    "AND #balance <= :room)"
+)
 
 
 class Poster(Protocol):
@@ -110,31 +116,11 @@ def _credit(table: str, shard: Shard, amount: Money, entries: int) -> Write:
         a.STATE: {"S": AccountState.OPEN},
         **due_fields(shard.partition, shard.due_at),
     }
-    update = {
-        "TableName": table,
-        "Key": shard.key,
-        "UpdateExpression": (
-            f"SET {', '.join(f'#{name} = :{name}' for name in fixed)} ADD #balance :amount, #sequence :entries"
-        ),
-        "ConditionExpression": (
-            "attribute_not_exists(#pk) OR (#state = :state AND #currency = :currency AND #places = :places "
-            "AND #balance <= :room)"
-        ),
-        "ExpressionAttributeNames": {
-            "#pk": a.PK,
-            "#balance": a.BALANCE,
-            "#sequence": a.SEQUENCE,
-            **{f"#{name}": name for name in fixed},
-        },
-        "ExpressionAttributeValues": {
-            ":amount": {"N": str(amount.minor_units)},
-            ":entries": {"N": str(entries)},
-            ":room": {"N": str(MAX_MINOR_UNITS - amount.minor_units)},
-            **{f":{name}": value for name, value in fixed.items()},
-        },
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
-    return Write(action={"Update": update}, refusal=lambda item: _refused(amount, item))
+    added: dict[str, Any] = {a.BALANCE: {"N": str(amount.minor_units)}, a.SEQUENCE: {"N": str(entries)}}
+    room = {"N": str(MAX_MINOR_UNITS - amount.minor_units)}
+    change = update(when(_CREDITABLE, room=room) | RETURNS_ITEM, fixed, adds=added)
+    action = {"Update": {"TableName": table, "Key": shard.key, **change}}
+    return Write(action=action, refusal=lambda item: _refused(amount, item))
 
 
 def _refused(amount: Money, item: Item | None) -> SagaError:
@@ -204,23 +190,18 @@ def _take(table: str, shard: Shard, *, closes: bool) -> Write:
     """Take everything out of a shard, on condition that it is as it was read."""
     a = LedgerAttribute
     state = AccountState.CLOSED if closes else AccountState.OPEN
-    names = {"#balance": a.BALANCE, "#sequence": a.SEQUENCE, "#state": a.STATE}
-    if closes:
-        names |= {"#due_shard": a.DUE_SHARD, "#due_at": a.DUE_AT}
-    update = {
-        "TableName": table,
-        "Key": shard.key,
-        "UpdateExpression": "SET #balance = :zero, #sequence = :next, #state = :state"
-        + (" REMOVE #due_shard, #due_at" if closes else ""),
-        "ConditionExpression": "#balance = :balance AND #sequence = :sequence AND #state = :open",
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": {
-            ":zero": {"N": "0"},
-            ":next": {"N": str(shard.sequence + (1 if shard.balance.minor_units else 0))},
-            ":state": {"S": state},
-            ":balance": {"N": str(shard.balance.minor_units)},
-            ":sequence": {"N": str(shard.sequence)},
-            ":open": {"S": AccountState.OPEN},
+    change = update(
+        when(
+            "#balance = :held AND #sequence = :read AND #state = :open",
+            held={"N": str(shard.balance.minor_units)},
+            read={"N": str(shard.sequence)},
+            open={"S": AccountState.OPEN},
+        ),
+        {
+            a.BALANCE: {"N": "0"},
+            a.SEQUENCE: {"N": str(shard.sequence + (1 if shard.balance.minor_units else 0))},
+            a.STATE: {"S": state},
         },
-    }
-    return Write(action={"Update": update}, refusal=changed)
+        removes=(a.DUE_SHARD, a.DUE_AT) if closes else (),
+    )
+    return Write(action={"Update": {"TableName": table, "Key": shard.key, **change}}, refusal=changed)

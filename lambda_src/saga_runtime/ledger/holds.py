@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from saga_runtime.errors import Invalid
 from saga_runtime.ledger.builder import LedgerBuilder
@@ -20,6 +20,7 @@ from saga_runtime.ledger.writes import account_update, changed, check_amount, ch
 from saga_runtime.money import Money
 from saga_runtime.protocol import LedgerAttribute
 from saga_runtime.saga_log.write import Write
+from saga_runtime.shared.expressions import update, when
 
 _RELEASED: Final = (HoldState.VOIDED, HoldState.EXPIRED)
 
@@ -150,28 +151,13 @@ class HoldBuilder:
             fields[a.CLOSED_BY] = {"S": closed_by}
         if captured is not None:
             fields[a.CAPTURED] = {"N": str(captured.minor_units)}
-        names = (*fields, a.DUE_SHARD, a.DUE_AT)
-        update: dict[str, Any] = {
-            "TableName": self.ledger.table,
-            "Key": hold_key(hold.account_id, hold.hold_id),
-            "UpdateExpression": f"SET {', '.join(f'#{name} = :{name}' for name in fields)} REMOVE #due_shard, #due_at",
-            "ConditionExpression": "#state = :open",
-            "ExpressionAttributeNames": {f"#{name}": name for name in names},
-            "ExpressionAttributeValues": {
-                ":open": {"S": HoldState.OPEN},
-                **{f":{name}": value for name, value in fields.items()},
-            },
-        }
-        return Write(action={"Update": update}, refusal=changed)
+        change = update(when("#state = :open", open={"S": HoldState.OPEN}), fields, removes=(a.DUE_SHARD, a.DUE_AT))
+        key = hold_key(hold.account_id, hold.hold_id)
+        return Write(action={"Update": {"TableName": self.ledger.table, "Key": key, **change}}, refusal=changed)
 
     def _release(self, hold: Hold) -> Write:
         """The account no longer holds the amount. The open hold vouches that it does."""
-        update = {
-            "TableName": self.ledger.table,
-            "Key": account_key(hold.account_id),
-            "UpdateExpression": "SET #held = #held - :amount",
-            "ConditionExpression": "#held >= :amount",
-            "ExpressionAttributeNames": {"#held": LedgerAttribute.HELD},
-            "ExpressionAttributeValues": {":amount": {"N": str(hold.amount.minor_units)}},
-        }
-        return Write(action={"Update": update}, refusal=changed)
+        holds = when("#held >= :amount", amount={"N": str(hold.amount.minor_units)})
+        change = update(holds, {LedgerAttribute.HELD: "#held - :amount"})
+        key = account_key(hold.account_id)
+        return Write(action={"Update": {"TableName": self.ledger.table, "Key": key, **change}}, refusal=changed)

@@ -11,9 +11,10 @@ from saga_runtime.ledger.items import Account, AccountState, Clearing, Key, Part
 from saga_runtime.money import MAX_MINOR_UNITS, Money
 from saga_runtime.protocol import MAX_TRANSACT_ITEMS, LedgerAttribute
 from saga_runtime.saga_log.write import Refusal, Write
+from saga_runtime.shared.expressions import update, when
 
 _AS_READ: Final = (
-    "#sequence = :read AND #balance = :before AND #held = :held AND #state = :open AND #currency = :currency"
+    "#sequence = :read AND #balance = :before AND #held = :reserved AND #state = :open AND #currency = :currency"
 )
 
 
@@ -27,8 +28,7 @@ def put_new(table: str, item: dict[str, Any], refusal: Refusal) -> Write:
     put = {
         "TableName": table,
         "Item": item,
-        "ConditionExpression": "attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": LedgerAttribute.PK},
+        **when("attribute_not_exists(#pk)"),
     }
     return Write(action={"Put": put}, refusal=refusal)
 
@@ -44,30 +44,23 @@ def account_update(table: str, account: Account, *, after: int, entries: int, he
         held: sum of its open holds after it.
     """
     a = LedgerAttribute
-    update = {
-        "TableName": table,
-        "Key": account_key(account.account_id),
-        "UpdateExpression": "SET #balance = :after, #sequence = :next, #held = :keeps",
-        "ConditionExpression": _AS_READ,
-        "ExpressionAttributeNames": {
-            "#balance": a.BALANCE,
-            "#sequence": a.SEQUENCE,
-            "#held": a.HELD,
-            "#state": a.STATE,
-            "#currency": a.CURRENCY,
+    change = update(
+        when(
+            _AS_READ,
+            read={"N": str(account.sequence)},
+            before={"N": str(account.balance.minor_units)},
+            reserved={"N": str(account.held)},
+            open={"S": AccountState.OPEN},
+            currency={"S": account.balance.unit.code},
+        ),
+        {
+            a.BALANCE: {"N": str(after)},
+            a.SEQUENCE: {"N": str(account.sequence + entries)},
+            a.HELD: {"N": str(held)},
         },
-        "ExpressionAttributeValues": {
-            ":after": {"N": str(after)},
-            ":before": {"N": str(account.balance.minor_units)},
-            ":next": {"N": str(account.sequence + entries)},
-            ":read": {"N": str(account.sequence)},
-            ":held": {"N": str(account.held)},
-            ":keeps": {"N": str(held)},
-            ":open": {"S": AccountState.OPEN},
-            ":currency": {"S": account.balance.unit.code},
-        },
-    }
-    return Write(action={"Update": update}, refusal=changed)
+    )
+    action = {"Update": {"TableName": table, "Key": account_key(account.account_id), **change}}
+    return Write(action=action, refusal=changed)
 
 
 def entry_put(

@@ -27,9 +27,10 @@ from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.idempotency.identity import is_saga_id
-from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, AttributeMap, RequestRecord
+from saga_runtime.idempotency.record import OWNED, AttributeMap, RequestRecord, owned
 from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, rows_are_kept_until
+from saga_runtime.shared.expressions import update, when
 
 LOOK_MS: Final = 60_000
 """Recheck interval of a young saga."""
@@ -214,35 +215,17 @@ def was_owner(name: str) -> bool:
 def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict[str, Any]:
     """Arguments of the update that postpones a saga's check; on condition that it was not made due meanwhile."""
     a = RecordAttribute
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #due_at = :due",
-        "ConditionExpression": STILL_IN_PROGRESS,
-        "ExpressionAttributeNames": {**OWNED_NAMES, "#due_at": a.DUE_AT},
-        "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
-            ":owner": {"S": record.owner},
-            ":was": {"N": str(record.due_at)},
-            ":due": {"N": str(now_ms + after_ms)},
-        },
-    }
+    as_read = owned(record.owner, STILL_IN_PROGRESS, was={"N": str(record.due_at)})
+    return {"Key": {a.ID: {"S": record.request_id}}, **update(as_read, {a.DUE_AT: {"N": str(now_ms + after_ms)}})}
 
 
 def clear_update(record: RequestRecord) -> dict[str, Any]:
     """Arguments of the update that removes a settled saga from the index; unless it was made due meanwhile."""
     a = RecordAttribute
-    names = (a.SAGA_ID, a.STATUS, a.DUE_AT, a.DUE_SHARD)
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "REMOVE #due_at, #due_shard",
-        "ConditionExpression": STILL_SETTLED,
-        "ExpressionAttributeNames": {f"#{name}": name for name in names},
-        "ExpressionAttributeValues": {
-            ":saga_id": {"S": record.saga_id},
-            ":found": {"S": record.status},
-            ":was": {"N": str(record.due_at)},
-        },
-    }
+    as_read = when(
+        STILL_SETTLED, saga_id={"S": record.saga_id}, found={"S": record.status}, was={"N": str(record.due_at)}
+    )
+    return {"Key": {a.ID: {"S": record.request_id}}, **update(as_read, removes=(a.DUE_AT, a.DUE_SHARD))}
 
 
 def stuck_of(reason: ParkedFor) -> dict[str, str]:
@@ -253,23 +236,17 @@ def stuck_of(reason: ParkedFor) -> dict[str, str]:
 def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that leaves a saga to a person."""
     a = RecordAttribute
-    names = [a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT]
-    condition = MUST_PARK
-    if reason is ParkedFor.RECOVERIES_EXHAUSTED:
-        names.append(a.ANSWERED_AT)
-        condition = MAY_PARK
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
-        "ConditionExpression": condition,
-        "ExpressionAttributeNames": {**OWNED_NAMES, **{f"#{name}": name for name in names}},
-        "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
-            ":owner": {"S": record.owner},
-            ":now": {"N": str(now_ms)},
-            ":stuck": {"S": json.dumps(stuck_of(reason))},
+    now = {"N": str(now_ms)}
+    change = update(
+        owned(record.owner, MAY_PARK if reason is ParkedFor.RECOVERIES_EXHAUSTED else MUST_PARK),
+        {
+            a.PARKED: {"S": record.owner},
+            a.PARKED_AT: now,
+            a.STUCK: {"S": json.dumps(stuck_of(reason))},
+            a.UPDATED_AT: now,
         },
-    }
+    )
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
 def operators_entry(found: Found, reason: ParkedFor) -> str:
@@ -340,26 +317,11 @@ def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
     On condition that it is the same saga, and open. A concurrent extension records the same.
     """
     a = RecordAttribute
-    names = (a.SAGA_ID, a.STATUS, a.ROWS_UNTIL)
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #rows_until = :until",
-        "ConditionExpression": STILL_OPEN,
-        "ExpressionAttributeNames": {f"#{name}": name for name in names},
-        "ExpressionAttributeValues": {
-            ":saga_id": {"S": record.saga_id},
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
-            ":until": {"N": str(until)},
-        },
-    }
+    is_open = when(STILL_OPEN, saga_id={"S": record.saga_id}, in_progress={"S": RecordStatus.IN_PROGRESS})
+    return {"Key": {a.ID: {"S": record.request_id}}, **update(is_open, {a.ROWS_UNTIL: {"N": str(until)}})}
 
 
 def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict[str, Any]:
     """Arguments of the update that extends a row; on condition that it exists, and was not extended meanwhile."""
-    return {
-        "Key": key,
-        "UpdateExpression": "SET #expiration = :until",
-        "ConditionExpression": STILL_THERE,
-        "ExpressionAttributeNames": {f"#{name}": name for name in (LogAttribute.SAGA_ID, LogAttribute.EXPIRATION)},
-        "ExpressionAttributeValues": {":was": {"N": str(expiration)}, ":until": {"N": str(until)}},
-    }
+    there = when(STILL_THERE, was={"N": str(expiration)})
+    return {"Key": key, **update(there, {LogAttribute.EXPIRATION: {"N": str(until)}})}

@@ -21,6 +21,7 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StartField, StepStatus
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared.arns import execution_of
+from saga_runtime.shared.expressions import update, when
 
 MOST_TRIES: Final = 20
 """More executions than this that all died are a person's business."""
@@ -117,16 +118,11 @@ def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> d
         at_ms: when it is checked again, epoch milliseconds; None: at the next check.
     """
     a = RecordAttribute
-    values: dict[str, Any] = {":saga_id": {"S": record.saga_id}, ":tried": {"N": str(tried)}}
+    sets: dict[RecordAttribute, Any] = {a.LATE_TRIED: ":tried"}
     if at_ms is not None:
-        values[":at"] = {"N": str(at_ms)}
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #late_tried = :tried" + (" REMOVE #late_at" if at_ms is None else ", #late_at = :at"),
-        "ConditionExpression": TRIES_GROW,
-        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.LATE_TRIED, a.LATE_AT)},
-        "ExpressionAttributeValues": values,
-    }
+        sets[a.LATE_AT] = {"N": str(at_ms)}
+    grow = when(TRIES_GROW, saga_id={"S": record.saga_id}, tried={"N": str(tried)})
+    return {"Key": {a.ID: {"S": record.request_id}}, **update(grow, sets, removes=[a.LATE_AT] if at_ms is None else [])}
 
 
 def late_name(saga_id: str, number: int) -> str:

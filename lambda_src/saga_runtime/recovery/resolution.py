@@ -22,10 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
-from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
-from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.idempotency.record import OWNED, RequestRecord
+from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, Side, StepStatus
+from saga_runtime.recovery.takeover import recovery_update
 from saga_runtime.saga_log.rows import LogRow, done_put, log_key, tombstone_put
+from saga_runtime.shared.expressions import update, when
 
 AS_READ: Final = "#status = :found AND #attempt = :held"
 """The row is still in the state, and still of the attempt, about which the person spoke."""
@@ -268,46 +269,22 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
             tombstone_put(**new) if change.to is StepStatus.TOMBSTONE else done_put(**new, output=change.output or "{}")
         )
     a = LogAttribute
-    write: dict[str, Any] = {
-        "TableName": table,
-        "Key": log_key(saga_id, subject.name),
-        "ConditionExpression": AS_READ,
-        "ExpressionAttributeNames": {"#status": a.STATUS, "#attempt": a.ATTEMPT},
-        "ExpressionAttributeValues": {":found": {"S": row.status}, ":held": {"S": row.attempt}},
-    }
+    place: dict[str, Any] = {"TableName": table, "Key": log_key(saga_id, subject.name)}
+    as_read = when(AS_READ, found={"S": row.status}, held={"S": row.attempt})
     if change.to is None:
-        return {"Delete": write}
-    write["UpdateExpression"] = "SET #status = :to, #attempt = :attempt, #updated_at = :now"
-    write["ExpressionAttributeNames"] |= {"#updated_at": a.UPDATED_AT}
-    write["ExpressionAttributeValues"] |= {
-        ":to": {"S": change.to},
-        ":attempt": {"S": attempt},
-        ":now": {"N": str(now_ms)},
+        return {"Delete": place | as_read}
+    sets: dict[str, Any] = {
+        a.STATUS: {"S": change.to},
+        a.ATTEMPT: {"S": attempt},
+        a.UPDATED_AT: {"N": str(now_ms)},
     }
     if change.output is not None:
-        write["UpdateExpression"] += ", #output = :output"
-        write["ExpressionAttributeNames"] |= {"#output": a.OUTPUT}
-        write["ExpressionAttributeValues"] |= {":output": {"S": change.output}}
-    return {"Update": write}
+        sets[a.OUTPUT] = {"S": change.output}
+    return {"Update": place | update(as_read, sets)}
 
 
 def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
     """Arguments of the ONE conditional update that hands a parked saga to its next recovery."""
     a = RecordAttribute
-    number, parked = record.recoveries + 1, (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
-    names = {f"#{name}": name for name in (a.RECOVERIES, a.UPDATED_AT, a.DUE_AT, *parked)}
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due "
-        f"REMOVE {', '.join(f'#{name}' for name in parked)}",
-        "ConditionExpression": PARKED,
-        "ExpressionAttributeNames": {**OWNED_NAMES, **names},
-        "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
-            ":owner": {"S": record.owner},
-            ":new_owner": {"S": recovery_name(record.saga_id, number)},
-            ":number": {"N": str(number)},
-            ":now": {"N": str(now_ms)},
-            ":due": {"N": str(now_ms + due_after_ms)},
-        },
-    }
+    removes = (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
+    return recovery_update(record, PARKED, now_ms, due_after_ms, removes=removes)

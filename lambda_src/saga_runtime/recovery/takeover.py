@@ -6,15 +6,16 @@ is started by a derived name, and it decides its direction itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_runtime.idempotency.record import OWNED, OWNED_NAMES, RequestRecord
-from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute, RecordStatus
+from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
+from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.expressions import Arguments, update
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -146,31 +147,33 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> d
 
     The record stays in the shard of the sparse index in which its reservation put it.
     """
+    return recovery_update(
+        record,
+        f"{OWNED} AND attribute_not_exists(#parked)",
+        now_ms,
+        due_after_ms,
+        removes=[RecordAttribute.ANSWERED_AT],
+    )
+
+
+def recovery_update(
+    record: RequestRecord, condition: str, now_ms: int, due_after_ms: int, *, removes: Sequence[RecordAttribute]
+) -> Arguments:
+    """Arguments of an update that makes the next recovery a saga's owner."""
     a = RecordAttribute
     number = record.recoveries + 1
-    return {
-        "Key": {a.ID: {"S": record.request_id}},
-        "UpdateExpression": (
-            "SET #owner = :new_owner, #recoveries = :number, #updated_at = :now, #due_at = :due REMOVE #answered_at"
-        ),
-        "ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)",
-        "ExpressionAttributeNames": {
-            **OWNED_NAMES,
-            "#recoveries": a.RECOVERIES,
-            "#updated_at": a.UPDATED_AT,
-            "#due_at": a.DUE_AT,
-            "#answered_at": a.ANSWERED_AT,
-            "#parked": a.PARKED,
+    change = update(
+        owned(record.owner, condition),
+        {
+            a.OWNER: ":new_owner",
+            a.RECOVERIES: {"N": str(number)},
+            a.UPDATED_AT: {"N": str(now_ms)},
+            a.DUE_AT: {"N": str(now_ms + due_after_ms)},
         },
-        "ExpressionAttributeValues": {
-            ":in_progress": {"S": RecordStatus.IN_PROGRESS},
-            ":owner": {"S": record.owner},
-            ":new_owner": {"S": recovery_name(record.saga_id, number)},
-            ":number": {"N": str(number)},
-            ":now": {"N": str(now_ms)},
-            ":due": {"N": str(now_ms + due_after_ms)},
-        },
-    }
+        removes=removes,
+        values={"new_owner": {"S": recovery_name(record.saga_id, number)}},
+    )
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
 def _unknown(_machine_arn: str, _name: str) -> bool:

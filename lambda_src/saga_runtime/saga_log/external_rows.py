@@ -27,6 +27,7 @@ from typing import Any, Final
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
 from saga_runtime.saga_log.provider import ProviderSettings
 from saga_runtime.saga_log.rows import LogRow, log_key, row_put, tombstone_put
+from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 
 HELD_BY: Final = "#status = :found AND #attempt = :held"
 """Still in the state, and still held by the attempt, that the writer read, verified, or is itself."""
@@ -139,24 +140,15 @@ class Holder:
         held: str | None = None,
     ) -> Any:
         a = LogAttribute
-        new = {a.STATUS: {"S": wanted}, a.ATTEMPT: {"S": self.attempt}, a.UPDATED_AT: {"N": str(now_ms)}, **sets}
-        values = {f":{name}": value for name, value in new.items()} | {":found": {"S": found}}
-        if held is not None:
-            values[":held"] = {"S": held}
-        update = "SET " + ", ".join(f"#{name} = :{name}" for name in new)
-        if removes:
-            update += " REMOVE " + ", ".join(f"#{name}" for name in removes)
-        return {
-            "Update": {
-                "TableName": self.table,
-                "Key": log_key(self.saga_id, self.row_name),
-                "UpdateExpression": update,
-                "ConditionExpression": condition,
-                "ExpressionAttributeNames": {f"#{name}": name for name in (*new, *removes)},
-                "ExpressionAttributeValues": values,
-                "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-            }
+        new: dict[LogAttribute, Any] = {
+            a.STATUS: {"S": wanted},
+            a.ATTEMPT: {"S": self.attempt},
+            a.UPDATED_AT: {"N": str(now_ms)},
+            **sets,
         }
+        values = {} if held is None else {"held": {"S": held}}
+        change = update(when(condition, found={"S": found}, **values) | RETURNS_ITEM, new, removes=removes)
+        return {"Update": {"TableName": self.table, "Key": log_key(self.saga_id, self.row_name), **change}}
 
 
 class Entry(StrEnum):

@@ -19,6 +19,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
+from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 
 NO_ROW: Final = "attribute_not_exists(#saga_id)"
 STILL_DONE: Final = "#status = :done"
@@ -133,26 +134,13 @@ def undone_update(
     On condition that the row is still as it was found: ``DONE``, or ``APPLIED_LATE``.
     """
     a = LogAttribute
-    return {
-        "Update": {
-            "TableName": table,
-            "Key": log_key(saga_id, step),
-            "UpdateExpression": "SET #status = :undone, #attempt = :attempt, #updated_at = :now",
-            "ConditionExpression": STILL_DONE,
-            "ExpressionAttributeNames": {
-                "#status": a.STATUS,
-                "#attempt": a.ATTEMPT,
-                "#updated_at": a.UPDATED_AT,
-            },
-            "ExpressionAttributeValues": {
-                ":undone": {"S": StepStatus.UNDONE},
-                ":done": {"S": found},
-                ":attempt": {"S": attempt},
-                ":now": {"N": str(now_ms)},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+    sets: dict[LogAttribute, Any] = {
+        a.STATUS: {"S": StepStatus.UNDONE},
+        a.ATTEMPT: {"S": attempt},
+        a.UPDATED_AT: {"N": str(now_ms)},
     }
+    change = update(when(STILL_DONE, done={"S": found}) | RETURNS_ITEM, sets)
+    return {"Update": {"TableName": table, "Key": log_key(saga_id, step), **change}}
 
 
 def row_put(
@@ -178,15 +166,7 @@ def row_put(
         a.EXPIRATION: {"N": str(now_ms // _SECOND_MS + keep_days * _DAY_SECONDS)},
     }
     item |= extra.items()
-    return {
-        "Put": {
-            "TableName": table,
-            "Item": item,
-            "ConditionExpression": NO_ROW,
-            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-    }
+    return {"Put": {"TableName": table, "Item": item, **when(NO_ROW), **RETURNS_ITEM}}
 
 
 class StepEntry(StrEnum):

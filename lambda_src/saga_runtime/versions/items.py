@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from saga_runtime.errors import Conflict, Invalid, SagaError
 from saga_runtime.saga_log.write import Write
+from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 from saga_runtime.versions.errors import HeldByAnother, ItemExists, VersionConflict
 
 VERSION: Final = "version"
@@ -132,25 +133,16 @@ class VersionedItem:
         expected = dict(conditions or {})
         if expected_version is not None:
             expected = {VERSION: {"N": str(_version(expected_version))}, **expected}
-        sets = [f"#{VERSION} = #{VERSION} + :one", *(f"#{name} = :new_{name}" for name in values)]
-        names = {VERSION, *values, *remove, *expected}
-        update = {
-            "TableName": self.table,
-            "Key": dict(self.key),
-            "UpdateExpression": f"SET {', '.join(sets)}"
-            + (f" REMOVE {', '.join(f'#{name}' for name in remove)}" if remove else ""),
-            "ConditionExpression": " AND ".join(
-                f"#{name} = :{'expected' if name == VERSION else f'old_{name}'}" for name in expected
-            ),
-            "ExpressionAttributeNames": {f"#{name}": name for name in sorted(names)},
-            "ExpressionAttributeValues": {
-                ":one": {"N": "1"},
-                **{f":new_{name}": value for name, value in values.items()},
-                **{f":{'expected' if name == VERSION else f'old_{name}'}": value for name, value in expected.items()},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return [Write(action={"Update": update}, refusal=lambda item: _refused(item, expected, read_now=read_now))]
+        compared = {"expected" if name == VERSION else f"old_{name}": name for name in expected}
+        condition = " AND ".join(f"#{name} = :{placeholder}" for placeholder, name in compared.items())
+        change = update(
+            when(condition, **{placeholder: expected[name] for placeholder, name in compared.items()}) | RETURNS_ITEM,
+            {VERSION: f"#{VERSION} + :one", **{name: f":new_{name}" for name in values}},
+            removes=remove,
+            values={"one": {"N": "1"}, **{f"new_{name}": value for name, value in values.items()}},
+        )
+        action = {"Update": {"TableName": self.table, "Key": dict(self.key), **change}}
+        return [Write(action=action, refusal=lambda item: _refused(item, expected, read_now=read_now))]
 
 
 def _version(value: int) -> int:

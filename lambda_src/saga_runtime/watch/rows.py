@@ -27,6 +27,7 @@ from saga_runtime.protocol import (
     WatchedField,
     WatchStatus,
 )
+from saga_runtime.shared.expressions import Arguments, update, when
 
 NEW: Final = "attribute_not_exists(#id)"
 NEW_OR_OF_AN_EARLIER_ONE: Final = "attribute_not_exists(#id) OR #stopped_at < :started_at"
@@ -166,9 +167,7 @@ def found_put(
             _A.DUE_AT: {"N": str(not_before)},
             _A.DUE_SHARD: {"S": _shard_of(id)},
         },
-        "ConditionExpression": NEW_OR_OF_AN_EARLIER_ONE,
-        "ExpressionAttributeNames": {"#id": _A.ID, "#stopped_at": _A.STOPPED_AT},
-        "ExpressionAttributeValues": {":started_at": {"N": str(started_at)}},
+        **when(NEW_OR_OF_AN_EARLIER_ONE, started_at={"N": str(started_at)}),
     }
 
 
@@ -178,13 +177,7 @@ def _shard_of(id: str) -> str:
 
 def queued_update(id: str, due_at: int, until: int) -> dict[str, Any]:
     """Arguments of the update after which a due end is not queued again before ``until``; nothing else changes."""
-    return {
-        "Key": {_A.ID: {"S": id}},
-        "UpdateExpression": "SET #due_at = :until",
-        "ConditionExpression": STILL_DUE,
-        "ExpressionAttributeNames": {"#due_at": _A.DUE_AT},
-        "ExpressionAttributeValues": {":was": {"N": str(due_at)}, ":until": {"N": str(until)}},
-    }
+    return _update(id, when(STILL_DUE, was={"N": str(due_at)}), {_A.DUE_AT: {"N": str(until)}})
 
 
 def lease_update(row: EndRow, now_ms: int, until: int) -> dict[str, Any]:
@@ -219,25 +212,22 @@ def stuck_update(row: EndRow, now_ms: int) -> dict[str, Any]:
 
 def again_update(id: str, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that retries an end that was left to operators."""
-    return _update(
-        id,
-        {
-            _A.STATUS: {"S": WatchStatus.PENDING},
-            _A.ATTEMPT: {"N": "0"},
-            _A.NOT_BEFORE: {"N": str(now_ms)},
-            _A.DUE_AT: {"N": str(now_ms)},
-            _A.DUE_SHARD: {"S": _shard_of(id)},
-            _A.UPDATED_AT: {"N": str(now_ms)},
-        },
-        STILL_STUCK,
-        {":stuck": {"S": WatchStatus.STUCK}},
-    )
+    now = {"N": str(now_ms)}
+    values: dict[WatchAttribute, Any] = {
+        _A.STATUS: {"S": WatchStatus.PENDING},
+        _A.ATTEMPT: {"N": "0"},
+        _A.NOT_BEFORE: now,
+        _A.DUE_AT: now,
+        _A.DUE_SHARD: {"S": _shard_of(id)},
+        _A.UPDATED_AT: now,
+    }
+    return _update(id, when(STILL_STUCK, stuck={"S": WatchStatus.STUCK}), values)
 
 
 def _pending(row: EndRow, now_ms: int, until: int, values: Mapping[WatchAttribute, Any]) -> dict[str, Any]:
     moment = {"N": str(until)}
     times = {_A.NOT_BEFORE: moment, _A.DUE_AT: moment, _A.UPDATED_AT: {"N": str(now_ms)}}
-    return _update(row.id, {**times, **values}, UNTOUCHED, {":was": {"N": str(row.not_before)}})
+    return _update(row.id, _untouched(row), {**times, **values})
 
 
 def _settled(row: EndRow, status: WatchStatus, now_ms: int) -> dict[str, Any]:
@@ -250,26 +240,17 @@ def _settled(row: EndRow, status: WatchStatus, now_ms: int) -> dict[str, Any]:
     else:
         values[_A.EXPIRATION] = {"N": str(now_ms // 1_000 + _KEPT_SECONDS)}
     gone = (_A.NOT_BEFORE, _A.DUE_AT, _A.DUE_SHARD)
-    return _update(row.id, values, UNTOUCHED, {":was": {"N": str(row.not_before)}}, gone)
+    return _update(row.id, _untouched(row), values, gone)
+
+
+def _untouched(row: EndRow) -> Arguments:
+    return when(UNTOUCHED, was={"N": str(row.not_before)})
 
 
 def _update(
-    id: str,
-    values: Mapping[WatchAttribute, Any],
-    condition: str,
-    compared: Mapping[str, Any],
-    gone: tuple[WatchAttribute, ...] = (),
-) -> dict[str, Any]:
-    expression = "SET " + ", ".join(f"#{name} = :{name}" for name in values)
-    if gone:
-        expression += " REMOVE " + ", ".join(f"#{name}" for name in gone)
-    return {
-        "Key": {_A.ID: {"S": id}},
-        "UpdateExpression": expression,
-        "ConditionExpression": condition,
-        "ExpressionAttributeNames": {f"#{name}": name for name in (*values, *gone)},
-        "ExpressionAttributeValues": {**{f":{name}": value for name, value in values.items()}, **compared},
-    }
+    id: str, condition: Arguments, sets: Mapping[WatchAttribute, Any], gone: tuple[WatchAttribute, ...] = ()
+) -> Arguments:
+    return {"Key": {_A.ID: {"S": id}}, **update(condition, sets, removes=gone)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,8 +300,7 @@ def list_put(row: ListRow) -> dict[str, Any]:
             _A.PASS_AT: {"N": str(row.pass_at)},
             _A.VERSION: {"N": str(row.version)},
         },
-        "ConditionExpression": NEW,
-        "ExpressionAttributeNames": {"#id": _A.ID},
+        **when(NEW),
     }
 
 
@@ -338,4 +318,4 @@ def list_update(was: ListRow, now: ListRow) -> dict[str, Any]:
         gone = (_A.PAGE_TOKEN,)
     else:
         values[_A.PAGE_TOKEN] = {"S": now.page_token}
-    return _update(was.id, values, SAME_VERSION, {":was": {"N": str(was.version)}}, gone)
+    return _update(was.id, when(SAME_VERSION, was={"N": str(was.version)}), values, gone)

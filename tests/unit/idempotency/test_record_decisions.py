@@ -104,7 +104,7 @@ def test_each_take_over_names_the_next_recovery() -> None:
 
     assert values[":owner"] == {"S": f"{SAGA_ID}-r2"}
     assert values[":new_owner"] == {"S": f"{SAGA_ID}-r3"}
-    assert values[":number"] == {"N": "3"}
+    assert values[":recoveries"] == {"N": "3"}
 
 
 def test_recoveries_are_numbered_from_one() -> None:

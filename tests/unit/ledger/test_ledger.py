@@ -131,7 +131,7 @@ def test_an_account_above_its_cap_may_still_pay() -> None:
 def test_the_last_cent_may_be_moved() -> None:
     update = transfer(account(balance=10), account("bob"))[0].action["Update"]
 
-    assert update["ExpressionAttributeValues"][":after"] == {"N": "0"}
+    assert update["ExpressionAttributeValues"][":balance"] == {"N": "0"}
 
 
 @pytest.mark.parametrize(

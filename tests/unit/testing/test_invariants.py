@@ -48,7 +48,7 @@ def _ledger(entry_id: str | None = None) -> Items:
             continue
         update = write.action["Update"]
         (account,) = (i for i in items if {a.PK: i[a.PK], a.SK: i[a.SK]} == update["Key"])
-        account[a.BALANCE] = update["ExpressionAttributeValues"][":after"]
+        account[a.BALANCE] = update["ExpressionAttributeValues"][":balance"]
         account[a.SEQUENCE] = update["ExpressionAttributeValues"][":next"]
     return items
 
