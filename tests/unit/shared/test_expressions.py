@@ -62,7 +62,13 @@ def test_update_that_only_removes_has_no_values() -> None:
 
 
 @pytest.mark.parametrize(
-    "again", [{"sets": {"n": ONE}}, {"adds": {"n": ONE}}, {"sets": {"m": ONE}, "values": {"n": ONE}}]
+    "again",
+    [
+        {"sets": {"n": ONE}},
+        {"adds": {"n": ONE}},
+        {"sets": {"m": ONE}, "values": {"n": ONE}},
+        {"sets": {"n": ONE}, "adds": {"n": ONE}},
+    ],
 )
 def test_update_with_two_values_for_one_placeholder_is_refused(again: Any) -> None:
     with pytest.raises(ValueError, match=r"placeholders must have one value each, got \[':n'\] twice"):

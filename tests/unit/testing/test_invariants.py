@@ -49,7 +49,7 @@ def _ledger(entry_id: str | None = None) -> Items:
         update = write.action["Update"]
         (account,) = (i for i in items if {a.PK: i[a.PK], a.SK: i[a.SK]} == update["Key"])
         account[a.BALANCE] = update["ExpressionAttributeValues"][":balance"]
-        account[a.SEQUENCE] = update["ExpressionAttributeValues"][":next"]
+        account[a.SEQUENCE] = update["ExpressionAttributeValues"][":sequence"]
     return items
 
 
