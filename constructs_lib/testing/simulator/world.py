@@ -31,7 +31,7 @@ from constructs_lib.testing.simulator.checks.findings import Findings
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import REGION, TableSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
-from constructs_lib.testing.simulator.deployment.images import schemas_compiled_once
+from constructs_lib.testing.simulator.deployment.images import dataclasses_compiled_once, schemas_compiled_once
 from constructs_lib.testing.simulator.deployment.observing import observed
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
@@ -90,7 +90,7 @@ class World:
         self.coverage = coverage
         self.kernel = Kernel(start=start, entropy=Random(f"{seed}:entropy"))
         self.weather = Weather(climate, self.kernel, seed)
-        self.trace = Trace(lambda: self.kernel.now)
+        self.trace = Trace(self.kernel)
         self.findings = Findings()
         self.calls = Calls(self.kernel, self.weather, _roles_of(deployment), self.trace, self.findings)
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
@@ -260,6 +260,7 @@ def running(
         stack.enter_context(deployment.switch)
         stack.enter_context(_one_client_of_each())
         stack.enter_context(schemas_compiled_once())
+        stack.enter_context(dataclasses_compiled_once())
         world = World(
             deployment, climate, seed, start=start, coverage=coverage, environment=environment, changes=changes
         )
@@ -297,7 +298,8 @@ def _one_client_of_each() -> Iterator[None]:
             options["region_name"] = options.get("region_name") or REGION
             options.setdefault("aws_access_key_id", "simulated")
             options.setdefault("aws_secret_access_key", "simulated")
-            _clients[key] = make(session, service, *given, **options)
+            made = _clients[key] = make(session, service, *given, **options)
+            made.get_paginator = functools.cache(made.get_paginator)  # botocore makes a class for each call
         return _clients[key]
 
     with mock.patch.object(boto3.session.Session, "client", client):

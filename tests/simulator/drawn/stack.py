@@ -36,6 +36,7 @@ from constructs_lib import (
 )
 from constructs_lib.saga.steps.group import StepGroup
 
+from .names import DIRECT, operation_of, second_of
 from .releases import DrawnRelease
 from .sagas import PROVIDERS, DrawnSaga, DrawnStep, Node
 
@@ -56,20 +57,6 @@ GUARANTEES: Final[dict[str, dict[str, Any]]] = {
     "both": {"idempotent_for": _DAY, "undo_idempotent_for": _DAY, "verify": True, "verify_undo": True},
 }
 _EXTERNAL: Final = {"asked": "asked", "keyed": "keyed", "both": "asked"}
-
-
-DIRECT: Final = "direct"
-"""The operation without a saga."""
-
-
-def operation_of(number: int) -> str:
-    """The operation of a saga, by its number in the stack."""
-    return f"saga{number}"
-
-
-def second_of(number: int) -> str:
-    """Id of the saga that replaces another one."""
-    return f"{number}V2"
 
 
 def _has_id(release: DrawnRelease | None) -> bool:

@@ -15,10 +15,10 @@ from constructs_lib.testing.simulator.promise import is_direct
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
+from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RENAMED, DrawnRelease, new_name
 from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep
-from .stack import DIRECT, operation_of, second_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operation."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.engine.actors import Actor, Request
+from constructs_lib.testing.simulator.engine.kernel import Kernel
 
 _MOST_TEXT: Final = 160
 _SHORT: Final = {"stepfunctions": "states"}
@@ -16,20 +17,20 @@ class Trace:
     """Lines are kept as data, and written when they are read.
 
     Args:
-        now: the moment, in microseconds since the epoch.
+        kernel: keeps the time.
     """
 
-    def __init__(self, now: Callable[[], int]) -> None:
-        self._now = now
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
         self._entries: list[tuple[int, str, Request | str, str]] = []
 
     def call(self, actor: Actor, request: Request, outcome: str) -> None:
         """A call of AWS; an empty outcome: it went well."""
-        self._entries.append((self._now(), actor.name, request, outcome))
+        self._entries.append((self._kernel.now, actor.name, request, outcome))
 
     def note(self, who: str, what: str) -> None:
         """Anything else that was decided."""
-        self._entries.append((self._now(), who, what, ""))
+        self._entries.append((self._kernel.now, who, what, ""))
 
     def lines(self) -> Iterator[str]:
         """Every line."""

@@ -10,6 +10,7 @@ of one warm sandbox. Modules of users are loaded again for each run, so that no 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib
 import json
@@ -18,7 +19,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import _lru_cache_wrapper
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -55,17 +56,23 @@ _CLIENTS: Final = "saga_runtime.shared.aws"
 _virtual: Final[set[str]] = set()
 """Shared libraries whose modules all read the virtual date."""
 _codes: Final[dict[tuple[str, str], CodeType]] = {}
+_of_files: Final[dict[tuple[str, str, int, int], CodeType]] = {}
 
 
 class _Loader(SourceFileLoader):
     """Loads a module whose text may have been compiled before, under another path."""
 
     def get_code(self, fullname: str) -> CodeType:
-        source = self.get_data(self.path)
-        told = (fullname, hashlib.sha256(source).hexdigest())
-        if told not in _codes:
-            _codes[told] = _installed_code(fullname, source) or compile(source, self.path, "exec", dont_inherit=True)
-        return _codes[told]
+        state = Path(self.path).stat()
+        file = (fullname, self.path, state.st_mtime_ns, state.st_size)
+        if file not in _of_files:
+            source = self.get_data(self.path)
+            told = (fullname, hashlib.sha256(source).hexdigest())
+            if told not in _codes:
+                made = _installed_code(fullname, source) or compile(source, self.path, "exec", dont_inherit=True)
+                _codes[told] = made
+            _of_files[file] = _codes[told]
+        return _of_files[file]
 
 
 def _installed_code(fullname: str, source: bytes) -> CodeType | None:
@@ -98,6 +105,26 @@ def schemas_compiled_once() -> Iterator[None]:
 
 
 _schemas: Final[dict[tuple[str, str, str], Any]] = {}
+
+
+@contextmanager
+def dataclasses_compiled_once() -> Iterator[None]:
+    """Compile each method that ``dataclasses`` writes once in a process, until the context ends.
+
+    Modules of users are loaded again for each run, and half of that time is the compilation of the same texts.
+    """
+
+    def execute(text: str, variables: dict[str, Any], names: dict[str, Any] | None = None) -> None:
+        code = _methods.get(text)
+        if code is None:
+            code = _methods[text] = compile(text, "<string>", "exec", dont_inherit=True)
+        exec(code, variables, names)  # noqa: S102 - as dataclasses does
+
+    with mock.patch.object(dataclasses, "exec", execute, create=True):
+        yield
+
+
+_methods: Final[dict[str, CodeType]] = {}
 
 
 class Bundle:
@@ -141,6 +168,7 @@ class Modules:
 
     def __init__(self) -> None:
         self.held: dict[str, ModuleType] = {}
+        self.found: dict[tuple[str, tuple[str, ...] | None], ModuleSpec] = {}
 
 
 class Image(Modules):
@@ -245,9 +273,14 @@ class Switch:
             path = path if path is not None else [str(active.bundle.folder)]
         elif not self._is_private(fullname):
             return None
+        place = (fullname, tuple(path) if path is not None else None)
+        if (known := active.found.get(place)) is not None:
+            return known
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is SourceFileLoader:
             spec.loader = _Recorded(active, fullname, spec.loader.path)
+            if active is not self._outside:  # a deployed bundle does not change
+                active.found[place] = spec
         return spec
 
 

@@ -1,0 +1,18 @@
+"""Names in a stack of drawn sagas, which its clients know without the CDK."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DIRECT: Final = "direct"
+"""The operation without a saga."""
+
+
+def operation_of(number: int) -> str:
+    """The operation of a saga, by its number in the stack."""
+    return f"saga{number}"
+
+
+def second_of(number: int) -> str:
+    """Id of the saga that replaces another one."""
+    return f"{number}V2"
