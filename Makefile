@@ -103,7 +103,7 @@ bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says wh
 	@python -m benchmarks.synth
 
 lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
-	@for name in bundle dev; do \
+	@for name in bundle dev durable; do \
 		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--no-emit-find-links --custom-compile-command 'make lock' \
 			requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \

@@ -91,3 +91,45 @@ def _place(x: float, y: float, most_x: float, most_y: float) -> tuple[float, flo
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 12) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}">{escape(text)}</text>'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A bar of two parts."""
+
+    name: str
+    parts: tuple[float, float]
+
+
+def write_bars(path: Path, bars: Sequence[Bar], *, title: str, parts: tuple[str, str], unit: str) -> None:
+    """Draw horizontal bars, one below the other, from the shortest to the longest.
+
+    Args:
+        path: the file.
+        bars: at least one.
+        title: what they show.
+        parts: names of the two parts.
+        unit: of the values, which stand behind the bars.
+    """
+    left, thick, gap = 190, 22, 12
+    height = _TOP + 26 + len(bars) * (thick + gap)
+    most, box = max(sum(bar.parts) for bar in bars), f"0 0 {_WIDTH} {height}"
+    drawn = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img" font-family="sans-serif" fill="#333">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="{_WIDTH}" height="{height}" fill="#fff"/>',
+        _text(16, 22, title, size=15),
+    ]
+    for place, (name, (colour, _)) in enumerate(zip(parts, _STROKES, strict=False)):
+        drawn.append(f'<rect x="{left + place * 150}" y="34" width="12" height="12" fill="{colour}"/>')
+        drawn.append(_text(left + place * 150 + 18, 44, name))
+    for place, bar in enumerate(sorted(bars, key=lambda bar: sum(bar.parts))):
+        y, x = _TOP + 16 + place * (thick + gap), float(left)
+        drawn.append(_text(left - 10, y + 15, bar.name, anchor="end"))
+        for value, (colour, _) in zip(bar.parts, _STROKES, strict=False):
+            width = value / most * (_WIDTH - left - 100)
+            drawn.append(f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{thick}" fill="{colour}"/>')
+            x += width
+        drawn.append(_text(x + 8, y + 15, f"{sum(bar.parts):.0f} {unit}"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*drawn, "</svg>"]) + "\n", "utf-8")

@@ -1,4 +1,4 @@
-"""Transfers on local AWS, three ways, one emulator, one run: our saga, our one transaction, and functions in a row.
+"""Transfers on local AWS, in several ways: one emulator, one run, until the client has the result.
 
 The emulator is not AWS: what counts are the ratios, and what was counted.
 
@@ -7,25 +7,30 @@ The emulator is not AWS: what counts are the ratios, and what was counted.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from aws_cdk import App, CfnOutput, RemovalPolicy, Stack
+from aws_cdk import App, CfnOutput, Duration, RemovalPolicy, Stack
 from constructs import Construct
 
-from benchmarks.article.stack import ArticleStack
-from benchmarks.report import write_report
+from benchmarks.article.stack import Way, WithoutSagas
+from benchmarks.chart import Bar, write_bars
+from benchmarks.report import FOLDER, write_report
 from constructs_lib import (
     IdempotencyTable,
     LedgerTable,
+    Operation,
+    Run,
     SagaStateMachine,
     Step,
     StepFunction,
@@ -37,24 +42,22 @@ from saga_runtime import LedgerBuilder, Money
 
 TRANSFERS: Final = 120
 CLIENTS: Final = 8
-ROUNDS: Final = 3
+ROUNDS: Final = 5
 ACCOUNTS: Final = 24
-SAGA, TRANSACTION, ARTICLE = (
-    "saga: debit, credit",
-    "one transaction: transfer",
-    "functions in a row: debit, credit, complete",
-)
+LOOK_AGAIN_SECONDS: Final = 0.025
+INLINE, SAGA, ONE = "inline saga", "saga", "saga of one transaction"
+ARTICLE, POWERTOOLS, EXPRESS = "the article", "Powertools per step", "Express alone"
 
 
 class SagaStack(Stack):
-    """Two steps over two ledgers, no conditions, no notification."""
+    """Two steps over two ledgers, or one over one; no conditions, no notification."""
 
-    def __init__(self, scope: Construct, id: str, *, one_transaction: bool) -> None:
+    def __init__(self, scope: Construct, id: str, *, one: bool = False, run: Run = Run.STANDARD) -> None:
         super().__init__(scope, id)
         ledger = LedgerTable(self, "Ledger", removal_policy=RemovalPolicy.DESTROY)
         partner = LedgerTable(self, "Partner", removal_policy=RemovalPolicy.DESTROY)
         requests = IdempotencyTable(self, "Requests", removal_policy=RemovalPolicy.DESTROY)
-        if one_transaction:
+        if one:
             steps = [Step.atomic("Transfer", fn=self._function("Transfer", "transfer.handler", ledger))]
         else:
             steps = [
@@ -65,8 +68,11 @@ class SagaStack(Stack):
                 ),
                 Step.atomic("Credit", fn=self._function("Credit", "credit.handler", partner)),
             ]
-        saga = SagaStateMachine(self, "Saga", requests=requests, steps=steps)
-        api = TransactionApi(self, "Api", operations={"transfers": saga}, rate_limit=5_000, burst_limit=5_000)
+        # A file for this run only: a benchmark has no earlier deployment.
+        remembered = Path(tempfile.mkdtemp()) / "definition.json" if run is Run.INLINE else None
+        saga = SagaStateMachine(self, "Saga", requests=requests, steps=steps, run=run, definition_file=remembered)
+        operation = Operation(saga=saga, max_wait=Duration.seconds(10) if run is Run.INLINE else None)
+        api = TransactionApi(self, "Api", operations={"transfers": operation}, rate_limit=5_000, burst_limit=5_000)
         for name, value in (
             ("ApiId", api.api.rest_api_id),
             ("ApiStage", api.api.deployment_stage.stage_name),
@@ -88,126 +94,201 @@ class Contender:
     """One way, deployed."""
 
     name: str
-    send: Callable[[str, dict[str, Any]], int]
-    settled: Callable[[], int]
-    machine: str
+    stack: str
+    transfer: Callable[[str, dict[str, Any]], float]
+    """Sends a request; how long the client waited for its result."""
 
 
 def main() -> None:
-    """Deploy all three, let them take turns, and write the report."""
+    """Deploy all ways, let them take turns, and write the report."""
     with tempfile.TemporaryDirectory() as folder, LocalAws() as aws:
         app = App(outdir=folder)
-        SagaStack(app, "TwoSteps", one_transaction=False)
-        SagaStack(app, "OneTransaction", one_transaction=True)
-        ArticleStack(app, "Article")
+        SagaStack(app, "Inline", run=Run.INLINE)
+        SagaStack(app, "Standard")
+        SagaStack(app, "One", one=True)
+        for way in Way:
+            WithoutSagas(app, way.title(), way=way)
         app.synth()
+        emulator = emulator_process()
         outputs = aws.deploy(folder)
         open_accounts(aws, outputs)
         contenders = [
-            contender(aws, SAGA, outputs["TwoSteps"]),
-            contender(aws, TRANSACTION, outputs["OneTransaction"]),
-            contender(aws, ARTICLE, outputs["Article"]),
+            contender(aws, name, stack, outputs[stack])
+            for name, stack in (
+                (INLINE, "Inline"),
+                (SAGA, "Standard"),
+                (ONE, "One"),
+                (ARTICLE, Way.ARTICLE.title()),
+                (POWERTOOLS, Way.POWERTOOLS.title()),
+                (EXPRESS, Way.EXPRESS.title()),
+            )
         ]
         rates: dict[str, list[float]] = {c.name: [] for c in contenders}
-        latencies: dict[str, list[float]] = {c.name: [] for c in contenders}
+        waits: dict[str, list[float]] = {c.name: [] for c in contenders}
+        busy: dict[str, list[Busy]] = {c.name: [] for c in contenders}
         for c in contenders:
-            run(c, f"warm up {c.name}", 16)
+            run(c, f"warm-up-{c.stack}", CLIENTS * 4)
         for round_ in range(ROUNDS):
             for c in contenders:
-                seconds, answers = run(c, f"{c.name} {round_}", TRANSFERS)
+                before = Busy.now(emulator)
+                seconds, waited = run(c, f"{c.stack}-{round_}", TRANSFERS)
+                busy[c.name].append(Busy.now(emulator).since(before))
                 rates[c.name].append(TRANSFERS / seconds)
-                latencies[c.name] += answers
-                sys.stderr.write(f"round {round_ + 1}/{ROUNDS}  {c.name:<40}{TRANSFERS / seconds:6.1f}/s\n")
-        states = {c.name: states_of_one(aws, c) for c in contenders}
+                waits[c.name] += waited
+                sys.stderr.write(f"round {round_ + 1}/{ROUNDS}  {c.name:<28}{TRANSFERS / seconds:6.1f}/s\n")
+        counts = {c.name: counted(aws, outputs[c.stack]) for c in contenders}
+    rate = {name: statistics.median(measured) for name, measured in rates.items()}
+    wait = {name: statistics.median(measured) for name, measured in waits.items()}
     report = {
         "transfers": TRANSFERS,
         "clients": CLIENTS,
         "rounds": ROUNDS,
-        "settled_per_second": {name: round(statistics.median(rate), 1) for name, rate in rates.items()},
-        "rate_beside_functions_in_a_row": {
-            name: round(statistics.median(rate) / statistics.median(rates[ARTICLE]), 2) for name, rate in rates.items()
+        "settled_per_second": {name: round(value, 1) for name, value in rate.items()},
+        "rate_relative_to_the_article": {name: round(value / rate[ARTICLE], 2) for name, value in rate.items()},
+        "result_ms_p50": {name: round(value * 1e3, 1) for name, value in wait.items()},
+        "result_p50_relative_to_the_article": {name: round(value / wait[ARTICLE], 2) for name, value in wait.items()},
+        "processor_ms_per_transfer": {
+            name: {
+                "functions": round(statistics.median(b.functions for b in measured) / TRANSFERS * 1e3, 1),
+                "services": round(statistics.median(b.services for b in measured) / TRANSFERS * 1e3, 1),
+            }
+            for name, measured in busy.items()
         },
-        "answer_ms_p50": {name: round(statistics.median(times) * 1e3, 1) for name, times in latencies.items()},
-        "answer_p50_beside_functions_in_a_row": {
-            name: round(statistics.median(times) / statistics.median(latencies[ARTICLE]), 2)
-            for name, times in latencies.items()
-        },
-        "states_entered_per_transfer": states,
+        "states_entered_by_standard": counts,
     }
     write_report("transfers", report)
+    write_bars(
+        FOLDER / "transfers.svg",
+        [
+            Bar(
+                name=name,
+                parts=(
+                    statistics.median(b.functions for b in measured) / TRANSFERS * 1e3,
+                    statistics.median(b.services for b in measured) / TRANSFERS * 1e3,
+                ),
+            )
+            for name, measured in busy.items()
+        ],
+        title="Processor time of one transfer on local AWS",
+        parts=("functions", "emulator"),
+        unit="ms",
+    )
     sys.stdout.write(json.dumps(report, indent=2) + "\n")
 
 
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Processor seconds: of the functions' processes, and of the emulator, which is all services."""
+
+    functions: float
+    services: float
+
+    @classmethod
+    def now(cls, emulator: int) -> Busy:
+        """What the emulator's process, and those in its group, have taken until now."""
+        per_second = os.sysconf("SC_CLK_TCK")
+        functions = services = 0.0
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ended
+                pid = int(folder.name)
+                user, system = (folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[11:13]
+                seconds = (int(user) + int(system)) / per_second
+                services += seconds if pid == emulator else 0
+                functions += seconds if pid != emulator and os.getpgid(pid) == emulator else 0
+        return cls(functions=functions, services=services)
+
+    def since(self, before: Busy) -> Busy:
+        """What was taken since then."""
+        return Busy(functions=self.functions - before.functions, services=self.services - before.services)
+
+
+def emulator_process() -> int:
+    """Number of the emulator's process, which leads a group."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((folder / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[1])
+            if parent == os.getpid() and "--run-folder" in (folder / "cmdline").read_text("utf-8", "replace"):
+                return int(folder.name)
+    raise RuntimeError("there is no emulator below this process")
+
+
 def open_accounts(aws: LocalAws, outputs: dict[str, dict[str, str]]) -> None:
-    """Give everybody plenty."""
+    """Give every account plenty."""
     client = aws.client("dynamodb")
-    for stack in ("TwoSteps", "OneTransaction"):
-        for output in ("LedgerTableName", "PartnerTableName"):
-            builder = LedgerBuilder(table=outputs[stack][output])
-            for n in range(ACCOUNTS):
-                writes = builder.open_account(account_id=f"a{n}", opening=Money(10**9, "EUR"), now_ms=1)
+    for own in outputs.values():
+        for n in range(ACCOUNTS):
+            if "AccountTableName" in own:
+                item = {"id": {"S": f"a{n}"}, "balance": {"N": str(10**9)}}
+                client.put_item(TableName=own["AccountTableName"], Item=item)
+                continue
+            for table in (own["LedgerTableName"], own["PartnerTableName"]):
+                writes = LedgerBuilder(table=table).open_account(
+                    account_id=f"a{n}", opening=Money(10**9, "EUR"), now_ms=1
+                )
                 items: Any = [write.action for write in writes]
                 client.transact_write_items(TransactItems=items)
-    for n in range(ACCOUNTS):
-        item = {"id": {"S": f"a{n}"}, "balance": {"N": str(10**9)}}
-        client.put_item(TableName=outputs["Article"]["AccountTableName"], Item=item)
 
 
-def contender(aws: LocalAws, name: str, outputs: dict[str, str]) -> Contender:
+def contender(aws: LocalAws, name: str, stack: str, outputs: dict[str, str]) -> Contender:
     """One way, ready to be sent to."""
     user = aws.create_api_user(f"bench-{outputs['ApiId']}", api_id=outputs["ApiId"])
     url = f"{aws.api_url(outputs['ApiId'], outputs['ApiStage'])}/transfers"
+    client = aws.client("dynamodb")
 
-    def send(key: str, body: dict[str, Any]) -> int:
+    def transfer(key: str, body: dict[str, Any]) -> float:
         headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
-        return user.request("POST", url, headers=headers, body=body).status
+        if name == INLINE:
+            headers["Prefer"] = "wait=10"
+        begun = time.perf_counter()
+        response = user.request("POST", url, headers=headers, body=body)
+        if response.status == 202:
+            told = response.json()
+            wait_for(told["saga_id"][:26] if "saga_id" in told else told["key"])
+        elif response.status != 200:
+            raise RuntimeError(f"{name} answered {response.status}: {response.text}")
+        return time.perf_counter() - begun
 
-    def settled() -> int:
-        pages = (
-            aws.client("dynamodb")
-            .get_paginator("scan")
-            .paginate(
-                TableName=outputs["RequestTableName"],
-                Select="COUNT",
-                FilterExpression="#s = :done",
-                ExpressionAttributeNames={"#s": "status"},
-                ExpressionAttributeValues={":done": {"S": "COMPLETED"}},
-            )
-        )
-        return sum(page["Count"] for page in pages)
+    def wait_for(id: str) -> None:
+        """Read the item of a request until it is settled, alike for all ways."""
+        request: Any = {
+            "TableName": outputs["RequestTableName"],
+            "Key": {"id": {"S": id}},
+            "ProjectionExpression": "#s",
+            "ExpressionAttributeNames": {"#s": "status"},
+        }
+        deadline = time.perf_counter() + 120
+        while client.get_item(**request).get("Item", {}).get("status", {}).get("S") != "COMPLETED":
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"{name} did not settle {id}")
+            time.sleep(LOOK_AGAIN_SECONDS)
 
-    return Contender(name, send, settled, outputs["StateMachineArn"])
+    return Contender(name, stack, transfer)
 
 
 def run(c: Contender, prefix: str, transfers: int) -> tuple[float, list[float]]:
-    """Send transfers, and wait until all are settled: seconds, and how long each answer took."""
-    before = c.settled()
+    """Send transfers, each client one after the other: seconds, and how long each waited for its result."""
 
     def one(n: int) -> float:
         body = {"from": f"a{n % ACCOUNTS}", "to": f"a{(n + 1) % ACCOUNTS}", "amount": 1, "currency": "EUR"}
-        begun = time.perf_counter()
-        status = c.send(f"{prefix} {n}", body)
-        if status != 202:
-            raise RuntimeError(f"{c.name} answered {status}")
-        return time.perf_counter() - begun
+        return c.transfer(f"{prefix}-{n}", body)
 
     begun = time.perf_counter()
     with ThreadPoolExecutor(CLIENTS) as pool:
-        answers = list(pool.map(one, range(transfers)))
-    deadline = time.perf_counter() + 120
-    while c.settled() - before < transfers:
-        if time.perf_counter() > deadline:
-            raise RuntimeError(f"{c.name} settled {c.settled() - before} of {transfers}")
-        time.sleep(0.02)
-    return time.perf_counter() - begun, answers
+        waited = list(pool.map(one, range(transfers)))
+    return time.perf_counter() - begun, waited
 
 
-def states_of_one(aws: LocalAws, c: Contender) -> int:
-    """States that one execution entered: what Standard state machines are billed by, retries apart."""
+def counted(aws: LocalAws, outputs: dict[str, str]) -> int:
+    """States that one Standard execution entered: what it is billed by, retries apart. 0: there is none."""
     client = aws.client("stepfunctions")
-    arn = client.list_executions(stateMachineArn=c.machine, maxResults=1)["executions"][0]["executionArn"]
-    events = client.get_execution_history(executionArn=arn, maxResults=1000)["events"]
-    return Counter(event["type"].endswith("StateEntered") for event in events)[True]
+    arn = outputs["StateMachineArn"]
+    if client.describe_state_machine(stateMachineArn=arn)["type"] == "EXPRESS":
+        return 0
+    found = client.list_executions(stateMachineArn=arn, maxResults=1)["executions"]
+    if not found:
+        return 0
+    events = client.get_execution_history(executionArn=found[0]["executionArn"], maxResults=1000)["events"]
+    return sum(event["type"].endswith("StateEntered") for event in events)
 
 
 if __name__ == "__main__":

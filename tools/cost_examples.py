@@ -40,6 +40,10 @@ def _local(number: int) -> list[StepDescription]:
 ONE_TRANSACTION: Final = _saga("one transaction", *_local(1))
 _CHARGE: Final = _step("Charge", "external", "pivot")
 
+TWO: Final = _saga("two steps", _step("Debit", "atomic"), _step("Credit", "atomic", "pivot"))
+"""A transfer: debit, credit, an item of each."""
+TWO_INLINE: Final = replace(TWO, inline=True)
+"""The same, in an Express execution."""
 PLAIN: Final = _saga("five plain steps", *_local(4), _CHARGE)
 """Four atomic steps of one item each, and one external call."""
 INLINE: Final = replace(PLAIN, inline=True)

@@ -18,7 +18,18 @@ from constructs_lib.saga.cost.quotas import QUOTAS
 from constructs_lib.saga.cost.report import NOT_COUNTED, report
 from constructs_lib.saga.cost.tally import Purpose, Usage
 from constructs_lib.saga.cost.usage import direct_operation, happy_path
-from tools.cost_examples import INLINE, ONE_TRANSACTION, ORDERS_A_DAY, PARTLY, PHASE, PLAIN, STOREFRONT, phase_of
+from tools.cost_examples import (
+    INLINE,
+    ONE_TRANSACTION,
+    ORDERS_A_DAY,
+    PARTLY,
+    PHASE,
+    PLAIN,
+    STOREFRONT,
+    TWO,
+    TWO_INLINE,
+    phase_of,
+)
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "cost.md"
 _MILLION: Final = 1_000_000
@@ -73,12 +84,21 @@ def _one_transaction() -> str:
     return _table(("one transaction, $ per million requests", *_HEAD), (_row(name, usage) for name, usage in rows))
 
 
+_INLINE: Final = {"inline, outcome asked for once": 1, "inline, the client waits": 0}
+
+
+def _two_steps() -> str:
+    ours = [_row("this library, two plain steps", happy_path(TWO))]
+    ours += [_row(f"this library, {name}", happy_path(TWO_INLINE, Assumptions(polls=n))) for name, n in _INLINE.items()]
+    others = (_row(other.name, other.usage) for other in alternatives(TWO)[1:])
+    return _table(("two steps, $ per million sagas", *_HEAD), iter([*ours, *others]))
+
+
 def _five_steps() -> str:
     others = alternatives(PLAIN)[1:]
     names = ("one Express phase", "four steps in a phase, the call beside it", "five plain steps")
     ours = [_row(f"this library, {name}", happy_path(saga)) for name, saga in zip(names, _LAYOUTS, strict=True)]
-    inline = {"inline, outcome asked for once": 1, "inline, the client waits": 0}
-    ours += [_row(f"this library, {name}", happy_path(INLINE, Assumptions(polls=n))) for name, n in inline.items()]
+    ours += [_row(f"this library, {name}", happy_path(INLINE, Assumptions(polls=n))) for name, n in _INLINE.items()]
     return _table(
         ("five steps, $ per million sagas", *_HEAD),
         iter([*ours, *(_row(other.name, other.usage) for other in others)]),
@@ -173,6 +193,7 @@ def _sample() -> str:
 
 
 BLOCKS: Final[dict[str, Callable[[], str]]] = {
+    "two-steps": _two_steps,
     "five-steps": _five_steps,
     "one-transaction": _one_transaction,
     "by-steps": _by_steps,

@@ -1,6 +1,5 @@
-"""Debit, credit, and the last word."""
+"""Debit and credit, each once per key: a marker and the balance in one transaction."""
 
-import json
 import os
 from typing import Any
 
@@ -10,53 +9,34 @@ dynamodb = boto3.client("dynamodb")
 
 
 def debit(event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Take the amount, once per key."""
-    request = event["request"]
-    _post(event["key"], "debit", request["from"], -int(request["amount"]))
-    return event
+    """Take the amount."""
+    _post(event["key"], "debit", event["request"]["from"], -int(event["request"]["amount"]))
+    return {}
 
 
 def credit(event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Put the amount, once per key."""
-    request = event["request"]
-    _post(event["key"], "credit", request["to"], int(request["amount"]))
-    return event
+    """Put the amount."""
+    _post(event["key"], "credit", event["request"]["to"], int(event["request"]["amount"]))
+    return {}
 
 
-def complete(event: dict[str, Any], _context: Any) -> dict[str, Any]:
-    """Write the answer."""
-    dynamodb.update_item(
-        TableName=os.environ["IDEMPOTENCY_TABLE"],
-        Key={"id": {"S": event["key"]}},
-        UpdateExpression="SET #status = :completed, #response = :response",
-        ExpressionAttributeNames={"#status": "status", "#response": "response"},
-        ExpressionAttributeValues={":completed": {"S": "COMPLETED"}, ":response": {"S": json.dumps(event)}},
-    )
-    return event
+def change_of(table: str, account: str, amount: int) -> dict[str, Any]:
+    """The change of one balance."""
+    return {
+        "TableName": table,
+        "Key": {"id": {"S": account}},
+        "UpdateExpression": "ADD balance :amount",
+        "ConditionExpression": "attribute_exists(id) AND balance >= :least",
+        "ExpressionAttributeValues": {":amount": {"N": str(amount)}, ":least": {"N": str(max(0, -amount))}},
+    }
 
 
 def _post(key: str, step: str, account: str, amount: int) -> None:
     table = os.environ["ACCOUNT_TABLE"]
-    dynamodb.transact_write_items(
-        TransactItems=[
-            {
-                "Put": {
-                    "TableName": table,
-                    "Item": {"id": {"S": f"done#{key}#{step}"}},
-                    "ConditionExpression": "attribute_not_exists(id)",
-                }
-            },
-            {
-                "Update": {
-                    "TableName": table,
-                    "Key": {"id": {"S": account}},
-                    "UpdateExpression": "ADD balance :amount",
-                    "ConditionExpression": "attribute_exists(id) AND balance >= :least",
-                    "ExpressionAttributeValues": {
-                        ":amount": {"N": str(amount)},
-                        ":least": {"N": str(max(0, -amount))},
-                    },
-                }
-            },
-        ]
-    )
+    marker: Any = {
+        "TableName": table,
+        "Item": {"id": {"S": f"done#{key}#{step}"}},
+        "ConditionExpression": "attribute_not_exists(id)",
+    }
+    change: Any = change_of(table, account, amount)
+    dynamodb.transact_write_items(TransactItems=[{"Put": marker}, {"Update": change}])
