@@ -11,7 +11,6 @@ from constructs import Construct
 
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.saga.state_machine import SagaStateMachine
-from constructs_lib.saga.steps.step import StepKind
 from constructs_lib.saga.validation.checks import leaves_of
 from constructs_lib.tables.token_table import TokenTable
 from saga_runtime.protocol import ReconciledField
@@ -74,7 +73,7 @@ def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
     """Steps whose late effects can be compensated, by the token table of their jobs."""
     found: dict[TokenTable, list[str]] = {}
     for step in leaves_of(saga.steps):
-        if step.wait is None or step.kind is not StepKind.CALLBACK or not step.compensated:
+        if step.wait is None or not step.job or not step.compensated:
             continue
         if isinstance(step.wait.via, CallbackIntegration):
             found.setdefault(step.wait.via.tokens, []).append(step.name)

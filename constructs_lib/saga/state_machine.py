@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from typing import Final
@@ -32,11 +32,12 @@ from constructs_lib.saga.asl import (
 )
 from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.description.function_facts import require_here
+from constructs_lib.saga.description.kind import FunctionGrant, Machine, group_kind, plain_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.run import Run
-from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.synthesis.compile import (
     compiled,
     describe,
@@ -92,7 +93,6 @@ _STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.AL
 _PHASE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ALL)
 _INLINE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ERROR)
 """Every saga begins in it: each logged state would cost as much as a state."""
-_FunctionGrant = Callable[[iam.IGrantable], object]
 
 _ACCOUNT_WIDE: Final = Acknowledgment(
     id="AwsSolutions-IAM5[Resource::*]",
@@ -504,7 +504,7 @@ class SagaStateMachine(Construct):
             if machine is None:
                 grant_direct(forward, node.steps)
                 continue
-            grant_run(forward, machine, express=node.kind is StepKind.EXPRESS)
+            grant_run(forward, machine, express=group_kind(node.kind).machine is Machine.EXPRESS)
             role = self._roles[node.name]
             grant_invoke(role, self.phase_definitions[node.name])
             grant_direct(role, node.steps)
@@ -514,21 +514,15 @@ class SagaStateMachine(Construct):
     def _grant_tables(self, role: iam.IRole, definition: State) -> None:
         grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
 
-    def _function_grants(self, leaves: Sequence[Step]) -> list[tuple[_FunctionGrant, lambda_.IFunction]]:
+    def _function_grants(self, leaves: Sequence[Step]) -> list[FunctionGrant]:
         """Grants of each function, once: one function may run many steps."""
-        needed: list[tuple[_FunctionGrant, lambda_.IFunction]] = []
+        needed: list[FunctionGrant] = []
+        per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
         for step in leaves:
-            if step.wait is not None:
-                pass  # the integration grants what its functions need: they serve several sagas
-            elif step.function is not None and step.kind is StepKind.EXTERNAL:
-                needed.append((self.log.grant_external, step.function))
-            elif step.function is not None and step.record:  # an answer that is not kept touches no row
-                needed.append((self.log.grant_commit, step.function))
-            if step.compensate is not None:
-                needed.append((self.log.grant_compensate, step.compensate))
+            needed += plain_kind(step.kind).grants(step, self.log)
             asked = step.wait.via.dispatcher if step.wait is not None else step.function
             functions = [function for function in (asked, step.compensate) if function is not None]
-            if step.provider is not None and any(node.kind is StepKind.MAP for node in self.steps):
+            if step.provider is not None and per_item:
                 # What items of a map answered is read by the names of their rows, which the function does not know.
                 needed += [(self.log.grant_query, function) for function in functions]
             if self.payloads is not None:

@@ -8,12 +8,21 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from aws_cdk import aws_iam as iam
+
     from constructs_lib.saga.cost.tally import Tally
     from constructs_lib.saga.description.description import StepDescription
     from constructs_lib.saga.graph.looks import Tone
+    from constructs_lib.saga.steps.step import Step
+    from constructs_lib.tables.saga_log import SagaLog
 
 _ROOM: Final = "constructs_lib.saga.kinds"
 _KINDS: Final[dict[str, Kind]] = {}
+
+FunctionGrant = tuple["Callable[[iam.IGrantable], object]", "iam.IGrantable"]
+"""A grant, and the function that receives it."""
 
 
 class Mutation(Enum):
@@ -75,6 +84,7 @@ class PlainKind(Kind):
         keyed_message: whether its step key is the deduplication id of that message, in a FIFO queue.
         runs_function: whether its state calls a function.
         runs_task: whether its state is a task, whose attempts are events of the history.
+        own_state: whether its state is the user's own, which may fail and wait as the user declares.
     """
 
     mutation: ClassVar[Mutation | None] = None
@@ -82,6 +92,7 @@ class PlainKind(Kind):
     keyed_message: ClassVar[bool] = False
     runs_function: ClassVar[bool] = False
     runs_task: ClassVar[bool] = True
+    own_state: ClassVar[bool] = False
 
     @property
     def mutates(self) -> bool:
@@ -92,6 +103,11 @@ class PlainKind(Kind):
     def commits(self) -> bool:
         """True if its effect and its row are one transaction."""
         return self.mutation in (Mutation.BY_FUNCTION, Mutation.BY_MACHINE)
+
+    def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
+        """Grants of the saga log to its functions: by default to its compensation."""
+        if step.compensate is not None:
+            yield log.grant_compensate, step.compensate
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """Add the usage of its work, without its state and its function."""
@@ -107,11 +123,13 @@ class GroupKind(Kind):
         at_once: whether its steps run concurrently with others.
         machine: type of the state machine of their own in which its steps run; None if they run in the saga's.
         per_item: whether its steps run once for each item.
+        refusals: names of the errors with which its own state refuses the saga.
     """
 
     at_once: ClassVar[bool] = False
     machine: ClassVar[Machine | None] = None
     per_item: ClassVar[bool] = False
+    refusals: ClassVar[tuple[str, ...]] = ()
 
     def count(self, tally: Tally, group: StepDescription, passed: frozenset[str]) -> None:
         """Add the usage of a group that runs to its end; ``passed`` are the names of the steps that are skipped."""

@@ -21,3 +21,4 @@ class Custom(PlainKind, name="custom"):
     tone = Tone.OWN
     asks_first = True
     runs_task = False
+    own_state = True

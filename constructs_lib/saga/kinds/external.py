@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.description.kind import Mutation, PlainKind
 from constructs_lib.saga.graph.looks import Tone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from constructs_lib.saga.description.kind import FunctionGrant
+    from constructs_lib.saga.steps.step import Step
+    from constructs_lib.tables.saga_log import SagaLog
 
 _GLOBE: Final = (
     "M8 1.5a6.5 6.5 0 1 0 0 13a6.5 6.5 0 0 0 0-13zM1.5 8h13"
@@ -23,6 +30,12 @@ class External(PlainKind, name="external"):
     tone = Tone.OUTSIDE
     mutation = Mutation.OUTSIDE
     runs_function = True
+
+    def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
+        """Write a row before its call and one after it, and those of its compensation."""
+        if step.function is not None:
+            yield log.grant_external, step.function
+        yield from super().grants(step, log)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """INTENT before the provider is called, DONE after it."""

@@ -21,6 +21,7 @@ class Map(GroupKind, name="map"):
     tone = Tone.GROUP
     at_once = True
     per_item = True
+    refusals = ("BadItems",)
 
     def caption(self, step: StepDescription) -> str:
         """Number of its items."""

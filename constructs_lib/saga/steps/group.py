@@ -10,7 +10,7 @@ from constructs_lib.shared.arguments import require_between, require_match
 from saga_runtime.protocol import STEP_NAME_PATTERN
 
 if TYPE_CHECKING:
-    from constructs_lib.saga.steps.step import Step, StepKind
+    from constructs_lib.saga.steps.step import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class StepGroup:
     """
 
     name: str
-    kind: StepKind
+    kind: str
     branches: tuple[tuple[Step, ...], ...]
     when: str | None = None
     items: str | None = None

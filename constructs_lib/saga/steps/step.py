@@ -18,7 +18,7 @@ from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.description.description import FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
-from constructs_lib.saga.description.kind import PlainKind, kind_named
+from constructs_lib.saga.description.kind import PlainKind, kind_named, plain_kind
 from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
@@ -91,7 +91,7 @@ class Step:
 
     Attributes:
         name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
-        kind: what the step is.
+        kind: what the step is: a ``StepKind``, or the name of a ``PlainKind`` of your own.
         function: what it runs; None for what the state machine or the construct's own notifier does.
         compensate: what undoes it.
         pivot: whether the saga only goes forward after it.
@@ -115,7 +115,7 @@ class Step:
     """
 
     name: str
-    kind: StepKind
+    kind: str
     function: lambda_.IFunction | None = None
     function_timeout: int = 0
     compensate: lambda_.IFunction | None = None
@@ -188,7 +188,17 @@ class Step:
         """True if it has an effect that cannot be compensated, however it is declared."""
         if self.direct is not None:
             return self.direct.effect is not Effect.READ
-        return self.kind is StepKind.NOTIFY
+        return plain_kind(self.kind).sends
+
+    @property
+    def mutates(self) -> bool:
+        """True if it has an effect that a compensation could undo."""
+        return plain_kind(self.kind).mutates
+
+    @property
+    def job(self) -> bool:
+        """True if a provider works on it and reports later."""
+        return self.wait is not None and self.provider is not None
 
     @staticmethod
     @checked

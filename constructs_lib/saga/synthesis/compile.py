@@ -31,6 +31,8 @@ from constructs_lib.saga.description.description import (
     StepDescription,
 )
 from constructs_lib.saga.description.function_facts import UNKNOWN
+from constructs_lib.saga.description.kind import GroupKind as GroupingKind
+from constructs_lib.saga.description.kind import Machine, group_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
@@ -117,7 +119,7 @@ def _step(
         compensate_arn=arn(step.compensate) if step.compensate is not None else None,
         compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
         inline=inline,
-        record=step.kind is StepKind.READ_ONLY and step.record,
+        record=step.kind == StepKind.READ_ONLY and step.record,
         recorded=step.record,
         provider=_provider(step.provider, step.refusals) if step.provider is not None else None,
         wait=(
@@ -198,12 +200,17 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
             "kind": step.kind,
             "side": sides[step.name],
             "compensated": step.compensated,
-            "per_item": node.kind is StepKind.MAP,
-            "phase": node.name if node.kind in (StepKind.EXPRESS, StepKind.CHILD) else "",
+            "per_item": group is not None and group.per_item,
+            "phase": node.name if group is not None and group.machine is not None else "",
         }
         for node in steps
+        for group in [_kind_of_group(node)]
         for step in node.steps
     ]
+
+
+def _kind_of_group(node: Step | StepGroup) -> GroupingKind | None:
+    return group_kind(node.kind) if isinstance(node, StepGroup) else None
 
 
 def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
@@ -226,7 +233,7 @@ def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[st
         if step.wait is not None:
             served.setdefault(step.wait.via, {})[step.name] = {
                 ServedStepField.SIDE: sides[step.name],
-                ServedStepField.JOB: step.kind is StepKind.CALLBACK,
+                ServedStepField.JOB: step.job,
                 ServedStepField.UNDO: step.compensated,
             }
     return served
@@ -238,7 +245,7 @@ def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
     From ``PHASES_AT`` on it identifies the names of the steps in phases that may outlive their saga, and from
     ``WAYS_AT`` on by what a saga goes its way.
     """
-    phases = sorted(step.name for node in steps if node.kind is StepKind.CHILD for step in node.steps)
+    phases = sorted(step.name for node in steps if _is_child(node) for step in node.steps)
     shape = _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT]
     return shape + _digest(phases)[: WAYS_AT - PHASES_AT] + _digest(ways_of(steps))[:8]
 
@@ -275,7 +282,11 @@ def _deciding(steps: Sequence[Step | StepGroup]) -> Iterator[tuple[str, dict[str
 
 
 def _decides(step: Step) -> bool:
-    return step.kind.mutates or step.only_forward or (step.record and step.direct is None)
+    return step.mutates or step.only_forward or (step.record and step.direct is None)
+
+
+def _is_child(node: Step | StepGroup) -> bool:
+    return isinstance(node, StepGroup) and group_kind(node.kind).machine is Machine.STANDARD
 
 
 def _digest(document: object) -> str:
@@ -337,8 +348,8 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
             when=node.when,
             compensated=any(step.compensated for step in node.steps),
             timeout=node.timeout,
-            max_items=node.max_items if node.kind is StepKind.MAP else 0,
-            max_concurrency=node.max_concurrency if node.kind is StepKind.MAP else 1,
+            max_items=node.max_items if group_kind(node.kind).per_item else 0,
+            max_concurrency=node.max_concurrency if group_kind(node.kind).per_item else 1,
             branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
         )
     retry = node.retry

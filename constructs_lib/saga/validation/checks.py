@@ -6,14 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from constructs_lib.saga.description.kind import Machine, group_kind, plain_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
-from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.arguments import require_unique
 
 NOTIFIER_SECONDS: Final = 20
 """Timeout of the function that sends notifications."""
-_AT_ONCE: Final = (StepKind.PARALLEL, StepKind.MAP)
 
 
 def leaves_of(steps: Sequence[Step | StepGroup]) -> Iterator[Step]:
@@ -33,8 +33,8 @@ def pivots_of(steps: Sequence[Step | StepGroup]) -> list[Step]:
     declared = [step for step in leaves_of(steps) if step.pivot]
     if declared:
         return declared
-    mutating = [(node, step) for node in steps for step in node.steps if step.kind.mutates]
-    if not mutating or mutating[-1][0].kind in _AT_ONCE:
+    mutating = [(node, step) for node in steps for step in node.steps if step.mutates]
+    if not mutating or _runs_at_once(mutating[-1][0]):
         return []
     node, step = mutating[-1]
     if node.when is not None or step.when is not None:
@@ -55,7 +55,7 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
         raise ValueError("steps must name at least one step, got none; add one")
     leaves = list(leaves_of(steps))
     require_unique("steps", [*(step.name for step in leaves), *(n.name for n in steps if isinstance(n, StepGroup))])
-    if not any(step.kind.mutates for step in leaves):
+    if not any(step.mutates for step in leaves):
         raise ValueError(f"a saga needs a step that mutates, got {[step.name for step in leaves]}; add one")
     pivots = pivots_of(steps)
     _check_pivots(steps, pivots)
@@ -79,10 +79,15 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
             _check_group(node)
 
 
+def _runs_at_once(node: Step | StepGroup) -> bool:
+    """Test whether a node's steps run concurrently with others."""
+    return isinstance(node, StepGroup) and group_kind(node.kind).at_once
+
+
 def _check_pivots(steps: Sequence[Step | StepGroup], pivots: Sequence[Step]) -> None:
     for node in steps:
         for step in node.steps:
-            if step.pivot and node.kind in _AT_ONCE:
+            if step.pivot and _runs_at_once(node):
                 raise ValueError(
                     f"step {step.name} of {node.name} cannot be the pivot: others run concurrently; "
                     "name a step behind it, or none"
@@ -94,7 +99,7 @@ def _check_pivots(steps: Sequence[Step | StepGroup], pivots: Sequence[Step]) -> 
                     f"step {step.name} of {node.name} must be unconditional to be the pivot, got when={step.when!r}; "
                     f"give the condition to {node.name}, or put the step behind it"
                 )
-            if step.pivot and not step.kind.mutates:
+            if step.pivot and not step.mutates:
                 raise ValueError(f"step {step.name} changes nothing and cannot be the pivot; choose one that mutates")
     if len(pivots) > 1 and any(step.when is None for step in pivots):
         raise ValueError(
@@ -104,26 +109,27 @@ def _check_pivots(steps: Sequence[Step | StepGroup], pivots: Sequence[Step]) -> 
 
 
 def _check_group(group: StepGroup) -> None:
+    machine = group_kind(group.kind).machine
     for step in group.steps:
-        if group.kind is StepKind.EXPRESS and step.kind is StepKind.CUSTOM and step.direct is not None:
+        if machine is Machine.EXPRESS and plain_kind(step.kind).own_state and step.direct is not None:
             text = json.dumps(step.direct.fields)
             if ".waitForTaskToken" in text or ".sync" in text:
                 raise ValueError(
                     f"step {step.name} of {group.name} waits for something, which an Express phase cannot; "
                     "put it into the saga or into Step.child"
                 )
-        if group.kind is StepKind.EXPRESS and step.wait is not None:
+        if machine is Machine.EXPRESS and step.wait is not None:
             raise ValueError(
                 f"step {step.name} of {group.name} waits for an answer, which an Express phase cannot; "
                 "put it into the saga or into Step.child"
             )
-        if group.kind is StepKind.CHILD and step.wait is not None and step.wait.timeout >= group.timeout:
+        if machine is Machine.STANDARD and step.wait is not None and step.wait.timeout >= group.timeout:
             raise ValueError(
                 f"step {step.name} may wait for {step.wait.timeout} s, and its phase {group.name} takes "
                 f"{group.timeout} s; raise the phase's timeout, or lower the step's"
             )
         longest = step.function_timeout or (step.direct.timeout if step.direct is not None else 0)
-        if group.kind is StepKind.EXPRESS and longest > group.timeout:
+        if machine is Machine.EXPRESS and longest > group.timeout:
             raise ValueError(
                 f"step {step.name} may take {longest} s, and its Express phase {group.name} {group.timeout} s; "
                 "lower its timeout, or put it into the saga"
@@ -163,12 +169,12 @@ def _check_window(step: Step) -> None:
 
 def _check_before_pivot(step: Step, final: str) -> None:
     if step.only_forward:
-        what = "sends a message" if step.kind in (StepKind.NOTIFY, StepKind.EVENT) else "acts"
+        what = "sends a message" if plain_kind(step.kind).sends else "acts"
         raise ValueError(
             f"step {step.name} {what} before {final}, and "
             f"{'a message' if what != 'acts' else 'that'} cannot be taken back; move it behind the pivot"
         )
-    if step.kind.mutates and not step.compensated:
+    if step.mutates and not step.compensated:
         raise ValueError(
             f"step {step.name} mutates before {final} and has no compensation; "
             "give it compensate=…, or make it the pivot"
@@ -185,7 +191,7 @@ def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[St
         ValueError: naming the value and the remedy.
     """
     known = {error for step in leaves_of(steps) for error in step.permanent_errors}
-    known |= {"BadItems"} if any(step.kind is StepKind.MAP for step in steps) else set()
+    known |= {error for node in steps if isinstance(node, StepGroup) for error in group_kind(node.kind).refusals}
     for name in by_error:
         if name not in known:
             raise ValueError(

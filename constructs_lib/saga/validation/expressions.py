@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from constructs_lib.saga.description.kind import plain_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare, is_expression
 from constructs_lib.saga.steps.routes import Notify
-from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, Reads, reads_of
 
 _REQUEST: Final[Mapping[str, Path | None]] = {"request": ("request",), "outputs": ("outputs",)}
@@ -173,7 +174,7 @@ def _all(
 def _of_group(group: StepGroup, before: frozenset[str]) -> Iterator[Expression]:
     if group.when is not None:
         yield Expression(f"when of {group.name}", group.when, _REQUEST, before, decides=True)
-    if group.kind is not StepKind.MAP or group.items is None or group.key is None:
+    if group.items is None or group.key is None:
         return
     items = Expression(f"items of {group.name}", group.items, _REQUEST, before, decides=True)
     yield items
@@ -193,7 +194,7 @@ def _of_step(step: Step, before: frozenset[str]) -> Iterator[Expression]:
         yield Expression(f"message of step {step.name}", step.message, _REQUEST, before)
     if step.direct is not None:
         own = {**_STEP, **dict.fromkeys(_assigned(step.direct.fields))}
-        inside = _WITH_ERROR if step.kind is StepKind.CUSTOM else _STATES
+        inside = _WITH_ERROR if plain_kind(step.kind).own_state else _STATES
         for argument, value in step.direct.written.items():
             yield from at(argument, value, own, inside)
         yield Expression(f"output of step {step.name}", step.direct.output, own, before, _WITH_RESULT)

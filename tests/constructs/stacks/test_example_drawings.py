@@ -11,9 +11,7 @@ from aws_cdk import Stack
 
 from constructs_lib.cli.main import main
 from constructs_lib.saga.description.assembly import sagas_of
-from constructs_lib.saga.description.kind import kind_named
 from constructs_lib.saga.graph.readme import sagas_shown
-from constructs_lib.saga.steps.step import StepKind
 from tests.constructs.support.factories import AppFactory
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -35,10 +33,6 @@ def assembly(new_app: AppFactory) -> Path:
         )
         stack(app, folder.name.title().replace("_", ""))
     return Path(app.synth().directory)
-
-
-def test_every_kind_of_step_has_a_class() -> None:
-    assert [kind for kind in StepKind if kind_named(kind) is None] == []
 
 
 def test_there_are_examples() -> None:
