@@ -111,7 +111,7 @@ def test_a_cost_refuses_a_kind_that_nothing_declares() -> None:
 
 
 def test_a_kind_is_declared_once() -> None:
-    with pytest.raises(ValueError, match="name of kind .*Again must be new, got 'beep'"):
+    with pytest.raises(ValueError, match=r"name of kind .*Again must be new, got 'beep'"):
         type("Again", (PlainKind,), {}, name="beep")
 
 
