@@ -52,7 +52,7 @@ class AwsStub:
     def _refusal(self, body: bytes) -> bytes:
         """Return the record that refuses the put: the contents of the first put of its kind, settled.
 
-        Made once: the server's time must not count as the caller's.
+        Made once: the server's time must not be added to the caller's.
         """
         saga = b'"saga_id"' in body
         if saga not in self._refusals:

@@ -263,7 +263,7 @@ def count_calls(crowd: Crowd) -> dict[str, dict[str, int]]:
             happen()
         counted[name] = by_role(crowd, recording.calls)[role]
 
-    count("a job is handed over", "HandOverName", lambda: crowd.begin("count-plain", 1, kind=Kind.PLAIN))
+    count("a job is dispatched", "HandOverName", lambda: crowd.begin("count-plain", 1, kind=Kind.PLAIN))
     plain = crowd.waiters[-1]
     (held,) = crowd.begin("count-early", 1, kind=Kind.EARLY)
     (own,) = crowd.begin("count-own", 1, kind=Kind.OWN_ID)
@@ -275,7 +275,7 @@ def count_calls(crowd: Crowd) -> dict[str, dict[str, int]]:
     count("an answer before its task, under the provider's id", receiver, lambda: crowd.say(own, own_id=True))
     role = "HandOverName"
     count("dispatching a job that is done", role, lambda: _go(crowd, held))
-    count("handing over a job whose answer is there under the provider's id", role, lambda: _go(crowd, own))
+    count("dispatching a job whose answer is there under the provider's id", role, lambda: _go(crowd, own))
     return counted
 
 

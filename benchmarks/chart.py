@@ -109,7 +109,7 @@ def write_bars(path: Path, bars: Sequence[Bar], *, title: str, parts: tuple[str,
         bars: at least one.
         title: what they show.
         parts: names of the two parts.
-        unit: of the values, which stand behind the bars.
+        unit: of the values, which follow the bars.
     """
     left, thick, gap = 190, 22, 12
     height = _TOP + 26 + len(bars) * (thick + gap)

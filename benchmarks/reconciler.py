@@ -2,7 +2,7 @@
 
 (a) Read units of one sweep over more and more stored records, and over more and more that are due: it must grow with
 what is due, and not with what is stored. Requests and responses are those of the SDK; what they read is counted by
-DynamoDB's published rules (``read_units``). Emulators return a fixed number for each call, and are no help here.
+DynamoDB's published rules (``read_units``). Emulators return a fixed number for each call.
 
 (b) Ten thousand sagas whose executions are dead, all due at once, in virtual time: a sweep each minute, each call
 taking as long as it takes on AWS on a usual day (assumed, below), with Step Functions' default quotas and without.

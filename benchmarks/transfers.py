@@ -185,7 +185,7 @@ class Busy:
 
     @classmethod
     def now(cls, emulator: int) -> Busy:
-        """What the emulator's process, and those in its group, have taken until now."""
+        """Processor time until now of the emulator's process, and of those in its group."""
         per_second = os.sysconf("SC_CLK_TCK")
         functions = services = 0.0
         for folder in Path("/proc").glob("[0-9]*"):
@@ -198,7 +198,7 @@ class Busy:
         return cls(functions=functions, services=services)
 
     def since(self, before: Busy) -> Busy:
-        """What was taken since then."""
+        """Difference to an earlier time."""
         return Busy(functions=self.functions - before.functions, services=self.services - before.services)
 
 
@@ -279,7 +279,7 @@ def run(c: Contender, prefix: str, transfers: int) -> tuple[float, list[float]]:
 
 
 def counted(aws: LocalAws, outputs: dict[str, str]) -> int:
-    """States that one Standard execution entered: what it is billed by, retries apart. 0: there is none."""
+    """States that one Standard execution entered: what it is billed by, retries apart; 0 without one."""
     client = aws.client("stepfunctions")
     arn = outputs["StateMachineArn"]
     if client.describe_state_machine(stateMachineArn=arn)["type"] == "EXPRESS":

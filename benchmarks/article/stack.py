@@ -140,7 +140,7 @@ class WithoutSagas(Stack):
 
 @lru_cache(maxsize=2)
 def _asset(*, powertools: bool) -> Path:
-    """The functions' package, and beside it the installed Powertools, as users of its layer have it."""
+    """The functions' package, next to the installed Powertools, as users of its layer have it."""
     folder = Path(tempfile.mkdtemp(prefix="cdk-sagas-article-"))
     shutil.copytree(FUNCTIONS, folder / FUNCTIONS.name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("aws_lambda_powertools", "jmespath", "typing_extensions") if powertools else ():
