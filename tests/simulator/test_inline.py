@@ -32,7 +32,7 @@ from constructs_lib.testing.simulator.errors import ServiceError
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import renamed
-from .drawn.sagas import drawn_inline
+from .drawn.sagas import ROUTES, SKIP, DrawnSaga, DrawnStep, drawn_inline, way_by
 from .drawn.workload import Drawn
 from .test_releases import Renaming
 from .workloads.transfers import InlineTransfers
@@ -70,17 +70,34 @@ def _standard(deployment: Deployment) -> MachineSpec:
     return found
 
 
+def _alongside(world: World, requests: str, delay: int) -> None:
+    """Start Standard so many milliseconds after each reservation, as a reconciler or a duplicate starts it."""
+    seen: set[str] = set()
+
+    def start(execution_arn: str, text: str) -> None:
+        machine, _, name = execution_arn.replace(":execution:", ":stateMachine:").rpartition(":")
+        with suppress(ServiceError):  # it exists
+            world.machines.start(machine, name, text)
+
+    def reserved(_table: Table, _key: object, item: Item | None) -> None:
+        if item is None or item["saga_id"]["S"] in seen or "input" not in item:
+            return
+        seen.add(item["saga_id"]["S"])
+        begin = functools.partial(start, item["execution_arn"]["S"], item["input"]["S"])
+        world.kernel.after(delay * _MILLISECOND, begin)
+
+    world.db.tables[requests].heard = reserved
+
+
 class _Alongside(InlineTransfers):
-    """Standard is started so many milliseconds after each reservation, as a reconciler or a duplicate starts it.
+    """Transfers with a Standard execution alongside each Express one.
 
     Args:
-        standard: ARN of the Standard machine.
-        delay: milliseconds after the reservation.
+        delay: milliseconds from the reservation to the start of Standard.
         wait: seconds that clients prefer to wait; None: drawn.
     """
 
-    def __init__(self, standard: str, delay: int, wait: int | None = None) -> None:
-        self._standard = standard
+    def __init__(self, delay: int, wait: int | None = None) -> None:
         self._delay = delay
         self._wait = wait
 
@@ -90,21 +107,7 @@ class _Alongside(InlineTransfers):
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
-        requests = world.db.tables[world.output("RequestTableName")]
-        seen: set[str] = set()
-
-        def reserved(_table: Table, _key: object, item: Item | None) -> None:
-            if item is None or item["saga_id"]["S"] in seen or "input" not in item:
-                return
-            saga_id, text = item["saga_id"]["S"], item["input"]["S"]
-            seen.add(saga_id)
-            world.kernel.after(self._delay * _MILLISECOND, functools.partial(self._start, world, saga_id, text))
-
-        requests.heard = reserved
-
-    def _start(self, world: World, saga_id: str, text: str) -> None:
-        with suppress(ServiceError):  # it exists
-            world.machines.start(self._standard, saga_id, text)
+        _alongside(world, world.output("RequestTableName"), self._delay)
 
 
 def test_inline_transfers_keep_their_promise(inline: Deployment) -> None:
@@ -117,7 +120,7 @@ def test_inline_transfers_keep_their_promise(inline: Deployment) -> None:
 
 @pytest.mark.parametrize("delay", [0, 20, 60, 120, 250, 1_000])
 def test_inline_transfers_keep_their_promise_with_standard_alongside(inline: Deployment, delay: int) -> None:
-    report = simulate(inline, _Alongside(_standard(inline).arn, delay), sagas=100, seed=delay)
+    report = simulate(inline, _Alongside(delay), sagas=100, seed=delay)
 
     report.require_kept()
 
@@ -138,22 +141,21 @@ def test_switching_without_preparing_keeps_the_promise(runs: tuple[str, str]) ->
     report.require_kept()
 
 
-def _without_preparation(inline: Deployment, change: Callable[[str], str]) -> MachineSpec:
-    """The Standard machine, with the definition of one that does not expect Express."""
+def _without_preparation(inline: Deployment, change: Callable[[str], str]) -> None:
+    """Give the Standard machine the definition of one that does not expect Express."""
     prepared = _standard(inline)
     with _deployment("STANDARD") as unprepared:
         definition = json.loads(change(json.dumps(_standard(unprepared).definition)))
     machines = inline.blueprint.machines
     (at,) = (name for name, machine in machines.items() if machine is prepared)
     machines[at] = replace(prepared, definition=definition)
-    return machines[at]
 
 
 @pytest.mark.parametrize("delay", [0, 60, 250])
 def test_standard_machine_that_is_not_prepared_begins_no_saga_of_express(inline: Deployment, delay: int) -> None:
-    standard = _without_preparation(inline, lambda definition: definition)
+    _without_preparation(inline, lambda definition: definition)
 
-    report = simulate(inline, _Alongside(standard.arn, delay, wait=10), sagas=80, seed=delay)
+    report = simulate(inline, _Alongside(delay, wait=10), sagas=80, seed=delay)
 
     report.require_kept()
 
@@ -166,9 +168,9 @@ def test_standard_machine_that_is_not_prepared_would_break_the_promise(inline: D
         assert guard in definition
         return definition.replace(guard, "")
 
-    standard = _without_preparation(inline, unguarded)
+    _without_preparation(inline, unguarded)
 
-    report = simulate(inline, _Alongside(standard.arn, 250, wait=10), sagas=600, seed=250)
+    report = simulate(inline, _Alongside(250, wait=10), sagas=600, seed=250)
 
     assert report.violated
 
@@ -185,7 +187,7 @@ _DRAWN: Final = 12
 
 @pytest.mark.parametrize(("seed", "status"), WAYS)
 def test_inline_saga_keeps_its_promise_whichever_call_breaks(inline: Deployment, seed: int, status: str) -> None:
-    report = break_each_call(inline, _Alongside(_standard(inline).arn, 250, wait=10), seed=seed)
+    report = break_each_call(inline, _Alongside(250, wait=10), seed=seed)
 
     report.require_kept()
     assert max(report.statuses, key=lambda found: report.statuses[found]) == status
@@ -196,7 +198,7 @@ def test_inline_saga_keeps_its_promise_whichever_call_breaks(inline: Deployment,
 @pytest.mark.parametrize("wait", [0, 10])
 def test_inline_saga_keeps_its_promise_whichever_drawn_call_breaks(inline: Deployment, wait: int, delay: int) -> None:
     for seed, _ in WAYS:
-        report = break_each_call(inline, _Alongside(_standard(inline).arn, delay, wait), seed=seed, drawn=_DRAWN)
+        report = break_each_call(inline, _Alongside(delay, wait), seed=seed, drawn=_DRAWN)
 
         report.require_kept()
 
@@ -208,9 +210,7 @@ def test_what_dynamodb_refuses_express_standard_does(inline: Deployment, call: s
     refused = Planned(of=express, what=f"dynamodb:{call}", nth=1, how=Trouble.LOSE_REQUEST, times=40)
     climate = Climate(planned=(refused,))
 
-    report = simulate(
-        inline, _Alongside(_standard(inline).arn, 3_600_000, wait=10), sagas=1, seed=seed, climate=climate
-    )
+    report = simulate(inline, _Alongside(3_600_000, wait=10), sagas=1, seed=seed, climate=climate)
 
     report.require_kept()
     assert report.statuses == {status: 1}
@@ -224,6 +224,53 @@ def test_drawn_inline_sagas_keep_their_promise() -> None:
         report = simulate(deployment, Drawn(sagas), sagas=300)
 
     report.require_kept()
+
+
+class _Skipped(Drawn):
+    """Requests whose steps with routes are skipped, by a route that is drawn at each call; Standard runs alongside."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        intent = super().intent(number, random)
+        behave = {**intent.body["behave"], "S1": "route", "S2": "route"}
+        return replace(intent, body={**intent.body, "behave": behave})
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        (requests,) = world.parts.requests
+        _alongside(world, requests, random.choice((0, 20, 60, 120)))
+
+
+SKIPPED: Final = DrawnSaga(
+    nodes=(
+        DrawnStep(name="S1", kind="atomic", undo=True, route=SKIP),
+        DrawnStep(name="S2", kind="asked", undo=True, route=SKIP, when=way_by("S1", "Routed")),
+        DrawnStep(name="S3", kind="atomic", undo=True, when=way_by("S1", "Rerouted")),
+        DrawnStep(name="S4", kind="atomic", pivot=True),
+        DrawnStep(name="S5", kind="atomic", when=way_by("S1", "Routed"), refusable=False),
+        DrawnStep(name="S6", kind="both", when=way_by("S1", "Rerouted"), refusable=False),
+    ),
+    inline=True,
+)
+
+
+def test_inline_saga_takes_one_way() -> None:
+    with Deployment.of_assembly(drawn_assembly([SKIPPED])) as deployment:
+        report = simulate(deployment, _Skipped([SKIPPED]), sagas=300)
+
+        report.require_kept()
+        _continue_by_own_refusals(deployment)
+
+        assert simulate(deployment, _Skipped([SKIPPED]), sagas=300).violated
+
+
+def _continue_by_own_refusals(deployment: Deployment) -> None:
+    """Remove the rule by which an execution continues with the route that the row keeps."""
+    for name, machine in deployment.blueprint.machines.items():
+        definition = json.loads(json.dumps(machine.definition))
+        for at, state in definition["States"].items():
+            if any(f"({route})" in at for route in ROUTES) and state["Type"] == "Choice":
+                del state["Choices"][0]
+        deployment.blueprint.machines[name] = replace(machine, definition=definition)
 
 
 def test_renamed_steps_of_inline_sagas_are_applied_under_one_name() -> None:

@@ -42,6 +42,7 @@ ENDING: Final = "constructs_lib/saga/asl/ending.py"
 BEGIN: Final = "constructs_lib/saga/asl/begin.py"
 INLINE: Final = "constructs_lib/saga/asl/inline.py"
 CHECKS: Final = "constructs_lib/saga/validation/inline.py"
+FENCE: Final = "constructs_lib/saga/asl/fence.py"
 RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"
 
 
@@ -108,6 +109,11 @@ class InlineCondition(Condition):
         BEGIN,
         'begins = f"{EXECUTION} = {SAGA_ID}" + ("" if plan.alongside else f" and $not({of_express})")',
     )
+    KEEPS_ROUTE = Because(
+        "an execution continues with the route that a skipped step's row keeps, and not with its own refusal's",
+        FENCE,
+        "kept = f'{status} = \"{StepStatus.TOMBSTONE}\" and $exists(${flow.row}.{LogAttribute.OUTPUT}.S)'",
+    )
     OWNER_IS_THE_SAGAS = Because(
         "the owner's name has the saga's id: a later saga under the key has another owner",
         RECORD,
@@ -123,6 +129,8 @@ class InlinePromise(StrEnum):
 
     RESULT_WITHOUT_AN_OUTPUT = "RESULT_WITHOUT_AN_OUTPUT"
     """The stored result was made without the output of an applied step."""
+    BOTH_WAYS_TAKEN = "BOTH_WAYS_TAKEN"
+    """Steps of two routes of one step are applied."""
     LATER_SAGA_CHANGED = "LATER_SAGA_CHANGED"
     """An execution wrote to the record of the next saga under its key."""
 

@@ -42,6 +42,7 @@ class Row(StrEnum):
     DONE = "DONE"
     TOMBSTONE = "TOMBSTONE"
     PASSED = "TOMBSTONE, skipped"
+    REROUTED = "TOMBSTONE, skipped by another route"
     UNDONE = "UNDONE"
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.specification.checker import check
 from tests.specification.conditions import Mutant
+from tests.specification.inline_routes import ROUTED, RoutedModel
 from tests.specification.inline_saga import InlineCondition as C
 from tests.specification.inline_saga import InlineModel
 from tests.specification.inline_saga import InlinePromise as I
@@ -28,6 +29,7 @@ SETTINGS = {
     "renamed": InlineModel(steps=RENAMED, redrive=False, changed=True),
     "renamed behind": InlineModel(steps=RENAMED_BEHIND, redrive=False, changed=True),
     "key reused": replace(two, reused=True),
+    "two routes": RoutedModel(steps=ROUTED, redrive=False),
     "not prepared": replace(two, unprepared=frozenset({0, 1})),
 }
 LARGE = {
@@ -43,6 +45,8 @@ LARGE = {
     "two ways": InlineModel(
         steps=(DEBIT, StepSpec(name="Card", pivot=True, on_the_way=False), FEE, CREDIT), redrive=False
     ),
+    "two routes, then a pivot": RoutedModel(steps=(*ROUTED, CREDIT), redrive=False),
+    "two routes, two Express executions": RoutedModel(steps=ROUTED, redrive=False, drivers=2),
     "three steps, not prepared": replace(three, unprepared=frozenset({0, 1})),
     "no pivot, not prepared": InlineModel(steps=(DEBIT, FEE), redrive=False, unprepared=frozenset({0, 1})),
     "only the first start is prepared": replace(two, recoveries=2, unprepared=frozenset({1, 2})),
@@ -69,6 +73,7 @@ class TestInlineSaga(LargeConfigurationTests, SpareConditionTests):
             Mutant((C.OUTLIVE_EXPRESS,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
             Mutant((C.ROWS_FIT,), P.EFFECT_UNDER_TWO_NAMES, "renamed behind"),
             Mutant((C.EXPECTED,), P.FAILED_BUT_AN_EFFECT_STANDS, "not prepared"),
+            Mutant((C.KEEPS_ROUTE,), I.BOTH_WAYS_TAKEN, "two routes"),
             Mutant((C.OWNER_IS_THE_SAGAS,), I.LATER_SAGA_CHANGED, "key reused"),
         ),
         spare={

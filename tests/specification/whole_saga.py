@@ -403,4 +403,4 @@ class SagaModel(Conditional):
 
 
 def _passed_over(step: StepSpec, row: Row) -> bool:
-    return step.goes_on and row in {Row.PASSED, Row.TOMBSTONE}
+    return step.goes_on and row in {Row.PASSED, Row.REROUTED, Row.TOMBSTONE}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from .sagas import DrawnGroup, DrawnSaga, DrawnStep, Node, drawn_saga
+from .sagas import DrawnGroup, DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
 
 KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
 """Changes under which every saga in flight ends without an operator who deploys again."""
@@ -73,7 +73,9 @@ def _renamed(node: Node) -> Node:
 
 
 def _step(step: DrawnStep) -> DrawnStep:
-    return dataclasses.replace(step, name=new_name(step.name))
+    way = way_of(step)
+    when = step.when if way is None else way_by(new_name(way[0]), way[1])
+    return dataclasses.replace(step, name=new_name(step.name), when=when)
 
 
 def new_name(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
@@ -16,6 +17,12 @@ MUTATING: Final = ("atomic", "asked", "keyed", "both", "dynamodb", "job")
 PROVIDERS: Final = ("asked", "keyed", "both")
 """Steps at a provider that can be asked, knows keys, or both."""
 PHASES: Final = ("express", "child")
+SKIP: Final = "go on"
+ROUTES: Final = ("Routed", "Rerouted")
+"""Refusals for which a step of the route ``SKIP`` is skipped, each with an output of its own."""
+_ONE_WAY: Final = 0.5
+"""Share of the steps behind a skipped one that only one of its routes reaches."""
+_BY_ROUTE: Final = re.compile(r'\$outputs\.(?P<step>\w+)\.instead = "(?P<route>\w+)"')
 
 
 _QUICK: Final = frozenset(
@@ -34,7 +41,7 @@ class DrawnStep:
         undo: whether it has a compensation.
         pivot: whether it is a pivot.
         when: its condition.
-        route: route of the refusal ``Routed``: ``notify``, ``go on`` or None.
+        route: route of the refusals ``Routed``, and ``Rerouted`` if it is ``SKIP``: ``notify``, ``SKIP`` or None.
         refusable: whether its refusal ends the saga, or is skipped, instead of having it parked.
     """
 
@@ -108,9 +115,36 @@ class DrawnSaga:
 
 def drawn_saga(seed: int) -> DrawnSaga:
     """The saga of a seed. Half of those that an Express execution can run are inline."""
-    saga = _Dice(seed).saga()
+    saga = _by_routes(_Dice(seed).saga(), Random(f"{seed}:routes"))
     inline = _fits_express(saga) and Random(f"{seed}:inline").random() < 0.5
     return dataclasses.replace(saga, inline=inline)
+
+
+def way_of(step: DrawnStep) -> tuple[str, str] | None:
+    """The skipped step by whose route a step is on the way, and the route; None: routes do not matter to it."""
+    found = _BY_ROUTE.fullmatch(step.when or "")
+    return (found["step"], found["route"]) if found is not None else None
+
+
+def way_by(step: str, route: str) -> str:
+    """The condition of a step that is on the way only if another one was skipped by one of its routes."""
+    return f'$outputs.{step}.instead = "{route}"'
+
+
+def _by_routes(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some steps are on the way only by one of an earlier step's routes."""
+    nodes: list[Node] = []
+    skipped: list[str] = []
+    for drawn in saga.nodes:
+        node = drawn
+        free = isinstance(drawn, DrawnStep) and drawn.when is None and not drawn.pivot
+        if skipped and free and random.random() < _ONE_WAY:
+            node = dataclasses.replace(drawn, when=way_by(random.choice(skipped), random.choice(ROUTES)))
+        nodes.append(node)
+        if isinstance(node, DrawnStep) and node.route == SKIP and node.kind != "wait":
+            skipped.append(node.name)
+    changed = dataclasses.replace(saga, nodes=tuple(nodes))
+    return changed if _always_acts(changed) else saga
 
 
 def drawn_inline(seed: int) -> DrawnSaga:
@@ -212,7 +246,7 @@ class _Dice:
         kind = self._random.choice(kinds)
         if kind == "job" and not refusable:
             kind = "atomic"  # a provider may refuse a job, which nothing behind the pivot can
-        routes = ("notify", "go on") if refusable and kind in ("atomic", *PROVIDERS) else ()
+        routes = ("notify", SKIP) if refusable and kind in ("atomic", *PROVIDERS) else ()
         return DrawnStep(
             name=self._name(),
             kind=kind,
@@ -238,7 +272,7 @@ class _Dice:
 def _always_acts(saga: DrawnSaga) -> bool:
     """True if every run of the saga has an effect: the audit rejects a completed saga without a row."""
     certain = [node for node in saga.nodes if isinstance(node, DrawnStep) and node.kind in MUTATING and not node.when]
-    return any(step.route != "go on" for step in certain)
+    return any(step.route != SKIP for step in certain)
 
 
 def smaller(saga: DrawnSaga) -> Iterator[DrawnSaga]:

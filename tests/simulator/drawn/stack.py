@@ -38,7 +38,7 @@ from constructs_lib.saga.steps.group import StepGroup
 
 from .names import DIRECT, operation_of, second_of
 from .releases import DrawnRelease
-from .sagas import PROVIDERS, DrawnSaga, DrawnStep, Node
+from .sagas import PROVIDERS, ROUTES, DrawnSaga, DrawnStep, Node
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 _DAY: Final = Duration.hours(24)
@@ -207,7 +207,7 @@ class DrawnStack(Stack):
                 refusals=["SoldOut"],
                 **more,
             )
-        more |= {"refusals": ["SoldOut", "Routed"], "on_error": self._routes(step)}
+        more |= {"refusals": ["SoldOut", *ROUTES], "on_error": self._routes(step)}
         if step.kind in PROVIDERS:
             form = _EXTERNAL[step.kind]
             return Step.external(
@@ -251,7 +251,7 @@ class DrawnStack(Stack):
             case "notify":
                 return {"Routed": self._told}
             case "go on":
-                return {"Routed": GoOn(output={"instead": True})}
+                return {error: GoOn(output={"instead": error}) for error in ROUTES}
         return {}
 
     def _at(self, mode: str) -> CallbackIntegration:

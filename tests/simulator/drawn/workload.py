@@ -18,7 +18,7 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RENAMED, DrawnRelease, new_name
-from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep
+from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep, way_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operation."""
@@ -141,6 +141,25 @@ class Drawn(Workload):
         )
         return Invariant(name="a renamed step happens once", checked=len(done), violations=violations)
 
+    def _each_saga_takes_one_way(self, world: World) -> Invariant:
+        """Check that a step which is on the way by one route happened by no other one."""
+        checked, violations = 0, []
+        for log, sagas in self._logs():
+            rows = {
+                (row[LogAttribute.SAGA_ID]["S"], row[LogAttribute.STEP]["S"]): row
+                for row in world.table(world.output(f"Log{log}"))
+            }
+            ways = {step.name: way for saga in sagas for step in saga.steps if (way := way_of(step)) is not None}
+            for (saga_id, name), row in rows.items():
+                if name not in ways or row[LogAttribute.STATUS]["S"] != StepStatus.DONE:
+                    continue
+                step, route = ways[name]
+                output = rows.get((saga_id, step), {}).get(LogAttribute.OUTPUT, {"S": "{}"})
+                checked += 1
+                if json.loads(output["S"]).get("instead") != route:
+                    violations.append(f"{name} of {saga_id} is done, and {step} was not skipped by {route}")
+        return Invariant(name="each saga takes one way", checked=checked, violations=tuple(violations))
+
     def audit(self, world: World) -> Iterable[Invariant]:
         effects = {item["id"]["S"]: int(item["times"]["N"]) for item in world.table(world.output("EffectsTableName"))}
         at_provider: list[Item] = []
@@ -168,6 +187,7 @@ class Drawn(Workload):
             self._conditions_hold(world),
             self._objects_are_stored(world),
             self._not_under_both_names(world),
+            self._each_saga_takes_one_way(world),
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
             ),

@@ -24,6 +24,10 @@ class Routed(PermanentError):
     """A refusal that the step may have a route for."""
 
 
+class Rerouted(PermanentError):
+    """Another one: a call of the same step may be refused for another reason."""
+
+
 def behaviour(call: StepCall) -> str:
     """The function's behaviour: a word, or nothing."""
     told = call.request.get("behave", {})
@@ -48,7 +52,7 @@ def before(call: StepCall) -> None:
         case "refuse":
             raise SoldOut("sold out")
         case "route":
-            raise Routed("routed")
+            raise random.choice((Routed, Rerouted))("routed")
         case "crash" if random.random() < 0.7:
             raise KeyError("a mistake")
         case "busy" if random.random() < 0.7:
