@@ -9,8 +9,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from examples.wallet.functions.wallet.keys import HISTORY
-from examples.wallet.functions.wallet.split.history import OLD_FORM, id_of
-from examples.wallet.functions.wallet.split.layout import BALANCES, LAYOUT, RECORD
+from examples.wallet.functions.wallet.split.layout import BALANCES, LAYOUT, OLD_FORM, RECORD
+from saga_runtime.migration.history import row_id
 from saga_runtime.migration.layout import Concern, Place
 from saga_runtime.migration.places import place_of, same, truth_of
 
@@ -102,7 +102,7 @@ class Checks:
     def _row(self, uuid: str, type_: str, item: Any) -> None:
         if item is None:
             return
-        id_ = id_of(item)
+        id_ = row_id(LAYOUT, item)
         if type_.startswith(HISTORY):
             self._new_rows[uuid].add(id_)
         if id_ not in self._rows[uuid]:

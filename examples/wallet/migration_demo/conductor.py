@@ -11,7 +11,6 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Process
-from examples.wallet.functions.wallet.split.history import OLD_FORM, copy
 from examples.wallet.functions.wallet.split.layout import LAYOUT, store
 from handlers import migration
 from saga_runtime.errors import SagaError
@@ -20,7 +19,6 @@ from saga_runtime.migration.layout import LEGACY, READY, Place
 from saga_runtime.migration.progress import Job, Phase
 from saga_runtime.migration.terms import Terms
 from saga_runtime.migration.worker import read_progress
-from saga_runtime.shared import aws
 
 from .checks import Checks
 from .load import Load
@@ -101,15 +99,13 @@ class Conductor:
         self._watch = watch
         self._deployed_ms = 0
         self._strikes = 0
-        self._copied = False
 
     def start(self) -> None:
-        """Start two backfills, a comparison, copies of histories, readers, samples and the operator."""
+        """Start two backfills, a comparison, readers, samples and the operator."""
         world = self._world
         for _ in range(2):
             world.keep("backfill", lambda: self._run(Job.BACKFILL), 0.8)
         world.keep("verify", lambda: self._run(Job.VERIFY), 2.0)
-        world.keep("history", self._copy_history, 4.0)
         for _ in range(3):
             world.keep("reader", self._load.read, 0.15)
         world.kernel.spawn(Process("samples"), self._sample)
@@ -119,39 +115,6 @@ class Conductor:
 
     def _run(self, job: Job) -> None:
         migration.handler({"job": job, "segment": "0"}, Context(self._world))
-
-    def _copy_history(self) -> None:
-        """Copy rows of the old form, again and again: they are facts, and a copy keeps its id."""
-        if self._copied or store().phase().number == LEGACY:
-            return
-        began_ms = self._world.now_ms
-        for customer in self._checks.customers:
-            self._copy_rows(customer)
-        # Legacy functions have ended, and what they sent has arrived: each of their rows was seen.
-        self._copied = began_ms > self._deployed_ms + TERMS.ended_after_seconds * 1_000
-
-    @staticmethod
-    def _copy_rows(customer: str) -> None:
-        start: Any = {}
-        while start is not None:
-            answer: Any = aws.dynamodb().query(
-                TableName=WALLET,
-                ConsistentRead=True,
-                KeyConditionExpression="#uuid = :uuid AND begins_with(#type, :form)",
-                ExpressionAttributeNames={"#uuid": "uuid", "#type": "type"},
-                ExpressionAttributeValues={":uuid": {"S": customer}, ":form": {"S": OLD_FORM}},
-                **({"ExclusiveStartKey": start} if start else {}),
-            )
-            for row in answer["Items"]:
-                if "operation_id" in row:
-                    continue
-                for write in copy(row, table=WALLET):
-                    try:
-                        aws.dynamodb().put_item(**write.action["Put"])
-                    except ClientError as error:
-                        if aws.error_code(error) != aws.CONDITION_FAILED:
-                            raise
-            start = answer.get("LastEvaluatedKey")
 
     # -- the operator ----------------------------------------------------------------------------------------------
 
@@ -202,7 +165,6 @@ class Conductor:
         if self._watch is not None:
             self._watch(self)
         if to == LEGACY:
-            self._copied = False
             self._deploy(0.0)
 
     def _end_visit(self, waited: str) -> None:

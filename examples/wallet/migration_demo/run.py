@@ -89,7 +89,6 @@ def run(
         load.stop()
         world.chaos.share = 0.0
         world.kernel.run(until=world.kernel.now + _CALM * SECOND, ended=lambda: load.quiet)
-        world.kernel.run(until=world.kernel.now + 10 * SECOND)  # the last copies of histories
     load.outcomes.lost += load.under_way
     checks.finish(load.outcomes.expected)
     return Result(

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -253,6 +254,7 @@ class World:
                 aws.clients_of(session),
                 patch.object(clock, "now_ms", lambda: self.now_ms),
                 patch.object(time, "sleep", self.sleep),
+                patch.object(uuid, "uuid4", lambda: uuid.UUID(int=self.entropy.getrandbits(128), version=4)),
                 patch.multiple(
                     telemetry, event=_nothing, count=_nothing, gauge=_nothing, seconds=_nothing, flush=_nothing
                 ),

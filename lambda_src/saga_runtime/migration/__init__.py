@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         gone,
         writes_of,
     )
-    from saga_runtime.migration.history import copy_row, merged, row_id
-    from saga_runtime.migration.layout import Concern, Layout, LayoutChanged, Place, Target
+    from saga_runtime.migration.history import copy_of, copy_row, merged, row_id
+    from saga_runtime.migration.layout import Concern, History, Layout, LayoutChanged, Place, Target
     from saga_runtime.migration.store import Items, Store
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "Concern",
     "CustomerExists",
     "CustomerUnknown",
+    "History",
     "Items",
     "Layout",
     "LayoutChanged",
@@ -36,6 +37,7 @@ __all__ = [
     "Store",
     "Target",
     "born",
+    "copy_of",
     "copy_row",
     "gone",
     "merged",
@@ -52,6 +54,7 @@ __getattr__, __dir__ = lazy_exports(
         "Concern": ".layout",
         "CustomerExists": ".changes",
         "CustomerUnknown": ".changes",
+        "History": ".layout",
         "Items": ".store",
         "Layout": ".layout",
         "LayoutChanged": ".layout",
@@ -59,6 +62,7 @@ __getattr__, __dir__ = lazy_exports(
         "Store": ".store",
         "Target": ".layout",
         "born": ".changes",
+        "copy_of": ".history",
         "copy_row": ".history",
         "gone": ".changes",
         "merged": ".history",

@@ -1,56 +1,123 @@
 """Rows of a history: they are facts, so both forms are written and copied freely. Pure.
 
-A sum diverges if it is copied twice; a row that is identified does not. Each row carries the id of its operation from
-the first release on. A row without one gets an id of its own key, which its copy keeps.
+A sum diverges if it is copied twice; a row that is identified does not. Each row has the id of its operation from the
+first release on. A row without one gets an id of its own key, which its copy keeps.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, Final
 
+from saga_runtime.errors import Invalid
+from saga_runtime.migration.layout import History, Layout
 from saga_runtime.migration.places import Item
 from saga_runtime.saga_log.write import Write
 
+_ORDER_DIGITS: Final = 13
+"""Digits of a number in a sort key: epoch milliseconds."""
 
-def row_id(row: Item, *, id_attribute: str, partition_key: str, sort_key: str) -> str:
+
+def row_id(layout: Layout, row: Item) -> str:
     """The id of a row: its operation's, or a hash of its key.
 
     Two equal purchases of one second have different keys, so they stay two.
+
+    Raises:
+        Invalid: if the row is not of a history of the layout, or its id is not a text.
     """
-    if id_attribute in row:
-        return str(row[id_attribute]["S"])
-    key = "\n".join((row[partition_key]["S"], row[sort_key]["S"]))
+    given = row.get(_history(layout, row).id_attribute)
+    if given is not None:
+        id_ = given.get("S")
+        if not isinstance(id_, str) or not id_.strip():
+            raise Invalid(f"id of a row must be a text that is not blank, got {sorted(given)}; correct the row")
+        return id_
+    key = "\n".join((row[layout.partition_key]["S"], row[layout.sort_key]["S"]))
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def merged(rows: Iterable[Item], *, id_attribute: str, partition_key: str, sort_key: str) -> dict[str, Item]:
-    """One row per id, whichever form it has; the first of several."""
+def merged(layout: Layout, rows: Iterable[Item]) -> dict[str, Item]:
+    """One row per id, whichever form it has; the first of several.
+
+    Raises: as ``row_id``.
+    """
     found: dict[str, Item] = {}
     for row in rows:
-        found.setdefault(row_id(row, id_attribute=id_attribute, partition_key=partition_key, sort_key=sort_key), row)
+        found.setdefault(row_id(layout, row), row)
     return found
 
 
-def copy_row(
-    row: Item, *, table: str, to: Mapping[str, Any], id_attribute: str, partition_key: str, sort_key: str
-) -> list[Write]:
-    """Writes that copy a row to another key, once: the copy keeps the id.
+def copy_of(layout: Layout, row: Item) -> Item:
+    """The copy of a row: it has the row's id, and a sort key that is made of it, so that two copies are one item.
 
-    Args:
-        row: the row.
-        table: the table's name.
-        to: key of the copy, typed. Make it of the row's id: two copies of one row are one item then.
-        id_attribute: attribute of the id.
-        partition_key: name of the table's partition key.
-        sort_key: name of its sort key.
+    Raises:
+        Invalid: as ``row_id``, and if the attribute that orders the rows is absent, or neither a text nor a number that
+            is whole and not negative.
     """
-    id_ = row_id(row, id_attribute=id_attribute, partition_key=partition_key, sort_key=sort_key)
-    put = {
-        "TableName": table,
-        "Item": {**row, **to, id_attribute: {"S": id_}},
-        "ConditionExpression": "attribute_not_exists(#pk)",
-        "ExpressionAttributeNames": {"#pk": partition_key},
+    history, id_ = _history(layout, row), row_id(layout, row)
+    order = _order(history, row)
+    return {
+        **row,
+        layout.sort_key: {"S": f"{history.new_prefix}{order}{id_}"},
+        history.id_attribute: {"S": id_},
     }
-    return [Write(action={"Put": put})]
+
+
+def copy_row(layout: Layout, table: str, row: Item) -> list[Write]:
+    """Writes that copy a row, once; for the operation that writes the row in the same transaction.
+
+    Raises: as ``copy_of``.
+    """
+    return [Write(action=_put(layout, table, copy_of(layout, row)))]
+
+
+def copy_entries(layout: Layout, table: str, row: Item) -> list[Any]:
+    """The worker's transaction: the copy, while the row exists. A row that was deleted does not return.
+
+    Raises: as ``copy_of``.
+    """
+    exists = {
+        "TableName": table,
+        "Key": {name: row[name] for name in (layout.partition_key, layout.sort_key)},
+        "ConditionExpression": "attribute_exists(#pk)",
+        "ExpressionAttributeNames": {"#pk": layout.partition_key},
+    }
+    return [{"ConditionCheck": exists}, _put(layout, table, copy_of(layout, row))]
+
+
+def _put(layout: Layout, table: str, copy: Item) -> dict[str, Any]:
+    return {
+        "Put": {
+            "TableName": table,
+            "Item": copy,
+            "ConditionExpression": "attribute_not_exists(#pk)",
+            "ExpressionAttributeNames": {"#pk": layout.partition_key},
+        }
+    }
+
+
+def _history(layout: Layout, row: Item) -> History:
+    found = layout.history_of(row[layout.sort_key]["S"])
+    if found is None:
+        raise Invalid(
+            f"sort key of a row must begin as a history of the layout does, got {row[layout.sort_key]['S']!r}; "
+            "declare the history"
+        )
+    return found
+
+
+def _order(history: History, row: Item) -> str:
+    if history.order_attribute is None:
+        return ""
+    value = row.get(history.order_attribute, {})
+    if isinstance(value.get("S"), str) and value["S"].strip():
+        return f"{value['S']}#"
+    number = Decimal(value["N"]) if "N" in value else None
+    if number is None or number < 0 or number != number.to_integral_value():
+        raise Invalid(
+            f"{history.order_attribute} of a row must be a text, or a whole number from 0, got {value or 'none'}; "
+            "correct the row"
+        )
+    return f"{int(number):0{_ORDER_DIGITS}d}#"

@@ -30,6 +30,7 @@ LEGACY, READY = 0, 1
 PHASES_OF_A_GROUP: Final = 6
 MOST_CONCERNS: Final = 20
 MOST_PILOTS: Final = 20
+MOST_HISTORIES: Final = 5
 MOST_KEY_BYTES: Final = 2_048
 """Of a partition key: DynamoDB's limit."""
 _SHOWN: Final = 50
@@ -121,6 +122,34 @@ class Concern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Rows of customers that get other keys. They are facts: they are copied, and never change.
+
+    Attributes:
+        old_prefix: begin of the sort keys of old rows.
+        new_prefix: begin of the sort keys of their copies.
+        id_attribute: attribute of the operation's id, a text; the copy of a row without it gets a hash of its key.
+        order_attribute: attribute that comes before the id in a copy's sort key: a text, or a whole number, which is
+            written with 13 digits; None: the id alone.
+
+    Raises:
+        Invalid: if a name is not one, or one prefix begins with the other.
+    """
+
+    old_prefix: str
+    new_prefix: str
+    id_attribute: str
+    order_attribute: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in ("old_prefix", "new_prefix", "id_attribute"):
+            if not _is_text(getattr(self, field)):
+                raise Invalid(f"{field} of a history must be a text, got {getattr(self, field)!r}; name it")
+        if self.order_attribute is not None and not _is_text(self.order_attribute):
+            raise Invalid(f"order_attribute of a history must be a name or None, got {self.order_attribute!r}; name it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A migration of a table.
 
@@ -130,6 +159,7 @@ class Layout:
         groups: concerns that move together, in the order in which the groups move.
         partition_key, sort_key: the table's keys, both text.
         pilots: customers that move first in each group.
+        histories: rows whose copies the worker makes, in the first two phases of the first group.
 
     Raises:
         Invalid: if two concerns share an item, an attribute of the old item, or a name, or a value is not of its type.
@@ -141,6 +171,7 @@ class Layout:
     partition_key: str = "pk"
     sort_key: str = "sk"
     pilots: tuple[str, ...] = ()
+    histories: tuple[History, ...] = ()
 
     def __post_init__(self) -> None:
         if not _is_name(self.name):
@@ -176,6 +207,21 @@ class Layout:
             raise Invalid(f"pilots must be a tuple of at most {MOST_PILOTS} customers, got {self.pilots!r}")
         for pilot in self.pilots:
             self.require_customer(pilot)
+        self._check_histories()
+
+    def _check_histories(self) -> None:
+        """No row has the sort key of another history, or of an item."""
+        if (self.histories and not _is_tuple_of(self.histories, History)) or len(self.histories) > MOST_HISTORIES:
+            raise Invalid(f"histories must be a tuple of at most {MOST_HISTORIES} History(…), got {self.histories!r}")
+        prefixes = [each for one in self.histories for each in (one.old_prefix, one.new_prefix)]
+        items = [self.old_item, *(one.item for one in self.concerns)]
+        for index, prefix in enumerate(prefixes):
+            for other in (*prefixes[:index], *prefixes[index + 1 :], *items):
+                if other.startswith(prefix):
+                    raise Invalid(
+                        f"sort keys of migration {self.name} must not begin with {prefix!r} but in its history, got "
+                        f"{other!r}; rename one"
+                    )
 
     def _differ(self, what: str, names: list[str]) -> None:
         twice = sorted({one for one in names if names.count(one) > 1})
@@ -197,6 +243,13 @@ class Layout:
             if one.name == name:
                 return one
         raise Invalid(f"a concern must be one of {', '.join(c.name for c in self.concerns)}, got {name!r}; declare it")
+
+    def history_of(self, sort_key: str) -> History | None:
+        """The history to which a row belongs, in either form; None: it is not a row."""
+        for one in self.histories:
+            if sort_key.startswith((one.old_prefix, one.new_prefix)):
+                return one
+        return None
 
     @property
     def fingerprint(self) -> str:
@@ -256,6 +309,14 @@ class Layout:
                 return Target.NEW
         return Target.CONTRACTED
 
+    def copies_rows(self, phase: int) -> bool:
+        """True if a phase copies rows of histories: every writer writes both forms by then."""
+        return bool(self.histories) and READY < phase <= READY + 2
+
+    def copies_row(self, phase: int, customer: str) -> bool:
+        """True if a phase copies a customer's rows: in the first one those of pilots."""
+        return self.copies_rows(phase) and (phase > READY + 1 or customer in self.pilots)
+
     def reads_new_first(self, phase: int, concern: Concern) -> bool:
         """True if a reader tries the new item first: a hint, since the item itself decides."""
         group = next(index for index, group in enumerate(self.groups) if concern in group)
@@ -295,6 +356,15 @@ class Layout:
                 {one.name: {f.ITEM: one.item, f.ATTRIBUTES: dict(one.attributes)} for one in group}
                 for group in self.groups
             ],
+            f.HISTORIES: [
+                {
+                    f.OLD_PREFIX: one.old_prefix,
+                    f.NEW_PREFIX: one.new_prefix,
+                    f.ID: one.id_attribute,
+                    f.ORDER: one.order_attribute,
+                }
+                for one in self.histories
+            ],
         }
 
     @classmethod
@@ -310,6 +380,15 @@ class Layout:
             groups=tuple(
                 tuple(Concern(name=name, item=one[f.ITEM], attributes=one[f.ATTRIBUTES]) for name, one in group.items())
                 for group in told[f.GROUPS]
+            ),
+            histories=tuple(
+                History(
+                    old_prefix=one[f.OLD_PREFIX],
+                    new_prefix=one[f.NEW_PREFIX],
+                    id_attribute=one[f.ID],
+                    order_attribute=one[f.ORDER],
+                )
+                for one in told[f.HISTORIES]
             ),
         )
 

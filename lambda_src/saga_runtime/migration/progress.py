@@ -55,6 +55,8 @@ class Reason(StrEnum):
     """The marks of both items contradict each other: something outside the writers wrote one of them."""
     REFUSED = "REFUSED"
     """AWS refuses the write itself: an item would be too large, or an attribute has a type that an index refuses."""
+    UNREADABLE = "UNREADABLE"
+    """A row of a history lacks what its copy's key is made of, or has it in another type."""
     OTHER_ATTRIBUTES = "OTHER_ATTRIBUTES"
     """The old item has an attribute of no concern, so it is not deleted."""
 
@@ -68,7 +70,7 @@ class Example:
 
     Attributes:
         customer: its key.
-        concern: its name; empty: all of them.
+        concern: its name, or the sort key of a row of a history; empty: all concerns.
         reason: why.
     """
 
@@ -89,8 +91,8 @@ class Pass:
         changes: ``Phase.changes``, likewise.
         began_at_ms, ended_at_ms: epoch milliseconds.
         seen: customers.
-        moved: moves that took effect.
-        left: concerns of customers that could not be moved, or compared.
+        moved: moves that took effect, and copies of rows.
+        left: concerns of customers that could not be moved, or compared, and rows that could not be copied.
         compared: concerns of customers that were compared.
         different: those whose items differ.
         clean_since_ms: of a comparison, begin of the first of the passes of this phase that found no difference, up to

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -21,6 +22,8 @@ from saga_runtime.shared.backoff import Backoff
 Items = Mapping[str, Item]
 """Items of one customer by sort key."""
 BACKOFF: Final = Backoff()
+_MOST_KEYS: Final = 100
+"""Of one ``BatchGetItem``."""
 LAYOUT_MS: Final = 60_000
 """For how long a process trusts that its layout is the one in use: shorter than any ``ended_after``."""
 _trusted: Final[dict[tuple[str, str, str], int]] = {}
@@ -68,19 +71,8 @@ class Store:
         """
         self.layout.require_customer(customer)
         types = [self.layout.old_item, *(self.layout.concern(name).item for name in concerns)]
-        left: list[Any] = [self._key(customer, type_) for type_ in dict.fromkeys(types)]
-        found: dict[str, Item] = {}
-        for failures in range(1, BACKOFF.attempts + 1):
-            answer: Any = aws.dynamodb().batch_get_item(
-                RequestItems={self.table: {"Keys": left, "ConsistentRead": True}}
-            )
-            for item in answer["Responses"].get(self.table, []):
-                found[item[self.layout.sort_key]["S"]] = item
-            left = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys", [])
-            if not left:
-                return found
-            time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
-        raise TransientError("the database is busy")
+        found = self._batch([self._key(customer, type_) for type_ in dict.fromkeys(types)])
+        return {item[self.layout.sort_key]["S"]: item for item in found}
 
     def writes(self, customer: str, changes: Mapping[str, Change]) -> list[Write]:
         """Read where the concerns are, and return the writes of an operation's changes.
@@ -159,6 +151,24 @@ class Store:
         old, new = aws.dynamodb().transact_get_items(TransactItems=entries)["Responses"]
         return old.get("Item"), new.get("Item")
 
+    def missing(self, copies: Sequence[Item]) -> list[Item]:
+        """Those of some copies of rows that do not exist yet, read strongly.
+
+        Raises:
+            TransientError: as ``items``.
+        """
+        layout = self.layout
+        names = {"#pk": layout.partition_key, "#sk": layout.sort_key}
+        keys = [{name: copy[name] for name in names.values()} for copy in copies]
+        wanted = list({_text(key): key for key in keys}.values())
+        found: set[str] = set()
+        for start in range(0, len(wanted), _MOST_KEYS):
+            batch = self._batch(
+                wanted[start : start + _MOST_KEYS], ProjectionExpression="#pk, #sk", ExpressionAttributeNames=names
+            )
+            found |= {_text(item) for item in batch}
+        return [copy for copy, key in zip(copies, keys, strict=True) if _text(key) not in found]
+
     # -- the phase -------------------------------------------------------------------------------------------------
 
     def phase(self) -> Phase:
@@ -227,6 +237,19 @@ class Store:
         """Key of one of the migration's own items."""
         return self._key(self.own_partition, name)
 
+    def _batch(self, keys: Sequence[Any], **settings: Any) -> list[Item]:
+        """Items of up to 100 keys that exist."""
+        left, found = list(keys), []
+        for failures in range(1, BACKOFF.attempts + 1):
+            request: Any = {self.table: {"Keys": left, "ConsistentRead": True, **settings}}
+            answer: Any = aws.dynamodb().batch_get_item(RequestItems=request)
+            found += answer["Responses"].get(self.table, [])
+            left = answer.get("UnprocessedKeys", {}).get(self.table, {}).get("Keys", [])
+            if not left:
+                return found
+            time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
+        raise TransientError("the database is busy")
+
     def _trust(self) -> None:
         """Compare the layout with that of the phase, once a minute: the items do not show a layout.
 
@@ -243,3 +266,7 @@ class Store:
 
     def _key(self, customer: str, type_: str) -> dict[str, Any]:
         return {self.layout.partition_key: {"S": customer}, self.layout.sort_key: {"S": type_}}
+
+
+def _text(key: Item) -> str:
+    return json.dumps(key, sort_keys=True)

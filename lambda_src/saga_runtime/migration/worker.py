@@ -6,6 +6,7 @@ report the same page one is counted. A run of a phase before may pull the other 
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
@@ -15,6 +16,8 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
+from saga_runtime.errors import Invalid
+from saga_runtime.migration.history import copy_entries, copy_of
 from saga_runtime.migration.layout import Concern, Layout, Place
 from saga_runtime.migration.moves import Move, entries, next_move, removable, removal
 from saga_runtime.migration.places import Item, place_of, same
@@ -49,12 +52,13 @@ class _Late(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """Phase of a page, the end of its time, and its counts."""
+    """Phase of a page, the end of its time, its counts, and the rows that cannot be copied."""
 
     phase: Phase
     until_ms: int
     tally: Counter[str] = field(default_factory=Counter)
     found: list[Example] = field(default_factory=list)
+    unreadable: set[str] = field(default_factory=set)
 
     def leave(self, customer: str, concern: str, reason: Reason) -> None:
         """Count a concern that differs, or that stays where it is, and why."""
@@ -111,12 +115,13 @@ class Worker:
         else:
             progress = read
         page = _Page(phase=phase, until_ms=until_ms)
-        answer = self._scan(progress.cursor)
-        done = self._customers(answer["Items"], page)
+        rows = self.job is Job.BACKFILL and self.store.layout.copies_rows(phase.number)
+        answer = self._scan(progress.cursor, rows=rows)
+        done = self._serve(answer["Items"], page)
         if done < len(answer["Items"]):
             if not done:
                 return None
-            # The pass continues behind the last customer that is done, however long each one takes.
+            # The pass continues behind the last item that is done, however long each one takes.
             keys = (self.store.layout.partition_key, self.store.layout.sort_key)
             cursor = {name: answer["Items"][done - 1][name] for name in keys}
         else:
@@ -125,7 +130,7 @@ class Worker:
             progress,
             version=read.version + 1,
             cursor=cursor,
-            seen=progress.seen + done,
+            seen=progress.seen + sum(self._is_old(item) for item in answer["Items"][:done]),
             moved=progress.moved + page.tally["moved"],
             left=progress.left + page.tally["left"],
             compared=progress.compared + page.tally["compared"],
@@ -140,13 +145,20 @@ class Worker:
             telemetry.event("migration_left", job=self.job, phase=phase.number, reason=reason, concerns=number)
         return after
 
-    def _customers(self, items: Sequence[Item], page: _Page) -> int:
-        """Serve customers while there is time, and return how many are done: at least one if any time is left."""
+    def _is_old(self, item: Item) -> bool:
+        return bool(item[self.store.layout.sort_key] == {"S": self.store.layout.old_item})
+
+    def _serve(self, items: Sequence[Item], page: _Page) -> int:
+        """Serve customers and rows while there is time, and return how many are done: at least one if any is left."""
+        copies = self._copies([item for item in items if not self._is_old(item)], page)
         for done, item in enumerate(items):
             if self.remaining_ms() <= SPARE_MS // 2 or clock.now_ms() > page.until_ms:
                 return done
             try:
-                self._customer(item, page)
+                if self._is_old(item):
+                    self._customer(item, page)
+                elif _text(item) in copies:
+                    self._copy(item, page)
             except _Late:
                 if done:
                     return done
@@ -154,15 +166,16 @@ class Worker:
                 page.leave(_customer_of(item, self.store.layout), "", Reason.BUSY)
         return len(items)
 
-    def _scan(self, cursor: Mapping[str, Any] | None) -> Any:
+    def _scan(self, cursor: Mapping[str, Any] | None, *, rows: bool) -> Any:
         layout = self.store.layout
+        prefixes = {f":{n}": {"S": one.old_prefix} for n, one in enumerate(layout.histories)} if rows else {}
         request: dict[str, Any] = {
             "TableName": self.store.table,
             "ConsistentRead": True,
             "Limit": self.page_items,
-            "FilterExpression": "#sk = :old",
+            "FilterExpression": " OR ".join(("#sk = :old", *(f"begins_with(#sk, {name})" for name in prefixes))),
             "ExpressionAttributeNames": {"#sk": layout.sort_key},
-            "ExpressionAttributeValues": {":old": {"S": layout.old_item}},
+            "ExpressionAttributeValues": {":old": {"S": layout.old_item}, **prefixes},
         }
         if self.segments > 1:
             request |= {"Segment": self.segment, "TotalSegments": self.segments}
@@ -181,6 +194,40 @@ class Worker:
         name = _name(self.job, self.segment, self.segments)
         item = {**self.store.own(name), **after.attributes()}
         return writes.write({"Put": {"TableName": self.store.table, "Item": item, **condition}}) is None
+
+    # -- rows of histories ------------------------------------------------------------------------------------------
+
+    def _copies(self, rows: Sequence[Item], page: _Page) -> set[str]:
+        """Rows that this phase copies, and that have no copy yet. Those that cannot have one are left."""
+        layout = self.store.layout
+        made: dict[str, Item] = {}
+        for row in rows:
+            if layout.copies_row(page.phase.number, _customer_of(row, layout)):
+                try:
+                    made[_text(row)] = copy_of(layout, row)
+                except Invalid:
+                    page.unreadable.add(_text(row))
+        missing = {_text(copy) for copy in self.store.missing(list(made.values()))}
+        return page.unreadable | {row for row, copy in made.items() if _text(copy) in missing}
+
+    def _copy(self, row: Item, page: _Page) -> None:
+        layout = self.store.layout
+        customer, sort_key = _customer_of(row, layout), row[layout.sort_key]["S"]
+        if _text(row) in page.unreadable:
+            page.leave(customer, sort_key, Reason.UNREADABLE)
+            return
+        refused: Reason | None = None
+        for failures in range(1, BACKOFF.attempts + 1):
+            refused = self._commit(copy_entries(layout, self.store.table, row), page)
+            if refused is None:
+                page.tally["moved"] += 1
+                telemetry.count(Metric.MIGRATED, concern="history")
+            if refused in {None, Reason.RACED}:  # the copy exists, or the row was deleted
+                return
+            if refused is Reason.REFUSED:
+                break
+            time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
+        page.leave(customer, sort_key, refused or Reason.BUSY)
 
     # -- one customer ----------------------------------------------------------------------------------------------
 
@@ -301,6 +348,11 @@ class Worker:
             compared=done.compared,
             different=done.different,
         )
+
+
+def _text(item: Item) -> str:
+    """A name of an item, of its values: to find it among those of a page."""
+    return json.dumps(item, sort_keys=True, default=str)
 
 
 def _customer_of(item: Item, layout: Layout) -> str:

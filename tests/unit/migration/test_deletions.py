@@ -166,8 +166,8 @@ def test_pass_in_which_a_customer_is_deleted_leaves_nothing(
     worker = table.worker()
     scan = type(worker)._scan
 
-    def scanned(self: Any, cursor: Any) -> Any:
-        answer = scan(self, cursor)
+    def scanned(self: Any, cursor: Any, **options: Any) -> Any:
+        answer = scan(self, cursor, **options)
         commit(table, lambda: table.store.gone("anna"))
         return answer
 

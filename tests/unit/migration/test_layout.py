@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from saga_runtime.errors import Invalid
-from saga_runtime.migration import Change, Concern, Layout, Target, copy_row, merged, row_id
+from saga_runtime.migration import Change, Concern, History, Layout, Target
 from tests.unit.support.migrations import CASH, LAST, LAYOUT, OLD, POINT, PROFILE
-
-NAMES: dict[str, str] = {"id_attribute": "op", "partition_key": "pk", "sort_key": "sk"}
 
 
 def concern(**changes: Any) -> Concern:
@@ -20,6 +18,10 @@ def concern(**changes: Any) -> Concern:
 
 def layout(**changes: Any) -> Layout:
     return Layout(**{"name": "split", "old_item": OLD, "groups": ((POINT,),), **changes})
+
+
+def history(**changes: Any) -> History:
+    return History(**{"old_prefix": "tx#", "new_prefix": "history#", "id_attribute": "op", **changes})
 
 
 @pytest.mark.parametrize(
@@ -53,6 +55,18 @@ def layout(**changes: Any) -> Layout:
         lambda: layout(groups=((concern(attributes={"balance": "at_POINT"}),),)),
         lambda: layout(groups=((concern(attributes={"sk": "point"}),),)),
         lambda: layout(pilots="anna"),
+        lambda: layout(pilots=("migration#split",)),
+        lambda: layout(histories=[history()]),
+        lambda: layout(histories=("tx#",)),
+        lambda: layout(histories=(history(), history())),
+        lambda: layout(histories=(history(old_prefix=OLD),)),
+        lambda: layout(histories=(history(new_prefix="BALANCE#"),)),
+        lambda: layout(histories=(history(new_prefix="tx#new#"),)),
+        lambda: layout(histories=tuple(history(old_prefix=f"t{n}#", new_prefix=f"h{n}#") for n in range(6))),
+        lambda: history(old_prefix=" "),
+        lambda: history(new_prefix=None),
+        lambda: history(id_attribute=""),
+        lambda: history(order_attribute=1),
         lambda: layout(pilots=("",)),
         lambda: layout(pilots=tuple(map(str, range(21)))),
         lambda: Change(add={"balance": 1.5}),  # type: ignore[dict-item]
@@ -68,6 +82,9 @@ def test_wrong_argument_is_refused(make: Callable[[], object]) -> None:
 
 def test_layout_survives_its_stored_form() -> None:
     assert Layout.from_json(LAYOUT.to_json()) == LAYOUT
+    with_rows = layout(histories=(history(order_attribute="ms"),))
+    assert Layout.from_json(with_rows.to_json()) == with_rows
+    assert with_rows.fingerprint != layout().fingerprint
 
 
 def test_there_are_fifteen_phases_of_two_groups() -> None:
@@ -84,27 +101,3 @@ def test_there_are_fifteen_phases_of_two_groups() -> None:
     assert LAYOUT.target(2, PROFILE, "pilot") is Target.DUAL
     assert LAYOUT.target(5, PROFILE, "pilot") is Target.NEW
     assert len({LAYOUT.describe(phase) for phase in range(LAST + 1)}) == LAST + 1
-
-
-def row(sort_key: str, **attributes: str) -> dict[str, Any]:
-    return {"pk": {"S": "anna"}, "sk": {"S": sort_key}, **{name: {"S": value} for name, value in attributes.items()}}
-
-
-def test_two_equal_purchases_of_one_second_stay_two() -> None:
-    rows = [row("t0#purchase#1", at="t0", type="purchase"), row("t0#purchase#2", at="t0", type="purchase")]
-    copies = [
-        write.action["Put"]["Item"]
-        for one in rows
-        for write in copy_row(one, table="t", to={"sk": {"S": f"history#{row_id(one, **NAMES)}"}}, **NAMES)
-    ]
-
-    assert len(merged([*rows, *copies, *copies], **NAMES)) == 2
-    articles = {(one["pk"]["S"], one["at"]["S"], one["type"]["S"]) for one in (*rows, *copies)}
-    assert len(articles) == 1  # by key of the customer, time and type they are one
-
-
-def test_copy_keeps_the_id_of_its_row() -> None:
-    one, other = row("a", op="op-1"), row("b")
-
-    assert row_id(one, **NAMES) == "op-1"
-    assert row_id(other, **NAMES) == row_id(dict(other), **NAMES) != row_id(row("c"), **NAMES)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from saga_runtime import Write
-from saga_runtime.migration import copy_row, merged, row_id
+from saga_runtime.migration import copy_row
 
-from ..keys import HISTORY
-
-OLD_FORM: Final = "tx#"
-KEYS: Final = {"id_attribute": "operation_id", "partition_key": "uuid", "sort_key": "type"}
-Row = Mapping[str, Mapping[str, Any]]
+from .layout import LAYOUT, OLD_FORM
 
 
 def both_forms(
@@ -30,7 +25,7 @@ def both_forms(
         "ConditionExpression": "attribute_not_exists(#uuid)",
         "ExpressionAttributeNames": {"#uuid": "uuid"},
     }
-    return [Write(action={"Put": put}), *copy(row, table=table)]
+    return [Write(action={"Put": put}), *copy_row(LAYOUT, table, row)]
 
 
 def old_form(*, uuid: str, suffix: str, operation: str, unit: str, amount: int, ms: int) -> dict[str, Any]:
@@ -44,20 +39,3 @@ def old_form(*, uuid: str, suffix: str, operation: str, unit: str, amount: int, 
         "amount": {"N": str(amount)},
         "ms": {"N": str(ms)},
     }
-
-
-def copy(row: Row, *, table: str) -> list[Write]:
-    """Writes that copy a row of the old form, once: the copy's key is made of its id."""
-    key = {"uuid": row["uuid"], "type": {"S": f"{HISTORY}{int(row['ms']['N']):013d}#{id_of(row)}"}}
-    return copy_row(row, table=table, to=key, **KEYS)
-
-
-def id_of(row: Row) -> str:
-    """The row's id; of a legacy row a hash of its key."""
-    return row_id(row, **KEYS)
-
-
-def rows_of(items: Iterable[Row]) -> dict[str, Row]:
-    """Rows of both forms, each once."""
-    rows = [item for item in items if item["type"]["S"].startswith((OLD_FORM, HISTORY))]
-    return merged(rows, **KEYS)
