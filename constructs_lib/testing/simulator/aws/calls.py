@@ -5,9 +5,9 @@ A caller waits while its request travels; others continue meanwhile. The request
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 from unittest import mock
 
@@ -160,22 +160,23 @@ class Calls:
     # --- As an SDK
 
     def _by_sdk(self, client: Any, operation: str, params: Any) -> Any:
-        service = str(client.meta.service_model.service_name)
+        traits: _Traits = client.__dict__.get(_TRAITS) or _traits_of(client)
+        service = traits.service
         current = getcurrent()
         actor = current.process if isinstance(current, Task) else None
-        sent = _serialized(client, operation, params)
+        sent = _translated(client, operation, params) if traits.of_resource else dict(params)
         if not isinstance(actor, Actor):
             try:
                 return _answered(client, operation, self.direct(service, operation, sent), 0)
             except ServiceError as error:
                 raise _client_error(client, operation, error, 0) from None
         if operation == "TransactWriteItems" and _RETRIES_TRANSACTION not in sent:
-            sent = {**sent, _RETRIES_TRANSACTION: str(uuid.UUID(bytes=self._kernel.entropy.randbytes(16), version=4))}
+            sent[_RETRIES_TRANSACTION] = _uuid(self._kernel.entropy.randbytes(16).hex())
         request = Request(service, operation, sent)
-        attempts = _attempts(client, service)
+        attempts = traits.attempts
         for attempt in range(1, attempts + 1):
             try:
-                answer = self._attempt(actor, request, int(client.meta.config.read_timeout * SECOND))
+                answer = self._attempt(actor, request, traits.patience)
                 return _answered(client, operation, answer, attempt - 1)
             except ServiceError as error:
                 retried = error.code in _RETRIED_CODES or error.status >= 500
@@ -358,27 +359,58 @@ def void(_result: object) -> None:
     """Let a result be."""
 
 
-def _serialized(client: Any, operation: str, params: Any) -> Mapping[str, Any]:
+_TRAITS: Final = "_simulated_traits"
+
+
+@dataclass(frozen=True, slots=True)
+class _Traits:
+    """What the simulator reads of a client, once.
+
+    Attributes:
+        service: boto3's name of its service.
+        of_resource: whether a resource of boto3 translates the values of its calls.
+        attempts: how often it sends a call at most.
+        patience: microseconds for which it waits for an answer.
+    """
+
+    service: str
+    of_resource: bool
+    attempts: int
+    patience: int
+
+
+def _traits_of(client: Any) -> _Traits:
+    service = str(client.meta.service_model.service_name)
+    found = _Traits(
+        service,
+        service == "dynamodb" and _is_of_resource(client),
+        _attempts(client, service),
+        int(client.meta.config.read_timeout * SECOND),
+    )
+    client.__dict__[_TRAITS] = found
+    return found
+
+
+def _translated(client: Any, operation: str, params: Any) -> dict[str, Any]:
     """Parameters as they travel: resources of boto3 change them in hooks of their client."""
-    if client.meta.service_model.service_name == "dynamodb" and _is_of_resource(client):
-        model = client.meta.service_model.operation_model(operation)
-        # Botocore has no public way.
-        return dict(client._emit_api_params(api_params=dict(params), operation_model=model, context={}))  # noqa: SLF001
-    return dict(params)
+    model = client.meta.service_model.operation_model(operation)
+    # Botocore has no public way.
+    return dict(client._emit_api_params(api_params=dict(params), operation_model=model, context={}))  # noqa: SLF001
 
 
 def _is_of_resource(client: Any) -> bool:
-    known: bool | None = client.__dict__.get("_simulated_resource")
-    if known is None:
-        # A resource puts its own translation of values in front of every call.
-        found = client.meta.events._emitter  # noqa: SLF001 - botocore has no other way to ask
-        # Botocore has no public way.
-        handlers = found._handlers.prefix_search("before-parameter-build.dynamodb")  # noqa: SLF001
-        known = any(
-            "TransformationInjector" in repr(handler) or "copy_dynamodb_params" in repr(handler) for handler in handlers
-        )
-        client.__dict__["_simulated_resource"] = known
-    return known
+    """True if a resource puts its own translation of values in front of every call."""
+    found = client.meta.events._emitter  # noqa: SLF001 - botocore has no other way to ask
+    # Botocore has no public way.
+    handlers = found._handlers.prefix_search("before-parameter-build.dynamodb")  # noqa: SLF001
+    return any(
+        "TransformationInjector" in repr(handler) or "copy_dynamodb_params" in repr(handler) for handler in handlers
+    )
+
+
+def _uuid(drawn: str) -> str:
+    """Spell a random UUID (version 4) of 32 hexadecimal digits."""
+    return f"{drawn[:8]}-{drawn[8:12]}-4{drawn[13:16]}-{'89ab'[int(drawn[16], 16) & 3]}{drawn[17:20]}-{drawn[20:]}"
 
 
 def _answered(client: Any, operation: str, answer: dict[str, Any], retries: int) -> dict[str, Any]:
@@ -388,7 +420,7 @@ def _answered(client: Any, operation: str, answer: dict[str, Any], retries: int)
         "HTTPHeaders": {},
         "RetryAttempts": retries,
     }
-    if client.__dict__.get("_simulated_resource"):
+    if client.__dict__[_TRAITS].of_resource:
         model = client.meta.service_model.operation_model(operation)
         client.meta.events.emit(
             f"after-call.dynamodb.{operation}", http_response=None, parsed=answer, model=model, context={}

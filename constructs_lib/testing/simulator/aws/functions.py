@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.aws.calls import Calls
@@ -296,6 +297,7 @@ def _environment_of(spec: FunctionSpec) -> dict[str, str]:
     }
 
 
+@lru_cache(maxsize=4096)
 def _short(name: str) -> str:
     """A function's name as a person reads it: without its stack, and what makes its logical id unique."""
     bare = name.partition("-")[2] or name

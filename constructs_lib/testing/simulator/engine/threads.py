@@ -23,6 +23,9 @@ class CooperativeLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Acquire it; wait until its holder releases it."""
         task = getcurrent()
+        if not self._depth and type(task) is Task:
+            self._depth, self._holder = 1, task
+            return True
         if not isinstance(task, Task):  # it was made in a task, and outlived the run: it has no other user
             self._holder, self._depth = None, self._depth + 1
             return True

@@ -134,7 +134,8 @@ class DynamoDB:
         taken = _TAKEN.get(operation)
         if taken is None:
             raise NotSimulatedError(f"dynamodb:{operation} is not simulated; add it to the simulator's DynamoDB")
-        if unknown := source.keys() - taken:
+        if not source.keys() <= taken:
+            unknown = source.keys() - taken
             raise NotSimulatedError(f"{', '.join(sorted(unknown))} of dynamodb:{operation} is not simulated")
         now = self._clock()
         if operation in _WRITES:

@@ -37,6 +37,7 @@ _OPTIONAL: Final = {
     "ReturnValuesOnConditionCheckFailure",
 }
 
+_SPELLED: Final = json.JSONEncoder(sort_keys=True, default=repr).encode
 Find = Callable[[Any], Table]
 Change = Callable[[Table, str, Any], Any] | None
 
@@ -133,7 +134,7 @@ def conflict(source: Mapping[str, Any], position: int) -> ServiceError:
 
 def _said(source: Mapping[str, Any]) -> str:
     """Spell a request without its token, in one way."""
-    return json.dumps(source["TransactItems"], sort_keys=True, default=repr)
+    return _SPELLED(source["TransactItems"])
 
 
 def _writes(source: Mapping[str, Any], find: Find, change: Change) -> list[Write]:

@@ -93,7 +93,7 @@ def stored(value: Any, depth: int = 0) -> dict[str, Any]:
     Raises:
         ServiceError: if DynamoDB does not take it.
     """
-    if not isinstance(value, Mapping) or len(value) != 1:
+    if (type(value) is not dict and not isinstance(value, Mapping)) or len(value) != 1:
         raise invalid("Supplied AttributeValue has more than one datatypes set, must contain exactly one of the ...")
     if depth > _MOST_DEPTH:
         raise invalid("Nesting Levels have exceeded supported limits: Attributes have nested more than 32 levels")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -129,6 +130,10 @@ class Execution:
             "cause": self.cause,
             "redriveCount": self.redrives,
         }
+
+
+json_text: Final = json.JSONEncoder(ensure_ascii=False).encode
+"""Spell a value as Step Functions does; an encoder that is made once."""
 
 
 def moment_of(microseconds: int) -> datetime:

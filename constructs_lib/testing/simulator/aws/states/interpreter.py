@@ -6,7 +6,6 @@ its siblings where they are: what they started (an invocation, a child) lives on
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -16,6 +15,7 @@ from constructs_lib.testing.simulator.aws.states.executions import (
     MOST_EVENTS,
     Execution,
     Position,
+    json_text,
     timestamp,
 )
 from constructs_lib.testing.simulator.aws.states.expressions import ExpressionError, Moment, evaluate
@@ -121,7 +121,7 @@ class Interpreter:
         position = execution.position
         scope = Scope(position.variables)
         output = self._flow(execution, actor, execution.machine.definition, position, scope, {})
-        return json.dumps(output, ensure_ascii=False)
+        return json_text(output)
 
     def _flow(
         self,
@@ -205,7 +205,7 @@ class Interpreter:
         if execution.volume < _SMALL:
             return
         for value in values:
-            if value is not None and len(json.dumps(value, ensure_ascii=False).encode()) > MOST_BYTES:
+            if value is not None and len(json_text(value).encode()) > MOST_BYTES:
                 raise StateFailedError(
                     DATA_LIMIT,
                     "The state/task returned a result with a size exceeding the maximum number of bytes service limit.",

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from constructs_lib.testing.simulator.aws.calls import Calls, LostError
 from constructs_lib.testing.simulator.aws.functions import Functions, Outcome
-from constructs_lib.testing.simulator.aws.states.executions import MOST_BYTES, Execution, Waiting
+from constructs_lib.testing.simulator.aws.states.executions import MOST_BYTES, Execution, Waiting, json_text
 from constructs_lib.testing.simulator.aws.states.failures import DATA_LIMIT, TASK_FAILED, TIMEOUT, StateFailedError
 from constructs_lib.testing.simulator.aws.states.interpreter import Place
 from constructs_lib.testing.simulator.checks.trace import Trace
@@ -114,7 +114,7 @@ class Tasks:
 
     def _invoke(self, arguments: Any, at: Place, patience: int) -> dict[str, Any]:
         name = str(arguments["FunctionName"])
-        payload = json.dumps(arguments.get("Payload", {}), ensure_ascii=False)
+        payload = json_text(arguments.get("Payload", {}))
         at.execution.volume += len(payload)
         request = Request("lambda", "Invoke", {"FunctionName": name})
         self._check(at.actor, request, "Lambda.AWSLambdaException")
@@ -166,13 +166,13 @@ class Tasks:
         service = _SERVICES.get(service, service)
         params = dict(arguments)
         if service == "sqs" and not isinstance(params.get("MessageBody"), str):
-            params["MessageBody"] = json.dumps(params.get("MessageBody"), ensure_ascii=False)
+            params["MessageBody"] = json_text(params.get("MessageBody"))
         if service == "events" and not by_sdk:
             params["Entries"] = [_entry(entry) for entry in params["Entries"]]
         if service == "stepfunctions":
             params = _lowered(params)
             if operation == "startExecution" and not isinstance(params.get("input"), str):
-                params["input"] = json.dumps(params.get("input", {}), ensure_ascii=False)
+                params["input"] = json_text(params.get("input", {}))
         request = Request(service, operation[0].upper() + operation[1:], params)
         try:
             answer = self._calls.by_machine(at.actor, request, patience)
@@ -243,7 +243,7 @@ class Tasks:
 
     def _started(self, arguments: Any, at: Place, operation: str) -> Execution:
         given = arguments.get("Input", {})
-        text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        text = given if isinstance(given, str) else json_text(given)
         machine = str(arguments["StateMachineArn"])
         request = Request("stepfunctions", operation, {"stateMachineArn": machine, "name": arguments.get("Name", "")})
         self._check(at.actor, request, "StepFunctions.AccessDeniedException")
@@ -285,7 +285,7 @@ def _described(child: Execution, *, parsed: bool) -> dict[str, Any]:
 
 def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     detail = entry.get("Detail", {})
-    return {**entry, "Detail": detail if isinstance(detail, str) else json.dumps(detail, ensure_ascii=False)}
+    return {**entry, "Detail": detail if isinstance(detail, str) else json_text(detail)}
 
 
 def _error_name(service: str, code: str, *, by_sdk: bool) -> str:
