@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from constructs_lib.testing.logs import FunctionLog
     from constructs_lib.testing.names import DeployedResource, UnknownNameError
     from constructs_lib.testing.provider_audit import ProviderEffect, audit_provider
+    from constructs_lib.testing.providers.books import ProviderRequest
+    from constructs_lib.testing.providers.control import ProviderStartError
+    from constructs_lib.testing.providers.fake import FakeProvider
+    from constructs_lib.testing.providers.plain import ProviderAction, ProviderFault
     from constructs_lib.testing.server import EmulatorStartError
     from constructs_lib.testing.users import ApiUser
 
@@ -43,6 +47,7 @@ __all__ = [
     "DeploymentError",
     "EmulatorStartError",
     "Every",
+    "FakeProvider",
     "Fault",
     "FaultControl",
     "FaultReport",
@@ -53,7 +58,11 @@ __all__ = [
     "LocalAws",
     "Nth",
     "Outputs",
+    "ProviderAction",
     "ProviderEffect",
+    "ProviderFault",
+    "ProviderRequest",
+    "ProviderStartError",
     "RecordedCall",
     "Recording",
     "Share",
@@ -65,6 +74,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
+        "ProviderRequest": ".providers.books",
+        "ProviderStartError": ".providers.control",
+        "ProviderFault": ".providers.plain",
+        "ProviderAction": ".providers.plain",
+        "FakeProvider": ".providers.fake",
         "ApiUser": ".users",
         "AssemblyError": ".assembly",
         "CallRecorder": ".faults",

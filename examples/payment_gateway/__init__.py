@@ -4,7 +4,7 @@ Shared by the examples. It is not part of the library and is never deployed: in 
 holds the address of a real provider instead.
 """
 
-from examples.payment_gateway.books import Books, Charge, Received, Refund
+from examples.payment_gateway.books import Books, Charge, ProviderRequest, Refund
 from examples.payment_gateway.control import PaymentGateway
 from examples.payment_gateway.troubles import Action, Moment, Operation, Trouble, TroubleReport
 
@@ -15,7 +15,7 @@ __all__ = [
     "Moment",
     "Operation",
     "PaymentGateway",
-    "Received",
+    "ProviderRequest",
     "Refund",
     "Trouble",
     "TroubleReport",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from constructs_lib.testing.providers import books
-from constructs_lib.testing.providers.books import Answer, Page, Received, problem, read_requests, reading
+from constructs_lib.testing.providers.books import Answer, Page, ProviderRequest, problem, read_requests, reading
 from examples.payment_gateway.troubles import Operation
 
 DECLINED_CARD: Final = "card-declined"
@@ -175,7 +175,7 @@ __all__ = [
     "BookKeeper",
     "Books",
     "Charge",
-    "Received",
+    "ProviderRequest",
     "Refund",
     "read_books",
     "read_requests",

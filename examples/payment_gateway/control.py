@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from constructs_lib.testing.providers.control import FakeProvider
+from constructs_lib.testing.providers.control import ProviderProcess
 from examples.payment_gateway.books import Books, read_books
 from examples.payment_gateway.troubles import Trouble
 
 
-class PaymentGateway(FakeProvider[Trouble]):
+class PaymentGateway(ProviderProcess[Trouble]):
     """A payment gateway in a process of its own, for as long as the ``with`` block lasts.
 
     Example:

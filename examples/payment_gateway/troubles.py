@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final
 
+from constructs_lib.testing.fault_plan import Moment
 from constructs_lib.testing.providers import troubles
-from constructs_lib.testing.providers.troubles import Moment, TroubleReport
+from constructs_lib.testing.providers.troubles import TroubleReport
 
 _CURRENCY: Final = re.compile(r"[A-Z]{3}")
 

@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS requests (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ProviderRequest:
     """A request that reached the provider.
 
     Attributes:
@@ -174,10 +174,10 @@ class BookKeeper(Generic[PageOf]):
         return Answer(status=int(status), document=json.loads(document))
 
 
-def read_requests(file: Path) -> list[Received]:
+def read_requests(file: Path) -> list[ProviderRequest]:
     """Read the journal of requests, also when the provider is down."""
     with reading(file) as database:
-        return [Received(**row) for row in database.execute("SELECT * FROM requests ORDER BY number")]
+        return [ProviderRequest(**row) for row in database.execute("SELECT * FROM requests ORDER BY number")]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Generic, Self
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from constructs_lib.testing.providers.books import Received, read_requests
+from constructs_lib.testing.providers.books import ProviderRequest, read_requests
 from constructs_lib.testing.providers.troubles import TroubleOf, TroubleReport
 
 _STOP_SECONDS: Final = 5.0
@@ -23,7 +23,7 @@ class ProviderStartError(RuntimeError):
     """The provider did not start."""
 
 
-class FakeProvider(Generic[TroubleOf]):
+class ProviderProcess(Generic[TroubleOf]):
     """A provider in a process of its own, for as long as the ``with`` block lasts.
 
     Its books survive a ``stop`` and a ``start``; they are deleted at the end, unless a file was given. A subclass
@@ -101,7 +101,7 @@ class FakeProvider(Generic[TroubleOf]):
             raise RuntimeError(f"{self.name} is not running; use it in a with block, or call start()")
         return self._url
 
-    def requests(self, containing: str = "") -> list[Received]:
+    def requests(self, containing: str = "") -> list[ProviderRequest]:
         """Requests that reached it, in order, by a part of their reference."""
         return [one for one in read_requests(self._file) if containing in one.reference]
 

@@ -20,9 +20,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from constructs_lib.testing.fault_plan import Moment
 from constructs_lib.testing.providers.books import Answer, BookKeeper, problem
 from constructs_lib.testing.providers.callers import kill_caller
-from constructs_lib.testing.providers.troubles import DROP, ERROR, HANG, KILL, LATE, SLOW, Moment, Plan, TroubleOf
+from constructs_lib.testing.providers.troubles import DROP, ERROR, HANG, KILL, LATE, SLOW, Plan, TroubleOf
 
 HOST: Final = "127.0.0.1"
 _MAX_BODY: Final = 65_536
@@ -95,6 +96,10 @@ class FakeProviderServer(ThreadingHTTPServer, Generic[OperationOf, TroubleOf, Ke
     @abstractmethod
     def run(self, request: Request[OperationOf, TroubleOf]) -> Answer:
         """Execute a request whose key is reserved, or a query."""
+
+    def claim(self, request: Request[OperationOf, TroubleOf]) -> Answer | None:
+        """Reserve a request's key; an answer if it was used before, for this or another request."""
+        return self.keeper.claim(f"{request.operation} {request.id}", request.key, request.body)
 
     def before_answer(self, request: Request[OperationOf, TroubleOf]) -> None:
         """Do what precedes the answer; nothing by default."""
@@ -204,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self, request: Request[Operation, Any]) -> Answer:
         if request.operation.acts:
-            known: Answer | None = self.server.keeper.claim(str(request.operation), request.key, request.body)
+            known: Answer | None = self.server.claim(request)
             if known is not None:
                 return known
             if request.trouble is not None and request.trouble.action == SLOW:

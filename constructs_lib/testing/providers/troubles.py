@@ -8,19 +8,14 @@ from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
+from constructs_lib.testing.fault_plan import Moment
+
 ERROR: Final = "error"
 DROP: Final = "drop"
 HANG: Final = "hang"
 KILL: Final = "kill"
 SLOW: Final = "slow"
 LATE: Final = "late"
-
-
-class Moment(StrEnum):
-    """Moments of a trouble: before the request took effect, or after."""
-
-    BEFORE = "before"
-    AFTER = "after"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,25 +46,32 @@ class Trouble:
     LONGEST_SECONDS: ClassVar[int] = 86_400
 
     on: str
-    action: StrEnum
-    moment: Moment = Moment.BEFORE
+    action: str
+    moment: str = Moment.BEFORE
     containing: str | None = None
     nth: int = 1
     times: int | None = 1
     seconds: float | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "action", _member(self.ACTION, "action", self.action))
+        object.__setattr__(self, "moment", _member(Moment, "moment", self.moment))
+        for name, value in (("nth", self.nth), ("times", self.times)):
+            if type(value) is not int and not (name == "times" and value is None):
+                raise ValueError(f"{name} must be an integer, got {value!r}")
         if self.moment is Moment.AFTER and self.action not in self.AFTER:
             raise ValueError(f"moment of {self.action} must be before, got after; leave it out")
         if (self.action in self.LASTING) != (self.seconds is not None):
             lasting = ", ".join(self.LASTING)
             raise ValueError(f"seconds belong to {lasting}, got action={self.action} seconds={self.seconds}")
+        if self.seconds is not None and type(self.seconds) not in (int, float):
+            raise ValueError(f"seconds must be a number, got {self.seconds!r}")
         if self.seconds is not None and not 0 < self.seconds <= self.LONGEST_SECONDS:
             raise ValueError(f"seconds must be above 0 and at most {self.LONGEST_SECONDS}, got {self.seconds}")
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise ValueError(f"nth and times count from 1, got nth={self.nth} times={self.times}")
-        if self.containing is not None and not self.containing:
-            raise ValueError("containing must be some text, got ''; leave it out to match everything")
+        if self.containing is not None and not _is_text(self.containing):
+            raise ValueError(f"containing must be some text, got {self.containing!r}; leave it out to match everything")
 
     def as_json(self) -> dict[str, Any]:
         """The trouble as it is sent to the provider."""
@@ -85,9 +87,17 @@ class Trouble:
         unknown = sorted(set(document) - {field.name for field in fields(cls)})
         if unknown or not {"on", "action"} <= document.keys():
             raise ValueError(f"a trouble has on, action, and the fields of Trouble, got {sorted(document)}")
-        values = {**document, "on": cls.ON(document["on"]), "action": cls.ACTION(document["action"])}
-        values["moment"] = Moment(values.get("moment", Moment.BEFORE))
-        return cls(**values)
+        return cls(**{**document, "on": cls.ON(document["on"])})
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _member(kind: type[StrEnum], name: str, value: object) -> StrEnum:
+    if not isinstance(value, str) or value not in list(kind):
+        raise ValueError(f"{name} must be one of {', '.join(kind)}, got {value!r}")
+    return kind(value)
 
 
 TroubleOf = TypeVar("TroubleOf", bound=Trouble)

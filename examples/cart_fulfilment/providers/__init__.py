@@ -3,7 +3,7 @@
 Real HTTP, books in SQLite, idempotency keys, signatures, redeliveries, and trouble on demand. Nothing is deployed.
 """
 
-from examples.cart_fulfilment.providers.books import Delivery, Effect, Job, Received
+from examples.cart_fulfilment.providers.books import Delivery, Effect, Job, ProviderRequest
 from examples.cart_fulfilment.providers.control import Provider, ProviderStartError
 from examples.cart_fulfilment.providers.troubles import Action, Moment, Trouble, TroubleReport
 
@@ -14,8 +14,8 @@ __all__ = [
     "Job",
     "Moment",
     "Provider",
+    "ProviderRequest",
     "ProviderStartError",
-    "Received",
     "Trouble",
     "TroubleReport",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from constructs_lib.testing.providers import books
-from constructs_lib.testing.providers.books import Answer, Received, problem, read_requests, reading
+from constructs_lib.testing.providers.books import Answer, ProviderRequest, problem, read_requests, reading
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS jobs (
@@ -245,7 +245,7 @@ __all__ = [
     "Effect",
     "Job",
     "Page",
-    "Received",
+    "ProviderRequest",
     "delivery_of",
     "problem",
     "read_deliveries",

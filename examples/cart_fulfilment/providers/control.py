@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-from constructs_lib.testing.providers.control import FakeProvider, ProviderStartError
+from constructs_lib.testing.providers.control import ProviderProcess, ProviderStartError
 from examples.cart_fulfilment.providers.books import (
     Delivery,
     Effect,
@@ -17,7 +17,7 @@ from examples.cart_fulfilment.providers.books import (
 from examples.cart_fulfilment.providers.troubles import Trouble
 
 
-class Provider(FakeProvider[Trouble]):
+class Provider(ProviderProcess[Trouble]):
     """A provider in a process of its own, for as long as the ``with`` block lasts.
 
     After a `stop` and a `start`, the subscription must be made again.

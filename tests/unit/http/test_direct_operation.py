@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import Commit, DirectCall, Invalid, direct_operation
+from saga_runtime import Commit, DirectCall, Invalid, Write, direct_operation
 from saga_runtime.errors import PermanentError
 from saga_runtime.http import operation
 from saga_runtime.http.schema import compile_validator
@@ -474,7 +474,7 @@ class TestWhatTheFunctionReturns:
 
     def test_may_have_99_writes_and_no_more(self) -> None:
         with pytest.raises(ValueError, match="at most 99 writes"):
-            _operation(lambda _: Commit(writes=[None] * 100))  # type: ignore[list-item]  # refused by their number
+            _operation(lambda _: Commit(writes=[Write(action={"Put": {}})] * 100))
 
     def test_fails_the_invocation_if_it_raises_anything_else(self, world: World) -> None:
         def broken(_: DirectCall) -> Commit:
