@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from constructs_lib.testing import HttpResponse, LocalAws
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER, RecordAttribute
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER, RecordAttribute, RecordStatus
 
 from .reconcilers import prepare_reconciler
 from .transfer_system import TransferSystem
 
 WAIT_SECONDS: Final = 10
-_STACK: Final = "FundsTransfer"
+STACK: Final = "FundsTransfer"
 
 
 @dataclass(frozen=True)
@@ -39,25 +41,40 @@ class InlineSystem(TransferSystem):
         listed = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs["StateMachineArn"])
         return [execution["status"] for execution in listed["executions"]]
 
+    def in_progress(self) -> int:
+        """Count sagas in progress."""
+        statuses = [record[RecordAttribute.STATUS]["S"] for record in self.records()]
+        return statuses.count(RecordStatus.IN_PROGRESS)
+
     def ran(self) -> list[str]:
         """Types of the machines that settled the sagas."""
         return sorted(record[RecordAttribute.RAN]["S"] for record in self.records())
 
 
-@contextmanager
-def deployed_inline(*, speed: float) -> Iterator[InlineSystem]:
-    """Local AWS with the stack."""
+def synthesized(run: str) -> Path:
+    """The stack's assembly, by the ``Run`` of its saga; synthesized once per run of the tests."""
+    return Path(_synthesized(run).name)
+
+
+@functools.cache
+def _synthesized(run: str) -> tempfile.TemporaryDirectory[str]:
     # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App, Duration
 
     from constructs_lib import Run
     from examples.funds_transfer.stack import FundsTransferStack
 
-    with tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder:
-        app = App(outdir=folder)
-        FundsTransferStack(app, _STACK, due_after=Duration.seconds(10), run=Run.INLINE)
-        app.synth()
-        with LocalAws(speed=speed, sandboxes=4) as aws:
-            outputs = aws.deploy(folder)[_STACK]
-            prepare_reconciler(aws, outputs, seconds=None, reconciled=False)
-            yield InlineSystem(aws, outputs, speed, _STACK)
+    folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")
+    app = App(outdir=folder.name)
+    FundsTransferStack(app, STACK, due_after=Duration.seconds(10), run=Run[run])
+    app.synth()
+    return folder
+
+
+@contextmanager
+def deployed_inline(*, speed: float, reconciled: bool = False) -> Iterator[InlineSystem]:
+    """Local AWS with the stack; its reconciler runs on schedule if requested."""
+    with LocalAws(speed=speed, sandboxes=4) as aws:
+        outputs = aws.deploy(synthesized("INLINE"))[STACK]
+        prepare_reconciler(aws, outputs, seconds=None, reconciled=reconciled)
+        yield InlineSystem(aws, outputs, speed, STACK)

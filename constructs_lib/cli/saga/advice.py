@@ -80,6 +80,9 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
                 "a time when its rows existed, or end the saga by hand: find its effects, and undo them."
             )
         ]
+    if saga.finding is Finding.NOT_STARTED and saga.express:
+        text = "No Standard execution of it exists. An Express one may run; to recover it is safe all the same."
+        return [Advice(text=text, commands=(("recover it", command("recover")),))]
     if saga.finding is not Finding.PARKED:
         return [Advice(text="Its owner does not run.", commands=(("recover it", command("recover")),))]
 

@@ -83,9 +83,7 @@ def _sentence(what: object) -> str:
 
 def _executions(saga: Inspection, width: int, unicode: bool) -> list[str]:
     if not saga.executions:
-        express = saga.ran == Ran.EXPRESS
-        none = "an Express one, of which only its log remains" if express else "none that Step Functions remembers"
-        return ["executions", f"  {none}"]
+        return ["executions", f"  {_no_execution(saga)}"]
     names = widest([one.name for one in saga.executions])
     states = max(len(one.status) for one in saga.executions)
     lines = ["executions"]
@@ -96,6 +94,14 @@ def _executions(saga: Inspection, width: int, unicode: bool) -> list[str]:
         said = ": ".join(part for part in (one.error, one.cause) if part)
         lines += [f"    {line}" for line in wrap(clean(said, unicode=unicode)[: width * 2], max(width - 4, 20))]
     return lines
+
+
+def _no_execution(saga: Inspection) -> str:
+    if saga.ran == Ran.EXPRESS:
+        return "an Express one, of which only its log remains"
+    if saga.express:
+        return "no Standard one; Step Functions does not list Express ones"
+    return "none that Step Functions remembers"
 
 
 def _lasted(saga: Inspection, one: ExecutionView) -> str:

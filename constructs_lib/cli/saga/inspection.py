@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from constructs_lib.cli.saga.definition import DeployedSaga
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
-from saga_runtime.protocol import LogAttribute, RecordAttribute, Side, StepStatus
+from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -121,6 +121,7 @@ class Inspection:
         failure: why it compensates.
         log_table: the saga log.
         ran: type of the machine that settled a saga which may run inline.
+        express: whether Express executions were started for it, which Step Functions does not list.
         now_ms: when it was read.
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
@@ -145,6 +146,7 @@ class Inspection:
     failure: Mapping[str, Any]
     log_table: str
     ran: str | None = None
+    express: bool = False
     now_ms: int
     executions: tuple[ExecutionView, ...]
     steps: tuple[StepView, ...]
@@ -176,6 +178,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         failure=_object(found.item, a.FAILURE),
         log_table=saga.log_table,
         ran=_text(found.item, a.RAN),
+        express=_object(found.item, a.INPUT).get(StartField.DEFINITION, "").endswith(EXPRESS_MARK),
         now_ms=found.now_ms,
         executions=executions,
         steps=tuple(_steps(found, saga)),

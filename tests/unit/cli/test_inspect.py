@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,12 +15,14 @@ from constructs_lib.cli.saga.advice import advice
 from constructs_lib.cli.saga.inspect_text import short_output, text_of
 from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView
 from saga_runtime.idempotency.identity import provider_key_of
-from saga_runtime.protocol import Direction, LogAttribute, Ran, RecordAttribute
+from saga_runtime.idempotency.record import reserve_put
+from saga_runtime.protocol import Direction, LogAttribute, Ran, RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
 from tests.unit.support.gateway import STEP
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
-from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
+from tests.unit.support.settling import settle
 from tests.unit.support.world import World
 
 SAGA = "aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1"
@@ -279,6 +282,17 @@ def test_a_saga_that_an_express_execution_settled() -> None:
     assert "executions\n  an Express one, of which only its log remains\n" in told
 
 
+def test_a_saga_that_an_express_execution_may_run() -> None:
+    running = replace(
+        COMPLETED, executions=(), express=True, status="IN_PROGRESS", finding=Finding.NOT_STARTED, http_status=None
+    )
+    told = shown(running)
+
+    assert "executions\n  no Standard one; Step Functions does not list Express ones\n" in told
+    assert "An Express one may run" in told
+    assert f"cdk-sagas recover {SAGA}" in told
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 100, 200])
 def test_nothing_but_commands_and_names_is_wider_than_the_terminal(width: int) -> None:
     told = shown(PARKED, width=width).splitlines()
@@ -413,6 +427,38 @@ def test_a_recovery_and_its_owner_are_shown(operated: OperatedSaga) -> None:
         (f"{SAGA_ID}-r1", "recovery"),
     ]
     assert (found["finding"], found["recoveries"]) == ("RUNNING", 1)
+
+
+def test_timeline_of_an_inline_saga_needs_no_execution(operated: OperatedSaga) -> None:
+    reserve: Any = reserve_put(replace(reservation_of(), express=True))
+    aws.dynamodb().put_item(TableName="requests", Item=reserve["Item"])
+    operated.world.executions.by_name.clear()
+    operated.shop.run()
+
+    status, told = operated.run("inspect")
+
+    assert status == 0
+    assert "no Standard one; Step Functions does not list Express ones" in told
+    assert re.search(rf"{STEP} .*DONE", told), told
+    found = document(operated)
+    assert (found["finding"], found["express"], found["executions"]) == ("NOT_STARTED", True, [])
+    assert found["steps"][0]["status"] == "DONE"
+
+    update: Any = settle(
+        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=operated.now, body="{}"
+    )
+    aws.dynamodb().update_item(**update)
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={"id": {"S": REQUEST_ID}},
+        UpdateExpression="SET #ran = :ran",
+        ExpressionAttributeNames={"#ran": RecordAttribute.RAN},
+        ExpressionAttributeValues={":ran": {"S": Ran.EXPRESS}},
+    )
+
+    _, told = operated.run("inspect")
+    assert "an Express one, of which only its log remains" in told
+    assert re.search(rf"{STEP} .*DONE", told), told
 
 
 def test_a_foreign_item_is_reported_in_one_line(operated: OperatedSaga) -> None:
