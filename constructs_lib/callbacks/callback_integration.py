@@ -87,12 +87,14 @@ class CallbackIntegration(Construct):
             next try can determine the outcome of the previous one. Raise it for a provider with a long ``grace``.
         oldest_waiting: alarm threshold: wait of an overdue job; 1 minute to 366
             days, 1 hour by default. A wait within its step's heartbeat raises no alarm.
+        unanswered: a standard queue for the entries of jobs that their saga abandoned and that the provider never
+            reported; ``dead_letters`` by default. Give it one to have them investigated by a saga.
         encryption_key: a KMS key of your own for queues, and for the table if it is the integration's.
         removal_policy: of the table and the log groups of its own; retained by default.
 
     Attributes:
         queue: where sagas put jobs.
-        dead_letters: jobs that could not be dispatched, and an entry for each job that its saga
+        dead_letters: jobs that could not be dispatched, and without ``unanswered`` an entry for each job that its saga
             abandoned and that the provider never reported.
         tokens: the token table.
         dispatcher: the function that dispatches jobs.
@@ -132,6 +134,7 @@ class CallbackIntegration(Construct):
         max_receives: int = 5,
         visibility_timeout: Duration | None = None,
         oldest_waiting: Duration | None = None,
+        unanswered: sqs.IQueue | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -182,6 +185,12 @@ class CallbackIntegration(Construct):
                 report_batch_item_failures=True,
             )
         )
+        if unanswered is not None and unanswered.fifo:
+            raise ValueError(
+                f"unanswered of {self.node.path} must be a standard queue, got {unanswered.node.path}, a FIFO queue; "
+                "make another one"
+            )
+        self._unanswered = unanswered or self.dead_letters
         self._tells_of_jobs = False
         self._add_alarms(longest_wait)
 
@@ -462,18 +471,19 @@ class CallbackIntegration(Construct):
         return queue
 
     def _let_sweeper_tell_of_jobs(self) -> None:
-        """Let the sweeper send entries of unanswered jobs to the dead-letter queue; the dispatcher records which queue.
+        """Let the sweeper send entries of unanswered jobs to their queue; the dispatcher records which one.
 
         In its own policy: the sweeper may be in another stack, which must not depend on this one.
         """
         if self._tells_of_jobs:
             return
         self._tells_of_jobs = True
-        self.dispatcher.add_environment(Env.DEAD_LETTERS, self.dead_letters.queue_url)
-        statements = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self.dead_letters.queue_arn])]
-        if self._encryption_key is not None:
+        self.dispatcher.add_environment(Env.DEAD_LETTERS, self._unanswered.queue_url)
+        statements = [iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[self._unanswered.queue_arn])]
+        key = self._unanswered.encryption_master_key
+        if key is not None:
             actions = ["kms:Decrypt", "kms:GenerateDataKey"]
-            statements.append(iam.PolicyStatement(actions=actions, resources=[self._encryption_key.key_arn]))
+            statements.append(iam.PolicyStatement(actions=actions, resources=[key.key_arn]))
         iam.Policy(self, "TellsOfJobs", statements=statements).attach_to_role(self.sweeper.role)
 
     def _own_dispatcher(self) -> RuntimeFunction:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant, Item
 from saga_runtime.idempotency.identity import request_id_from, step_key_of
@@ -29,6 +29,33 @@ def audit_shop(items: Iterable[Item], rows: Iterable[Item], opening: Mapping[str
         _orders_agree(known, log),
         _nobody_holds(known),
     ]
+
+
+def audit_events(
+    items: Iterable[Item], waiting: Iterable[Item], events: Iterable[tuple[str, Mapping[str, Any]]]
+) -> Invariant:
+    """Audit the events of orders: each order is reported as placed, and each canceled one as cancelled, under one id.
+
+    Args:
+        items: every item of the shop's table.
+        waiting: every row of the outbox.
+        events: type and detail of all events that were published, repetitions included.
+    """
+    orders = {i["id"]["S"].partition("#")[2]: i["state"]["S"] for i in items if i["entry"]["S"] == "order"}
+    expected = {("OrderPlaced", order) for order in orders}
+    expected |= {("OrderCancelled", order) for order, state in orders.items() if state == "CANCELED"}
+    ids: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for type_, detail in events:
+        ids[type_, detail["order"]].add(detail["event_id"])
+    violations = [
+        f"{type_} of {order} was published, and did not happen" for type_, order in sorted(set(ids) - expected)
+    ]
+    violations += [f"{type_} of {order} was not published" for type_, order in sorted(expected - set(ids))]
+    violations += [
+        f"{kind} of {order} has several ids" for (kind, order), found in sorted(ids.items()) if len(found) > 1
+    ]
+    violations += [f"event {row['id']['S']} waits to be published" for row in waiting]
+    return Invariant(name="orders are reported", checked=len(expected), violations=tuple(violations))
 
 
 def _goods_add_up(items: Sequence[Item], opening: Mapping[str, int]) -> Invariant:

@@ -20,6 +20,7 @@ from constructs_lib import (
     IdempotencyTable,
     Notify,
     Operation,
+    Outbox,
     Provider,
     Retry,
     SagaStateMachine,
@@ -114,6 +115,8 @@ class CartFulfilmentStack(Stack):
         self._warehouse_url = {"WAREHOUSE_URL": warehouse_url}
         self._carrier_url = {"CARRIER_URL": carrier_url}
         self._tokens = TokenTable(self, "Tokens")
+        orders = events.EventBus(self, "Orders")
+        self._outbox = Outbox(self, "Outbox", bus=orders, source="shop.orders")
         self._notices = self._notices_queue()
         self._out_of_stock = Notify(queue=self._notices, message=OUT_OF_STOCK)
         # Longer than a cart can take: a client that repeats a request for so long must not begin another one.
@@ -138,6 +141,8 @@ class CartFulfilmentStack(Stack):
             ShopTableName=self._shop.table_name,
             RequestTableName=requests.table.table_name,
             LogTableName=saga.log.table.table_name,
+            OrderBusName=orders.event_bus_name,
+            OutboxTableName=self._outbox.table_name,
             TokenTableName=self._tokens.table_name,
             NoticeQueueUrl=self._notices.queue_url,
             OperatorsQueueUrl=saga.operators.queue_url,
@@ -191,6 +196,8 @@ class CartFulfilmentStack(Stack):
             "CommitFunction", "inventory.commit", "GetItem", "Query", "PutItem", "UpdateItem", "DeleteItem"
         )
         cancel = self._function("CancelFunction", "inventory.cancel", "PutItem", "UpdateItem")
+        for publishes in (commit, cancel):
+            self._outbox.grant_put(publishes)
         return [
             Step.callback(
                 "AuthorizePayment",
@@ -357,12 +364,13 @@ class CartFulfilmentStack(Stack):
     ) -> StepFunction:
         """A function, and what it may do to the shop's table: nothing, unless it is named."""
         shop = {"SHOP_TABLE": self._shop.table_name} if handler.startswith(("validate.", "inventory.")) else {}
+        outbox = self._outbox.environment if handler.startswith("inventory.") else {}
         function = StepFunction(
             self,
             id,
             code=FUNCTIONS,
             handler=f"cart.{handler}",
-            environment={**(environment or {}), **shop},
+            environment={**(environment or {}), **shop, **outbox},
             timeout=timeout or Duration.seconds(15),
         )
         if actions:

@@ -7,11 +7,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import pytest
 
 from constructs_lib.testing import Fault, LocalAws
 from constructs_lib.testing.fault_plan import Action, Moment
+from saga_runtime import DirectCall, Outbox
 
 from .begun.stack import NAME, SOURCE, synthesize
 from .support import eventually
@@ -59,6 +61,20 @@ class Market:
         item = {"id": {"S": trade}, "seen": {"S": uuid.uuid4().hex}}
         self.aws.client("dynamodb").put_item(TableName=self.outputs["TradeTableName"], Item=item)
 
+    def commit(self, *trades: str) -> None:
+        """Commit an event of each trade, as a step does."""
+        for trade in trades:
+            call = DirectCall(key=trade, idempotency_key=trade, request={}, now_ms=1_000)
+            write = Outbox(table=self.outputs["OutboxTableName"]).event(
+                call, "signal", {"kind": "trade", "trade": trade}
+            )
+            entries: Any = [write.action]
+            self.aws.client("dynamodb").transact_write_items(TransactItems=entries)
+
+    def unpublished(self) -> list[Any]:
+        """Events that wait."""
+        return list(self.aws.client("dynamodb").scan(TableName=self.outputs["OutboxTableName"])["Items"])
+
     def effects(self) -> dict[str, int]:
         """Count the effects of each trade."""
         items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
@@ -79,7 +95,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
     assembly = synthesize(tmp_path_factory.mktemp("begun") / "cdk.out")
     with LocalAws(speed=SPEED, sandboxes=3) as aws:
         outputs = aws.deploy(assembly)[NAME]
-        for function in ("Reader", "Step"):
+        for function in ("Reader", "Step", "Outbox/Publisher"):
             name = aws.resolve_function(f"{NAME}/{function}/Function")
             aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=280)
         yield Market(aws, outputs)
@@ -136,6 +152,34 @@ def test_reader_that_dies_or_loses_a_response_begins_one_saga(
     market.publish("t")
     market.until("t")
 
+    assert (market.effects(), market.executions()) == ({"t": 1}, 1)
+
+
+def test_committed_events_are_published_and_their_rows_deleted(market: Market) -> None:
+    market.commit("t-1", "t-2")
+    market.until("t-1", "t-2")
+
+    assert eventually(lambda: None if market.unpublished() else True)
+    assert (market.effects(), market.executions()) == ({"t-1": 1, "t-2": 1}, 2)
+
+
+@pytest.mark.parametrize(
+    ("call", "action", "moment"),
+    [
+        (call, action, moment)
+        for call in ("events:PutEvents", "dynamodb:DeleteItem")
+        for action, moment in product((Action.KILL, Action.DROP), Moment)
+    ],
+)
+def test_publisher_that_dies_or_loses_a_response_loses_no_event(
+    market: Market, call: str, action: Action, moment: Moment
+) -> None:
+    market.aws.faults.plan(Fault(function=f"{NAME}/Outbox/Publisher/Function", call=call, action=action, moment=moment))
+
+    market.commit("t")
+    market.until("t")
+
+    assert eventually(lambda: None if market.unpublished() else True)
     assert (market.effects(), market.executions()) == ({"t": 1}, 1)
 
 

@@ -16,6 +16,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     QueueSpec,
     RouteSpec,
     RuleSpec,
+    StreamSpec,
     TableSpec,
     TargetSpec,
 )
@@ -76,6 +77,71 @@ def test_a_failed_message_is_redelivered_and_dead_lettered() -> None:
         world.kernel.run(until=START + 600 * SECOND)
         assert sorted(_bodies(world, "out")) == ["bad", "bad", "bad", "good"]
         assert _bodies(world, "dead") == ["bad"]
+
+
+CHANGES = """
+import boto3
+
+def handler(event, context):
+    for number, record in enumerate(event["Records"]):
+        change = record["dynamodb"]
+        name = change["Keys"]["id"]["S"]
+        boto3.client("sqs").send_message(
+            QueueUrl="https://sqs.us-east-1.amazonaws.com/123456789012/out",
+            MessageBody=f"{record['eventName']} {name} {change.get('NewImage', {}).get('n', {}).get('N')}",
+        )
+        if name == "bad":
+            return {"batchItemFailures": [{"itemIdentifier": change["SequenceNumber"]}]}
+        if name == "worse":
+            raise RuntimeError("a defect")
+    return {"batchItemFailures": []}
+"""
+
+
+def _changed(world: World, *items: tuple[str, int]) -> None:
+    for name, n in items:
+        item = {"id": {"S": name}, "n": {"N": str(n)}}
+        world.call("dynamodb", "PutItem", {"TableName": "changed", "Item": item})
+    world.kernel.run(until=world.kernel.now + 60 * SECOND)
+
+
+def _stream(**options: Any) -> Any:
+    made = blueprint(handle=CHANGES)
+    made.queues["out"] = QueueSpec(name="out")
+    made.tables["changed"] = TableSpec(name="changed", keys=("id",), kinds=("S",))
+    made.streams.append(StreamSpec(table="changed", function="handle", view="NEW_IMAGE", **options))
+    return made
+
+
+def test_a_function_receives_the_changes_of_a_table_in_their_order() -> None:
+    with world_of(_stream(batch=2)) as world:
+        _changed(world, ("a", 1), ("a", 1), ("a", 2), ("b", 1))
+        world.call("dynamodb", "DeleteItem", {"TableName": "changed", "Key": {"id": {"S": "a"}}})
+        world.kernel.run(until=world.kernel.now + 60 * SECOND)
+
+        assert _bodies(world, "out") == ["INSERT a 1", "MODIFY a 2", "INSERT b 1", "REMOVE a None"]
+        assert world.streams.waiting() == {}
+
+
+def test_filters_select_changes() -> None:
+    with world_of(_stream(patterns=({"eventName": ["INSERT"]},))) as world:
+        _changed(world, ("a", 1), ("a", 2), ("b", 1))
+        assert _bodies(world, "out") == ["INSERT a 1", "INSERT b 1"]
+
+
+@pytest.mark.parametrize("name", ["bad", "worse"])
+def test_a_change_that_fails_holds_back_the_others_until_it_is_discarded(name: str) -> None:
+    with world_of(_stream(partial=True, retries=2, batch=1)) as world:
+        _changed(world, ("a", 1), (name, 1), ("b", 1))
+        assert _bodies(world, "out") == ["INSERT a 1", *[f"INSERT {name} 1"] * 3, "INSERT b 1"]
+
+
+def test_changes_that_are_too_old_are_discarded() -> None:
+    with world_of(_stream(partial=True, max_age=60, batch=1)) as world:
+        _changed(world, ("bad", 1))
+        assert world.streams.waiting() == {"changed": 1}
+        world.kernel.run(until=world.kernel.now + 120 * SECOND)
+        assert world.streams.waiting() == {}
 
 
 def test_a_fifo_queue_keeps_the_order_of_a_group_and_drops_repetitions() -> None:

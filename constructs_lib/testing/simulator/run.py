@@ -206,6 +206,8 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         left["invocations"] = list(world.functions.running)
     if waiting := world.queues.waiting():
         left["messages"] = waiting
+    if changes := world.streams.waiting():
+        left["changes"] = changes
     records = [item for table in world.parts.requests for item in world.records(table)]
     if open_now := [
         f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED in item else ''}"

@@ -26,6 +26,7 @@ from constructs_lib.testing.simulator.aws.queues import Queues
 from constructs_lib.testing.simulator.aws.roles import Roles
 from constructs_lib.testing.simulator.aws.states import StateMachines, Tasks
 from constructs_lib.testing.simulator.aws.storage import Buckets, Secrets
+from constructs_lib.testing.simulator.aws.streams import Streams
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Findings
 from constructs_lib.testing.simulator.checks.trace import Trace
@@ -100,6 +101,7 @@ class World:
         )
         self.functions.changes = changes
         self.queues = Queues(self.kernel, self.functions, self.weather, self.trace)
+        self.streams = Streams(self.kernel, self.db, self.functions, self.weather, self.trace)
         self.events = Events(self.kernel, self.functions, self.queues, self.weather, self.trace, self._writes)
         tasks = Tasks(self.kernel, self.calls, self.functions, self.weather, self.trace)
         self.machines = StateMachines(
@@ -191,6 +193,8 @@ class World:
         self.functions.asynchronous = dict(blueprint.asynchronous)
         for mapping in blueprint.mappings:
             self.queues.map(mapping)
+        for stream in blueprint.streams:
+            self.streams.map(stream)
         self.events.change(blueprint.rules)
 
     # --- For who prepares a run, acts in it from outside, or audits it

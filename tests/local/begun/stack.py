@@ -1,4 +1,4 @@
-"""A bus whose events begin sagas of one step that counts."""
+"""A bus whose events begin sagas of one step that counts, and an outbox that publishes on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from constructs_lib import EventIntake, IdempotencyTable, Retry, SagaStateMachine, Step, StepFunction
+from constructs_lib import EventIntake, IdempotencyTable, Outbox, Retry, SagaStateMachine, Step, StepFunction
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
 _COUNTING: Final = Path(__file__).parent.parent / "counting" / "functions"
@@ -69,7 +69,9 @@ class BegunStack(Stack):
         intake.add_queue(queue)
         intake.add_queue(fifo)
         intake.add_stream(trades)
+        outbox = Outbox(self, "Outbox", bus=bus, source=SOURCE)
         for name, value in {
+            "OutboxTableName": outbox.table_name,
             "QueueUrl": queue.queue_url,
             "FifoUrl": fifo.queue_url,
             "TradeTableName": trades.table_name,

@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from constructs_lib.testing import audit_provider
 from constructs_lib.testing.invariants import Invariant, Item
 from constructs_lib.testing.simulator import ConnectionLostError, Intent, Provider, Workload, World
-from examples.cart_fulfilment.audit import audit_shop
+from examples.cart_fulfilment.audit import audit_events, audit_shop
 from examples.cart_fulfilment.providers.business import Business
 from examples.cart_fulfilment.providers.carrier import NOWHERE, Carrier
 from examples.cart_fulfilment.providers.payments import BLOCKED_CARD, CONFIRMED_CARD, DECLINED_CARD, Payments
@@ -111,6 +111,11 @@ class Carts(Workload):
                 for invariant in audit_provider(rows, provider.effects(), steps=STEPS[name])
             ),
             *audit_shop(world.table(world.output("ShopTableName")), rows, STOCK),
+            audit_events(
+                world.table(world.output("ShopTableName")),
+                world.table(world.output("OutboxTableName")),
+                [(kind, detail) for source, kind, detail in world.events.put if source == "shop.orders"],
+            ),
         ]
 
 

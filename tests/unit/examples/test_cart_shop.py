@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,7 +11,7 @@ import pytest
 
 from examples.cart_fulfilment.functions.cart.shop import COUPONS, OutOfStock, ReservationLost, Shop, UnknownItem
 from saga_runtime import Invalid, PermanentError, VersionedItem
-from saga_runtime.protocol import OUTPUT_FIELD
+from saga_runtime.protocol import OUTPUT_FIELD, Env
 from saga_runtime.shared import aws
 from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.payouts import OTHER_SAGA
@@ -24,6 +25,7 @@ ENVIRONMENT: Final = {
     "HOLD_SECONDS": "1000",
     "HOLD_SECONDS_REVIEWED": "9000",
     "REVIEW_FROM": "500",
+    Env.OUTBOX_TABLE: "outbox",
 }
 THIRD_SAGA: Final = f"{OTHER_SAGA}0"
 
@@ -104,6 +106,10 @@ class Carts:
     def order(self, saga_id: str = SAGA_ID) -> str:
         found = [i for i in self.world.items("shop") if i["id"]["S"] == f"order#{saga_id}"]
         return str(found[0]["state"]["S"]) if found else ""
+
+    def events(self) -> dict[str, Any]:
+        """Details of the events that wait to be published, by type."""
+        return {row["type"]["S"]: json.loads(row["detail"]["S"]) for row in self.world.items("outbox")}
 
     def _event(self, step: str, saga_id: str, lines: tuple[tuple[str, int], ...], **outputs: Any) -> dict[str, Any]:
         items = [{"sku": sku, "quantity": quantity} for sku, quantity in lines or (("lamp", 1),)]
@@ -306,6 +312,41 @@ class TestACart:
         carts.ship()
 
         assert carts.order() == "SHIPPED"
+
+    def test_is_reported_by_events_of_its_transactions(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.commit()
+        placed = {"order": SAGA_ID, "customer": "ada", "items": [{"quantity": 1, "sku": "lamp"}]}
+        assert carts.events() == {"OrderPlaced": {**placed, "event_id": f"{SAGA_ID}#CommitOrder"}}
+
+        carts.cancel()
+        carts.cancel()
+        cancelled = carts.events()["OrderCancelled"]
+        assert (cancelled["order"], cancelled["customer"]) == (SAGA_ID, "ada")
+        assert cancelled["event_id"] not in {f"{SAGA_ID}#CommitOrder", ""}
+
+    def test_that_is_not_sold_is_not_reported(self, carts: Carts) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.later()
+        carts.reserve(OTHER_SAGA)
+
+        with pytest.raises(ReservationLost):
+            carts.commit()
+        assert carts.events() == {}
+
+    @pytest.mark.parametrize("moment", list(Moment))
+    def test_is_reported_once_whenever_the_process_dies(self, carts: Carts, moment: Moment) -> None:
+        carts.offer(1)
+        carts.reserve()
+        carts.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=moment, times=1))
+        with pytest.raises(Killed):
+            carts.commit()
+        assert bool(carts.events()) == bool(carts.order())
+
+        carts.commit()
+        assert list(carts.events()) == ["OrderPlaced"]
 
     def test_that_was_canceled_is_not_shipped(self, carts: Carts) -> None:
         carts.offer(1)

@@ -36,6 +36,9 @@ class Events:
         weather: what goes wrong.
         trace: hears of events.
         busyness: a number that grows with everything that happens; a schedule that changed nothing slows down.
+
+    Attributes:
+        put: source, type and detail of every event that was put, in order; services' own are left out.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Events:
         busyness: Callable[[], int],
     ) -> None:
         self.rules: dict[str, RuleSpec] = {}
+        self.put: list[tuple[str, str, dict[str, Any]]] = []
         self._kernel = kernel
         self._functions = functions
         self._queues = queues
@@ -73,6 +77,7 @@ class Events:
         for entry in params["Entries"]:
             bus = str(entry.get("EventBusName", "default")).rpartition("/")[2]
             detail = json.loads(entry["Detail"])
+            self.put.append((entry["Source"], entry["DetailType"], detail))
             entries.append({"EventId": self.publish(bus, entry["Source"], entry["DetailType"], detail)})
         return {"Entries": entries, "FailedEntryCount": 0}
 

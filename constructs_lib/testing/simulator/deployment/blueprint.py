@@ -135,6 +135,31 @@ class MappingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSpec:
+    """A table whose changes a function receives.
+
+    Attributes:
+        table: its name.
+        function: the function's name.
+        view: images that a change has.
+        batch: changes per invocation.
+        partial: whether the function names the first change that comes again.
+        patterns: filters, of which a change has to match one; none: every change.
+        retries: how often a batch that failed comes again before it is discarded.
+        max_age: seconds after which a change is discarded.
+    """
+
+    table: str
+    function: str
+    view: str
+    batch: int = 100
+    partial: bool = False
+    patterns: tuple[Mapping[str, Any], ...] = ()
+    retries: float = float("inf")
+    max_age: int = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
     """Target of a rule.
 
@@ -224,6 +249,7 @@ class Blueprint:
     queues: dict[str, QueueSpec] = field(default_factory=dict)
     machines: dict[str, MachineSpec] = field(default_factory=dict)
     mappings: list[MappingSpec] = field(default_factory=list)
+    streams: list[StreamSpec] = field(default_factory=list)
     rules: list[RuleSpec] = field(default_factory=list)
     buses: set[str] = field(default_factory=lambda: {"default"})
     apis: dict[str, ApiSpec] = field(default_factory=dict)

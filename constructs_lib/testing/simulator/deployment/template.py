@@ -23,6 +23,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     QueueSpec,
     RouteSpec,
     RuleSpec,
+    StreamSpec,
     TableSpec,
     TargetSpec,
 )
@@ -32,6 +33,7 @@ from constructs_lib.testing.simulator.errors import NotSimulatedError
 _SECONDS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _FUNCTION_IN_URI: Final = re.compile(r"/functions/(?:arn:aws:lambda:[^/]*:function:)?([^/:]+)(?::[^/]*)?/invocations")
+_STREAM: Final = ".StreamArn"
 _FIFTEEN_MINUTES: Final = 900
 
 
@@ -130,8 +132,11 @@ class _Reader:
 
     def _mapping(self, logical_id: str, given: dict[str, Any]) -> None:
         source = str(given["EventSourceArn"])
+        if source.endswith(_STREAM):
+            self._stream(source.removesuffix(_STREAM), given)
+            return
         if ":sqs:" not in source:
-            raise NotSimulatedError(f"event source {logical_id} is not an SQS queue: {source}")
+            raise NotSimulatedError(f"event source {logical_id} is neither an SQS queue nor a table: {source}")
         if "FilterCriteria" in given:
             raise NotSimulatedError(f"event source {logical_id} filters; the simulator delivers every message")
         self._to.mappings.append(
@@ -141,6 +146,28 @@ class _Reader:
                 batch=int(given.get("BatchSize", 10)),
                 partial="ReportBatchItemFailures" in given.get("FunctionResponseTypes", ()),
                 concurrency=int(given.get("ScalingConfig", {}).get("MaximumConcurrency", 1_000)),
+            )
+        )
+
+    def _stream(self, table: str, given: dict[str, Any]) -> None:
+        retries, max_age = int(given.get("MaximumRetryAttempts", -1)), int(given.get("MaximumRecordAgeInSeconds", -1))
+        specification = next(
+            found["StreamSpecification"]
+            for logical_id, resource in self._resources.items()
+            if (found := resource.get("Properties", {})).get("StreamSpecification") and self._name(logical_id) == table
+        )
+        self._to.streams.append(
+            StreamSpec(
+                table=table,
+                function=str(given["FunctionName"]).rpartition(":")[2],
+                view=specification["StreamViewType"],
+                batch=int(given.get("BatchSize", 100)),
+                partial="ReportBatchItemFailures" in given.get("FunctionResponseTypes", ()),
+                patterns=tuple(
+                    json.loads(each["Pattern"]) for each in given.get("FilterCriteria", {}).get("Filters", ())
+                ),
+                retries=retries if retries >= 0 else float("inf"),
+                max_age=max_age if max_age >= 0 else 86_400,
             )
         )
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime import Commit, StepCall, Write, atomic_step, compensation
+from saga_runtime import Commit, Outbox, StepCall, Write, atomic_step, compensation
 
 from .shop import ISSUED, USED, Shop, lines_of
 
 shop = Shop.from_env()
+outbox = Outbox.from_env()
 
 
 @atomic_step
@@ -30,11 +31,14 @@ def release(call: StepCall, _reserved: dict[str, Any]) -> Commit:
 
 @atomic_step
 def commit(call: StepCall) -> Commit:
-    """Sell what is held, redeem the coupon, and write the order."""
+    """Sell what is held, redeem the coupon, write the order, and have its event published."""
     lines, payment = lines_of(call), call.outputs["AuthorizePayment"]
     texts = {name: call.request[name] for name in ("customer", "address", "coupon") if name in call.request}
     order = shop.order(call, lines, payment=payment["payment"], **texts)
-    writes, output = [*shop.sell(call, lines), order], {"order": call.saga_id}
+    placed = outbox.event(
+        call, "OrderPlaced", {"order": call.saga_id, "customer": call.request["customer"], "items": lines}
+    )
+    writes, output = [*shop.sell(call, lines), order, placed], {"order": call.saga_id}
     if "coupon" in call.request:
         redeemed, version = shop.redeem(call, call.request["coupon"])
         writes += redeemed
@@ -44,8 +48,9 @@ def commit(call: StepCall) -> Commit:
 
 @compensation
 def cancel(call: StepCall, committed: dict[str, Any]) -> Commit:
-    """Cancel the order, put the goods back into stock, and give the coupon back."""
-    writes = [*shop.put_back(call, lines_of(call)), shop.mark(call, "CANCELED")]
+    """Cancel the order, put the goods back into stock, give the coupon back, and have the event published."""
+    cancelled = outbox.event(call, "OrderCancelled", {"order": call.saga_id, "customer": call.request["customer"]})
+    writes = [*shop.put_back(call, lines_of(call)), shop.mark(call, "CANCELED"), cancelled]
     return Commit(writes=[*writes, *_coupon(call, committed, ISSUED)])
 
 

@@ -171,6 +171,7 @@ class Table:
         locks: items that a transaction in flight holds.
         writes: how many writes there were.
         heard: is called with every write; None: no call.
+        listeners: are called with every write, too: streams.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Table:
     locks: set[Key] = field(default_factory=set)
     writes: int = 0
     heard: Callable[[Table, Key, Item | None], None] | None = None
+    listeners: list[Callable[[Table, Key, Item | None], None]] = field(default_factory=list)
     _partitions: dict[Any, dict[Any, Item]] = field(default_factory=dict)
     _before: dict[Key, tuple[int, Item | None]] = field(default_factory=dict)
 
@@ -204,6 +206,8 @@ class Table:
         self.writes += 1
         if self.heard is not None:
             self.heard(self, key, item)
+        for listener in self.listeners:
+            listener(self, key, item)
         for index in self.indexes.values():
             index.learn(now, key, item)
 
