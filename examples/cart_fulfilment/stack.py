@@ -33,6 +33,7 @@ from constructs_lib import (
     TokenTable,
     TransactionApi,
 )
+from examples.cart_fulfilment.investigation import READ_SECONDS, Investigation, unanswered_queue
 from examples.cart_fulfilment.waits import Waits
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
@@ -67,6 +68,8 @@ CART_SCHEMA: Final = {
     },
 }
 
+_OF_THE_SHOP: Final = ("validate.", "inventory.", "investigation.look", "investigation.keep")
+"""Handlers that read or write the shop's table."""
 START: Final = "$states.context.Execution.Input"
 TO_WHOM: Final = f'"customer": $parse({START}.request).customer, "order": {START}.saga_id'
 NOTHING_KEPT: Final = '"detail": $failure.detail & ": nothing is charged, and nothing is kept for you"'
@@ -117,7 +120,8 @@ class CartFulfilmentStack(Stack):
         self._tokens = TokenTable(self, "Tokens")
         orders = events.EventBus(self, "Orders")
         self._outbox = Outbox(self, "Outbox", bus=orders, source="shop.orders")
-        self._notices = self._notices_queue()
+        self._notices, self._texts = self._notices_queue("Notices"), self._notices_queue("Texts")
+        self._unanswered = unanswered_queue(self)
         self._out_of_stock = Notify(queue=self._notices, message=OUT_OF_STOCK)
         # Longer than a cart can take: a client that repeats a request for so long must not begin another one.
         requests = IdempotencyTable(self, "Requests", due_after=due_after, replay_for=Duration.days(30))
@@ -126,12 +130,13 @@ class CartFulfilmentStack(Stack):
             self,
             "Cart",
             requests=requests,
-            steps=[self._check(review_from), *self._pay(), self._fulfil()],
+            steps=[self._check(review_from), *self._pay(), self._fulfil(), self._tell()],
             result='{"order": $outputs.CommitOrder.order, "tracking": $outputs.ShipOrder.tracking}',
             on_failed=Notify(queue=self._notices, message=FAILED),
             http_status_by_error={"Declined": 402, "Rejected": 403, "UnknownItem": 404},
         )
-        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
+        investigation = self._investigation(requests)
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga, investigation.saga])
         front_door = TransactionApi(
             self, "Api", operations={"carts": Operation(saga=saga, schema=CART_SCHEMA)}, waf=True
         )
@@ -145,6 +150,9 @@ class CartFulfilmentStack(Stack):
             OutboxTableName=self._outbox.table_name,
             TokenTableName=self._tokens.table_name,
             NoticeQueueUrl=self._notices.queue_url,
+            TextQueueUrl=self._texts.queue_url,
+            FindingQueueUrl=investigation.findings.queue_url,
+            UnansweredQueueUrl=self._unanswered.queue_url,
             OperatorsQueueUrl=saga.operators.queue_url,
             StateMachineArn=saga.state_machine.state_machine_arn,
             RecoveryMachineArn=saga.recovery_machine.state_machine_arn,
@@ -258,8 +266,32 @@ class CartFulfilmentStack(Stack):
                     refusals=["ParcelLost"],
                 ),
                 Step.atomic("ShipOrder", fn=self._function("ShipFunction", "inventory.ship", "UpdateItem"), pivot=True),
-                Step.notify("Tracking", queue=self._notices, message=SHIPPED),
             ],
+        )
+
+    def _tell(self) -> StepGroup:
+        """Create the last phase, in one call: the customer gets the tracking number by e-mail and by text message."""
+        return Step.express(
+            "Notify",
+            steps=[
+                Step.notify("Tracking", queue=self._notices, message=SHIPPED),
+                Step.notify("TrackingText", queue=self._texts, message=SHIPPED),
+            ],
+        )
+
+    def _investigation(self, requests: IdempotencyTable) -> Investigation:
+        """Investigate jobs that no provider reported."""
+        urls = {**self._payments_url, **self._warehouse_url, "ASK_SECONDS": "5"}
+        of, short = "investigation", Duration.seconds(READ_SECONDS)
+        return Investigation(
+            self,
+            "Investigation",
+            requests=requests,
+            read=self._function("InvestigateFunction", f"{of}.begin", timeout=short),
+            ask=self._function("AskFunction", f"{of}.ask", environment=urls),
+            look=self._function("LookAtOrderFunction", f"{of}.look", "GetItem"),
+            keep=self._function("KeepFindingFunction", f"{of}.keep", "PutItem"),
+            unanswered=self._unanswered,
         )
 
     # --- Those who answer later
@@ -270,7 +302,7 @@ class CartFulfilmentStack(Stack):
         authorize = self._function(
             "AuthorizeFunction", "payment.authorize", environment={**self._payments_url, **within}
         )
-        payments = CallbackIntegration(self, "Payments", fn=authorize, tokens=self._tokens)
+        payments = CallbackIntegration(self, "Payments", fn=authorize, tokens=self._tokens, unanswered=self._unanswered)
         secret = self._secret("PaymentsSecret")
         webhook = payments.add_webhook(
             "Webhook",
@@ -310,7 +342,7 @@ class CartFulfilmentStack(Stack):
         """Events as Standard Webhooks has them; the warehouse names jobs by our ids."""
         within = {"PICK_SECONDS": str(self._waits.pick.within.to_seconds())}
         pick = self._function("PickFunction", "picking.pick", environment={**self._warehouse_url, **within})
-        warehouse = CallbackIntegration(self, "Warehouse", fn=pick, tokens=self._tokens)
+        warehouse = CallbackIntegration(self, "Warehouse", fn=pick, tokens=self._tokens, unanswered=self._unanswered)
         secret = self._secret("WarehouseSecret")
         webhook = warehouse.add_webhook(
             "Webhook",
@@ -363,7 +395,7 @@ class CartFulfilmentStack(Stack):
         timeout: Duration | None = None,
     ) -> StepFunction:
         """A function, and what it may do to the shop's table: nothing, unless it is named."""
-        shop = {"SHOP_TABLE": self._shop.table_name} if handler.startswith(("validate.", "inventory.")) else {}
+        shop = {"SHOP_TABLE": self._shop.table_name} if handler.startswith(_OF_THE_SHOP) else {}
         outbox = self._outbox.environment if handler.startswith("inventory.") else {}
         function = StepFunction(
             self,
@@ -415,14 +447,14 @@ class CartFulfilmentStack(Stack):
             removal_policy=RemovalPolicy.RETAIN,
         )
 
-    def _notices_queue(self) -> sqs.Queue:
-        """Create the queue of notices to customers: tracking numbers, refusals, failures."""
+    def _notices_queue(self, id: str) -> sqs.Queue:
+        """Create a queue of notices to customers: tracking numbers, and by e-mail refusals and failures."""
         undelivered = sqs.Queue(
-            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
+            self, f"Undelivered{id}", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
         )
         return sqs.Queue(
             self,
-            "Notices",
+            id,
             fifo=True,
             enforce_ssl=True,
             retention_period=Duration.days(14),

@@ -250,7 +250,7 @@ def _give_time(system: CartSystem) -> None:
             if state.get("Resource", "").endswith("lambda:invoke"):
                 state["TimeoutSeconds"] = FUNCTION_SECONDS + 10
 
-    for machine in ("StateMachine", "Recovery", "CheckCart", "Fulfil"):
+    for machine in ("StateMachine", "Recovery", "CheckCart", "Fulfil", "Notify"):
         edit(system.aws, f"{system.stack}/Cart/{machine}", patient)
 
 

@@ -43,7 +43,16 @@ PAID_BACK: Final[Books] = {
 }  # fmt: skip
 CALLED_OFF: Final[Books] = {**PAID_BACK, "warehouse": ["picked", "put_back"]}
 
-DONE: Final = ("AuthorizePayment", "CommitOrder", "CapturePayment", "ShippingLabel", "Pick", "ShipOrder", "Tracking")
+DONE: Final = (
+    "AuthorizePayment",
+    "CommitOrder",
+    "CapturePayment",
+    "ShippingLabel",
+    "Pick",
+    "ShipOrder",
+    "Tracking",
+    "TrackingText",
+)
 
 
 def on(provider: str, on: str, action: Action, **more: Any) -> tuple[str, Callable[[str], Trouble]]:

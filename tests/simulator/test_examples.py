@@ -11,7 +11,7 @@ from constructs_lib.testing.simulator.run import START
 from .conftest import Deployed
 from .examples import EXAMPLES
 
-SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 210, "cart_fulfilment": 60, "wallet": 200}
+SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 210, "cart_fulfilment": 130, "wallet": 200}
 """Few: ``make simulate`` runs thousands."""
 
 

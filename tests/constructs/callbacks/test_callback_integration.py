@@ -12,6 +12,7 @@ from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import (
     CallbackIntegration,
@@ -313,6 +314,34 @@ class TestPermissions:
         policy = cloud.one("Warehouse/TellsOfJobs", "AWS::IAM::Policy")
         for function in cloud.of_type("AWS::Lambda::Function"):
             assert policy.logical_id not in function.raw.get("DependsOn", [])
+
+    def test_for_unanswered_jobs_may_be_another_queue(self, stack: Stack) -> None:
+        queue = sqs.Queue(stack, "Unanswered")
+        warehouse = integration(stack, unanswered=queue)
+        saga_of(stack, job(warehouse, compensate=own(stack, "Cancel")))
+
+        cloud = Cloud(stack)
+        assert environment(cloud, "WarehouseHandOver")[Env.DEAD_LETTERS] == "${Unanswered}"
+        told = {r for a, r in cloud.permissions("Warehouse/Tokens/Sweeper/Role") if a == "sqs:SendMessage"}
+        assert "${Unanswered.Arn}" in told
+        assert "${Warehouse/DeadLetters.Arn}" not in told
+
+    def test_for_unanswered_jobs_in_a_fifo_queue_are_refused(self, stack: Stack) -> None:
+        queue = sqs.Queue(stack, "Unanswered", fifo=True)
+        with pytest.raises(
+            ValueError, match=r"unanswered of .* must be a standard queue, got .*Unanswered, a FIFO queue"
+        ):
+            integration(stack, unanswered=queue)
+
+    def test_for_unanswered_jobs_in_an_encrypted_queue_may_use_its_key(self, regional_stack: Stack) -> None:
+        key = kms.Key(regional_stack, "QueueKey")
+        queue = sqs.Queue(regional_stack, "Unanswered", encryption_master_key=key)
+        saga_of(
+            regional_stack, job(integration(regional_stack, unanswered=queue), compensate=own(regional_stack, "Cancel"))
+        )
+
+        allowed = Cloud(regional_stack).permissions("Warehouse/Tokens/Sweeper/Role")
+        assert ("kms:GenerateDataKey", "${QueueKey.Arn}") in allowed
 
 
 class TestConfiguration:

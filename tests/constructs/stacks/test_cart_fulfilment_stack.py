@@ -9,6 +9,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.cart_fulfilment.waits import Job, Waits
+from saga_runtime.protocol import Env
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.logical_ids import require_same_ids
@@ -16,6 +17,10 @@ from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
 SHOP = "${Shop.Arn}"
 SHOP_ACTIONS = {
+    "AskFunction": set(),
+    "InvestigateFunction": set(),
+    "KeepFindingFunction": {"PutItem"},
+    "LookAtOrderFunction": {"GetItem"},
     "PriceFunction": {"GetItem", "Query"},
     "AssessFunction": set(),
     "ReserveFunction": {"GetItem", "Query", "PutItem", "UpdateItem"},
@@ -84,9 +89,16 @@ def test_a_function_may_do_this_to_the_shop_and_nothing_else(cloud: Cloud, funct
     [
         (
             "PAYMENTS_URL",
-            {"AuthorizeFunction", "VoidFunction", "CaptureFunction", "RefundFunction", "PaymentEventsFunction"},
+            {
+                "AuthorizeFunction",
+                "VoidFunction",
+                "CaptureFunction",
+                "RefundFunction",
+                "PaymentEventsFunction",
+                "AskFunction",
+            },
         ),
-        ("WAREHOUSE_URL", {"PickFunction", "PutBackFunction", "PickEventsFunction"}),
+        ("WAREHOUSE_URL", {"PickFunction", "PutBackFunction", "PickEventsFunction", "AskFunction"}),
         ("CARRIER_URL", {"LabelFunction", "VoidLabelFunction", "LookFunction", "PublishScanFunction", "ScanFunction"}),
     ],
 )
@@ -106,6 +118,15 @@ def test_only_the_publisher_of_scans_may_put_events(cloud: Cloud) -> None:
     }
 
     assert putting == {"LookFunction", "PublishScanFunction"}
+
+
+def test_unanswered_jobs_go_to_the_investigation_and_others_to_their_queue(cloud: Cloud) -> None:
+    for name in ("AuthorizeFunction", "PickFunction"):
+        assert cloud.one(f"{name}/Function").properties["Environment"]["Variables"][Env.DEAD_LETTERS] == "${Unanswered}"
+    assert ("sqs:SendMessage", "${Unanswered.Arn}") in cloud.permissions("Tokens/Sweeper/Role")
+    assert (
+        cloud.one("Payments/Queue").properties["RedrivePolicy"]["deadLetterTargetArn"] == "${Payments/DeadLetters.Arn}"
+    )
 
 
 def test_everything_before_the_scan_can_be_compensated(cloud: Cloud) -> None:

@@ -19,7 +19,8 @@ from examples.cart_fulfilment.providers.carrier import NOWHERE, Carrier
 from examples.cart_fulfilment.providers.payments import BLOCKED_CARD, CONFIRMED_CARD, DECLINED_CARD, Payments
 from examples.cart_fulfilment.providers.troubles import Plan
 from examples.cart_fulfilment.providers.warehouse import EMPTY, UNLISTED, Warehouse
-from saga_runtime.protocol import LogAttribute, StepStatus
+from saga_runtime.idempotency.identity import saga_id_of
+from saga_runtime.protocol import UNANSWERED_FIELD, LogAttribute, StepStatus
 
 from .providers import SimulatedProvider
 
@@ -60,6 +61,12 @@ class Carts(Workload):
                 "currency": {"S": "EUR"},
             }
             world.db.put(world.output("ShopTableName"), coupon)
+
+        for number, step in enumerate(("Pick", "AuthorizePayment")):
+            saga = saga_id_of(f"{number:026d}", 1)
+            entry = {"job_id": f"{saga}#{step}", "saga_id": saga, "step": step}
+            for _ in range(2):  # at least once
+                world.queues.send(world.output("UnansweredQueueUrl"), json.dumps({UNANSWERED_FIELD: entry}))
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         rules: dict[str, Callable[[Plan], Business]] = {

@@ -80,16 +80,18 @@ class Parts:
 def parts_of(blueprint: Blueprint) -> Parts:
     """Find the parts of a blueprint."""
     environments = [function.environment for function in blueprint.functions.values()]
-    operators, log_days = {}, {}
+    operators, log_days, logs = {}, {}, {}
     for environment in environments:
         for served in json.loads(environment.get(Env.RECONCILED, "[]")):
             operators[served[ReconciledField.MACHINE]] = served[ReconciledField.OPERATORS]
             log_days[served[ReconciledField.LOG]] = served[ReconciledField.DAYS]
+            logs[served[ReconciledField.MACHINE]] = served[ReconciledField.LOG]
     operations = {
         environment[Env.OPERATION]: Operation(
             name=environment[Env.OPERATION],
             requests=environment[Env.REQUEST_TABLE],
-            log=environment[Env.LOG_TABLE],
+            # Only its reconciler knows the log of a saga that events begin.
+            log=environment.get(Env.LOG_TABLE) or logs[environment[Env.STATE_MACHINE_ARN].rpartition(":")[2]],
             machine=environment[Env.STATE_MACHINE_ARN],
             recovery=environment[Env.RECOVERY_MACHINE_ARN],
             definition=environment[Env.DEFINITION],

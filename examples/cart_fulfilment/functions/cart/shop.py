@@ -7,6 +7,7 @@
 ``goods#{sku}``       ``hold#{step key}``    ``quantity`` that a cart holds, ``until`` when (epoch milliseconds)
 ``goods#{sku}``       a step key             one movement: what that step took from the stock, or put back
 ``order#{saga id}``   ``order``              what was bought, by whom; ``state``: PAID, then SHIPPED or CANCELED
+``order#{saga id}``   ``finding#{step}``     ``finding``: what an investigation of an unanswered job found (JSON)
 ``coupon#{code}``     ``coupon``             ``off``, ``currency``; ``state``: ISSUED, REDEEMED by a saga, USED
 ====================  =====================  ===================================================================
 
@@ -226,6 +227,18 @@ class Shop:
         """Set the state of a paid order: a canceled one is not shipped, and a shipped one not canceled."""
         [write] = ORDERS.move(self._order(call), PAID, state, values=_typed(**texts))
         return replace(write, refusal=lambda order: _not_paid(call, order))
+
+    def order_state(self, saga_id: str) -> str | None:
+        """Read the state of an order; None without one."""
+        key: Any = {"id": {"S": f"order#{saga_id}"}, "entry": {"S": ORDER}}
+        order = aws.dynamodb().get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item")
+        return None if order is None else str(order["state"]["S"])
+
+    def finding(self, call: StepCall, finding: Mapping[str, Any]) -> Write:
+        """The finding of an investigation, with the order that its job was for."""
+        key = {"id": {"S": f"order#{call.request['order']}"}, "entry": {"S": f"finding#{call.request['step']}"}}
+        item = {**key, **_typed(finding=json.dumps(finding), step_key=call.key)}
+        return Write(action={"Put": {"TableName": self.table, "Item": item}})
 
     def _order(self, call: StepCall) -> VersionedItem:
         key = {"id": {"S": f"order#{call.saga_id}"}, "entry": {"S": ORDER}}
