@@ -22,7 +22,6 @@ from constructs import Construct
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.asl import (
     CompiledGroup,
-    GroupKind,
     Node,
     SagaPlan,
     State,
@@ -423,9 +422,9 @@ class SagaStateMachine(Construct):
         """The plan with the ARNs of its phases' state machines, which are made here."""
         nodes: list[Node] = []
         for node in plan.steps:
-            if isinstance(node, CompiledGroup) and node.kind.own_machine:
+            if isinstance(node, CompiledGroup) and node.machine is not None:
                 definition = phase_definition(plan, node)
-                kind = _PHASE if node.kind is GroupKind.EXPRESS else _STANDARD
+                kind = _PHASE if node.machine is Machine.EXPRESS else _STANDARD
                 machine = self._machine(node.name, definition, kind=kind)
                 self.phase_definitions[node.name] = definition
                 self.phases[node.name] = machine

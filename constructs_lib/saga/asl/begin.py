@@ -18,8 +18,9 @@ from constructs_lib.saga.asl.direction import compensating
 from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, look_at_record, mine, park_of
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at
 from constructs_lib.saga.asl.outputs import next_page, pages
-from constructs_lib.saga.asl.plan import CompiledGroup, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
+from constructs_lib.saga.description.kind import group_kind, plain_kind
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
 from saga_runtime.protocol import EXPRESS_MARK, MAX_INLINE_SECONDS, Direction, RecordAttribute, StartField
 
@@ -164,9 +165,8 @@ def given_by_recovery(plan: SagaPlan) -> str:
 
 def _asks(first: Node) -> bool:
     """True if a state of its own asks: branches evaluate nothing first, and a call evaluates its user's expressions."""
-    if isinstance(first, CompiledGroup):
-        return first.kind is GroupKind.PARALLEL
-    return first.direct is not None
+    kind = group_kind(first.kind) if isinstance(first, CompiledGroup) else plain_kind(first.kind)
+    return kind.asks_first
 
 
 def _guard(

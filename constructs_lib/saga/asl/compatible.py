@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from constructs_lib.saga.asl.outputs import rows
-from constructs_lib.saga.asl.plan import WAYS_AT, CompiledGroup, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import WAYS_AT, CompiledGroup, Node, SagaPlan, State
 from saga_runtime.protocol import NOTHING_STANDS, LogAttribute, RecordAttribute, StepStatus
 
 READ_ROWS: Final = "Read the rows"
@@ -53,4 +53,4 @@ def same_ways(plan: SagaPlan) -> str:
 
 
 def _per_item(node: Node) -> bool:
-    return isinstance(node, CompiledGroup) and node.kind is GroupKind.MAP
+    return isinstance(node, CompiledGroup) and node.per_item

@@ -12,7 +12,7 @@ from constructs_lib.saga.asl.fence import fence_states, look_at_row
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
 from constructs_lib.saga.asl.items import items_of
 from constructs_lib.saga.asl.outputs import KNOWN_ON_THE_WAY_BACK, known_on_the_way_back, outputs_in_the_log
-from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     bind_all,
@@ -24,6 +24,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
     transaction_retries,
 )
+from constructs_lib.saga.description.kind import Mutation, plain_kind
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import UNDO_STATE, CallField, CallMode, ErrorName, LogAttribute, StepStatus
 
@@ -83,7 +84,7 @@ def _units(node: Node) -> list[Node]:
     """Units of a node's compensation: the items of a map together, every other step separately."""
     if not node.compensated:
         return []
-    if isinstance(node, CompiledStep) or node.kind is GroupKind.MAP:
+    if isinstance(node, CompiledStep) or node.per_item:
         return [node]
     return [step for step in node.leaves if step.compensated]
 
@@ -103,7 +104,7 @@ def _undo(plan: SagaPlan, unit: Node, way: _Way) -> dict[str, State]:
 
 def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stuck_assign: State) -> dict[str, State]:
     """States that undo one step: its row decides, so running them is always safe."""
-    if step.compensate_arn is None:
+    if plain_kind(step.kind).mutation is Mutation.BY_MACHINE:
         return _undo_writes(plan, flow, step, following=way.following, stuck=way.stuck, stuck_assign=stuck_assign)
     # A call whose outcome is not known may have to be repeated, and with the same arguments.
     seen = outputs_in_the_log(plan, flow, step, known_on_the_way_back(flow.of_map)) if step.provider is not None else {}

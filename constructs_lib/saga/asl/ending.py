@@ -114,7 +114,7 @@ def waiting(plan: SagaPlan, asked: str, wait: str, back: str) -> dict[str, State
 def _the_same_again(plan: SagaPlan) -> list[State]:
     """Park at once for what lasts: a condition that is neither true nor false, a phase of another definition."""
     lasting = [CONDITION_NOT_BOOLEAN] if plan.has_conditions else []
-    if any(isinstance(node, CompiledGroup) and node.kind.own_machine for node in plan.steps):
+    if any(isinstance(node, CompiledGroup) and node.machine is not None for node in plan.steps):
         lasting.append(DEFINITION_CHANGED)
     stuck = found_at(expression("$failure.step"), expression("$failure.error"), expression("$failure.detail"))
     met = " or ".join(f'$failure.error = "{error}"' for error in lasting)

@@ -12,7 +12,7 @@ from typing import Final
 
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.items import ITEM_KEY
-from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, GroupKind, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import SAGA_ID, call, row_key
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import CallField, LogAttribute, LoggedField
@@ -171,4 +171,4 @@ def _seen_by(plan: SagaPlan, step: CompiledStep) -> Iterator[tuple[CompiledStep,
 
 
 def _is_map(group: CompiledGroup | None) -> bool:
-    return group is not None and group.kind is GroupKind.MAP
+    return group is not None and group.per_item

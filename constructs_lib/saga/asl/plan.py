@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any, Final
 
+from constructs_lib.saga.description.kind import Machine, group_kind
 from constructs_lib.saga.steps.jsonata import outputs_named
 from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import Side
@@ -66,9 +66,10 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledStep:
-    """A step as the generator sees it: names and numbers. Without ``direct``, ``writes``, ``wait`` a function."""
+    """A step as the generator sees it: names and numbers; its kind compiles it."""
 
     name: str
+    kind: str
     permanent_errors: tuple[str, ...]
     retry: Retry
     function_arn: str = ""
@@ -78,7 +79,6 @@ class CompiledStep:
     when: str | None = None
     compensate_arn: str | None = None
     compensate_task_seconds: int = 0
-    record: bool = False
     recorded: bool = True
     inline: bool = False
     provider: Mapping[str, Any] | None = None
@@ -115,20 +115,6 @@ class CompiledStep:
         return (self,)
 
 
-class GroupKind(StrEnum):
-    """Kinds of groups."""
-
-    EXPRESS = "express"
-    CHILD = "child"
-    PARALLEL = "parallel"
-    MAP = "map"
-
-    @property
-    def own_machine(self) -> bool:
-        """True if its steps run in their own state machine."""
-        return self in (GroupKind.EXPRESS, GroupKind.CHILD)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGroup:
     """Steps that run as one.
@@ -138,7 +124,7 @@ class CompiledGroup:
     """
 
     name: str
-    kind: GroupKind
+    kind: str
     branches: tuple[tuple[CompiledStep, ...], ...]
     when: str | None = None
     items: str = ""
@@ -148,6 +134,16 @@ class CompiledGroup:
     seconds: int = 0
     machine_arn: str = ""
     shape: str = ""
+
+    @property
+    def machine(self) -> Machine | None:
+        """Type of the state machine of its own; None if its steps run in the saga's."""
+        return group_kind(self.kind).machine
+
+    @property
+    def per_item(self) -> bool:
+        """True if its steps run once for each item."""
+        return group_kind(self.kind).per_item
 
     @property
     def leaves(self) -> tuple[CompiledStep, ...]:
@@ -162,7 +158,7 @@ class CompiledGroup:
     @property
     def undo_texts(self) -> Iterator[str]:
         """Texts with the expressions that undo its steps."""
-        if self.kind is GroupKind.MAP and self.compensated:
+        if self.per_item and self.compensated:
             yield from (self.items, self.key)
         for step in self.leaves:
             yield from step.undo_texts

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.description.kind import plain_kind
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
 from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.idempotency.record import OWNED, OWNED_NAMES
@@ -120,7 +121,7 @@ def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: State) ->
         CallField.OUTPUTS: expression(outputs),
         CallField.EXECUTION: expression(EXECUTION),
     }
-    if step.record:
+    if step.recorded and plain_kind(step.kind).keeps_answer:
         call[CallField.RECORD] = True
     if step.provider is not None:
         call[CallField.PROVIDER] = dict(step.provider)

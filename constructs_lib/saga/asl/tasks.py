@@ -28,6 +28,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
     transaction_retries,
 )
+from constructs_lib.saga.description.kind import plain_kind
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import (
     OUTPUT_FIELD,
@@ -82,15 +83,7 @@ class Exits:
 def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
     """Every state of one plain step."""
     step = _step(flow, index)
-    if step.writes is not None:
-        states = _transaction(plan, flow, index, exits)
-    elif step.direct is not None:
-        states = {step.name: _direct(plan, flow, index, exits)}
-    elif step.wait is not None:
-        states = {step.name: _waiting(plan, flow, index, exits)}
-    else:
-        states = {step.name: _function(plan, flow, index, exits)}
-    return states | _going_on(plan, flow, index, exits)
+    return plain_kind(step.kind).states(plan, flow, index, exits) | _going_on(plan, flow, index, exits)
 
 
 def replayed(flow: Flow, index: int) -> str:
@@ -105,10 +98,11 @@ def _step(flow: Flow, index: int) -> CompiledStep:
     return step
 
 
-def _function(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
+def function_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+    """One task that calls the step's function."""
     step = _step(flow, index)
     output = f'{{"{step.name}": $states.result.Payload.{OUTPUT_FIELD}}}'
-    return {
+    task = {
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
         "Arguments": {"FunctionName": step.function_arn, "Payload": _call_payload(plan, flow, index)},
@@ -118,21 +112,25 @@ def _function(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
         "Catch": _catches(plan, flow, step, exits),
         **_leads_on(flow, index, exits, output),
     }
+    return {step.name: task}
 
 
-def _waiting(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
+def waiting_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+    """One task that sends the step's job to a queue, and waits for its outcome."""
     step = _step(flow, index)
     output = f'{{"{step.name}": {ANSWERED}}}'
-    return {
+    task = {
         **waiting_fields(plan, step, _call_payload(plan, flow, index)),
         "Assign": flow.assigned(index, output),
         "Retry": waiting_retries(step, no_way_back=exits.no_way_back),
         "Catch": _catches(plan, flow, step, exits),
         **_leads_on(flow, index, exits, output),
     }
+    return {step.name: task}
 
 
-def _direct(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
+def direct_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+    """The state that the step declares."""
     step = _step(flow, index)
     if step.direct is None:
         raise TypeError(f"{step.name} is not called directly")
@@ -143,7 +141,7 @@ def _direct(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> State:
     if fields["Type"] not in ("Pass", "Wait"):
         may_fail = {"Retry": fields.get("Retry", _retries(step, exits)), "Catch": _catches(plan, flow, step, exits)}
     assigned = {**fields.get("Assign", {}), **flow.assigned(index, output)}
-    return {**fields, "Assign": assigned, **may_fail, **_leads_on(flow, index, exits, output)}
+    return {step.name: {**fields, "Assign": assigned, **may_fail, **_leads_on(flow, index, exits, output)}}
 
 
 def _leads_on(flow: Flow, index: int, exits: Exits, output: str) -> State:
@@ -227,7 +225,7 @@ def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
     }
 
 
-def _transaction(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
     """The row and the writes in one transaction; if refused, the row shows whether it was applied already."""
     step = _step(flow, index)
     if step.writes is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from aws_cdk import aws_iam as iam
 
+    from constructs_lib.saga.asl.flow import Flow
+    from constructs_lib.saga.asl.plan import CompiledGroup, SagaPlan, State
+    from constructs_lib.saga.asl.tasks import Exits
     from constructs_lib.saga.cost.tally import Tally
     from constructs_lib.saga.description.description import StepDescription
     from constructs_lib.saga.graph.looks import Tone
@@ -43,7 +47,7 @@ class Machine(Enum):
     STANDARD = "STANDARD"
 
 
-class Kind:
+class Kind(ABC):
     """A kind of step or of group. A subclass with a name is registered: ``class Notify(PlainKind, name="notify")``.
 
     Attributes:
@@ -65,6 +69,11 @@ class Kind:
         super().__init_subclass__()
         if name is None:
             return
+        missing = [attribute for attribute in ("icon", "tone") if not hasattr(cls, attribute)]
+        # Python knows the abstract methods of a class only after this method.
+        missing += [member for member in dir(cls) if getattr(getattr(cls, member, None), "__isabstractmethod__", False)]
+        if missing:
+            raise ValueError(f"kind {cls.__qualname__} must define {missing[0]}, got nothing; define it")
         if name in _KINDS:
             raise ValueError(f"name of kind {cls.__qualname__} must be new, got {name!r}; choose another one")
         cls.name = name
@@ -84,6 +93,7 @@ class PlainKind(Kind):
         keyed_message: whether its step key is the deduplication id of that message, in a FIFO queue.
         runs_function: whether its state calls a function.
         runs_task: whether its state is a task, whose attempts are events of the history.
+        keeps_answer: whether its function reads, and only its answer is a row.
         own_state: whether its state is the user's own, which may fail and wait as the user declares.
     """
 
@@ -92,6 +102,7 @@ class PlainKind(Kind):
     keyed_message: ClassVar[bool] = False
     runs_function: ClassVar[bool] = False
     runs_task: ClassVar[bool] = True
+    keeps_answer: ClassVar[bool] = False
     own_state: ClassVar[bool] = False
 
     @property
@@ -103,6 +114,17 @@ class PlainKind(Kind):
     def commits(self) -> bool:
         """True if its effect and its row are one transaction."""
         return self.mutation in (Mutation.BY_FUNCTION, Mutation.BY_MACHINE)
+
+    @abstractmethod
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """Compile one step: its states, by name; the first one has the step's name.
+
+        Args:
+            plan: the saga.
+            flow: the steps in order, and where each leads.
+            index: the step's place in the flow.
+            exits: where it leads if it does not continue.
+        """
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Grants of the saga log to its functions: by default to its compensation."""
@@ -131,9 +153,19 @@ class GroupKind(Kind):
     per_item: ClassVar[bool] = False
     refusals: ClassVar[tuple[str, ...]] = ()
 
+    @abstractmethod
+    def state(self, plan: SagaPlan, group: CompiledGroup, known: str) -> State:
+        """Compile one group: the fields of its state, with what it ends with as ``phase`` in ``Assign``.
+
+        Args:
+            plan: the saga.
+            group: the group.
+            known: JSONata expression of the outputs so far.
+        """
+
+    @abstractmethod
     def count(self, tally: Tally, group: StepDescription, passed: frozenset[str]) -> None:
         """Add the usage of a group that runs to its end; ``passed`` are the names of the steps that are skipped."""
-        raise NotImplementedError
 
 
 def kind_named(name: str) -> Kind | None:

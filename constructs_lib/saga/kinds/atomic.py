@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.work import write_items, write_transaction
 from constructs_lib.saga.description.description import StepDescription
@@ -30,6 +33,10 @@ class Atomic(PlainKind, name="atomic"):
     tone = Tone.LOCAL
     mutation = Mutation.BY_FUNCTION
     runs_function = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """A task that calls its function."""
+        return function_states(plan, flow, index, exits)
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Commit its row, and that of its compensation."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, direct_states
 from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
 
@@ -22,3 +25,7 @@ class Custom(PlainKind, name="custom"):
     asks_first = True
     runs_task = False
     own_state = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """The declared state."""
+        return direct_states(plan, flow, index, exits)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, transaction_states
 from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.work import write_items, write_transaction
 from constructs_lib.saga.description.description import StepDescription
@@ -20,6 +23,10 @@ class DynamoDb(PlainKind, name="dynamodb"):
     words = "DynamoDB, no function"
     tone = Tone.LOCAL
     mutation = Mutation.BY_MACHINE
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """A transaction; if it is refused, the row decides."""
+        return transaction_states(plan, flow, index, exits)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """One transaction."""

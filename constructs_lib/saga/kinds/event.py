@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, direct_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
@@ -24,6 +27,10 @@ class Event(PlainKind, name="event"):
     tone = Tone.OUTGOING
     asks_first = True
     sends = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """The declared state."""
+        return direct_states(plan, flow, index, exits)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """The event."""

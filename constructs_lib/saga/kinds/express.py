@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.begin import given_to_phase
+from constructs_lib.saga.asl.failures import broken, jsonata_object
+from constructs_lib.saga.asl.groups import MARGIN_SECONDS, machine_retries
+from constructs_lib.saga.asl.plan import CompiledGroup, SagaPlan, State
 from constructs_lib.saga.cost.tally import Tally, express
 from constructs_lib.saga.cost.usage import work
 from constructs_lib.saga.cost.ways import Passed, entered
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.description.kind import GroupKind, Machine
 from constructs_lib.saga.graph.looks import Tone, at_most
+from constructs_lib.saga.steps.jsonata import expression
+from saga_runtime.protocol import PhaseField
 
 _BOLT: Final = "M9 1.5L3 9h4.5L7 14.5L13 7H8.5z"
 
@@ -24,6 +30,22 @@ class Express(GroupKind, name="express"):
     def caption(self, step: StepDescription) -> str:
         """Longest duration of the phase."""
         return at_most("Express phase", step)
+
+    def state(self, plan: SagaPlan, group: CompiledGroup, known: str) -> State:  # noqa: ARG002 - for other groups
+        """A call of the machine, which succeeds even if the execution fails: its status shows that."""
+        lost = jsonata_object({PhaseField.OK: False, PhaseField.FAILURE: broken(group.name)})
+        answer = f'$states.result.Status = "SUCCEEDED" ? $parse($states.result.Output) : {lost}'
+        return {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::aws-sdk:sfn:startSyncExecution",
+            "Arguments": {
+                "StateMachineArn": group.machine_arn,
+                "Input": expression(f"$string({given_to_phase(group, known)})"),
+            },
+            "TimeoutSeconds": group.seconds + MARGIN_SECONDS,
+            "Retry": machine_retries(),
+            "Assign": {"phase": answer},
+        }
 
     def count(self, tally: Tally, group: StepDescription, passed: Passed) -> None:
         """A task that calls it, and a choice for its outcome; inside, states cost time only."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
@@ -22,6 +25,10 @@ class Notify(PlainKind, name="notify"):
     sends = True
     keyed_message = True
     runs_function = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """A task that calls its function."""
+        return function_states(plan, flow, index, exits)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """The row is read, the message sent, the row written: in a transaction of its own."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.description.kind import PlainKind
@@ -25,6 +28,11 @@ class ReadOnly(PlainKind, name="read-only"):
     icon = _EYE
     tone = Tone.QUIET
     runs_function = True
+    keeps_answer = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """A task that calls its function."""
+        return function_states(plan, flow, index, exits)
 
     def caption(self, step: StepDescription) -> str:
         """Caption by what is recorded."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, direct_states
 from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
 
@@ -17,3 +20,7 @@ class Service(PlainKind, name="service"):
     words = "AWS service, no function"
     tone = Tone.OWN
     asks_first = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """The declared state."""
+        return direct_states(plan, flow, index, exits)

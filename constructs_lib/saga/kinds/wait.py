@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, waiting_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.cost.work import wait_for_answer
 from constructs_lib.saga.description.description import StepDescription
@@ -19,6 +22,10 @@ class Wait(PlainKind, name="wait"):
     icon = _HOURGLASS
     tone = Tone.QUIET
     runs_function = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """A task that sends to the queue and waits for an outcome."""
+        return waiting_states(plan, flow, index, exits)
 
     def caption(self, step: StepDescription) -> str:
         """Longest duration of the wait."""

@@ -17,7 +17,6 @@ from constructs_lib.saga.asl import (
     DirectState,
     DirectWrites,
     GoingOn,
-    GroupKind,
     Node,
     Notice,
     SagaPlan,
@@ -31,13 +30,12 @@ from constructs_lib.saga.description.description import (
     StepDescription,
 )
 from constructs_lib.saga.description.function_facts import UNKNOWN
-from constructs_lib.saga.description.kind import GroupKind as GroupingKind
-from constructs_lib.saga.description.kind import Machine, group_kind
+from constructs_lib.saga.description.kind import GroupKind, Machine, group_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.routes import GoOn, Notify
-from constructs_lib.saga.steps.step import Step, StepKind
+from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
 from constructs_lib.saga.validation.jsonata_reads import TOKEN
@@ -85,7 +83,7 @@ def _group(
     steps = list(group.steps)
     return CompiledGroup(
         name=group.name,
-        kind=GroupKind(group.kind),
+        kind=group.kind,
         branches=tuple(tuple(plain(step) for step in branch) for branch in group.branches),
         when=group.when,
         items=group.items or "",
@@ -109,6 +107,7 @@ def _step(
         function, seconds = notifier, NOTIFIER_SECONDS
     return CompiledStep(
         name=step.name,
+        kind=step.kind,
         function_arn=arn(function) if function is not None else "",
         task_seconds=seconds + TASK_MARGIN_SECONDS,
         permanent_errors=step.permanent_errors,
@@ -119,7 +118,6 @@ def _step(
         compensate_arn=arn(step.compensate) if step.compensate is not None else None,
         compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
         inline=inline,
-        record=step.kind == StepKind.READ_ONLY and step.record,
         recorded=step.record,
         provider=_provider(step.provider, step.refusals) if step.provider is not None else None,
         wait=(
@@ -209,7 +207,7 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
     ]
 
 
-def _kind_of_group(node: Step | StepGroup) -> GroupingKind | None:
+def _kind_of_group(node: Step | StepGroup) -> GroupKind | None:
     return group_kind(node.kind) if isinstance(node, StepGroup) else None
 
 
@@ -218,7 +216,9 @@ def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
     pivots = {step.name for step in pivots_of(steps)}
     plan = _bare_plan(
         [
-            CompiledStep(name=step.name, permanent_errors=(), retry=step.retry, pivot=step.name in pivots)
+            CompiledStep(
+                name=step.name, kind=step.kind, permanent_errors=(), retry=step.retry, pivot=step.name in pivots
+            )
             for step in leaves_of(steps)
         ]
     )

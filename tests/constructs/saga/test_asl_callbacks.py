@@ -9,13 +9,13 @@ import pytest
 
 from constructs_lib.saga.asl import (
     CompiledGroup,
-    GroupKind,
     SagaPlan,
     State,
     definition_of,
     phase_definition,
     recovery_of,
 )
+from constructs_lib.saga.steps.step import StepKind
 from saga_runtime.protocol import ErrorName
 from tests.constructs.support.answers import answers, body, called, operators_are_told, record, refusal, row
 from tests.constructs.support.interpreter import Failure, Run, run
@@ -222,7 +222,7 @@ def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
 def test_late_jobs_of_a_map_are_compensated_item_by_item() -> None:
     group = CompiledGroup(
         name="Picks",
-        kind=GroupKind.MAP,
+        kind=StepKind.MAP,
         branches=((step("Label", undo=True), job("Pick", undo=True)),),
         items="$request.items",
         key="$item.sku",
@@ -257,7 +257,7 @@ def test_a_job_that_nothing_compensates_is_left_to_an_operator() -> None:
 def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
     group = CompiledGroup(
         name="Fulfil",
-        kind=GroupKind.CHILD,
+        kind=StepKind.CHILD,
         branches=((job("Pick"), wait("Scan")),),
         seconds=3_600,
         machine_arn="arn:f",
@@ -272,7 +272,7 @@ def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
 
 def test_a_branch_with_an_unanswered_job_returns_its_failure() -> None:
     group = CompiledGroup(
-        name="Both", kind=GroupKind.PARALLEL, branches=((job("Pick", undo=True),), (step("Label", undo=True),))
+        name="Both", kind=StepKind.PARALLEL, branches=((job("Pick", undo=True),), (step("Label", undo=True),))
     )
     saga = plan(group, step("Commit", pivot=True))
     done = run(definition_of(saga), answers({"Pick": TIME_IS_UP}))

@@ -7,7 +7,8 @@ import pytest
 from constructs_lib.cli.saga.definition import DeployedStep, deployed_saga
 from constructs_lib.saga.asl import definition_of, recovery_of
 from constructs_lib.saga.asl.groups import phase_definition
-from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, DirectWrites, GroupKind, SagaPlan
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, DirectWrites, SagaPlan
+from constructs_lib.saga.steps.step import StepKind
 from saga_runtime.protocol import ProviderField, Side
 from saga_runtime.recovery.resolution import DeclaredStep
 from tests.constructs.support.plans import PLANS, plan, step
@@ -25,17 +26,21 @@ PROVIDER = {
 PUT = {"Put": {"TableName": "stock", "Item": {"id": {"S": "sku"}}}}
 SHIP = CompiledGroup(
     name="Ships",
-    kind=GroupKind.MAP,
+    kind=StepKind.MAP,
     branches=((step("Ship", provider=PROVIDER),),),
     items="$request.items",
     key="$item.sku",
 )
-FULFIL = CompiledGroup(name="Fulfil", kind=GroupKind.CHILD, branches=((step("Pack"),),), machine_arn=CHILD, seconds=60)
+FULFIL = CompiledGroup(name="Fulfil", kind=StepKind.CHILD, branches=((step("Pack"),),), machine_arn=CHILD, seconds=60)
 KINDS = plan(
     steps=(
         step("Charge", undo=True, provider=PROVIDER),
         CompiledStep(
-            name="Mark", permanent_errors=(), retry=step("x").retry, writes=DirectWrites(writes=[PUT], compensate=[PUT])
+            name="Mark",
+            kind="dynamodb",
+            permanent_errors=(),
+            retry=step("x").retry,
+            writes=DirectWrites(writes=[PUT], compensate=[PUT]),
         ),
         step("Commit", pivot=True),
         FULFIL,
@@ -76,7 +81,12 @@ def test_every_plan_names_its_log_and_its_steps(saga: SagaPlan) -> None:
 def test_the_log_of_a_saga_without_functions_is_the_table_that_it_queries() -> None:
     saga = plan(
         CompiledStep(
-            name="Mark", permanent_errors=(), retry=step("x").retry, writes=DirectWrites(writes=[PUT]), pivot=True
+            name="Mark",
+            kind="dynamodb",
+            permanent_errors=(),
+            retry=step("x").retry,
+            writes=DirectWrites(writes=[PUT]),
+            pivot=True,
         )
     )
 

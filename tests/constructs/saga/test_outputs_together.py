@@ -186,7 +186,7 @@ def _calls(saga: SagaPlan, provider: Provider, state: str, **options: Any) -> li
 @pytest.mark.parametrize("recovered", [False, True])
 def test_a_compensation_of_an_item_sees_the_outputs_that_its_step_saw(recovered: bool) -> None:
     steps = [step(name, undo=True, provider=GRACE) for name in ("Pack", "Label")]
-    saga = plan(step("Quote", record=True), of_items("All", *steps), step("End", pivot=True))
+    saga = plan(step("Quote", kind="read-only"), of_items("All", *steps), step("End", pivot=True))
     stops = frozenset({Stop(call=6, moment=Moment.BEFORE)}) if recovered else frozenset[Stop]()
     refused = frozenset[str]() if recovered else frozenset({"End"})
     provider = Provider(pad=1)
@@ -199,7 +199,12 @@ def test_a_compensation_of_an_item_sees_the_outputs_that_its_step_saw(recovered:
 
 def test_an_output_without_a_row_is_in_the_event() -> None:
     look = CompiledStep(
-        name="Look", permanent_errors=(), retry=step("X").retry, function_arn="arn:Look", recorded=False
+        name="Look",
+        kind="read-only",
+        permanent_errors=(),
+        retry=step("X").retry,
+        function_arn="arn:Look",
+        recorded=False,
     )
     steps = [replace(look, name="Rate", function_arn="arn:Rate"), step("Label", undo=True, provider=GRACE)]
     saga = plan(look, of_items("All", *steps), step("End", pivot=True))

@@ -10,6 +10,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 
 from constructs_lib import Effect, IdempotencyTable, SagaStateMachine, Step
+from constructs_lib.saga.asl.flow import Flow
+from constructs_lib.saga.asl.plan import SagaPlan, State
+from constructs_lib.saga.asl.tasks import Exits, direct_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.cost.usage import happy_path
@@ -32,6 +35,10 @@ class Beep(PlainKind, name="beep"):
     words = "beep"
     asks_first = True
     sends = True
+
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """The declared state."""
+        return direct_states(plan, flow, index, exits)
 
     def count_effects(self, tally: Tally, step: StepDescription, times: int) -> None:
         """One message."""
@@ -112,7 +119,18 @@ def test_a_cost_refuses_a_kind_that_nothing_declares() -> None:
 
 def test_a_kind_is_declared_once() -> None:
     with pytest.raises(ValueError, match=r"name of kind .*Again must be new, got 'beep'"):
-        type("Again", (PlainKind,), {}, name="beep")
+        type("Again", (Beep,), {}, name="beep")
+
+
+def test_a_kind_without_an_icon_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind Plain must define icon, got nothing; define it"):
+        type("Plain", (PlainKind,), {}, name="plain")
+
+
+def test_a_kind_that_cannot_be_compiled_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind Mute must define states, got nothing; define it"):
+        type("Mute", (PlainKind,), {"icon": "M0 0", "tone": Tone.OWN}, name="mute")
+    assert kind_named("mute") is None
 
 
 @pytest.mark.parametrize("name", ["", "..step", "saga.steps", "no such kind", "kind", "os"])
@@ -121,7 +139,7 @@ def test_only_a_kind_is_looked_up_by_its_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["parallel", "map", "express", "child"])
-def test_a_group_is_no_kind_of_plain_step(name: str) -> None:
+def test_a_plain_step_cannot_have_the_kind_of_a_group(name: str) -> None:
     with pytest.raises(ValueError, match=json.dumps(name).replace('"', "'")):
         plain_kind(name)
 

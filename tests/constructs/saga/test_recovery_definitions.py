@@ -25,7 +25,7 @@ from tests.constructs.support.plans import step
 
 ITEMS = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}]})
 SAGA = plan(
-    step("Quote", record=True),
+    step("Quote", kind="read-only"),
     step("Debit", undo=True),
     of_items("Ship", step("Pack", undo=True)),
     step("Credit", pivot=True),
@@ -207,13 +207,13 @@ def test_outputs_of_items_are_read_by_their_keys_page_by_page() -> None:
 
 
 def test_compensations_without_outputs_read_none() -> None:
-    saga = plan(step("Quote", record=True), external("Charge"), step("Only", pivot=True))
+    saga = plan(step("Quote", kind="read-only"), external("Charge"), step("Only", pivot=True))
     for machine in (definition_of(saga), recovery_of(saga, FORWARD_MACHINE)):
         assert not [name for name in machine["States"] if name.startswith("Read the output")]
 
 
 def test_writes_that_are_compensated_by_an_output_have_it_read() -> None:
-    saga = plan(step("Quote", record=True), _undone_by("$outputs.Quote.id"), step("Pay", pivot=True))
+    saga = plan(step("Quote", kind="read-only"), _undone_by("$outputs.Quote.id"), step("Pay", pivot=True))
     log = {"Item": {"output": {"S": '{"id": "q"}'}}}
     done = _recover(saga, began_as="d", **{"Read the output of Quote": log}, **STANDING)
     assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "q"}}
@@ -225,7 +225,7 @@ def test_a_pivot_in_doubt_is_verified_with_the_outputs_in_the_log() -> None:
         "Fence Pay: look": [row("INTENT"), row("DONE")],
     }
     done = _recover(
-        plan(step("Quote", record=True), external("Pay", pivot=True)), began_as="d", direction="", **by_state
+        plan(step("Quote", kind="read-only"), external("Pay", pivot=True)), began_as="d", direction="", **by_state
     )
     asked = done.sent["Fence Pay: ask"]["Payload"]
     assert (asked["mode"], asked["outputs"], asked["logged"]["steps"]) == ("ask", {}, ["Quote"])

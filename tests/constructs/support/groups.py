@@ -12,7 +12,6 @@ from constructs_lib.saga.asl import (
     DirectState,
     DirectWrites,
     GoingOn,
-    GroupKind,
     Node,
     Notice,
     SagaPlan,
@@ -20,6 +19,7 @@ from constructs_lib.saga.asl import (
     phase_definition,
     recovery_of,
 )
+from constructs_lib.saga.steps.step import StepKind
 from tests.constructs.support.plans import QUEUE, step
 from tests.constructs.support.plans import plan as plain_plan
 
@@ -57,9 +57,9 @@ def direct(name: str, *, output: str = "{}", when: str | None = None, **fields: 
     return step(name, direct=state, when=when)
 
 
-def group(kind: GroupKind, name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:
+def group(kind: StepKind, name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:
     """A group of steps."""
-    own = kind.own_machine
+    own = kind in (StepKind.EXPRESS, StepKind.CHILD)
     return CompiledGroup(
         **{
             "name": name,
@@ -68,7 +68,7 @@ def group(kind: GroupKind, name: str, *branches: list[CompiledStep], **options: 
             "seconds": 300 if own else 0,
             "machine_arn": f"arn:{name}" if own else "",
             "shape": "d",
-            **({"items": "$request.items", "key": "$item.sku", "max_items": 3} if kind is GroupKind.MAP else {}),
+            **({"items": "$request.items", "key": "$item.sku", "max_items": 3} if kind is StepKind.MAP else {}),
             **options,
         }
     )
@@ -76,27 +76,27 @@ def group(kind: GroupKind, name: str, *branches: list[CompiledStep], **options: 
 
 def express(name: str, *steps: CompiledStep, **options: Any) -> CompiledGroup:
     """An Express phase."""
-    return group(GroupKind.EXPRESS, name, list(steps), **options)
+    return group(StepKind.EXPRESS, name, list(steps), **options)
 
 
 def child(name: str, *steps: CompiledStep, **options: Any) -> CompiledGroup:
     """A Standard child."""
-    return group(GroupKind.CHILD, name, list(steps), **options)
+    return group(StepKind.CHILD, name, list(steps), **options)
 
 
 def parallel(name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:
     """Branches."""
-    return group(GroupKind.PARALLEL, name, *branches, **options)
+    return group(StepKind.PARALLEL, name, *branches, **options)
 
 
 def of_items(name: str, *steps: CompiledStep, **options: Any) -> CompiledGroup:
     """A map."""
-    return group(GroupKind.MAP, name, list(steps), **options)
+    return group(StepKind.MAP, name, list(steps), **options)
 
 
 def machines_of(saga: SagaPlan) -> dict[str, dict[str, Any]]:
     """Every definition that is generated of a plan: forward, recovery, and the phases by their names."""
-    phases = [node for node in saga.steps if isinstance(node, CompiledGroup) and node.kind.own_machine]
+    phases = [node for node in saga.steps if isinstance(node, CompiledGroup) and node.machine is not None]
     return {
         "forward": definition_of(saga),
         "recovery": recovery_of(saga, FORWARD_MACHINE),
@@ -107,7 +107,7 @@ def machines_of(saga: SagaPlan) -> dict[str, dict[str, Any]]:
 def every_kind() -> SagaPlan:
     """Every kind of step, each at a valid position."""
     return plan(
-        step("Quote", record=True),
+        step("Quote", kind="read-only"),
         direct("Look", Type="Task", Resource="arn:aws:states:::aws-sdk:s3:getObject", Arguments={}, TimeoutSeconds=30),
         express(
             "Prepare", step("Reserve", undo=True), step("Rate", when="$exists($request.rate)"), step("Hold", undo=True)
@@ -139,7 +139,7 @@ def _grouped() -> dict[str, SagaPlan]:
         ),
         "pivot in a child": plan(child("Money", step("Debit", undo=True), step("Credit", pivot=True), step("Book"))),
         "items from an output, no pivot": plan(
-            step("Plan", record=True),
+            step("Plan", kind="read-only"),
             of_items(
                 "Parcels",
                 step("Load", undo=True),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from constructs_lib.saga.asl import CompiledStep, GoingOn, Node, Notice, SagaPlan, Waiting
@@ -19,6 +19,7 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
     return CompiledStep(
         **{
             "name": name,
+            "kind": _kind(options),
             "function_arn": f"arn:{name}",
             "task_seconds": 25,
             "permanent_errors": PERMANENT,
@@ -28,6 +29,14 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
             **options,
         }
     )
+
+
+def _kind(options: Mapping[str, Any]) -> str:
+    """The kind of a step that has these parts."""
+    parts = {"writes": "dynamodb", "direct": "custom", "notice": "notify", "provider": "external"}
+    if "wait" in options:
+        return "callback" if "provider" in options else "wait"
+    return next((kind for part, kind in parts.items() if part in options), "atomic")
 
 
 PROVIDER = {"grace": 30, "margin": 5, "verify": True, "window": 0, "verify_undo": True, "undo_window": 0}

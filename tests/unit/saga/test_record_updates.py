@@ -23,6 +23,7 @@ def updates() -> dict[str, dict[str, Any]]:
     def step(name: str, *, pivot: bool) -> CompiledStep:
         return CompiledStep(
             name=name,
+            kind="atomic",
             function_arn="arn:do",
             task_seconds=10,
             permanent_errors=("PermanentError",),
