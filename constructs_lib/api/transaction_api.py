@@ -37,6 +37,7 @@ from saga_runtime.protocol import (
     Metric,
 )
 
+_HANDLER: Final = "handlers.gatekeeper.handler"
 _ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
 _TIMEOUT: Final = Duration.seconds(20)
 _TIMEOUT_OF_WAITING: Final = Duration.seconds(28)
@@ -131,6 +132,7 @@ class TransactionApi(Construct):
         api: the REST API.
         openapi: OpenAPI 3.1 document of the API, also printed by ``cdk-sagas openapi``.
         gatekeepers: the functions that answer, by operation: gatekeepers, and those of direct operations.
+        status_functions: the functions that answer ``GET`` of operations with ``max_wait``, by operation.
         access_log: the access log's group.
         start_refused_alarms: by operation of a saga: Step Functions refuses to start its sagas (a permission, a state
             machine or a key that is gone). Requests are recorded and answered 503.
@@ -186,7 +188,8 @@ class TransactionApi(Construct):
             problems=True,
             removal_policy=removal_policy,
         )
-        self._gatekeeper_scope = Construct(self, "Gatekeeper")
+        self._gatekeeper_scope, self._status_scope = Construct(self, "Gatekeeper"), Construct(self, "Status")
+        self.status_functions: dict[str, RuntimeFunction] = {}
         self.gatekeepers = {name: self._operation(name, operation) for name, operation in self.operations.items()}
         alarms = Construct(Construct(self, "Alarms"), "StartRefused")
         self.start_refused_alarms = {
@@ -221,7 +224,8 @@ class TransactionApi(Construct):
             function = operation.serve(self.node.path, name, self._identity)
         else:
             function = self._gatekeeper(name, operation)
-        integration = apigateway.LambdaIntegration(function.function, proxy=True, allow_test_invoke=False)
+        integration = _integration(function)
+        status = self.status_functions.get(name)
         collection = self.api.root.add_resource(name)
         # JSON, and nothing more: a request that was recorded under an earlier schema must reach the gatekeeper.
         model = apigateway.CfnModel(
@@ -245,7 +249,7 @@ class TransactionApi(Construct):
             ),
             collection.add_resource("{saga_id}").add_method(
                 "GET",
-                integration,
+                integration if status is None else _integration(status),
                 authorization_type=self._methods.authorization_type,
                 authorizer=self._methods.authorizer,
                 request_parameters={"method.request.path.saga_id": True},
@@ -264,47 +268,75 @@ class TransactionApi(Construct):
 
     def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
-        requests = saga.requests
-        money: dict[str, str] = {Env.MONEY: operation.money.environment_value} if operation.money is not None else {}
-        wait = operation.max_wait
-        waiting: dict[str, str] = {Env.MAX_WAIT_SECONDS: str(int(wait.to_seconds()))} if wait is not None else {}
         gatekeeper = RuntimeFunction(
             self._gatekeeper_scope,
             name,
             code=own_code(schema_file(operation.schema)),
-            handler="handlers.gatekeeper.handler",
+            handler=_HANDLER,
             description=f"Gatekeeper of {name}: reserves, starts, responds",
-            timeout=_TIMEOUT if wait is None else _TIMEOUT_OF_WAITING,
+            timeout=_TIMEOUT if operation.max_wait is None else _TIMEOUT_OF_WAITING,
             removal_policy=self._removal_policy,
-            environment={
-                Env.OPERATION: name,
-                Env.IDENTITY: self._identity,
-                Env.REQUEST_TABLE: requests.table.table_name,
-                Env.LOG_TABLE: saga.log.table.table_name,
-                Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
-                Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
-                **_express_of(saga),
-                Env.DEFINITION: saga.definition_fingerprint,
-                Env.KEY_POLICY: operation.key_policy,
-                Env.IN_PROGRESS_ANSWER: operation.in_progress_answer,
-                Env.DUE_AFTER_SECONDS: str(int(requests.due_after.to_seconds())),
-                Env.DUE_SHARDS: str(requests.due_shards),
-                Env.MAX_BODY_BYTES: str(operation.max_body_bytes),
-                **key_environment(operation.key_source),
-                **payload_environment(saga),
-                **paths_environment(saga.steps),
-                **money,
-                **waiting,
-            },
+            environment=self._environment(name, operation),
         )
-        requests.grant_reserve(gatekeeper)
-        requests.grant_look(gatekeeper)
+        saga.requests.grant_reserve(gatekeeper)
+        saga.requests.grant_look(gatekeeper)
         saga.log.grant_query(gatekeeper)
         saga.grant_begin(gatekeeper)
         if saga.payloads is not None:
             saga.payloads.grant_read(gatekeeper)
             saga.payloads.grant_write(gatekeeper)
+        if operation.max_wait is not None:
+            self.status_functions[name] = self._status(name, operation)
         return gatekeeper
+
+    def _status(self, name: str, operation: Operation) -> RuntimeFunction:
+        """Create a function for ``GET``: clients that wait use up the gatekeeper's concurrency."""
+        status = RuntimeFunction(
+            self._status_scope,
+            name,
+            code=own_code(schema_file(operation.schema)),
+            handler=_HANDLER,
+            description=f"Status of {name}: reads",
+            timeout=_TIMEOUT,
+            removal_policy=self._removal_policy,
+            environment=self._environment(name, operation),
+        )
+        operation.saga.requests.grant_look(status)
+        operation.saga.log.grant_query(status)
+        if operation.saga.payloads is not None:
+            operation.saga.payloads.grant_read(status)
+        return status
+
+    def _environment(self, name: str, operation: Operation) -> dict[str, str]:
+        saga = operation.saga
+        requests = saga.requests
+        money: dict[str, str] = {Env.MONEY: operation.money.environment_value} if operation.money is not None else {}
+        wait = operation.max_wait
+        waiting: dict[str, str] = {Env.MAX_WAIT_SECONDS: str(int(wait.to_seconds()))} if wait is not None else {}
+        return {
+            Env.OPERATION: name,
+            Env.IDENTITY: self._identity,
+            Env.REQUEST_TABLE: requests.table.table_name,
+            Env.LOG_TABLE: saga.log.table.table_name,
+            Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
+            Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
+            **_express_of(saga),
+            Env.DEFINITION: saga.definition_fingerprint,
+            Env.KEY_POLICY: operation.key_policy,
+            Env.IN_PROGRESS_ANSWER: operation.in_progress_answer,
+            Env.DUE_AFTER_SECONDS: str(int(requests.due_after.to_seconds())),
+            Env.DUE_SHARDS: str(requests.due_shards),
+            Env.MAX_BODY_BYTES: str(operation.max_body_bytes),
+            **key_environment(operation.key_source),
+            **payload_environment(saga),
+            **paths_environment(saga.steps),
+            **money,
+            **waiting,
+        }
+
+
+def _integration(function: RuntimeFunction) -> apigateway.LambdaIntegration:
+    return apigateway.LambdaIntegration(function.function, proxy=True, allow_test_invoke=False)
 
 
 def _express_of(saga: SagaStateMachine) -> dict[str, str]:

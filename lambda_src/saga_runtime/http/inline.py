@@ -61,10 +61,16 @@ def run(express_machine_arn: str, saga_id: str, start_input: str, *, seconds: in
     if ended["status"] == "SUCCEEDED":
         telemetry.count(Metric.INLINE_SETTLED, saga_id=saga_id)
         return Begun(started=True, settled=json.loads(ended["output"])["record"])
-    if ended.get("error") == SAGA_DELEGATED:
-        telemetry.count(Metric.INLINE_DELEGATED)
+    telemetry.count(Metric.INLINE_DELEGATED, reason=_reason(ended))
     telemetry.event("inline_not_settled", saga_id=saga_id, error=ended.get("error"), cause=ended.get("cause"))
     return Begun(started=True)
+
+
+def _reason(ended: Mapping[str, Any]) -> str:
+    """Name of the error for which an execution did not settle its saga; of one that ran out of time, its status."""
+    if ended.get("error") != SAGA_DELEGATED:
+        return str(ended.get("error") or ended["status"])
+    return str(json.loads(ended["cause"]).get("error", SAGA_DELEGATED))
 
 
 def _not_begun(error: ClientError | BotoCoreError, saga_id: str) -> Begun:

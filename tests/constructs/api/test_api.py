@@ -216,6 +216,24 @@ def test_a_gatekeeper_that_lets_clients_wait_outlives_the_wait_and_not_the_gatew
     assert 20 < function["Timeout"] < 29
 
 
+def test_clients_that_wait_leave_the_status_to_a_function_of_its_own(stack: Stack) -> None:
+    waiting = Operation(saga=saga(stack), max_wait=Duration.seconds(20))
+    api = TransactionApi(stack, "Api", operations={"orders": waiting})
+
+    cloud = Cloud(stack)
+    methods = {name: method["Integration"]["Uri"] for name, method in _methods(cloud).items()}
+    assert "${Api/Gatekeeper/orders/Function.Arn}" in methods["orders/POST"]
+    assert "${Api/Status/orders/Function.Arn}" in methods["orders/{saga_id}/GET"]
+    assert list(api.status_functions) == ["orders"]
+    granted = {action for action, _ in cloud.permissions("Api/Status/orders/Role")}
+    assert granted - {"xray:PutTraceSegments", "xray:PutTelemetryRecords"} == {
+        "dynamodb:GetItem",
+        "dynamodb:Query",
+        "logs:CreateLogStream",
+        "logs:PutLogEvents",
+    }
+
+
 def test_a_custom_authorizer_protects_every_method(stack: Stack) -> None:
     pool = cognito.UserPool(stack, "Pool")
     authorizer = apigateway.CognitoUserPoolsAuthorizer(stack, "Authorizer", cognito_user_pools=[pool])

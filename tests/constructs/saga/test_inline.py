@@ -12,6 +12,7 @@ from aws_cdk import Duration, Stack
 
 from constructs_lib import IdempotencyTable, Retry, Run, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
+from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import plain_function
 
 Steps = list[Step | StepGroup]
@@ -37,6 +38,8 @@ def test_inline_saga_has_an_express_machine_and_an_alarm(stack: Stack, tmp_path:
     assert saga.delegated_alarm is not None
     assert saga.express_definition is not None
     assert saga.express_definition["TimeoutSeconds"] == 60
+    properties = Cloud(stack).one("Saga/Express").properties
+    assert properties["TracingConfiguration"] == {"Enabled": True}
     assert "Execution.Name" not in json.dumps(saga.express_definition)
     assert "Park the saga" not in saga.express_definition["States"]
     retries = [retry for state in saga.express_definition["States"].values() for retry in state.get("Retry", ())]

@@ -181,6 +181,28 @@ def test_response_of_a_delegated_saga_is_waited_for(world: World, sync: Arranged
     assert world.executions.by_name == {}
 
 
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        (
+            {"status": "FAILED", "error": SAGA_DELEGATED, "cause": '{"step":"Credit","error":"StepFailed"}'},
+            "StepFailed",
+        ),
+        ({"status": "FAILED", "error": SAGA_DELEGATED, "cause": "{}"}, SAGA_DELEGATED),
+        ({"status": "FAILED", "error": "SagaFenced", "cause": "another execution owns this saga"}, "SagaFenced"),
+        ({"status": "TIMED_OUT"}, "TIMED_OUT"),
+    ],
+    ids=str,
+)
+def test_what_express_leaves_to_standard_is_counted_by_reason(
+    world: World, sync: Arranged, ended: Mapping[str, Any], reason: str
+) -> None:
+    sync(lambda: ended)
+
+    assert _send()["statusCode"] == 202
+    assert (Metric.INLINE_DELEGATED, {"reason": reason}) in world.telemetry.events
+
+
 def test_client_that_does_not_wait_starts_an_asynchronous_execution(world: World) -> None:
     assert _send(None)["statusCode"] == 202
     assert world.executions.by_name[SAGA_ID].machine == EXPRESS
