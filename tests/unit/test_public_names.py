@@ -57,6 +57,20 @@ def test_command_and_pytest_plugin_do_not_start_the_cdk(module: str) -> None:
     assert _run(code) == "[]"
 
 
+def test_costs_drawings_and_states_of_every_kind_need_no_cdk() -> None:
+    code = """
+import sys
+from pathlib import Path
+from constructs_lib.saga.description.kind import kind_named
+import constructs_lib.saga.kinds
+room = Path(constructs_lib.saga.kinds.__file__).parent
+names = [file.stem.replace("_", "-") for file in room.glob("*.py") if file.stem != "__init__"]
+print(len(names) > 10, [n for n in names if kind_named(n) is None], sorted({"aws_cdk", "jsii"} & set(sys.modules)))
+"""
+
+    assert _run(code) == "True [] []"
+
+
 def _run(code: str) -> str:
     """Output of code in a process of its own, without earlier imports."""
     result = subprocess.run(

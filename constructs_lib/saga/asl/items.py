@@ -6,8 +6,7 @@ from typing import Final
 
 from constructs_lib.saga.asl.plan import CompiledGroup, State
 from constructs_lib.saga.asl.states import REQUEST
-from constructs_lib.saga.steps.jsonata import expression
-from constructs_lib.saga.synthesis.expression_scan import request_path
+from constructs_lib.saga.steps.jsonata import expression, request_path
 from saga_runtime.protocol import ITEM_MEMBER, CallField
 
 _ITEM: Final = "$states.context.Map.Item"

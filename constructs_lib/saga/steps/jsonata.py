@@ -8,6 +8,13 @@ from typing import Final
 
 OUTPUTS: Final = re.compile(r"\$outputs\b(?:\s*\.\s*([A-Z][A-Za-z0-9]*))?")
 
+MEMBERS: Final = r"((?:\s*\.\s*(?:[^\W\d]\w*|`[^`]*`))*)"
+"""Pattern of members of a variable, one inside of the other."""
+_MEMBER: Final = re.compile(r"\.\s*(?:([^\W\d]\w*)|`([^`]*)`)")
+
+Path = tuple[str, ...]
+"""Names of members, from the outermost inwards; an array on the path represents all its elements."""
+
 
 def expression(jsonata: str) -> str:
     """A JSONata expression as a field's value."""
@@ -23,6 +30,17 @@ def bare(text: str) -> str:
 def is_expression(text: str) -> bool:
     """Test whether Step Functions reads a text as JSONata."""
     return text.startswith("{%") and text.endswith("%}")
+
+
+def members_of(text: str) -> Path:
+    """The names that ``MEMBERS`` has found."""
+    return tuple(plain or quoted for plain, quoted in _MEMBER.findall(text))
+
+
+def request_path(jsonata: str) -> Path | None:
+    """The path that an expression is, if it is one of the request and nothing else."""
+    found = re.fullmatch(r"\$request" + MEMBERS, jsonata.strip())
+    return members_of(found[1]) if found else None
 
 
 def outputs_named(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:

@@ -13,19 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.saga.steps.group import StepGroup
-from constructs_lib.saga.steps.jsonata import OUTPUTS
+from constructs_lib.saga.steps.jsonata import MEMBERS, OUTPUTS, Path, members_of, request_path
 from saga_runtime.protocol import Env
-
-Path = tuple[str, ...]
-"""Names of members, from the outermost inwards; an array on the path represents all its elements."""
 
 _REQUEST: Final = re.compile(
     r"\$request\b|\$states\b(?:\s*\.\s*(?:input\b|context\b(?:\s*\.\s*Execution\b(?:\s*\.\s*Input\b)?)?))?"
     r"(?!\s*\.\s*(?!request\b)[^\W\d])"
 )
 """The request by its name, or what holds it: not another member of that."""
-_NAMES: Final = r"((?:\s*\.\s*(?:[^\W\d]\w*|`[^`]*`))*)"
-_NAME: Final = re.compile(r"\.\s*(?:([^\W\d]\w*)|`([^`]*)`)")
 _ENDS_A_NAME: Final = frozenset(" \t\r\n.,:;?!()[]{}<>=+-*/%&|^~@#'\"")
 _PARENT: Final = re.compile(r"\.\s*%")
 _BEFORE_A_WHOLE: Final = re.compile(r"(^|:|\$exists\s*\()\s*$")
@@ -51,13 +46,6 @@ def texts_of(declared: object) -> Iterator[str]:
 def looks_into_request(texts: Iterable[str]) -> bool:
     """Test whether an expression reads the request."""
     return any(_REQUEST.search(text) for text in texts)
-
-
-def request_path(expression: str) -> Path | None:
-    """The path that an expression is, if it is one of the request and nothing else."""
-    bare = expression.strip()
-    found = re.fullmatch(r"\$request" + _NAMES, bare)
-    return _names(found[1]) if found else None
 
 
 def request_paths(steps: Iterable[object]) -> tuple[Path, ...]:
@@ -90,16 +78,12 @@ def _paths(variable: str, text: str) -> set[Path]:
     if _PARENT.search(text):
         return {()}
     found: set[Path] = set()
-    for match in re.finditer(rf"\${variable}\b" + _NAMES, text):
-        names, behind = _names(match[1]), text[match.end() : match.end() + 1]
+    for match in re.finditer(rf"\${variable}\b" + MEMBERS, text):
+        names, behind = members_of(match[1]), text[match.end() : match.end() + 1]
         # A name of other characters than the usual ones: what is meant is somewhere in what its parent holds.
         whole = not behind or behind in _ENDS_A_NAME
         found.add(names if whole else names[:-1])
     return found
-
-
-def _names(text: str) -> Path:
-    return tuple(plain or quoted for plain, quoted in _NAME.findall(text))
 
 
 def outputs_looked_into(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:

@@ -10,7 +10,8 @@ from aws_cdk import Stack
 
 from constructs_lib import IdempotencyTable, SagaStateMachine, Step, TransactionApi
 from constructs_lib.saga.asl import SagaPlan, definition_of, recovery_of
-from constructs_lib.saga.synthesis.expression_scan import Path, request_path, request_paths
+from constructs_lib.saga.steps.jsonata import Path, request_path
+from constructs_lib.saga.synthesis.expression_scan import request_paths
 from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import Env
 from saga_runtime.steps.step import StepCall
