@@ -19,6 +19,7 @@ from tests.specification import (
     test_inline_saga,
     test_late_undo,
     test_migration,
+    test_migration_layout,
     test_outbox,
     test_request_record,
     test_resolved_step,
@@ -47,6 +48,7 @@ SUITES: Final = {
     "test_check_and_set.py": test_check_and_set.TestCheckAndSet.suite,
     "test_transitions.py": test_transitions.TestTransitions.suite,
     "test_migration.py": test_migration.TestMigration.suite,
+    "test_migration_layout.py": test_migration_layout.TestMigrationLayout.suite,
 }
 """Every model's suite, by the file of its tests."""
 

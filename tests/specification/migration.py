@@ -91,6 +91,16 @@ class MigrationCondition(Condition):
         PLACES,
         'if concern.mark in item and item[concern.mark] != {"S": Place.DUAL}',
     )
+    GONE_ASKS = Because(
+        "a deletion demands each concern where it was read to be: it takes all items, or none",
+        CHANGES,
+        "old.change(concern.mark, place, demand, concern.attributes,",
+    )
+    GONE_DEMANDS = Because(
+        "a deletion demands the values of the item that decides: nothing came in since they were read",
+        CHANGES,
+        "new.change(AT, place, demand, {name: name for name in concern.attributes}, guarded=True)",
+    )
     BIRTH_ABSENT = Because(
         "a customer is created where it is absent: births of two phases exclude each other",
         CHANGES,
@@ -114,6 +124,7 @@ C, P = MigrationCondition, MigrationPromise
 OPERATIONS: Final = {"charge": +1, "payment": -2}
 """What each adds; the customer begins with 1, so the payment needs the charge."""
 BIRTH: Final = "birth"
+GONE: Final = "deletion"
 TARGETS: Final = ("OLD", "OLD", "DUAL", "NEW", "GONE")
 """Target of each phase: legacy, ready, expand, migrate, contract."""
 LEGACY: Final = "LEGACY"
@@ -158,7 +169,7 @@ class World:
         old: the old item; None before the customer's birth.
         new: the new item; None: absent.
         applied: operations whose record exists.
-        counts: how often each operation took effect, at most 2.
+        counts: how often each operation took effect since the customer's birth, at most 2.
         phase: the phase item.
     """
 
@@ -170,6 +181,7 @@ class World:
     writers: tuple[Slot, ...]
     workers: tuple[Slot, ...]
     reader: Slot = IDLE
+    deleted: bool = False
 
 
 Moves = Iterator[Move[World]]
@@ -187,6 +199,7 @@ class MigrationModel(Conditional):
         top: the last one.
         operations: what clients ask for.
         born: whether the customer exists from the start.
+        deletion: whether the customer may be deleted, once.
     """
 
     writers: int = 1
@@ -196,6 +209,7 @@ class MigrationModel(Conditional):
     top: int = 4
     operations: tuple[str, ...] = ("charge", "payment")
     born: bool = True
+    deletion: bool = False
 
     def initial(self) -> World:
         """Nothing has moved."""
@@ -280,11 +294,17 @@ class MigrationModel(Conditional):
         if slot.at is At.READ:
             seen = LEGACY if slot.phase == 0 else world.old[1] if world.old is not None else ""
             if seen:
-                sends = replace(slot, at=At.SEND, saw=(seen,))
+                saw = (seen, self.truth(world)) if slot.does == GONE else (seen,)
+                sends = replace(slot, at=At.SEND, saw=saw)
                 yield Move(f"the {slot.does} sees {seen}", _writes(world, index, sends))
+            elif world.deleted:
+                yield Move(f"the {slot.does} sees no customer", _writes(world, index, IDLE))
             return
         if slot.does == BIRTH:
             yield self._birth(world, index, slot)
+            return
+        if slot.does == GONE:
+            yield self._gone(world, index, slot)
             return
         yield from self._commits(world, index, slot, late=late)
 
@@ -294,6 +314,8 @@ class MigrationModel(Conditional):
             slot = Slot(At.SEND, BIRTH, 0 if world.phase == 0 else 1 if world.phase == 1 else 2, (form,))
             yield Move(f"a birth begins in phase {world.phase}", _writes(world, index, slot))
             return
+        if self.deletion and not world.deleted and world.phase:
+            yield Move("a deletion begins", _writes(world, index, Slot(At.READ, GONE, 1)))
         for name in self.operations:
             if name in world.applied:
                 continue
@@ -314,6 +336,22 @@ class MigrationModel(Conditional):
         else:
             created = replace(world, old=(None, "NEW"), new=(1, "NEW"))
         return Move(f"the customer is born {form}", _writes(created, index, IDLE))
+
+    def _gone(self, world: World, index: int, slot: Slot) -> Move[World]:
+        where, value = slot.saw
+        refused = _writes(world, index, IDLE)
+        if world.old is None or world.deleted:
+            return Move("the deletion is refused", refused)
+        there = world.old[1] == where and (world.new is None) == (where == "OLD")
+        if self.holds(C.GONE_ASKS) and not there:
+            return Move("the deletion is refused", refused)
+        lost = self.truth(world) != value
+        if self.holds(C.GONE_DEMANDS) and lost:
+            return Move("the deletion is refused", refused)
+        left = world.new if where == "OLD" else None
+        gone = replace(world, old=None, new=left, counts=(0,) * len(world.counts), deleted=True)
+        wrong = P.MONEY_LOST_OR_MADE if lost else None
+        return Move(f"the customer is deleted as {where}", _writes(gone, index, IDLE), breaks=wrong)
 
     def _commits(self, world: World, index: int, slot: Slot, *, late: bool) -> Moves:
         name, where = slot.does, slot.saw[0]

@@ -26,6 +26,7 @@ class TestMigration(RedundantConditionTests, LargeConfigurationTests):
             ),
             "two writers": MigrationModel(writers=2, reader=False, start=1, top=2),
             "births": MigrationModel(writers=2, reader=False, operations=CHARGE, born=False),
+            "deletions": MigrationModel(writers=2, reader=False, start=1, operations=CHARGE, deletion=True),
         },
         large={
             "two writers, all phases": MigrationModel(writers=2),
@@ -49,6 +50,8 @@ class TestMigration(RedundantConditionTests, LargeConfigurationTests):
             Mutant((C.RETREAT_ASKS,), P.MONEY_LOST_OR_MADE, "two workers"),
             Mutant((C.CONTRACT_ASKS,), P.MONEY_LOST_OR_MADE, "two workers"),
             Mutant((C.READ_ASKS_MARK,), P.STALE_READ),
+            Mutant((C.GONE_ASKS,), P.NEW_ITEM_WITHOUT_A_MARK, "deletions"),
+            Mutant((C.GONE_DEMANDS,), P.MONEY_LOST_OR_MADE, "deletions"),
             Mutant((C.BIRTH_ABSENT,), P.MONEY_LOST_OR_MADE, "births"),
         ),
         redundant=(

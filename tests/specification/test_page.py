@@ -18,6 +18,7 @@ from tests.specification.hold import HoldPromise
 from tests.specification.inline_saga import InlinePromise
 from tests.specification.late_undo import LatePromise
 from tests.specification.migration import MigrationPromise
+from tests.specification.migration_layout import LayoutPromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
 from tests.specification.transitions import TransitionPromise
@@ -39,6 +40,7 @@ PROMISES = (
     AdoptPromise,
     LatePromise,
     MigrationPromise,
+    LayoutPromise,
     VersionPromise,
     TransitionPromise,
 )
