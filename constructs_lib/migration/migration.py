@@ -33,7 +33,10 @@ _REFERENCE_BYTES: Final = 64
 """Longest name of a function."""
 _LEAST_ENDED: Final = 900
 """The longest timeout of a function."""
-_WORKER_ACTIONS: Final = ("GetItem", "BatchGetItem", "Scan", "PutItem", "UpdateItem", "DeleteItem")
+_WORKER_ACTIONS: Final = (
+    *("GetItem", "BatchGetItem", "Scan"),
+    *("PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"),
+)
 _WRITER_ACTIONS: Final = ("GetItem", "BatchGetItem", "PutItem", "UpdateItem", "ConditionCheckItem")
 
 

@@ -21,7 +21,7 @@ class LayoutCondition(Condition):
     """Conditions of a layout."""
 
     LAYOUT_IS_KEPT = Because(
-        "nothing of another layout reads the phase, so nothing of it moves",
+        "a deployment with another layout does not read the phase, so it moves no item",
         STORE,
         "if phase.number != LEGACY and phase.layout != self.layout.fingerprint:",
     )

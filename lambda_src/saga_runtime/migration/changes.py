@@ -348,8 +348,8 @@ class _Update:
         self._layout, self._table, self._customer, self._item = layout, table, customer, item
         self._use = Placeholders()
         self._clauses: dict[str, list[str]] = {"SET": [], "REMOVE": [], "ADD": []}
-        # An update of an absent item would create it.
-        self._conditions = [f"attribute_exists({self._use.name(layout.partition_key)})"]
+        self._conditions: list[str] = []
+        self._compares = False
         self._guards: list[_Guard] = []
 
     def change(self, mark: str, place: Place, change: Change, names: Mapping[str, str], *, guarded: bool) -> None:
@@ -358,6 +358,7 @@ class _Update:
         self._conditions.append(
             f"attribute_not_exists({at})" if place is Place.OLD else f"{at} = {self._use.value({'S': place})}"
         )
+        self._compares |= place is not Place.OLD or (guarded and bool(change.at_least or change.equal))
         for name, number in change.add.items():
             if number:
                 self._clauses["ADD"].append(f"{self._use.name(names[name])} {self._use.value(encoded(number))}")
@@ -396,6 +397,8 @@ class _Update:
         return [Write(action={"Update": {**action, "UpdateExpression": update}}, refusal=_refusal(self._guards))]
 
     def _action(self) -> dict[str, Any]:
+        if not self._compares:  # a comparison demands the item as well; an update of an absent one would create it
+            self._conditions.insert(0, f"attribute_exists({self._use.name(self._layout.partition_key)})")
         return {
             "TableName": self._table,
             "Key": _key(self._layout, self._customer, self._item),

@@ -361,7 +361,8 @@ class Layout:
                     f.OLD_PREFIX: one.old_prefix,
                     f.NEW_PREFIX: one.new_prefix,
                     f.ID: one.id_attribute,
-                    f.ORDER: one.order_attribute,
+                    # The CDK leaves out members that are null.
+                    **({f.ORDER: one.order_attribute} if one.order_attribute is not None else {}),
                 }
                 for one in self.histories
             ],
@@ -386,7 +387,7 @@ class Layout:
                     old_prefix=one[f.OLD_PREFIX],
                     new_prefix=one[f.NEW_PREFIX],
                     id_attribute=one[f.ID],
-                    order_attribute=one[f.ORDER],
+                    order_attribute=one.get(f.ORDER),
                 )
                 for one in told[f.HISTORIES]
             ),

@@ -48,7 +48,9 @@ def entries(layout: Layout, table: str, concern: Concern, move: Move, old: Item,
     match move:
         case Move.COPY:
             read = {name: old[former] for name, former in renamed.items() if former in old}
-            to_old.exists().absent(concern.mark).as_read(old, renamed.values()).set({concern.mark: _at(Place.DUAL)})
+            if not read:  # a comparison with a value demands the item as well
+                to_old.exists()
+            to_old.absent(concern.mark).as_read(old, renamed.values()).set({concern.mark: _at(Place.DUAL)})
             return [to_old.update(), to_new.absent(layout.partition_key).put({**read, AT: _at(Place.DUAL)})]
         case Move.SEAL:
             to_old.equal(concern.mark, _at(Place.DUAL)).set({concern.mark: _at(Place.NEW)})
