@@ -364,7 +364,7 @@ _TRAITS: Final = "_simulated_traits"
 
 @dataclass(frozen=True, slots=True)
 class _Traits:
-    """What the simulator reads of a client, once.
+    """Values that the simulator reads of a client, once.
 
     Attributes:
         service: boto3's name of its service.
