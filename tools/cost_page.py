@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Final
 
-from constructs_lib.saga.cost.assumptions import Assumptions
+from constructs_lib.saga.cost.assumptions import Assumptions, Source
 from constructs_lib.saga.cost.bill import bill_of
 from constructs_lib.saga.cost.compare import Alternative, alternatives
 from constructs_lib.saga.cost.estimate import estimate_of
@@ -85,6 +85,26 @@ def _one_transaction() -> str:
 
 
 _INLINE: Final = {"inline, outcome asked for once": 1, "inline, the client waits": 0}
+
+
+_ARRIVALS: Final = {
+    None: "a client, by the API",
+    Source.WEBHOOK: "a webhook: `add_webhook`",
+    Source.RULE: "a bus: `add_event_rule`",
+    Source.QUEUE: "a queue: `add_queue`",
+    Source.FIFO: "a FIFO queue: `add_queue`",
+    Source.STREAM: "a table: `add_stream`",
+}
+
+
+def _intakes() -> str:
+    def row(source: Source | None, name: str) -> list[str]:
+        inputs = Assumptions(api=source is None, event=source)
+        direct, saga = direct_operation(inputs), happy_path(ONE_TRANSACTION, inputs)
+        return [name, *(_millions(usage, *of) for usage in (direct, saga) for of in ((Purpose.API,), ()))]
+
+    head = ("from, $ per million", "one transaction: API", "together", "saga of one step: API", "together")
+    return _table(head, (row(source, name) for source, name in _ARRIVALS.items()))
 
 
 def _two_steps() -> str:
@@ -196,6 +216,7 @@ BLOCKS: Final[dict[str, Callable[[], str]]] = {
     "two-steps": _two_steps,
     "five-steps": _five_steps,
     "one-transaction": _one_transaction,
+    "intakes": _intakes,
     "by-steps": _by_steps,
     "rules": _rules,
     "storefront": _storefront,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _ASSEMBLY: Final = Path("cdk.out")
 _BAR: Final = "█"
+_EVENTS: Final = ("webhook", "rule", "queue", "fifo", "stream")
 
 
 def add_parser(commands: Any) -> None:
@@ -56,7 +57,11 @@ def add_parser(commands: Any) -> None:
         inputs.add_argument(option, metavar="N", type=int, help=what)
     inputs.add_argument("--retries", metavar="N", type=_number, help="retries per function call, on average")
     inputs.add_argument("--skip", metavar="STEP", action="append", default=[], help="a conditional step to skip")
-    inputs.add_argument("--no-api", action="store_true", help="the saga has no TransactionApi")
+    begun = inputs.add_mutually_exclusive_group()
+    begun.add_argument("--no-api", action="store_true", help="the saga has no TransactionApi")
+    begun.add_argument(
+        "--event", choices=_EVENTS, help="events of this source begin the saga, through an EventIntake, and no client"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -132,7 +137,7 @@ def _names(saga: SagaDescription) -> set[str]:
 
 
 def _inputs(options: argparse.Namespace, saga: SagaDescription) -> Assumptions:
-    from constructs_lib.saga.cost.assumptions import Assumptions
+    from constructs_lib.saga.cost.assumptions import Assumptions, Source
 
     given = {
         "map_items": options.items,
@@ -157,7 +162,8 @@ def _inputs(options: argparse.Namespace, saga: SagaDescription) -> Assumptions:
         durations={step: value for step, value in durations.items() if step in names},
         items_of={step: value for step, value in writes.items() if step in names},
         skip=frozenset(names.intersection(options.skip)),
-        api=not options.no_api,
+        api=not options.no_api and options.event is None,
+        event=Source(options.event) if options.event is not None else None,
     )
 
 

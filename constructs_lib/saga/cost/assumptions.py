@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
 from math import ceil
 from typing import Final
 
@@ -23,6 +24,25 @@ ROW_BYTES: Final = 400
 _WRITE_UNIT: Final = 1_024
 _READ_UNIT: Final = 4_096
 _MEMORY_MIB: Final = 512
+
+
+class Source(StrEnum):
+    """Sources of the events that an ``EventIntake`` receives."""
+
+    WEBHOOK = "webhook"
+    RULE = "rule"
+    QUEUE = "queue"
+    FIFO = "fifo"
+    STREAM = "stream"
+
+
+_SOURCES: Final = {
+    Source.WEBHOOK: "a webhook: one request of the API",
+    Source.RULE: "an event of a bus: the event, and three requests of the queue of kept events",
+    Source.QUEUE: "a message of a queue: sent, received and deleted alone",
+    Source.FIFO: "a message of a FIFO queue: sent, received and deleted alone",
+    Source.STREAM: "a change of a table: Lambda's reads of a stream are free",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +66,7 @@ class Assumptions:
         retries: retries per function call, on average: each is one more transition (outside Express) and one more call.
         polls: how often the client asks for the outcome.
         api: whether the saga has a ``TransactionApi``; without one, the record is still reserved and settled.
+        event: source of the events of an ``EventIntake`` that begin the saga, in place of an API; None: none do.
         skip: names of conditional steps that are skipped.
 
     Raises:
@@ -68,6 +89,7 @@ class Assumptions:
     retries: Decimal = Decimal(0)
     polls: int = 1
     api: bool = True
+    event: Source | None = None
     skip: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -81,6 +103,8 @@ class Assumptions:
         for name, value in numbers.items():
             if value < 0:
                 raise ValueError(f"{name} must be 0 or more, got {value}; correct it")
+        if self.api and self.event is not None:
+            raise ValueError(f"api must be False if events begin the saga, got event={self.event}; leave one out")
         if self.memory_mib < 128:
             raise ValueError(f"memory_mib must be 128 or more, got {self.memory_mib}; Lambda has no smaller function")
 
@@ -104,6 +128,9 @@ class Assumptions:
         functions = [f"functions take {self.duration_ms} ms warm, external ones {self.external_ms} ms", *own]
         asked = f"{self.polls} time{'s' if self.polls != 1 else ''}"
         api = [f"the API's {self.gatekeeper_ms} ms, asked {asked} for the outcome"] if self.api else ["no API"]
+        if self.event is not None:
+            api = [f"the intake's {self.gatekeeper_ms} ms"]
+        begun = [f"it is begun by {_SOURCES[self.event]}"] if self.event is not None else []
         written = [f"{step} writes {value}" for step, value in sorted(self.items_of.items())]
         items = f"{self.items} item{'s' if self.items != 1 else ''} of {self.item_bytes} bytes"
         answer = f"the answer's result {self.result_bytes}"
@@ -113,6 +140,7 @@ class Assumptions:
             f"{', '.join([f'an atomic step writes {items}', *written])}; a map has {self.map_items} items",
             f"request {self.request_bytes} bytes, a step's output {self.output_bytes}, {answer}",
             f"{self.retries} retries per call; every retry is one transition and one call more",
+            *begun,
         ]
 
     @property

@@ -8,7 +8,7 @@ from enum import StrEnum
 from math import ceil
 from typing import Final
 
-from constructs_lib.saga.cost.assumptions import Assumptions, read_units
+from constructs_lib.saga.cost.assumptions import Assumptions, Source, read_units
 from constructs_lib.saga.cost.prices import PRICES, Meter
 from constructs_lib.saga.description.description import FunctionDescription
 
@@ -17,6 +17,8 @@ MIB_PER_GB: Final = 1_024
 MS: Final = 1_000
 _EXPRESS_MIB: Final = 64
 _EXPRESS_ROUNDS_TO_MS: Final = 100
+_MESSAGE_REQUESTS: Final = 3
+"""Of a message alone: sent, received, deleted."""
 
 
 class Purpose(StrEnum):
@@ -155,8 +157,27 @@ def front_door(tally: Tally) -> None:
     inputs = tally.inputs
     if inputs.api:
         api_call(tally, "request")
+    elif inputs.event is not None:
+        arrival(tally, inputs.event)
+        gatekeeper(tally, "event")
     tally.write(Purpose.API, "reserve", inputs.record_units)
     tally.write(Purpose.API, "reserve, index", 1)
+
+
+def arrival(tally: Tally, source: Source) -> None:
+    """An event reaches the function of an intake, in a batch of its own."""
+    match source:
+        case Source.WEBHOOK:
+            tally.add(Meter.REST_REQUESTS, Purpose.API, "event", 1)
+        case Source.RULE:
+            tally.add(Meter.EVENTS, Purpose.API, "event", 1)
+            tally.add(Meter.QUEUE_REQUESTS, Purpose.API, "event", _MESSAGE_REQUESTS)
+        case Source.QUEUE:
+            tally.add(Meter.QUEUE_REQUESTS, Purpose.API, "event", _MESSAGE_REQUESTS)
+        case Source.FIFO:
+            tally.add(Meter.FIFO_REQUESTS, Purpose.API, "event", _MESSAGE_REQUESTS)
+        case Source.STREAM:
+            pass  # Lambda reads a stream for nothing
 
 
 def settle(tally: Tally) -> None:
@@ -179,6 +200,11 @@ def look(tally: Tally, *, rows: int) -> None:
 def api_call(tally: Tally, by: str) -> None:
     """One request of the API, and its function."""
     tally.add(Meter.REST_REQUESTS, Purpose.API, by, 1)
+    gatekeeper(tally, by)
+
+
+def gatekeeper(tally: Tally, by: str) -> None:
+    """One call of the gatekeeper, or of the reader of an intake's events."""
     milliseconds = Decimal(tally.inputs.gatekeeper_ms)
     tally.add(Meter.LAMBDA_REQUESTS, Purpose.API, by, 1)
     memory = Decimal(tally.inputs.memory_mib) / MIB_PER_GB

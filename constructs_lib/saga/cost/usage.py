@@ -14,6 +14,7 @@ from constructs_lib.saga.cost.tally import (
     Purpose,
     Tally,
     Usage,
+    arrival,
     front_door,
     look,
     run_inline,
@@ -38,11 +39,13 @@ def happy_path(saga: SagaDescription, inputs: Assumptions | None = None) -> Usag
 
 
 def direct_operation(inputs: Assumptions | None = None) -> Usage:
-    """Usage of a direct operation: one request, one function, one transaction, and no transition."""
+    """Usage of a direct operation: one request or event, one function, one transaction, and no transition."""
     known = inputs or Assumptions()
     tally = Tally(known)
     if known.api:
         tally.add(Meter.REST_REQUESTS, Purpose.API, "request", 1)
+    elif known.event is not None:
+        arrival(tally, known.event)
     tally.call("request", None, known.duration_ms)
     tally.milliseconds += known.duration_ms
     record, items = known.direct_record_units, known.items * known.item_units

@@ -72,6 +72,9 @@ def test_the_inputs_change_the_result(assembly: Path, capsys: pytest.CaptureFixt
     assert used("--retries", "0.2")["Standard transitions"] == plain["Standard transitions"] + 1
     assert "REST API requests" not in used("--no-api")
     assert used("--polls", "3")["REST API requests"] == 4
+    assert used("--event", "queue")["SQS requests"] == 3
+    assert used("--event", "rule")["EventBridge events"] == plain.get("EventBridge events", 0) + 1
+    assert "REST API requests" not in used("--event", "stream", "--polls", "3")
 
 
 def test_a_rate_a_second_and_a_rate_a_day_are_the_same_thing(

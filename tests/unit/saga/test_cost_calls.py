@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.cost.assumptions import ANSWER_BYTES, DIRECT_RECORD_BYTES, RECORD_BYTES, ROW_BYTES, Assumptions
+from constructs_lib.saga.cost.assumptions import (
+    ANSWER_BYTES,
+    DIRECT_RECORD_BYTES,
+    RECORD_BYTES,
+    ROW_BYTES,
+    Assumptions,
+    Source,
+)
 from constructs_lib.saga.cost.compensation import longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, front_door, look
@@ -221,6 +228,38 @@ def test_a_direct_operation_has_no_transition_and_one_request() -> None:
     assert usage.total(Meter.REST_REQUESTS) == usage.total(Meter.LAMBDA_REQUESTS) == 1
     # The record twice, its index, its removal and that index; the item twice.
     assert usage.total(Meter.WRITE_UNITS) == 2 + 1 + 1 + 1 + 2
+
+
+ARRIVALS = {
+    Source.WEBHOOK: {Meter.REST_REQUESTS: 1},
+    Source.RULE: {Meter.EVENTS: 1, Meter.QUEUE_REQUESTS: 3},
+    Source.QUEUE: {Meter.QUEUE_REQUESTS: 3},
+    Source.FIFO: {Meter.FIFO_REQUESTS: 3},
+    Source.STREAM: {},
+}
+
+
+@pytest.mark.parametrize("source", Source)
+def test_an_event_costs_its_arrival_and_a_function_and_no_query(source: Source) -> None:
+    without = Assumptions(api=False)
+    begun = Assumptions(api=False, event=source)
+    only = StepDescription(name="Only", kind="atomic", side="before")
+    saga = SagaDescription(name="S", steps=(only,), timeout=60, fingerprint="")
+
+    for before, after, calls in (
+        (direct_operation(without), direct_operation(begun), 0),
+        (happy_path(saga, without), happy_path(saga, begun), 1),
+    ):
+        gained = {meter: after.total(meter) - before.total(meter) for meter in Meter}
+        assert {m: n for m, n in gained.items() if n and m is not Meter.LAMBDA_GB_SECONDS} == {
+            **ARRIVALS[source],
+            **({Meter.LAMBDA_REQUESTS: calls} if calls else {}),
+        }
+
+
+def test_an_event_and_an_api_contradict_each_other() -> None:
+    with pytest.raises(ValueError, match="api must be False if events begin the saga, got event=queue; leave one out"):
+        Assumptions(event=Source.QUEUE)
 
 
 def test_a_row_is_at_most_as_large_as_assumed() -> None:
