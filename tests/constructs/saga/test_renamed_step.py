@@ -117,6 +117,8 @@ def test_under_the_same_definition_nothing_is_waited_for() -> None:
     [("atomic", 0, 300 + 900 + 60), ("express", 60, 300 + 900 + 60), ("child", 3_600, 3_600 + 900 + 60)],
 )
 def test_the_wait_outlasts_functions_and_phases(kind: str, timeout: int, outlived: int) -> None:
-    one = StepDescription(name="One", kind=kind, side="before", timeout=timeout)
+    inner = StepDescription(name="Inner", kind="atomic", side="before")
+    branches = ((inner,),) if timeout else ()
+    one = StepDescription(name="One", kind=kind, side="before", timeout=timeout, branches=branches)
 
     assert outlived_with_phases(SagaDescription(name="S", steps=(one,), timeout=60, fingerprint="f")) == outlived
