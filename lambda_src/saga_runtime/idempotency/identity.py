@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import re
 import sys
@@ -185,7 +186,9 @@ class _Text:
     def __init__(self, max_bytes: int | None) -> None:
         self._max_bytes = max_bytes
         self._room = sys.maxsize if max_bytes is None else max_bytes
-        self._pieces: list[str] = []
+        # Not a list of pieces: the text of many small ones would take twenty times its size.
+        self._written = io.StringIO()
+        self._append = self._written.write
 
     def write(self, value: Any, before: str, depth: int) -> None:
         scalar = _scalar(value)
@@ -215,7 +218,7 @@ class _Text:
 
     def checked(self) -> str:
         """The whole text."""
-        text = "".join(self._pieces)
+        text = self._written.getvalue()
         try:
             size = len(text.encode("utf-8"))
         except UnicodeEncodeError:
@@ -225,7 +228,7 @@ class _Text:
         return text
 
     def _piece(self, text: str) -> None:
-        self._pieces.append(text)
+        self._append(text)
         self._room -= len(text)  # characters: a text has at least as many bytes
         if self._room < 0:
             raise TooLarge(_TOO_LARGE.format(self._max_bytes))
