@@ -54,6 +54,8 @@ def test_succeeds_and_reports_its_results(tmp_path: Path) -> None:
     assert number_of("recoveries", ended.stdout) == 10  # nine that were stopped, one of them twice
     assert number_of("notices sent", ended.stdout) >= 40
     assert "1 of them to suspense" in ended.stdout
+    assert number_of("settled by Express", ended.stdout) > number_of("settled by Standard", ended.stdout) >= 10
+    assert re.search(r"[1-9]\d* in their first response", ended.stdout)
 
 
 def number_of(name: str, table: str) -> int:

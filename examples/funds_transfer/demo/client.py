@@ -18,6 +18,8 @@ from saga_runtime.protocol import REPLAYED_HEADER
 from .plan import Nonsense, Transfer
 
 PATIENCE_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 3
+"""For which half of the clients prefer to wait for the settled answer."""
 _LONGEST: Final = 4
 """How many times longer than it was asked to a client waits at most before it sends a request again."""
 _LOOKS: Final = 4
@@ -101,9 +103,13 @@ class Clients:
         """Let every client give up as soon as it can."""
         self._stopped.set()
 
-    def post(self, user: str, key: str | None, body: object, *, imposter: bool = False) -> HttpResponse | None:
-        """Send a request once. None if no answer came."""
+    def post(
+        self, user: str, key: str | None, body: object, *, imposter: bool = False, waits: bool = False
+    ) -> HttpResponse | None:
+        """Send a request once, and prefer to wait for its settled answer, or not. None if no answer came."""
         headers = {} if key is None else {"Idempotency-Key": key}
+        if waits:
+            headers["Prefer"] = f"wait={WAIT_SECONDS}"
         return self._send("POST", self._url, user, key, headers, body, imposter=imposter)
 
     def look(self, user: str, key: str, saga_id: str) -> HttpResponse | None:
@@ -135,7 +141,7 @@ class Clients:
             self._until_settled(send_other, transfer.user, transfer.key)
 
     def _one_copy(self, transfer: Transfer, *, patient: bool) -> HttpResponse:
-        send = functools.partial(self.post, transfer.user, transfer.key, transfer.body)
+        send = functools.partial(self.post, transfer.user, transfer.key, transfer.body, waits=transfer.waits)
         return self._until_settled(send, transfer.user, transfer.key, patient=patient)
 
     def _until_settled(

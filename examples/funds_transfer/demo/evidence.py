@@ -143,6 +143,17 @@ class Evidence:
         return found
 
     @cached_property
+    def ran(self) -> Counter[str]:
+        """Count the sagas that each type of state machine settled."""
+        return Counter(record[RecordAttribute.RAN]["S"] for record in self.records if RecordAttribute.RAN in record)
+
+    @property
+    def in_first_response(self) -> int:
+        """Count the transfers whose first response was the settled one."""
+        first = (next(iter(self.answers_to(transfer)), None) for transfer in self.plan.transfers if transfer.waits)
+        return sum(answer is not None and answer.status not in {202, 409} for answer in first)
+
+    @cached_property
     def recoveries(self) -> Sequence[int]:
         """Count the recoveries of each request whose execution had been stopped."""
         a = RecordAttribute.RECOVERIES

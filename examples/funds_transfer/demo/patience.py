@@ -10,6 +10,8 @@ from constructs_lib.testing import LocalAws
 
 FUNCTION_SECONDS: Final = 60
 """Of emulated time: a slow process must not look like a planned fault."""
+_EXPRESS_SECONDS: Final = 240
+"""Of emulated time, likewise: of an Express execution."""
 _MORE: Final = 10
 """How much longer a task waits than its function may take."""
 
@@ -26,9 +28,10 @@ def give_time(aws: LocalAws, outputs: Mapping[str, str], functions: Iterable[str
         name = aws.resolve_function(path)
         aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=FUNCTION_SECONDS)
     machines = aws.client("stepfunctions")
-    for arn in (outputs["StateMachineArn"], outputs["RecoveryMachineArn"]):
+    for arn in (outputs["ExpressMachineArn"], outputs["StateMachineArn"], outputs["RecoveryMachineArn"]):
         definition = json.loads(machines.describe_state_machine(stateMachineArn=arn)["definition"])
         for state in definition["States"].values():
             if state.get("Resource", "").endswith("lambda:invoke"):
                 state["TimeoutSeconds"] = FUNCTION_SECONDS + _MORE
+        definition["TimeoutSeconds"] = max(definition["TimeoutSeconds"], _EXPRESS_SECONDS)
         machines.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))

@@ -49,6 +49,7 @@ class Transfer:
         refunded: Whether its debit is refunded.
         closed_meanwhile: Whether its source is closed between debit and refund, which thus goes to suspense.
         imposter: Whether another body is sent under its key.
+        waits: Whether its user prefers to wait for the settled answer.
         troubles: What goes wrong.
     """
 
@@ -64,6 +65,7 @@ class Transfer:
     refunded: bool = False
     closed_meanwhile: bool = False
     imposter: bool = False
+    waits: bool = False
     troubles: tuple[Trouble, ...] = ()
 
     @property
@@ -225,6 +227,7 @@ def _transfer(chance: random.Random, number: int, fate: _Fate) -> Transfer:
         refunded=fate.refunded,
         closed_meanwhile=fate.closed_meanwhile,
         imposter=fate.imposter,
+        waits=number % 2 == 0 and not fate.troubles,
         troubles=fate.troubles,
     )
 

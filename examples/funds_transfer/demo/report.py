@@ -9,7 +9,7 @@ from typing import Any
 
 from constructs_lib.testing.invariants import Invariant
 from saga_runtime import Money
-from saga_runtime.protocol import LogAttribute, StepStatus
+from saga_runtime.protocol import LogAttribute, Ran, StepStatus
 
 from .accounts import CURRENCY, LEDGERS, MAIN, PARTNER
 from .evidence import FROM_MAIN, REFUND, SUSPENSE, TO_PARTNER, Evidence
@@ -127,6 +127,9 @@ def _transfers(table: Table, report: Report) -> None:
             table.line(f"  {name:<18} {counts.total():>5,}", paint(told))
         if unsettled := sum(_ended(evidence, t) is None for t in transfers):
             table.line(f"  {'open':<18} {unsettled:>5,}", table.style.bad("never settled"))
+    express, standard = (evidence.ran[machine] for machine in (Ran.EXPRESS, Ran.STANDARD))
+    table.line(f"{'settled by Express':<20} {express:>5,}", f"{evidence.in_first_response:,} in their first response")
+    table.line(f"{'settled by Standard':<20} {standard:>5,}", "which continues what Express cannot decide")
 
 
 def _ended(evidence: Evidence, transfer: Transfer) -> bool | None:

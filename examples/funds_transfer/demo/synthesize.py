@@ -11,9 +11,10 @@ os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get(
 
 from aws_cdk import App
 
+from constructs_lib import Run
 from examples.funds_transfer.stack import FundsTransferStack
 
 if __name__ == "__main__":
     app = App(outdir=sys.argv[1])
-    FundsTransferStack(app, "FundsTransfer")
+    FundsTransferStack(app, "FundsTransfer", run=Run.INLINE)
     app.synth()

@@ -164,8 +164,10 @@ def _door(call: str, action: Action, moment: Moment, attempts: Attempts = Attemp
     return (aim,)
 
 
-def _stop(state: str, moment: Moment, kind: Kind = Kind.STOP) -> tuple[_Stop, ...]:
-    return (_Stop(kind=kind, state=state, moment=moment),)
+def _stop(state: str, moment: Moment) -> tuple[_Aim | _Stop, ...]:
+    """A stop of Standard, which runs the transfer because the start of Express is refused."""
+    refused = _door(_START, Action.THROTTLE, Moment.BEFORE, Attempts.ALL)
+    return (_Stop(kind=Kind.STOP, state=state, moment=moment), *refused)
 
 
 _RESERVE, _START = "dynamodb:PutItem", "states:StartExecution"
@@ -201,5 +203,5 @@ _AIMS: Final[Mapping[Trouble, tuple[_Aim | _Stop, ...]]] = {
     Trouble.STOPPED_BEFORE_SETTLING: _stop("Settle completed", Moment.BEFORE),
     Trouble.STOPPED_BEFORE_UNDO: _stop("Undo Debit", Moment.BEFORE),
     Trouble.STOPPED_BEFORE_SETTLING_A_FAILURE: _stop("Settle failed", Moment.BEFORE),
-    Trouble.RECOVERY_STOPPED_AFTER_UNDO: _stop("Undo Debit", Moment.AFTER, Kind.STOP_AGAIN),
+    Trouble.RECOVERY_STOPPED_AFTER_UNDO: (_Stop(kind=Kind.STOP_AGAIN, state="Undo Debit", moment=Moment.AFTER),),
 }
