@@ -65,7 +65,7 @@ from constructs_lib.saga.description.kind import kind_named
 import constructs_lib.saga.kinds
 room = Path(constructs_lib.saga.kinds.__file__).parent
 names = [file.stem.replace("_", "-") for file in room.glob("*.py") if file.stem != "__init__"]
-print(len(names) > 10, [n for n in names if kind_named(n) is None], sorted({"aws_cdk", "jsii"} & set(sys.modules)))
+print(len(names) > 10, [n for n in names if not kind_named(n)], sorted({"aws_cdk", "jsii"} & set(sys.modules)))
 """
 
     assert _run(code) == "True [] []"
