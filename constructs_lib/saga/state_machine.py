@@ -32,6 +32,7 @@ from constructs_lib.saga.asl import (
 from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
 from constructs_lib.saga.description.function_facts import require_here
 from constructs_lib.saga.description.kind import FunctionGrant, Machine, group_kind, plain_kind
+from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.routes import Notify
@@ -39,7 +40,6 @@ from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.synthesis.compile import (
     compiled,
-    describe,
     error_notices,
     fingerprint_of,
     notice_of,
@@ -47,6 +47,7 @@ from constructs_lib.saga.synthesis.compile import (
     shape_of,
     ways_of,
 )
+from constructs_lib.saga.synthesis.describe import describe
 from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into, texts_of
 from constructs_lib.saga.synthesis.inline import delegated_alarm
 from constructs_lib.saga.synthesis.parking import operators_of
@@ -67,7 +68,6 @@ from constructs_lib.saga.validation.budget import (
     worst_case,
 )
 from constructs_lib.saga.validation.checks import (
-    NOTIFIER_SECONDS,
     check_statuses,
     check_steps,
     leaves_of,
@@ -467,7 +467,7 @@ class SagaStateMachine(Construct):
             code=own_code(),
             handler="handlers.notifier.handler",
             description="Sends the saga's notifications, each under its step key",
-            timeout=Duration.seconds(NOTIFIER_SECONDS),
+            timeout=Duration.seconds(NOTIFIER.timeout),
             removal_policy=removal_policy,
         )
         self.log.grant_commit(notifier)

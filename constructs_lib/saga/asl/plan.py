@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from constructs_lib.saga.description.description import sides_in
 from constructs_lib.saga.description.kind import Machine, group_kind
 from constructs_lib.saga.steps.jsonata import outputs_named
 from constructs_lib.saga.steps.retry import Retry
@@ -232,11 +233,7 @@ class SagaPlan:
 
     def side_of(self, step: CompiledStep) -> Side:
         """Position of a step in its saga."""
-        if step.pivot:
-            return Side.PIVOT
-        names = [leaf.name for leaf in self.leaves]
-        last = max((names.index(pivot.name) for pivot in self.pivots), default=len(names))
-        return Side.BEFORE if names.index(step.name) < last else Side.AFTER
+        return sides_in([leaf.name for leaf in self.leaves], {pivot.name for pivot in self.pivots})[step.name]
 
     @property
     def named_to_undo(self) -> frozenset[str]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from saga_runtime.protocol import Side
 
 METADATA_TYPE: Final = "cdk-sagas:saga"
 """Type of the construct metadata that holds a saga's description in the cloud assembly."""
@@ -37,6 +39,15 @@ class FunctionDescription:
     timeout: int
     memory_mib: int | None = None
     architecture: str | None = None
+
+
+UNKNOWN: Final = FunctionDescription(timeout=0)
+"""Of an imported function, or an alias of one, nothing is known. A timeout of 0 is one that is not known."""
+
+
+def timed(function: object | None, timeout: int, facts: FunctionDescription | None) -> FunctionDescription | None:
+    """A function with the timeout that its step knows, which may be declared for it; None without a function."""
+    return dataclasses.replace(facts or UNKNOWN, timeout=timeout) if function is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +177,20 @@ class SagaDescription:
                 "with this release"
             )
         return cls(**document | {"steps": tuple(_step(step) for step in document["steps"])})
+
+
+def sides_in(names: Sequence[str], pivots: Collection[str]) -> dict[str, Side]:
+    """Position of each plain step, by its name.
+
+    Args:
+        names: of the plain steps, in order.
+        pivots: those of the pivots.
+    """
+    last = max((index for index, name in enumerate(names) if name in pivots), default=len(names))
+    return {
+        name: Side.PIVOT if name in pivots else Side.BEFORE if index < last else Side.AFTER
+        for index, name in enumerate(names)
+    }
 
 
 def _fields(described: Any) -> dict[str, Any]:

@@ -10,10 +10,7 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction
-from constructs_lib.saga.description.description import FunctionDescription
-
-UNKNOWN: Final = FunctionDescription(timeout=0)
-"""Of an imported function, or an alias of one, nothing is known. A timeout of 0 is one that is not known."""
+from constructs_lib.saga.description.description import UNKNOWN, FunctionDescription
 
 _asked: Final[WeakKeyDictionary[lambda_.Function, FunctionDescription]] = WeakKeyDictionary()
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
+
+from constructs_lib.saga.description.description import timed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -125,6 +128,16 @@ class PlainKind(Kind):
             index: the step's place in the flow.
             exits: where it leads if it does not continue.
         """
+
+    def describe(self, step: Step, described: StepDescription) -> StepDescription:
+        """Describe one step.
+
+        Args:
+            step: as declared.
+            described: its parts, described; by default its function is added.
+        """
+        function = timed(step.function, step.function_timeout, step.function_facts)
+        return dataclasses.replace(described, function=function)
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Grants of the saga log to its functions: by default to its compensation."""

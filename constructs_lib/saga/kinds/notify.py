@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Final
+import dataclasses
+from typing import TYPE_CHECKING, Final
 
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
-from constructs_lib.saga.description.description import StepDescription
+from constructs_lib.saga.description.description import FunctionDescription, StepDescription
 from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
 
+if TYPE_CHECKING:
+    from constructs_lib.saga.steps.step import Step
+
 _ENVELOPE: Final = "M1.5 3.5h13v9h-13zM1.5 4l6.5 5 6.5-5"
+
+
+NOTIFIER: Final = FunctionDescription(timeout=20, memory_mib=512, architecture="arm64")
+"""The function that sends notifications, of which a saga has one."""
 
 
 class Notify(PlainKind, name="notify"):
@@ -29,6 +37,10 @@ class Notify(PlainKind, name="notify"):
     def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
         """A task that calls its function."""
         return function_states(plan, flow, index, exits)
+
+    def describe(self, step: Step, described: StepDescription) -> StepDescription:  # noqa: ARG002 - all share one
+        """Its function is the saga's notifier."""
+        return dataclasses.replace(described, function=NOTIFIER)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """The row is read, the message sent, the row written: in a transaction of its own."""

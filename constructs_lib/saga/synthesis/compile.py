@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 
 from constructs_lib.saga.asl import (
@@ -19,25 +17,18 @@ from constructs_lib.saga.asl import (
     GoingOn,
     Node,
     Notice,
-    SagaPlan,
     Waiting,
 )
 from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT
-from constructs_lib.saga.description.description import (
-    FunctionDescription,
-    RetryDescription,
-    SagaDescription,
-    StepDescription,
-)
-from constructs_lib.saga.description.function_facts import UNKNOWN
 from constructs_lib.saga.description.kind import GroupKind, Machine, group_kind
+from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.routes import GoOn, Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.steps.wait import CallbackVia
-from constructs_lib.saga.validation.checks import NOTIFIER_SECONDS, leaves_of, pivots_of
+from constructs_lib.saga.validation.checks import leaves_of, pivots_of, sides_of
 from constructs_lib.saga.validation.jsonata_reads import TOKEN
 from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField, ServedStepField
 
@@ -104,7 +95,7 @@ def _step(
 ) -> CompiledStep:
     function, seconds = step.function, step.function_timeout
     if step.queue is not None:
-        function, seconds = notifier, NOTIFIER_SECONDS
+        function, seconds = notifier, NOTIFIER.timeout
     return CompiledStep(
         name=step.name,
         kind=step.kind,
@@ -157,7 +148,7 @@ def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
         ProviderField.MARGIN: int(provider.clock_margin.to_seconds()),
         ProviderField.VERIFY: provider.verify,
         ProviderField.VERIFY_UNDO: provider.verify_undo,
-        **{name: _seconds(window) for name, window in windows.items()},
+        **{name: int(window.to_seconds()) if window is not None else 0 for name, window in windows.items()},
         **({ProviderField.REFUSALS: list(refusals)} if refusals else {}),
     }
 
@@ -191,7 +182,7 @@ def shape_of(steps: Sequence[Step | StepGroup]) -> list[dict[str, Any]]:
 
     It contains only what a row could contradict: retries, and groups other than phases, may change at any time.
     """
-    sides = _sides(steps)
+    sides = sides_of(steps)
     return [
         {
             "name": step.name,
@@ -211,23 +202,9 @@ def _kind_of_group(node: Step | StepGroup) -> GroupKind | None:
     return group_kind(node.kind) if isinstance(node, StepGroup) else None
 
 
-def _sides(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
-    """Position of each step."""
-    pivots = {step.name for step in pivots_of(steps)}
-    plan = _bare_plan(
-        [
-            CompiledStep(
-                name=step.name, kind=step.kind, permanent_errors=(), retry=step.retry, pivot=step.name in pivots
-            )
-            for step in leaves_of(steps)
-        ]
-    )
-    return {leaf.name: plan.side_of(leaf) for leaf in plan.leaves}
-
-
 def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[str, dict[str, Any]]]:
     """Properties of the steps whose callbacks an integration receives, by integration and name."""
-    sides = _sides(steps)
+    sides = sides_of(steps)
     served: dict[CallbackVia, dict[str, dict[str, Any]]] = {}
     for step in leaves_of(steps):
         if step.wait is not None:
@@ -291,139 +268,3 @@ def _is_child(node: Step | StepGroup) -> bool:
 
 def _digest(document: object) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8")).hexdigest()
-
-
-def _bare_plan(nodes: Sequence[Node]) -> SagaPlan:
-    """A plan with only the positions of its steps."""
-    return SagaPlan(
-        steps=nodes,
-        request_table="",
-        log_table="",
-        log_days=1,
-        replay_seconds=1,
-        remember_seconds=1,
-        timeout_seconds=1,
-        result="",
-        http_status_by_error={},
-        refused_http_status=422,
-        comment="",
-    )
-
-
-def describe(
-    name: str,
-    steps: Sequence[Step | StepGroup],
-    *,
-    timeout: int,
-    fingerprint: str,
-    tells_of_failure: bool,
-    replayed: int = 0,
-    remembered: int = 0,
-    due_after: int = 0,
-    log_days: int = 0,
-    inline: bool = False,
-) -> SagaDescription:
-    """The saga as plain data."""
-    sides = _sides(steps)
-    return SagaDescription(
-        name=name,
-        steps=tuple(_describe(node, sides) for node in steps),
-        timeout=timeout,
-        fingerprint=fingerprint,
-        tells_of_failure=tells_of_failure,
-        replayed=replayed,
-        remembered=remembered,
-        due_after=due_after,
-        log_days=log_days,
-        inline=inline,
-    )
-
-
-def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescription:
-    if isinstance(node, StepGroup):
-        return StepDescription(
-            name=node.name,
-            kind=node.kind,
-            side=sides[next(node.steps).name],
-            when=node.when,
-            compensated=any(step.compensated for step in node.steps),
-            timeout=node.timeout,
-            max_items=node.max_items if group_kind(node.kind).per_item else 0,
-            max_concurrency=node.max_concurrency if group_kind(node.kind).per_item else 1,
-            branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
-        )
-    retry = node.retry
-    provider = node.provider
-    function = _timed(node.function, node.function_timeout, node.function_facts)
-    if node.wait is not None:
-        function = _timed(node.wait.via.dispatcher, node.wait.via.dispatcher_timeout, node.wait.via.dispatcher_facts)
-    if node.queue is not None:
-        function = FunctionDescription(timeout=NOTIFIER_SECONDS, memory_mib=512, architecture="arm64")
-    return StepDescription(
-        name=node.name,
-        kind=node.kind,
-        side=sides[node.name],
-        when=node.when,
-        function=function,
-        compensation=_timed(node.compensate, node.compensate_timeout, node.compensate_facts),
-        compensated=node.compensated,
-        recorded=node.direct is None and node.record,
-        grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
-        margin=int(provider.clock_margin.to_seconds()) if provider is not None else 0,
-        window=_seconds(provider.idempotent_for if provider is not None else None),
-        verify=provider is not None and provider.verify,
-        undo_window=_seconds(provider.undo_idempotent_for if provider is not None else None),
-        verify_undo=provider is not None and provider.verify_undo,
-        messages=node.wait.via.message_seconds if node.wait is not None and provider is not None else 0,
-        writes=len(node.transaction.writes) if node.transaction is not None else None,
-        timeout=_own_timeout(node),
-        heartbeat=node.wait.heartbeat if node.wait is not None else 0,
-        redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
-        constant=_constant(node),
-        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
-        transient=RetryDescription(
-            attempts=retry.transient_attempts,
-            interval=retry.transient_interval,
-            rate=retry.transient_rate,
-            cap=retry.transient_cap,
-        ),
-        in_doubt=RetryDescription(
-            attempts=retry.in_doubt_attempts,
-            interval=retry.in_doubt_interval,
-            rate=retry.in_doubt_rate,
-            cap=retry.in_doubt_cap,
-        ),
-        routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
-    )
-
-
-def _seconds(window: Duration | None) -> int:
-    return int(window.to_seconds()) if window is not None else 0
-
-
-def _own_timeout(step: Step) -> int:
-    """Timeout of a state without a function."""
-    if step.wait is not None:
-        return step.wait.timeout
-    return step.direct.timeout if step.direct is not None else 0
-
-
-def _constant(step: Step) -> int:
-    """Bytes that a step's state sends from the definition."""
-    sent: list[object] = [step.message or ""]
-    if step.direct is not None:
-        sent.append(step.direct.fields)
-    if step.transaction is not None:
-        sent.append(max((step.transaction.writes, step.transaction.compensate), key=_size))
-    return sum(_size(value) for value in sent)
-
-
-def _size(value: object) -> int:
-    return len(json.dumps(value, default=dict).encode("utf-8"))
-
-
-def _timed(
-    function: lambda_.IFunction | None, timeout: int, facts: FunctionDescription | None
-) -> FunctionDescription | None:
-    """A function with the timeout that its step knows, which may be declared for it."""
-    return dataclasses.replace(facts or UNKNOWN, timeout=timeout) if function is not None else None

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
+from constructs_lib.saga.description.description import sides_in
 from constructs_lib.saga.description.kind import Machine, group_kind, plain_kind
+from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.arguments import require_unique
-
-NOTIFIER_SECONDS: Final = 20
-"""Timeout of the function that sends notifications."""
+from saga_runtime.protocol import Side
 
 
 def leaves_of(steps: Sequence[Step | StepGroup]) -> Iterator[Step]:
@@ -43,6 +42,12 @@ def pivots_of(steps: Sequence[Step | StepGroup]) -> list[Step]:
             f"when={node.when or step.when!r}; name the pivot: pivot=True on {step.name}, or on a step before it"
         )
     return [step]
+
+
+def sides_of(steps: Sequence[Step | StepGroup]) -> dict[str, Side]:
+    """Position of each plain step in its saga, by its name."""
+    names = [step.name for step in leaves_of(steps)]
+    return sides_in(names, {step.name for step in pivots_of(steps)})
 
 
 def check_steps(steps: Sequence[Step | StepGroup]) -> None:
@@ -140,7 +145,7 @@ def _check_delays(step: Step) -> None:
     """The last attempt of what is in doubt must meet no living predecessor."""
     delays = sum(step.retry.in_doubt_delays)
     longest: float = max(
-        step.function_timeout, step.compensate_timeout, NOTIFIER_SECONDS if step.queue is not None else 0
+        step.function_timeout, step.compensate_timeout, NOTIFIER.timeout if step.queue is not None else 0
     )
     if step.provider is not None:
         longest += step.provider.grace.to_seconds() + step.provider.clock_margin.to_seconds()

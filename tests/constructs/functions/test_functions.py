@@ -10,8 +10,8 @@ from aws_cdk import aws_logs as logs
 
 from constructs_lib import LedgerTable, StepFunction
 from constructs_lib.functions.runtime_function import RUNTIME
-from constructs_lib.saga.description.description import FunctionDescription
-from constructs_lib.saga.description.function_facts import UNKNOWN, facts_of
+from constructs_lib.saga.description.description import UNKNOWN, FunctionDescription
+from constructs_lib.saga.description.function_facts import facts_of
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import FUNCTIONS, plain_function, step_function

@@ -1,0 +1,127 @@
+"""From declared steps to the saga's description."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import Duration
+
+from constructs_lib.saga.description.description import (
+    RetryDescription,
+    SagaDescription,
+    StepDescription,
+    timed,
+)
+from constructs_lib.saga.description.kind import group_kind, plain_kind
+from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.routes import GoOn
+from constructs_lib.saga.steps.step import Step
+from constructs_lib.saga.validation.checks import sides_of
+
+
+def describe(
+    name: str,
+    steps: Sequence[Step | StepGroup],
+    *,
+    timeout: int,
+    fingerprint: str,
+    tells_of_failure: bool,
+    replayed: int = 0,
+    remembered: int = 0,
+    due_after: int = 0,
+    log_days: int = 0,
+    inline: bool = False,
+) -> SagaDescription:
+    """The saga as plain data."""
+    sides = sides_of(steps)
+    return SagaDescription(
+        name=name,
+        steps=tuple(_describe(node, sides) for node in steps),
+        timeout=timeout,
+        fingerprint=fingerprint,
+        tells_of_failure=tells_of_failure,
+        replayed=replayed,
+        remembered=remembered,
+        due_after=due_after,
+        log_days=log_days,
+        inline=inline,
+    )
+
+
+def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescription:
+    if isinstance(node, StepGroup):
+        return StepDescription(
+            name=node.name,
+            kind=node.kind,
+            side=sides[next(node.steps).name],
+            when=node.when,
+            compensated=any(step.compensated for step in node.steps),
+            timeout=node.timeout,
+            max_items=node.max_items if group_kind(node.kind).per_item else 0,
+            max_concurrency=node.max_concurrency if group_kind(node.kind).per_item else 1,
+            branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
+        )
+    retry = node.retry
+    provider = node.provider
+    described = StepDescription(
+        name=node.name,
+        kind=node.kind,
+        side=sides[node.name],
+        when=node.when,
+        compensation=timed(node.compensate, node.compensate_timeout, node.compensate_facts),
+        compensated=node.compensated,
+        recorded=node.direct is None and node.record,
+        grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
+        margin=int(provider.clock_margin.to_seconds()) if provider is not None else 0,
+        window=_seconds(provider.idempotent_for if provider is not None else None),
+        verify=provider is not None and provider.verify,
+        undo_window=_seconds(provider.undo_idempotent_for if provider is not None else None),
+        verify_undo=provider is not None and provider.verify_undo,
+        messages=node.wait.via.message_seconds if node.wait is not None and provider is not None else 0,
+        writes=len(node.transaction.writes) if node.transaction is not None else None,
+        timeout=_own_timeout(node),
+        heartbeat=node.wait.heartbeat if node.wait is not None else 0,
+        redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
+        constant=_constant(node),
+        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
+        transient=RetryDescription(
+            attempts=retry.transient_attempts,
+            interval=retry.transient_interval,
+            rate=retry.transient_rate,
+            cap=retry.transient_cap,
+        ),
+        in_doubt=RetryDescription(
+            attempts=retry.in_doubt_attempts,
+            interval=retry.in_doubt_interval,
+            rate=retry.in_doubt_rate,
+            cap=retry.in_doubt_cap,
+        ),
+        routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
+    )
+    return plain_kind(node.kind).describe(node, described)
+
+
+def _seconds(window: Duration | None) -> int:
+    return int(window.to_seconds()) if window is not None else 0
+
+
+def _own_timeout(step: Step) -> int:
+    """Timeout of a state without a function."""
+    if step.wait is not None:
+        return step.wait.timeout
+    return step.direct.timeout if step.direct is not None else 0
+
+
+def _constant(step: Step) -> int:
+    """Bytes that a step's state sends from the definition."""
+    sent: list[object] = [step.message or ""]
+    if step.direct is not None:
+        sent.append(step.direct.fields)
+    if step.transaction is not None:
+        sent.append(max((step.transaction.writes, step.transaction.compensate), key=_size))
+    return sum(_size(value) for value in sent)
+
+
+def _size(value: object) -> int:
+    return len(json.dumps(value, default=dict).encode("utf-8"))
