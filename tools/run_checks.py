@@ -67,7 +67,8 @@ COMPUTING: Final = {
     "reconcilers": (
         "test_doctor",
         "test_doctor_races",
-        "test_reconciler",
+        "test_log_retention",
+        "test_reconciler_crash_matrix",
         "test_reconciler_concurrency",
         "test_reconciler_backlog",
         "test_watching_crash_matrix",

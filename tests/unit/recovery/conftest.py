@@ -1,0 +1,7 @@
+"""Fixtures of the tests of recoveries."""
+
+from __future__ import annotations
+
+from tests.unit.support.reconciled import watch
+
+__all__ = ["watch"]

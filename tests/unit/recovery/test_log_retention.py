@@ -1,0 +1,246 @@
+"""Rows of sagas in flight are kept for longer; sagas with expired ones are never run again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from saga_runtime.protocol import (
+    Env,
+    LogAttribute,
+    StepStatus,
+)
+from saga_runtime.recovery.decisions import (
+    LONGEST_LOOK_MS,
+    ParkedFor,
+    keeps_ahead_days,
+    kept_until,
+    operators_entry,
+)
+from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared import aws
+from tests.unit.support.reconciled import LOOKING, RECONCILIATION, Watch, exhausted, put_row, record_of
+from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
+from tests.unit.support.wire import before
+
+pytestmark = pytest.mark.exhaustive
+
+
+def test_expiring_rows_of_a_saga_in_flight_are_kept_for_longer(watch: Watch) -> None:
+    day = 86_400
+    now = NOW_MS // 1_000 + 380 * day
+    put_row("Old", StepStatus.DONE, expiration=now + 190 * day)
+    put_row("Young", StepStatus.DONE, expiration=now + 260 * day)
+    watch.pass_time(380 * DAY_MS)
+
+    watch.sweep()
+
+    ends = {item[LogAttribute.STEP]["S"]: int(item[LogAttribute.EXPIRATION]["N"]) for item in watch.world.items("log")}
+    assert ends == {"Old": now + 400 * day, "Young": now + 260 * day}
+
+
+@pytest.mark.parametrize("days", [1, 2, 3, 7, 30, 400, 3_650])
+def test_the_recorded_expiration_covers_every_later_row(days: int) -> None:
+    now, ahead = NOW_MS // 1_000, keeps_ahead_days(days) * 86_400
+    before, until = kept_until(NOW_MS, days)
+
+    assert ahead >= 86_400
+    assert now + ahead <= before <= now + days * 86_400, "a row that is written from now on expires later anyway"
+    assert until >= before
+
+
+def test_every_row_of_a_long_log_is_kept_for_longer(watch: Watch) -> None:
+    """A megabyte is a page."""
+    watch.pass_time(380 * DAY_MS)
+    now = watch.world.clock.ms // 1_000
+    names = [f"Large[{number}]" for number in range(4)]
+    for name in names:
+        put_row(name, StepStatus.DONE, expiration=now, output="x" * 390_000)
+
+    watch.sweep()
+
+    keys: list[Any] = [log_key(SAGA_ID, name) for name in names]
+    rows = [aws.dynamodb().get_item(TableName="log", Key=key)["Item"] for key in keys]
+    assert {row[LogAttribute.EXPIRATION]["N"] for row in rows} == {str(now + 400 * 86_400)}
+
+
+def test_rows_of_a_young_saga_and_of_a_settled_one_are_left(watch: Watch) -> None:
+    put_row("Old", StepStatus.DONE)
+    watch.pass_time()
+    calls = watch.world.calls_of(watch.sweep)
+    watch.settle(due=True)
+    watch.pass_time(380 * DAY_MS)
+    watch.sweep()
+
+    assert calls.count("Query") == LOOKING
+    assert [item[LogAttribute.EXPIRATION]["N"] for item in watch.world.items("log")] == ["1"]
+
+
+def the_log_is_kept_once_in_a_while(watch: Watch) -> None:
+    watch.pass_time(380 * DAY_MS)
+    now = watch.world.clock.ms // 1_000
+    watch.sweep()
+    assert watch.record.rows_until == now + 250 * 86_400
+
+    watch.pass_time(LONGEST_LOOK_MS)
+    assert watch.world.calls_of(watch.sweep).count("Query") == LOOKING
+    assert watch.record.rows_until == now + 250 * 86_400
+
+
+def test_the_rows_expiration_is_recorded_and_the_log_is_not_read_each_time(watch: Watch) -> None:
+    the_log_is_kept_once_in_a_while(watch)
+
+
+def kept_for_days(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """Deploy another ``log_retention_days``."""
+    (fields,) = json.loads(os.environ[Env.RECONCILED])
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([fields | {"days": days}]))
+
+
+def ends_in_days(watch: Watch) -> list[int]:
+    """When the rows end, in days from now."""
+    now = watch.world.clock.ms // 1_000
+    return [(int(item[LogAttribute.EXPIRATION]["N"]) - now) // 86_400 for item in watch.world.items("log")]
+
+
+def days_pass(watch: Watch, days: int) -> None:
+    """Let days pass, with a sweep on each; expired rows are deleted."""
+    for _ in range(days):
+        watch.pass_time(DAY_MS)
+        watch.sweep()
+        assert all(left > 0 for left in ends_in_days(watch)), "a row is gone, and its step could happen twice"
+
+
+def more_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Raise the retention while a saga is parked, as a message at synth requests."""
+    kept_for_days(monkeypatch, 30)
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 30 * 86_400)
+    watch.operated.park()
+    days_pass(watch, after)
+    kept_for_days(monkeypatch, 400)
+    days_pass(watch, 60)
+
+
+@pytest.mark.parametrize("after", [1, 14, 16, 29, 40])
+def test_no_row_of_a_saga_in_flight_expires_after_a_longer_retention(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    more_days_are_deployed(watch, monkeypatch, after)
+
+
+def test_the_record_contains_the_expiration_of_existing_rows(watch: Watch) -> None:
+    end = NOW_MS // 1_000 + 300 * 86_400
+    put_row("Old", StepStatus.DONE, expiration=end)
+    put_row("Young", StepStatus.DONE, expiration=end + 86_400)
+    watch.pass_time(20 * DAY_MS)
+    watch.sweep()
+
+    assert watch.record.rows_until == end
+
+
+def test_the_record_contains_a_certain_expiration_despite_another_writer(watch: Watch) -> None:
+    watch.pass_time(20 * DAY_MS)
+    now = watch.world.clock.ms // 1_000
+    put_row("Old", StepStatus.DONE, expiration=now + 86_400)
+    by_somebody = now + 250 * 86_400
+    before(watch.world.wire, "UpdateItem", lambda: put_row("Old", StepStatus.DONE, expiration=by_somebody), on=2)
+    watch.sweep()
+
+    assert watch.record.rows_until == by_somebody == kept_until(watch.world.clock.ms, 400)[0]
+
+
+def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
+    watch.pass_time(20 * DAY_MS)
+    put_row("Old", StepStatus.DONE)
+    key: Any = log_key(SAGA_ID, "Old")
+    aws.dynamodb().update_item(TableName="log", Key=key, UpdateExpression="REMOVE expiration")
+
+    assert (watch.sweep()["failed"], LogAttribute.EXPIRATION in watch.world.items("log")[0]) == (0, False)
+    assert watch.record.rows_until is not None
+
+
+def fewer_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 400 * 86_400)
+    watch.operated.park()
+    days_pass(watch, 20)
+    assert watch.record.rows_until is not None
+    kept_for_days(monkeypatch, 30)
+    put_row("New", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000 + 30 * 86_400)
+    days_pass(watch, 60)
+
+
+def test_no_row_of_a_saga_in_flight_expires_after_a_shorter_retention(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer_days_are_deployed(watch, monkeypatch)
+
+
+def test_a_saga_with_kept_rows_is_taken_over_at_any_age(watch: Watch) -> None:
+    the_log_is_kept_once_in_a_while(watch)
+    watch.dies()
+    watch.pass_time(200 * DAY_MS)
+
+    assert watch.sweep()["taken_over"] == 1
+
+
+def test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch: Watch) -> None:
+    watch.dies()
+    watch.pass_time(400 * DAY_MS)
+    watch.sweep()
+    assert set(watch.executions) == {SAGA_ID}
+    assert (watch.record.parked, watch.record.rows_until) == (SAGA_ID, None)
+    assert [entry["stuck"]["error"] for entry in watch.notified] == [ParkedFor.ROWS_EXPIRED]
+
+
+def test_a_saga_with_a_possibly_expired_log_is_parked_once(watch: Watch) -> None:
+    watch.update(answered_at={"N": "1"})
+    test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch)
+
+    watch.pass_time(7_200_000)
+    watch.sweep()
+    assert (set(watch.executions), watch.notified) == ({SAGA_ID}, [])
+
+
+@pytest.mark.parametrize("detail", ["\uffff", "\ud800", "Größe", "\x00", "\U0001f4b6"])
+def test_operators_are_notified_of_reasons_with_any_characters(watch: Watch, detail: str) -> None:
+    watch.update(failure={"S": json.dumps({"detail": detail})})
+    exhausted(watch)
+
+    assert watch.sweep()["parked"] == 1
+    assert [entry["failure"] for entry in watch.notified] == [{"detail": detail}]
+
+
+def test_an_entry_for_operators_is_valid_for_sqs(watch: Watch) -> None:
+    found = replace(record_of(watch), failure=json.dumps({"detail": "\uffff \ud800"}))
+
+    assert operators_entry(found, ParkedFor.RECOVERIES_EXHAUSTED).isascii()
+
+
+def test_a_recovery_that_was_not_started_is_not_when_rows_may_be_gone(watch: Watch) -> None:
+    watch.update(owner={"S": recovery_name(SAGA_ID, 1)}, recoveries={"N": "1"})
+    watch.pass_time(400 * DAY_MS)
+    watch.sweep()
+
+    assert set(watch.executions) == {SAGA_ID}
+    assert watch.record.parked == recovery_name(SAGA_ID, 1)
+
+
+def test_rows_that_may_be_gone_are_not_recorded_as_kept(watch: Watch) -> None:
+    watch.pass_time(400 * DAY_MS)
+    watch.sweep()
+    assert (watch.record.parked, watch.record.rows_until) == (None, None)
+
+
+def test_the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
+    record = watch.record
+    watch.settle()
+    update = RECONCILIATION.rows_kept_update(record, 1)
+    with contextlib.suppress(aws.dynamodb().exceptions.ConditionalCheckFailedException):
+        aws.dynamodb().update_item(TableName="requests", **update)
+    assert watch.record.rows_until is None

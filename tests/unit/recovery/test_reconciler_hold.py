@@ -1,0 +1,155 @@
+"""The switch under which a reconciler checks and measures, and changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from saga_runtime.protocol import (
+    Env,
+    HoldAttribute,
+    Metric,
+)
+from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS
+from saga_runtime.shared import aws
+from tests.unit.support.checked_stack import create_hold_table
+from tests.unit.support.reconciled import SCENES, Watch, interrupted
+from tests.unit.support.samples import DUE_AFTER_MS, SAGA_ID
+from tests.unit.support.wire import before
+from tests.unit.support.world import World
+
+pytestmark = pytest.mark.exhaustive
+
+SWITCH = "hold"
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+    """A switch that is off."""
+    create_hold_table()
+    monkeypatch.setenv(Env.HOLD_TABLE, SWITCH)
+
+
+def hold(watch: Watch) -> None:
+    """Set the switch, as an operator does."""
+    a = HoldAttribute
+    item: Any = {**HOLD_KEY, a.SINCE: {"N": str(watch.world.clock.ms)}, a.REASON: {"S": "restore"}}
+    aws.dynamodb().put_item(TableName=SWITCH, Item=item)
+
+
+def release() -> None:
+    """Reset it."""
+    aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
+
+
+HELD_SCENES = ["never started", "interrupted", "running", "exhausted", "history gone", "parked", "late", "unsettled"]
+
+
+@pytest.mark.usefixtures("switch")
+@pytest.mark.parametrize("scene", HELD_SCENES)
+def test_held_reconciler_changes_nothing(watch: Watch, scene: str) -> None:
+    prepare, _ = SCENES[scene]
+    prepare(watch)
+    hold(watch)
+    state = watch.operated.state, watch.world.items("tokens")
+
+    done = watch.sweep()
+    calls = watch.world.calls_of(watch.sweep)
+
+    assert (watch.operated.state, watch.world.items("tokens")) == state
+    assert watch.notified == []
+    assert not {"UpdateItem", "PutItem", "StartExecution", "SendMessage"}.intersection(calls)
+    assert done["needed"] == (scene in ("never started", "interrupted", "exhausted", "history gone", "unsettled"))
+    assert watch.counted(Metric.RECOVERIES) == 0
+
+
+@pytest.mark.usefixtures("switch")
+def test_held_reconciler_measures(watch: Watch) -> None:
+    hold(watch)
+    watch.pass_time(DUE_AFTER_MS + 30_000)
+
+    watch.sweep()
+
+    assert watch.world.telemetry.measured[Metric.HOLD_AGE] == 90
+    assert watch.world.telemetry.measured[Metric.OLDEST_OVERDUE] == 30
+    assert watch.world.telemetry.measured[Metric.RECONCILE_FAILED] == 0
+
+
+@pytest.mark.usefixtures("switch")
+def test_released_reconciler_processes_due_sagas(watch: Watch) -> None:
+    interrupted(watch)
+    hold(watch)
+    watch.sweep()
+    release()
+    watch.pass_time(KEPT_MS)
+
+    assert watch.sweep()["taken_over"] == 1
+    assert watch.world.telemetry.measured[Metric.HOLD_AGE] == 0
+
+
+@pytest.mark.usefixtures("switch")
+def test_status_event_of_a_held_reconciler_is_left_to_a_later_sweep(watch: Watch) -> None:
+    watch.dies()
+    hold(watch)
+    item = watch.item
+
+    assert watch.ended(SAGA_ID) == []
+    assert (watch.item, set(watch.executions)) == (item, {SAGA_ID})
+
+
+@pytest.mark.usefixtures("switch")
+def test_switch_is_read_strongly_and_at_most_every_ten_seconds(watch: Watch) -> None:
+    read: list[bool] = []
+    answer = aws.dynamodb().get_item
+
+    def noted(**asked: Any) -> Any:
+        if asked["TableName"] == SWITCH:
+            read.append(asked["ConsistentRead"])
+        return answer(**asked)
+
+    with pytest.MonkeyPatch.context() as noting:
+        noting.setattr(aws.dynamodb(), "get_item", noted)
+        watch.ended(SAGA_ID)
+        watch.ended(SAGA_ID)
+        assert read == [True]
+
+        watch.pass_time(KEPT_MS)
+        watch.ended(SAGA_ID)
+
+    assert read == [True, True]
+
+
+def test_reconciler_that_cannot_read_its_switch_changes_nothing(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(watch)
+    monkeypatch.setenv(Env.HOLD_TABLE, "gone")
+    item = watch.item
+
+    with pytest.raises(ClientError, match="ResourceNotFoundException"):
+        watch.sweep()
+    assert watch.ended(SAGA_ID) == ["m0"]
+
+    assert (watch.item, set(watch.executions)) == (item, {SAGA_ID})
+
+
+@pytest.mark.usefixtures("switch")
+def test_hold_without_its_attributes_is_a_hold(watch: Watch) -> None:
+    interrupted(watch)
+    aws.dynamodb().put_item(TableName=SWITCH, Item=HOLD_KEY)
+
+    assert watch.sweep()["needed"] == 1
+
+
+@pytest.mark.usefixtures("switch")
+def test_a_hold_that_is_set_during_a_sweep_stops_it(watch: Watch) -> None:
+    interrupted(watch)
+
+    def holds() -> None:
+        hold(watch)
+        watch.world.clock.ms += KEPT_MS
+
+    before(watch.world.wire, "DescribeExecution", holds)
+
+    assert watch.sweep()["needed"] == 1
+    assert set(watch.executions) == {SAGA_ID}
