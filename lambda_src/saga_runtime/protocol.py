@@ -58,6 +58,8 @@ class RecordAttribute(StrEnum):
     AMOUNT = "amount"
     """Amount of the request, in minor units of its currency, if the operation declares where the body has it."""
     CURRENCY = "currency"
+    DECISIONS = "decisions"
+    """Decisions of operators about the saga, the earliest first: a list that is only appended to."""
     RAN = "ran"
     """By which type of state machine the saga was settled, if it may run inline: ``Ran``."""
 
@@ -588,6 +590,19 @@ class WatchAttribute(StrEnum):
     """Of a list: where that pass continues."""
     VERSION = "version"
     """Of a list: raised by every write."""
+
+
+class DecisionField(StrEnum):
+    """Members of an operator's decision, in the list that its saga's record keeps."""
+
+    AT = "at"
+    """Epoch milliseconds."""
+    WHO = "who"
+    """ARN of the caller."""
+    WHAT = "what"
+    WHY = "why"
+    STUCK = "stuck"
+    """Step and error for which the saga was parked then; absent if it was not parked."""
 
 
 class WatchStatus(StrEnum):

@@ -58,7 +58,7 @@ class Ward:
         """Resume a parked saga, as an operator does; returns the output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told):
-            assert main(["resolve", saga_id, "--resume", "--table", self.table]) == 0
+            assert main(["resolve", saga_id, "--resume", "--reason", "fixed", "--table", self.table]) == 0
         return told.getvalue()
 
     @property

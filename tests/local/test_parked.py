@@ -25,6 +25,8 @@ SPEED: Final = 12.0
 PATIENCE_SECONDS: Final = 300.0
 CHARGED, DELIVERED = 1000, 300
 
+WHY = ("--reason", "the books were read")
+
 
 @dataclass(frozen=True)
 class Parked:
@@ -87,7 +89,7 @@ class Parked:
         """Run ``resolve``; a refusal because it is early is repeated as its message asks."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            status, told = self.run("resolve", self.sagas[order], *words)
+            status, told = self.run("resolve", self.sagas[order], *words, *WHY)
             if status == 0:
                 return
             assert "wait" in told, told
@@ -284,7 +286,7 @@ def copied(parked: Parked, order: str) -> str:
 
 
 def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Parked) -> None:
-    order, log = "moved", ("--log-table", parked.outputs["LogTableName"])
+    order, log = "moved", ("--log-table", parked.outputs["LogTableName"], *WHY)
     parked.gateway.plan(Trouble(on=Operation.CHARGE, action=Action.DROP, moment=A, containing=f'"{order}-Charge'))
     saga = parked.begin(order)
     before = parked.waited(order, lambda record: "parked" in record)
@@ -293,7 +295,9 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
 
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        status, told = parked.run("resolve", saga, "Charge", "--applied", "--output", f'{{"charge":"{charge}"}}', *log)
+        status, told = parked.run(
+            "resolve", saga, "Charge", "--applied", "--output", f'{{"charge":"{charge}"}}', *log, *WHY
+        )
         assert status == 1
         if "wait" not in told or time.monotonic() > deadline:
             break
@@ -303,7 +307,7 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
         name: before[name] for name in ("owner", "parked", "stuck")
     }
 
-    assert parked.run("adopt", saga, "--recovery-machine", recovery) == (
+    assert parked.run("adopt", saga, "--recovery-machine", recovery, *WHY) == (
         0,
         f"saga {saga} is on {recovery}: started {saga}-r1\n",
     )

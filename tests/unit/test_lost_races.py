@@ -26,10 +26,12 @@ from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import BadEnd, Side, StepStatus, TokenStatus, WatchStatus
 from saga_runtime.recovery import decisions as recovery
 from saga_runtime.recovery import resolution, takeover
+from saga_runtime.recovery.audit import decision_update
 from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
 from saga_runtime.watch import rows as watch
 from tests.unit.support.checked_stack import create_watch_table
+from tests.unit.support.operated_saga import AUDIT
 from tests.unit.support.samples import MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, SAGA_ID, reservation_of
 from tests.unit.support.world import World
 
@@ -199,6 +201,14 @@ def of_recoveries() -> dict[str, Race]:
             **IS_PARKED,
         ),
         "resume": race(PARKED, lambda record: resolution.unpark_update(record, NOW_MS, 1), resumed={"parked": None}),
+        "an answer is noted": Race(
+            table="requests",
+            item=SETTLED,
+            write=lambda item: update(
+                "requests", decision_update(AUDIT, "Charge: applied", RequestRecord.from_item(item), NOW_MS)
+            ),
+            lost={"another saga": machines["another saga"], "gone": GONE},
+        ),
         "rows kept": Race(
             table="requests",
             item=RECORD,

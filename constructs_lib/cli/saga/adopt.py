@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.saga import FoundSaga, add_saga_options, find_saga
+from constructs_lib.cli.shared.saga import FoundSaga, add_reason_option, add_saga_options, audit_of, find_saga
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
     from saga_runtime.idempotency.record import RequestRecord
+    from saga_runtime.recovery.audit import Appended, Audit
 
 _RECOVERY: Final = re.compile(r"(cdk-sagas protocol \d+, definition [0-9a-f]+), recovery")
 """Comment of a recovery machine; that of its forward machine is the first group."""
@@ -40,7 +41,9 @@ class Target:
     log_days: int | None
 
 
-def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_ms: int) -> dict[str, Any]:
+def adopt_update(
+    record: RequestRecord, target: Target, now_ms: int, due_after_ms: int, more: Appended | None = None
+) -> dict[str, Any]:
     """Arguments of the ONE conditional update that moves a saga to other state machines.
 
     A saga in progress gets its next recovery as its owner, and is not parked any more: what its old state machines
@@ -61,7 +64,9 @@ def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_m
         was_execution_arn={"S": record.execution_arn},
         was_recovery_machine_arn={"S": record.recovery_machine_arn},
     )
+    noted, values = more or ({}, {})
     sets: dict[A, Any] = {
+        **noted,
         A.EXECUTION_ARN: {"S": execution_of(target.forward, record.saga_id)},
         A.RECOVERY_MACHINE_ARN: {"S": target.recovery},
     }
@@ -74,7 +79,7 @@ def adopt_update(record: RequestRecord, target: Target, now_ms: int, due_after_m
             A.UPDATED_AT: {"N": str(now_ms)},
             A.DUE_AT: {"N": str(now_ms + due_after_ms)},
         }
-    return {"Key": {A.ID: {"S": record.request_id}}, **update(as_read, sets, removes=removes)}
+    return {"Key": {A.ID: {"S": record.request_id}}, **update(as_read, sets, removes=removes, values=values)}
 
 
 def add_parser(commands: Any) -> None:
@@ -97,6 +102,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--log-table", help="name of the log that the saga was written to; needed if nothing else names it"
     )
+    add_reason_option(parser)
     parser.set_defaults(run=_run)
 
 
@@ -105,13 +111,14 @@ def _run(options: argparse.Namespace) -> int:
         from saga_runtime.recovery.takeover import MachineGone
 
         found = find_saga(options)
+        audit = audit_of(found, options.reason)
         target = _target(found.step_functions, found.record, options.recovery_machine, options.table)
         try:
             if _is_on(found.record, target):
                 started = _repeated(found, target)
             else:
                 _require_movable(found, target, options.log_table)
-                started = _moved(found, target)
+                started = _moved(found, target, audit)
         except MachineGone as gone:
             raise CommandError(str(gone)) from None
     sys.stdout.write(f"saga {options.saga} is on {target.recovery}{f': started {started}' if started else ''}\n")
@@ -251,13 +258,15 @@ def _has_rows(found: FoundSaga, log: str) -> bool:
     return bool(answer["Items"])
 
 
-def _moved(found: FoundSaga, target: Target) -> str | None:
+def _moved(found: FoundSaga, target: Target, audit: Audit) -> str | None:
     """Move the saga, and start its next recovery; the name of that one, if there is one."""
+    from saga_runtime.recovery.audit import appended
     from saga_runtime.recovery.takeover import recovery_name
 
     record, recoverer = found.record, found.recoverer
     name = recovery_name(record.saga_id, record.recoveries + 1)
-    update = adopt_update(record, target, found.now_ms, recoverer.due_after_ms)
+    noted = appended(audit, f"moved to {target.recovery}", record, found.now_ms)
+    update = adopt_update(record, target, found.now_ms, recoverer.due_after_ms, noted)
     if not recoverer.updated(update):
         # Another operator did it in between, or the answer was lost and the update was sent again.
         again = recoverer.read(record.request_id)

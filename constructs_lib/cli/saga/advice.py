@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from constructs_lib.cli.saga.inspection import Inspection, StepView
 from constructs_lib.cli.shared.moments import moment
+from constructs_lib.cli.shared.saga import PLACEHOLDER
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import Direction, Side, StepStatus
@@ -37,7 +38,8 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
     """
 
     def command(*words: str) -> str:
-        return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *options])
+        why = ["--reason", PLACEHOLDER] if words[0] == "resolve" else []
+        return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *why, *options])
 
     return [*_about_late_effects(saga, command), *_about_the_saga(saga, command)]
 

@@ -45,6 +45,7 @@ def text_of(
     parts = [_head(saga, width, unicode), _executions(saga, width, unicode), _steps(saga, width, unicode)]
     if full:
         parts += list(_outputs(saga, unicode))
+    parts.append(_decisions(saga, width, unicode))
     parts.append(_next(advices, width))
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -68,6 +69,15 @@ def _head(saga: Inspection, width: int, unicode: bool) -> list[str]:
     for name, fact in facts:
         first, *rest = [*wrap(clean(fact, unicode=unicode), max(width - 14, 20))] or [""]
         lines += [f"  {name:<12}{first}", *(" " * 14 + line for line in rest)]
+    return lines
+
+
+def _decisions(saga: Inspection, width: int, unicode: bool) -> list[str]:
+    lines = ["decisions of operators"] if saga.decisions else []
+    for one in saga.decisions:
+        parked = f" (parked for {one.stuck})" if one.stuck else ""
+        lines += [f"  {moment(one.at_ms)}  {one.who}", f"    {clean(one.what, unicode=unicode)}{parked}"]
+        lines += [f"    {line}" for line in wrap(clean(f"why: {one.why}", unicode=unicode), max(width - 4, 20))]
     return lines
 
 

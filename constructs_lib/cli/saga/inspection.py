@@ -11,6 +11,7 @@ from constructs_lib.cli.saga.definition import DeployedSaga
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
+from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -125,6 +126,7 @@ class Inspection:
         now_ms: when it was read.
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
+        decisions: those of operators, the earliest first.
     """
 
     saga_id: str
@@ -150,6 +152,7 @@ class Inspection:
     now_ms: int
     executions: tuple[ExecutionView, ...]
     steps: tuple[StepView, ...]
+    decisions: tuple[Decision, ...] = ()
 
 
 def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
@@ -182,6 +185,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         now_ms=found.now_ms,
         executions=executions,
         steps=tuple(_steps(found, saga)),
+        decisions=tuple(Decision.all_of(found.item)),
     )
 
 

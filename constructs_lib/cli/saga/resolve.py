@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
+from constructs_lib.cli.shared.saga import (
+    FoundSaga,
+    add_log_option,
+    add_reason_option,
+    add_saga_options,
+    audit_of,
+    deployed,
+    find_saga,
+)
 
 if TYPE_CHECKING:
     from constructs_lib.cli.saga.definition import DeployedSaga
     from saga_runtime.recovery.resolution import Change, DeclaredStep, Statement
-    from saga_runtime.recovery.resolver import Resumed
+    from saga_runtime.recovery.resolver import Resolver
 
 _ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
 _RESUMED: Final = {
@@ -35,7 +43,8 @@ def add_parser(commands: Any) -> None:
         help="record the outcome of an in-doubt step and resume its parked saga",
         description="Writes the outcome that you know into the step's row, on condition that the row is as it was "
         "read; then starts the parked saga's next recovery. Repeat the command if it was interrupted. Ask the provider "
-        "first: the saga relies on your answer, and moves money by it. Exit status: 0 the saga continues, or did so "
+        "first: the saga relies on your answer, and moves money by it. Your identity and your reason are kept with the "
+        "saga. Exit status: 0 the saga continues, or did so "
         "already; 1 a part was refused.",
     )
     add_saga_options(parser)
@@ -47,6 +56,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--compensation", action="store_true", help="the answer is about the step's compensation")
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
+    add_reason_option(parser)
     add_log_option(parser)
     parser.set_defaults(run=_run)
 
@@ -55,16 +65,24 @@ def _run(options: argparse.Namespace) -> int:
     statement = _statement(options)
     with one_line_errors(f"saga {options.saga} was not resolved"):
         from saga_runtime.recovery.resolution import CannotResolve
+        from saga_runtime.recovery.resolver import Resolver
         from saga_runtime.recovery.takeover import MachineGone
 
         found = find_saga(options)
         saga = deployed(found, options.log_table)
+        resolver = Resolver(
+            recoverer=found.recoverer,
+            log_table=saga.log_table,
+            audit=audit_of(found, options.reason),
+            log_days=saga.log_days,
+        )
         try:
             if statement is not None:
-                sys.stdout.write(_say(options.step, _resolve(found, saga, options.step, statement), statement) + "\n")
+                change = _resolve(found, saga, options.step, statement, resolver)
+                sys.stdout.write(_say(options.step, change, statement) + "\n")
             if found.record.settled and statement is not None:
                 return 0  # what was left to undo is undone; the saga itself has ended
-            resumed = _resume(found, saga)
+            resumed = resolver.resume(found.record, found.now_ms)
         except (CannotResolve, MachineGone, ValueError) as refusal:
             raise CommandError(str(refusal)) from None
     started = f" by {resumed.started}" if resumed.started else ""
@@ -101,11 +119,9 @@ def _output(text: str) -> str:
         raise CommandError(f"--output: {refusal.message}") from None
 
 
-def _resolve(found: FoundSaga, saga: DeployedSaga, name: str, statement: Statement) -> Change:
+def _resolve(found: FoundSaga, saga: DeployedSaga, name: str, statement: Statement, resolver: Resolver) -> Change:
     from saga_runtime.recovery.resolution import CannotResolve
-    from saga_runtime.recovery.resolver import Resolver
 
-    resolver = Resolver(recoverer=found.recoverer, log_table=saga.log_table, log_days=saga.log_days)
     try:
         return resolver.resolve(found.record, name, _declared(saga, name), statement, found.now_ms)
     except CannotResolve as refusal:
@@ -114,13 +130,6 @@ def _resolve(found: FoundSaga, saga: DeployedSaga, name: str, statement: Stateme
             raise
         # A row may be of a step that the definition no longer has; without one, it is a slip of the pen.
         raise CannotResolve(f"{refusal}; the saga's steps are {', '.join(saga.steps)}") from None
-
-
-def _resume(found: FoundSaga, saga: DeployedSaga) -> Resumed:
-    from saga_runtime.recovery.resolver import Resolver
-
-    resolver = Resolver(recoverer=found.recoverer, log_table=saga.log_table, log_days=saga.log_days)
-    return resolver.resume(found.record, found.now_ms)
 
 
 def _declared(saga: DeployedSaga, name: str) -> DeclaredStep | None:

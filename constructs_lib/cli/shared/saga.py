@@ -7,18 +7,24 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import add_aws_options, session_of
 from constructs_lib.cli.shared.errors import CommandError
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_stepfunctions import SFNClient
 
     from constructs_lib.cli.saga.definition import DeployedSaga
     from saga_runtime.idempotency.record import RequestRecord
+    from saga_runtime.recovery.audit import Audit
     from saga_runtime.recovery.takeover import Recoverer
+
+
+PLACEHOLDER: Final = "WHY"
+"""The reason in a command that is printed for an operator to complete."""
 
 
 def add_saga_options(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +39,11 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-table", help="name of the saga log (the saga's state machine names it)")
 
 
+def add_reason_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--reason``, which is kept with the decision."""
+    parser.add_argument("--reason", required=True, help="why; kept with the saga, and shown by cdk-sagas inspect")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSaga:
     """A saga whose record was read strongly.
@@ -42,12 +53,14 @@ class FoundSaga:
         item: the same, as it is stored.
         recoverer: describes executions, and starts them.
         now_ms: AWS's time.
+        session: the caller's.
     """
 
     record: RequestRecord
     item: Mapping[str, Any]
     recoverer: Recoverer
     now_ms: int
+    session: boto3.Session
 
     @property
     def dynamodb(self) -> DynamoDBClient:
@@ -83,7 +96,23 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     record = RequestRecord.from_item(item) if item and RecordAttribute.SAGA_ID in item else None
     if item is None or record is None or record.saga_id != options.saga:
         raise CommandError(f"table {options.table} has no saga {options.saga}; check the table's name and the id")
-    return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=time_of(answer))
+    return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=time_of(answer), session=session)
+
+
+def audit_of(found: FoundSaga, reason: str) -> Audit:
+    """Return the caller of this command, as AWS knows it, and the reason.
+
+    Raises:
+        CommandError: if the reason is blank or too long.
+    """
+    from saga_runtime.recovery.audit import Audit
+
+    if reason.strip() == PLACEHOLDER:
+        raise CommandError(f"--reason must be yours, got {PLACEHOLDER}; write one sentence")
+    try:
+        return Audit(who=found.session.client("sts").get_caller_identity()["Arn"], why=reason.strip())
+    except ValueError as refusal:
+        raise CommandError(f"--reason: {refusal}") from None
 
 
 def deployed(found: FoundSaga, log_table: str | None) -> DeployedSaga:

@@ -255,6 +255,7 @@ class RequestRecord:
     rows_until: int | None = None
     late_tried: int | None = None
     late_at: int | None = None
+    stuck: str | None = None
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -289,6 +290,7 @@ class RequestRecord:
                 rows_until=_number(item, a.ROWS_UNTIL),
                 late_tried=_number(item, a.LATE_TRIED),
                 late_at=_number(item, a.LATE_AT),
+                stuck=_text(item, a.STUCK),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error

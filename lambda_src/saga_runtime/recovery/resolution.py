@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord
 from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, Side, StepStatus
+from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.takeover import recovery_update
 from saga_runtime.saga_log.rows import LogRow, done_put, log_key, tombstone_put
 from saga_runtime.shared.expressions import update, when
@@ -55,6 +56,11 @@ class Statement:
     undo: bool = False
     output: str | None = None
     attempt: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The answer in a few words."""
+        return f"{'its compensation was ' if self.undo else ''}{'' if self.applied else 'not '}applied"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,8 +289,8 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
     return {"Update": place | update(as_read, sets)}
 
 
-def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
-    """Arguments of the ONE conditional update that hands a parked saga to its next recovery."""
+def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int, more: Appended = NOTHING) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that starts a parked saga's next recovery; ``more`` as of a takeover."""
     a = RecordAttribute
     removes = (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
-    return recovery_update(record, PARKED, now_ms, due_after_ms, removes=removes)
+    return recovery_update(record, PARKED, now_ms, due_after_ms, removes=removes, more=more)

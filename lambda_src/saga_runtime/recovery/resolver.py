@@ -12,6 +12,7 @@ from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
+from saga_runtime.recovery.audit import Audit, appended, decision_update
 from saga_runtime.recovery.resolution import (
     CannotResolve,
     Change,
@@ -26,6 +27,8 @@ from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotte
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow, log_key
 from saga_runtime.shared import writes
 
+RESUMED: Final = "resumed"
+"""The decision to resume a saga."""
 _LOOKS: Final = 4
 """Only another person, or an execution that will be fenced, writes rows of a parked saga meanwhile."""
 
@@ -51,10 +54,12 @@ class Resolver:
         recoverer: reads records, starts recoveries.
         log_table: the saga log.
         log_days: how long its rows are kept; None if that is not known.
+        audit: who decides, and why.
     """
 
     recoverer: Recoverer
     log_table: str
+    audit: Audit
     log_days: int | None = None
 
     def resolve(
@@ -96,8 +101,13 @@ class Resolver:
             write = row_write(
                 subject, change, table=self.log_table, saga_id=record.saga_id, attempt=attempt, now_ms=now_ms
             )
-            if writes.write(write, client=self.recoverer.dynamodb) is None:
+            what = f"{name}: {statement.text}"
+            noted = {"TableName": self.recoverer.table, **decision_update(self.audit, what, record, now_ms)}
+            refused = writes.transact([write, {"Update": noted}], client=self.recoverer.dynamodb)
+            if refused is None:
                 return change
+            if 1 in refused.items:
+                raise CannotResolve(f"the key of saga {record.saga_id} is another request's by now; inspect that one")
         raise CannotResolve(f"{name} keeps changing: another process works on it; inspect the saga")
 
     def resume(self, record: RequestRecord, now_ms: int) -> Resumed:
@@ -112,7 +122,8 @@ class Resolver:
         if record.parked is None:
             return self._recovered(record, now_ms)
         self.recoverer.require_machine(record.recovery_machine_arn)
-        if self.recoverer.updated(unpark_update(record, now_ms, self.recoverer.due_after_ms)):
+        noted = appended(self.audit, RESUMED, record, now_ms)
+        if self.recoverer.updated(unpark_update(record, now_ms, self.recoverer.due_after_ms, noted)):
             return Resumed(finding=Finding.PARKED, started=self._next(record))
         # Another process did it in between, or this command's response was lost and the update was sent again.
         found = self.recoverer.read(record.request_id)
@@ -128,7 +139,8 @@ class Resolver:
             return Resumed(finding=finding, started=started)
         self.recoverer.require_machine(record.recovery_machine_arn)
         # An operator decided. Its owner does not run, or its history would be there; rows and owner keep it single.
-        if not self.recoverer.updated(take_over_update(record, now_ms, self.recoverer.due_after_ms)):
+        noted = appended(self.audit, RESUMED, record, now_ms)
+        if not self.recoverer.updated(take_over_update(record, now_ms, self.recoverer.due_after_ms, noted)):
             return Resumed(finding=Finding.RUNNING, started=None)
         return Resumed(finding=finding, started=self._next(record))
 

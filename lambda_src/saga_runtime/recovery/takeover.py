@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
 from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute
+from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.expressions import Arguments, update
@@ -142,10 +143,16 @@ def recovery_name(saga_id: str, number: int) -> str:
     return f"{saga_id}-r{number}"
 
 
-def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> dict[str, Any]:
+def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, more: Appended = NOTHING) -> dict[str, Any]:
     """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead.
 
     The record stays in the shard of the sparse index in which its reservation put it.
+
+    Args:
+        record: as it was read.
+        now_ms: the time.
+        due_after_ms: when it is checked again.
+        more: what else is assigned, and its values.
     """
     return recovery_update(
         record,
@@ -153,11 +160,18 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int) -> d
         now_ms,
         due_after_ms,
         removes=[RecordAttribute.ANSWERED_AT],
+        more=more,
     )
 
 
 def recovery_update(
-    record: RequestRecord, condition: str, now_ms: int, due_after_ms: int, *, removes: Sequence[RecordAttribute]
+    record: RequestRecord,
+    condition: str,
+    now_ms: int,
+    due_after_ms: int,
+    *,
+    removes: Sequence[RecordAttribute],
+    more: Appended = NOTHING,
 ) -> Arguments:
     """Arguments of an update that makes the next recovery a saga's owner."""
     a = RecordAttribute
@@ -169,9 +183,10 @@ def recovery_update(
             a.RECOVERIES: {"N": str(number)},
             a.UPDATED_AT: {"N": str(now_ms)},
             a.DUE_AT: {"N": str(now_ms + due_after_ms)},
+            **more[0],
         },
         removes=removes,
-        values={"new_owner": {"S": recovery_name(record.saga_id, number)}},
+        values={"new_owner": {"S": recovery_name(record.saga_id, number)}, **more[1]},
     )
     return {"Key": {a.ID: {"S": record.request_id}}, **change}
 

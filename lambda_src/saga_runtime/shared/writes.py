@@ -100,12 +100,17 @@ def write(entry: Entry, *, retry: Retry | None = None, client: Any = None) -> Re
     return _tried(lambda: entry, lambda one: _send_one(client, one), retry, None)
 
 
-def transact(entries: Sequence[Entry], *, retry: Retry | None = None) -> Refused | None:
+def transact(entries: Sequence[Entry], *, retry: Retry | None = None, client: Any = None) -> Refused | None:
     """Write all entries, or none.
+
+    Args:
+        entries: the writes.
+        retry: as of ``write``.
+        client: as of ``write``.
 
     Returns, and raises: as ``write``.
     """
-    return _tried(lambda: entries, _send_all, retry, None)
+    return _tried(lambda: entries, lambda all_: _send_all(all_, client), retry, None)
 
 
 def commit(plan: Callable[[], Sequence[Entry]], judge: Judge, *, retry: Retry) -> Refused | None:
@@ -138,9 +143,9 @@ def _send_one(client: Any, entry: Entry) -> None:
         getattr(client or aws.dynamodb(), _OPERATIONS[kind])(**arguments)
 
 
-def _send_all(entries: Sequence[Any]) -> None:
+def _send_all(entries: Sequence[Any], client: Any = None) -> None:
     if entries:
-        aws.dynamodb().transact_write_items(TransactItems=list(entries))
+        (client or aws.dynamodb()).transact_write_items(TransactItems=list(entries))
 
 
 def _tried(

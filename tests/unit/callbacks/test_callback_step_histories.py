@@ -20,6 +20,7 @@ from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws
 from tests.unit.support.gateway import IDEMPOTENT, LIFE_MS
 from tests.unit.support.job_saga import JOB_ID, PARCEL, STEP
+from tests.unit.support.operated_saga import AUDIT
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Hourglass, Picking
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -340,7 +341,7 @@ def say(picking: Picking, statement: Statement) -> StepStatus | None:
     recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
     record = recoverer.read(REQUEST_ID)
     assert record is not None
-    resolver = Resolver(recoverer=recoverer, log_table="log", log_days=400)
+    resolver = Resolver(recoverer=recoverer, log_table="log", audit=AUDIT, log_days=400)
     return resolver.resolve(record, STEP, None, statement, picking.world.clock.ms).to
 
 

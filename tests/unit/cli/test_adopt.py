@@ -11,11 +11,12 @@ import pytest
 
 from constructs_lib.cli.saga.adopt import Target, adopt_update
 from saga_runtime.protocol import RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.recovery.audit import Decision
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, function_state, operated_saga_in
+from tests.unit.support.operated_saga import LOG_DAYS, WHY, OperatedSaga, function_state, operated_saga_in
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
@@ -118,7 +119,10 @@ def test_of_a_settled_saga_nothing_but_its_machines_changes(operated: OperatedSa
     assert operated.run(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}\n")
 
     moved = {A.EXECUTION_ARN: {"S": execution_of(NEW, SAGA_ID)}, A.RECOVERY_MACHINE_ARN: {"S": NEW_RECOVERY}}
-    assert operated.world.items("requests") == [before | moved]
+    (after,) = operated.world.items("requests")
+    (decided,) = Decision.all_of(after)
+    assert (decided.what, decided.why, decided.stuck) == (f"moved to {NEW_RECOVERY}", WHY, None)
+    assert {name: value for name, value in after.items() if name != A.DECISIONS} == before | moved
     assert set(operated.world.executions.by_name) == {SAGA_ID}
 
 

@@ -160,10 +160,10 @@ what you can do
   again.
     yes, with this output:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --applied --output '{}' --attempt 0f3c9a \
---table Requests
+--reason WHY --table Requests
   If something else stopped it, fix that.
     resume:
-      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --reason WHY --table Requests
 """
     )
 
@@ -191,13 +191,13 @@ def test_a_compensation_in_doubt_is_resolved_as_such() -> None:
   key 6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42.
     yes:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --compensation --applied --attempt 0f3c9a \
---table Requests
+--reason WHY --table Requests
     no, undo it again:
       cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --compensation --not-applied --attempt 0f3c9a \
---table Requests
+--reason WHY --table Requests
   If something else stopped it, fix that.
     resume:
-      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --table Requests
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 --resume --reason WHY --table Requests
 """
     )
 
@@ -228,7 +228,7 @@ def test_an_accepted_job_and_a_late_effect() -> None:
     assert 'skipped, with {"ship":null}' in told
     assert [command for one in found for _, command in one.commands] == [
         f"cdk-sagas recover {SAGA} --again",
-        f"cdk-sagas resolve {SAGA} Ship --compensation --applied --attempt a-1",
+        f"cdk-sagas resolve {SAGA} Ship --compensation --applied --attempt a-1 --reason WHY",
     ]
 
 
@@ -260,8 +260,8 @@ def test_an_applied_step_of_a_compensating_saga_may_be_compensated_by_hand() -> 
         (Finding.RUNNING, []),
         (Finding.DEAD, [f"cdk-sagas recover {SAGA} --table 'My table'"]),
         (Finding.NOT_STARTED, [f"cdk-sagas recover {SAGA} --table 'My table'"]),
-        (Finding.NAME_EXPIRED, [f"cdk-sagas resolve {SAGA} --resume --table 'My table'"]),
-        (Finding.PARKED, [f"cdk-sagas resolve {SAGA} --resume --table 'My table'"]),
+        (Finding.NAME_EXPIRED, [f"cdk-sagas resolve {SAGA} --resume --reason WHY --table 'My table'"]),
+        (Finding.PARKED, [f"cdk-sagas resolve {SAGA} --resume --reason WHY --table 'My table'"]),
     ],
 )
 def test_the_advice_depends_on_the_findings(finding: Finding, commands: list[str]) -> None:
@@ -337,6 +337,9 @@ def document(operated: OperatedSaga) -> dict[str, Any]:
     return found
 
 
+PLACEHOLDER_IS_NO_REASON = "--reason must be yours, got WHY; write one sentence"
+
+
 def test_the_command_shows_the_parked_saga_and_how_to_resolve_it(operated: OperatedSaga) -> None:
     operated.cut_off()
     operated.park()
@@ -350,7 +353,12 @@ def test_the_command_shows_the_parked_saga_and_how_to_resolve_it(operated: Opera
     assert "in doubt since" in told
     (said,) = (line.split() for line in told.splitlines() if " --not-applied" in line)
     assert operated.state == before
-    assert operated.run("resolve", *said[3:-2])[0] == 0
+    words = [word.replace("WHY", "asked-the-provider") for word in said[3:-2]]
+    assert operated.run("resolve", *said[3:-2]) == (
+        1,
+        "cdk-sagas: --reason must be yours, got WHY; write one sentence\n",
+    )
+    assert operated.run("resolve", *words)[0] == 0
 
 
 def test_before_the_deadline_a_step_is_in_doubt_until_then(operated: OperatedSaga) -> None:

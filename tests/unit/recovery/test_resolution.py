@@ -263,7 +263,7 @@ def test_the_opposite_finding_is_too_late(operated: OperatedSaga) -> None:
     operated.cut_off()
     operated.park()
     operated.shop.pass_every_deadline()
-    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
+    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL))
     with pytest.raises(Killed):
         operated.run("resolve", STEP, "--applied")
     operated.world.wire.forget()
@@ -279,7 +279,7 @@ def test_a_repetition_with_the_attempt_that_was_seen_is_finished_too(operated: O
     operated.park()
     operated.shop.pass_every_deadline()
     seen = operated.shop.row[LogAttribute.ATTEMPT]
-    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, on=2))
+    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL))
     with pytest.raises(Killed):
         operated.run("resolve", STEP, "--applied", "--attempt", seen)
     operated.world.wire.forget()

@@ -26,6 +26,7 @@ from saga_runtime.shared import aws
 from saga_runtime.steps.atomic import read_row
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS
 from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED, STEP
+from tests.unit.support.operated_saga import AUDIT
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.transfers import give_back
 from tests.unit.support.warehouse import Picking
@@ -330,7 +331,7 @@ def says(picking: Picking) -> Callable[[Statement], Change]:
         recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
         record = recoverer.read(REQUEST_ID)
         assert record is not None
-        resolver = Resolver(recoverer=recoverer, log_table="log", log_days=400)
+        resolver = Resolver(recoverer=recoverer, log_table="log", audit=AUDIT, log_days=400)
         return resolver.resolve(record, STEP, DECLARED, statement, picking.world.clock.ms)
 
     return say

@@ -22,6 +22,7 @@ from constructs_lib.cli.saga.definition import deployed_saga
 from constructs_lib.cli.shared import saga as saga_command
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import CallField, Direction, Env, Side
+from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.resolution import DeclaredStep
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
@@ -34,6 +35,8 @@ from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
 LOG_DAYS = 400
+WHY = "the provider's books"
+AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why=WHY)
 CHILD_ARN = f"{MACHINE_ARN}Child"
 
 
@@ -100,7 +103,8 @@ class OperatedSaga:
         """Run a command about the saga: its exit status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            status = main([words[0], SAGA_ID, *words[1:], "--table", "requests"])
+            reason = ["--reason", WHY] if words[0] in ("resolve", "adopt") and "--reason" not in words else []
+            status = main([words[0], SAGA_ID, *words[1:], *reason, "--table", "requests"])
         return status, told.getvalue()
 
     def resolves(self, *words: str) -> str:
@@ -168,7 +172,7 @@ class OperatedSaga:
     @property
     def resolver(self) -> Resolver:
         """The component that applies operators' findings."""
-        return Resolver(recoverer=self.recoverer, log_table="log", log_days=LOG_DAYS)
+        return Resolver(recoverer=self.recoverer, log_table="log", audit=AUDIT, log_days=LOG_DAYS)
 
     @property
     def charge(self) -> DeclaredStep:

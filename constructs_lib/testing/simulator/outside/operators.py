@@ -14,6 +14,7 @@ from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
+from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from constructs_lib.testing.simulator.engine.actors import Actor
 
 _DUE_AFTER_MS: Final = 60_000
+_AUDIT: Final = Audit(who="arn:aws:sts::000000000000:assumed-role/operators/simulated", why="the books were read")
 _EVERY: Final = 900 * SECOND
 _RESUMES_FIRST: Final = 2
 """So often an operator only resumes a saga, before finding out what it cannot decide."""
@@ -82,7 +84,7 @@ class Operator:
             due_after_ms=_DUE_AFTER_MS,
             log_days=days,
         )
-        resolver = Resolver(recoverer=recoverer, log_table=operation.log, log_days=days)
+        resolver = Resolver(recoverer=recoverer, log_table=operation.log, audit=_AUDIT, log_days=days)
         now_ms = (self._world.kernel.now + self._actor.skew) // 1_000
         try:
             if self.resumed.get(record.saga_id, 0) >= _RESUMES_FIRST:

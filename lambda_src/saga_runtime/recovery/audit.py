@@ -1,0 +1,121 @@
+"""Decisions of operators, kept with the saga that they are about: who, when, what, why. Pure: data in, data out.
+
+A decision is appended to the record's list by the very update, or transaction, that carries it out: both are
+written, or neither. Nothing changes or removes an entry; the list ends with the record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import DecisionField, RecordAttribute
+from saga_runtime.shared.expressions import Arguments, update, when
+
+MOST_REASON: Final = 1_000
+"""Characters of a reason."""
+SAME_SAGA: Final = "#saga_id = :saga_id"
+"""The key still has the saga that was read: a forgotten key may be a newer request's."""
+Appended = tuple[Mapping[Any, str], Mapping[str, Any]]
+"""What an update assigns in addition, and the values of it."""
+NOTHING: Final[Appended] = ({}, {})
+_APPEND: Final = f"list_append(if_not_exists(#{RecordAttribute.DECISIONS}, :no_decisions), :decision)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """Author of decisions, and their reason.
+
+    Attributes:
+        who: ARN of the caller.
+        why: 1 to 1,000 characters that are not all blank.
+
+    Raises:
+        ValueError: one of them is blank, or the reason is too long.
+    """
+
+    who: str
+    why: str
+
+    def __post_init__(self) -> None:
+        if not self.who.strip():
+            raise ValueError("who must name the caller, got blank text; use credentials that have an identity")
+        if not self.why.strip() or len(self.why) > MOST_REASON:
+            raise ValueError(
+                f"a reason must be 1 to {MOST_REASON} characters that are not all blank, got {len(self.why)}; write "
+                "one sentence"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One decision about a saga.
+
+    Attributes:
+        at_ms: when, epoch milliseconds.
+        who: ARN of the caller.
+        what: the decision, in a few words.
+        why: the reason that the caller gave.
+        stuck: step and error for which the saga was parked then; None if it was not parked.
+    """
+
+    at_ms: int
+    who: str
+    what: str
+    why: str
+    stuck: str | None
+
+    @classmethod
+    def all_of(cls, item: Mapping[str, Any]) -> list[Decision]:
+        """The decisions in a stored record, the earliest first."""
+        f = DecisionField
+        entries = [entry["M"] for entry in item.get(RecordAttribute.DECISIONS, {}).get("L", [])]
+        return [
+            cls(
+                at_ms=int(entry[f.AT]["N"]),
+                who=entry[f.WHO]["S"],
+                what=entry[f.WHAT]["S"],
+                why=entry[f.WHY]["S"],
+                stuck=entry[f.STUCK]["S"] if f.STUCK in entry else None,
+            )
+            for entry in entries
+        ]
+
+
+def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int) -> Appended:
+    """Assignments and values of an update that appends a decision.
+
+    Args:
+        audit: its author and reason.
+        what: the decision.
+        record: as it was read.
+        now_ms: the time.
+    """
+    f = DecisionField
+    entry = {
+        f.AT: {"N": str(now_ms)},
+        f.WHO: {"S": audit.who},
+        f.WHAT: {"S": what},
+        f.WHY: {"S": audit.why},
+        **({f.STUCK: {"S": stuck}} if (stuck := _stuck_at(record)) else {}),
+    }
+    values = {"no_decisions": {"L": []}, "decision": {"L": [{"M": entry}]}}
+    return {RecordAttribute.DECISIONS: _APPEND}, values
+
+
+def decision_update(audit: Audit, what: str, record: RequestRecord, now_ms: int) -> Arguments:
+    """Arguments of an update that appends a decision, and changes nothing else."""
+    sets, values = appended(audit, what, record, now_ms)
+    condition = when(SAME_SAGA, saga_id={"S": record.saga_id})
+    return {"Key": {RecordAttribute.ID: {"S": record.request_id}}, **update(condition, sets, values=values)}
+
+
+def _stuck_at(record: RequestRecord) -> str | None:
+    """Step and error of a parked saga. Not its message: that is removed with the response, when it expires."""
+    if record.stuck is None:
+        return None
+    told = json.loads(record.stuck)
+    return ": ".join(str(told[name]) for name in ("step", "error") if told.get(name))
