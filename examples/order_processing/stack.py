@@ -15,6 +15,7 @@ from constructs_lib import (
     Notify,
     Operation,
     Provider,
+    Run,
     SagaStateMachine,
     Step,
     StepFunction,
@@ -24,6 +25,9 @@ from constructs_lib import (
 from examples.order_processing.mailer import Mailer
 
 FUNCTIONS = Path(__file__).parent / "functions"
+INLINE_DEFINITION = Path(__file__).parent / "inline.json"
+LONGEST_WAIT = Duration.seconds(10)
+"""For a client that prefers to wait for its response."""
 
 ORDER_SCHEMA = {
     "type": "object",
@@ -75,6 +79,7 @@ class OrderProcessingStack(Stack):
         due_after: when an order in progress is reconciled, as for ``IdempotencyTable``.
         mailer: whether a function of ours reads the notices, and puts them into an outbox. Without it, they wait for a
             reader of yours.
+        run: in which type of state machine orders begin; a client of an inline one may wait for its response.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class OrderProcessingStack(Stack):
         provider: Provider | None = None,
         due_after: Duration | None = None,
         mailer: bool = False,
+        run: Run = Run.STANDARD,
     ) -> None:
         super().__init__(scope, id, description="Orders that are paid for at most once")
         self._shop = self._shop_table()
@@ -126,9 +132,16 @@ class OrderProcessingStack(Stack):
             result='{"order": $outputs.UpdateInventory.order}',
             on_failed=Notify(queue=notices, message=FAILED),
             http_status_by_error={"Declined": 402, "UnknownItem": 404},
+            run=run,
+            definition_file=INLINE_DEFINITION if run is not Run.STANDARD else None,
         )
         reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga])
-        orders = Operation(saga=saga, schema=ORDER_SCHEMA, key_source=KeySource.natural("/order_id"))
+        orders = Operation(
+            saga=saga,
+            schema=ORDER_SCHEMA,
+            key_source=KeySource.natural("/order_id"),
+            max_wait=LONGEST_WAIT if run is Run.INLINE else None,
+        )
         front_door = TransactionApi(self, "Api", operations={"orders": orders}, waf=True)
         self._outputs(
             ApiId=front_door.api.rest_api_id,

@@ -67,9 +67,9 @@ class OrderSystem(TwoLedgers):
         names = ("Validate", "Reserve", "Release", "Charge", "Refund", "Update", "Shipment")
         return (self.gatekeeper, f"{self.stack}/Order/Notifier/Function", *map(self.function, names))
 
-    def post(self, key: str | None, body: object, *, user: str = "alice") -> HttpResponse:
+    def post(self, key: str | None, body: object, *, user: str = "alice", wait: int | None = None) -> HttpResponse:
         """Send a request; an order without an id of its own has its key as one."""
-        return super().post(key, {"order_id": key, **body} if isinstance(body, dict) else body, user=user)
+        return super().post(key, {"order_id": key, **body} if isinstance(body, dict) else body, user=user, wait=wait)
 
     def drive(self, key: str, body: object) -> HttpResponse:
         """Send a request until it is accepted, read its record until it is settled, and request the response.

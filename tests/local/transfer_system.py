@@ -24,7 +24,13 @@ from constructs_lib.testing.invariants import (
     together,
 )
 from saga_runtime import LedgerBuilder, Money
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, LedgerAttribute, RecordAttribute
+from saga_runtime.protocol import (
+    IDEMPOTENCY_KEY_HEADER,
+    PREFER_HEADER,
+    REPLAYED_HEADER,
+    LedgerAttribute,
+    RecordAttribute,
+)
 
 from .documented import require_documented
 from .reconcilers import prepare_reconciler
@@ -74,9 +80,11 @@ class TransferSystem:
             writes: list[Any] = [w.action for w in builder.open_account(account_id=account, opening=opening, now_ms=1)]
             self.aws.client("dynamodb").transact_write_items(TransactItems=writes)
 
-    def post(self, key: str | None, body: object, *, user: str = "alice") -> HttpResponse:
-        """Send a request once."""
+    def post(self, key: str | None, body: object, *, user: str = "alice", wait: int | None = None) -> HttpResponse:
+        """Send a request once, and prefer to wait for its response for so many seconds."""
         headers = {} if key is None else {IDEMPOTENCY_KEY_HEADER: key}
+        if wait is not None:
+            headers[PREFER_HEADER] = f"wait={wait}"
         answer = self.user(user).request("POST", self.url, headers=headers, body=body)
         self._compare("/transfers", "post", answer)
         return answer

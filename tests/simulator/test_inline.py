@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.simulator import (
     Climate,
     Deployment,
@@ -29,12 +30,14 @@ from constructs_lib.testing.simulator.aws.dynamodb.values import Item
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import ServiceError
+from saga_runtime.protocol import Env
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import renamed
 from .drawn.sagas import ROUTES, SKIP, DrawnSaga, DrawnStep, drawn_inline, way_by
 from .drawn.workload import Drawn
 from .test_releases import Renaming
+from .workloads.orders import Orders
 from .workloads.transfers import InlineTransfers
 
 _MILLISECOND: Final = SECOND // 1_000
@@ -216,6 +219,113 @@ def test_what_dynamodb_refuses_express_standard_does(inline: Deployment, call: s
     assert report.statuses == {status: 1}
     assert report.coverage.states[express, "End delegated"] == (1 if report.faults else 0)
     assert report.faults or (call in ("PutItem", "Query") and status == "COMPLETED")
+
+
+class _Repeated(InlineTransfers):
+    """One transfer, which every client sends under the same key. Each duplicate finds it due."""
+
+    def environment(self, function: str) -> Mapping[str, str]:
+        return {Env.DUE_AFTER_SECONDS: "0"} if "Gatekeeper" in function else {}
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        self._only = replace(super().intent(0, random), user="ann", key="one", wait=0)
+
+    def intent(self, number: int, random: Random) -> Intent:
+        del number, random
+        return self._only
+
+
+@pytest.mark.parametrize(
+    ("function", "seed", "status"),
+    [
+        ("TransferFunction", 19, "COMPLETED"),
+        ("DebitFunction", 2, "COMPLETED"),
+        ("CreditFunction", 2, "COMPLETED"),
+        ("TransferNotifier", 2, "COMPLETED"),
+        ("RefundFunction", 17, "FAILED"),
+    ],
+)
+def test_ten_duplicates_start_standard_beside_a_held_step(
+    inline: Deployment, function: str, seed: int, status: str
+) -> None:
+    (name,) = (name for name in inline.blueprint.functions if function in name)
+    held = Planned(of=name, what="dynamodb:TransactWriteItems", nth=1, how=Trouble.HOLD)
+
+    report = simulate(inline, _Repeated(), sagas=10, seed=seed, climate=Climate(planned=(held,)))
+
+    report.require_kept()
+    assert report.statuses == {status: 1}
+    assert report.faults == 1
+    assert report.coverage.events["SagaStartedAgain"] > 0
+
+
+class _Answers(InlineTransfers):
+    """Transfers whose stored responses are kept, by request."""
+
+    def __init__(self, wait: int) -> None:
+        self._wait = wait
+        self.stored: dict[str, tuple[str, str]] = {}
+        self.ran: set[str] = set()
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), wait=self._wait)
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        for record in world.table(world.output("RequestTableName")):
+            self.ran.add(record["ran"]["S"])
+            self.stored[record["id"]["S"]] = (record["http_status"]["N"], record["body"]["S"])
+        return super().audit(world)
+
+
+@pytest.mark.parametrize("seed", [19, 2, 17])
+@pytest.mark.parametrize("wait", [0, 10])
+def test_express_and_standard_store_the_same_response(inline: Deployment, wait: int, seed: int) -> None:
+    by_express, by_standard = _Answers(wait), _Answers(wait)
+    (gatekeeper,) = (name for name in inline.blueprint.functions if "Gatekeeper" in name)
+    call = "stepfunctions:StartSyncExecution" if wait else "stepfunctions:StartExecution"
+    refused = Planned(of=gatekeeper, what=call, nth=1, how=Trouble.THROTTLE, times=1 if wait else 3)
+
+    simulate(inline, by_express, sagas=1, seed=seed, climate=Climate()).require_kept()
+    simulate(inline, by_standard, sagas=1, seed=seed, climate=Climate(planned=(refused,))).require_kept()
+
+    assert (by_express.ran, by_standard.ran) == ({"EXPRESS"}, {"STANDARD"})
+    assert by_express.stored == by_standard.stored
+
+
+class _OrdersAlongside(Orders):
+    """Orders, of which each client prefers to wait or not, with a Standard execution alongside each Express one."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), wait=random.choice((0, 10)))
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        _alongside(world, world.output("RequestTableName"), random.choice((0, 60, 250, 1_000, 30_000)))
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Iterator[Deployment]:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App
+
+    from constructs_lib import Run
+    from examples.order_processing.stack import OrderProcessingStack
+
+    app = App(outdir=str(tmp_path), analytics_reporting=False)
+    OrderProcessingStack(app, "OrderProcessing", run=Run.INLINE)
+    app.synth()
+    with Deployment.of_assembly(tmp_path) as deployment:
+        yield deployment
+
+
+def test_inline_orders_keep_their_promise(orders: Deployment) -> None:
+    report = simulate(orders, _OrdersAlongside(), sagas=150)
+
+    report.require_kept()
+    assert {"COMPLETED", "FAILED"} <= set(report.statuses)
+    for seed in (0, 1, 6):  # paid for; declined; of unknown goods
+        break_each_call(orders, _OrdersAlongside(), seed=seed, drawn=_DRAWN).require_kept()
 
 
 def test_drawn_inline_sagas_keep_their_promise() -> None:

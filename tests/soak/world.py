@@ -175,6 +175,7 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
     # Imported here: the CDK takes seconds, and reading a report does not need it.
     from aws_cdk import App, Duration
 
+    from constructs_lib import Run
     from examples.agentic_payout.stack import AgenticPayoutStack
     from examples.cart_fulfilment.stack import CartFulfilmentStack
     from examples.cart_fulfilment.waits import Job, Waits
@@ -183,8 +184,8 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
     from examples.wallet.stack import WalletStack
 
     app = App(outdir=str(folder))
-    FundsTransferStack(app, STACKS[Example.TRANSFERS])
-    OrderProcessingStack(app, STACKS[Example.ORDERS], gateway_url=gateway_url)
+    FundsTransferStack(app, STACKS[Example.TRANSFERS], run=Run.INLINE)
+    OrderProcessingStack(app, STACKS[Example.ORDERS], gateway_url=gateway_url, run=Run.INLINE)
     AgenticPayoutStack(app, STACKS[Example.PAYOUTS], caps={CAPPED: 1_000, **dict.fromkeys(AGENTS, 10**12)})
     CartFulfilmentStack(
         app,
