@@ -64,6 +64,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("action", metavar="|".join(_ACTIONS), choices=_ACTIONS, help="what to do")
     parser.add_argument("--stack", metavar="NAME", required=True, help="name of the CloudFormation stack")
     parser.add_argument("--name", help="name of the layout, if the stack has several migrations")
+    parser.add_argument(
+        "--to", metavar="PHASE", type=int, help="of advance and back: the phase to reach; done if it is there already"
+    )
     add_aws_options(parser)
     parser.set_defaults(run=_run)
 
@@ -86,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
                     return _status(found)
                 case "backfill" | "verify":
                     return _pass(found, Job(options.action))
-            return _change(found, 1 if options.action == "advance" else -1)
+            return _change(found, 1 if options.action == "advance" else -1, options.to)
         except LayoutChanged as error:
             raise CommandError(error.message) from None
 
@@ -307,11 +310,18 @@ def _show(job: Job, segment: int, layout: Layout, progress: Progress) -> None:
 # -- phases ---------------------------------------------------------------------------------------------------------
 
 
-def _change(found: Deployed, step: int) -> int:
+def _change(found: Deployed, step: int, to: int | None) -> int:
+    """Change the phase by one; sent again with the phase to reach, it changes nothing more."""
     from saga_runtime.errors import Conflict
     from saga_runtime.migration.gates import ahead, back
 
     facts, layout = _facts(found), found.terms.layout
+    number = facts.phase.number
+    if to is not None and to == number:
+        say(f"phase {number} of {layout.last} already: {layout.describe(number)}\n")
+        return 0
+    if to is not None and to != number + step:
+        raise CommandError(f"--to must be {number + step} from phase {number}, got {to}; go one phase at a time")
     reasons = ahead(found.terms, facts) if step > 0 else back(found.terms, facts)
     if reasons:
         for reason in reasons:

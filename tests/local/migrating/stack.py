@@ -10,21 +10,10 @@ from aws_cdk import aws_dynamodb as dynamodb
 from constructs import Construct
 
 from constructs_lib import Migration, StepFunction
-from saga_runtime.migration import Concern, History, Layout
+
+from .layout import LAYOUT
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
-LAYOUT: Final = Layout(
-    name="split",
-    old_item="customer",
-    groups=(
-        (
-            Concern(name="PROFILE", item="PROFILE", attributes={"name": "name"}),
-            Concern(name="POINT", item="BALANCE#POINT", attributes={"balance": "point"}),
-        ),
-    ),
-    pilots=("c-00",),
-    histories=(History(old_prefix="tx#", new_prefix="history#", id_attribute="op"),),
-)
 
 
 class MigratingStack(Stack):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from saga_runtime.migration.terms import Terms
 from saga_runtime.protocol import Env, MigrationField
 from saga_runtime.shared import aws
 from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Table, open_table
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
 MIGRATE = import_module("constructs_lib.cli.migrate")
@@ -246,4 +249,69 @@ def test_two_operators_change_the_phase_once(shop: Deployment, monkeypatch: pyte
 
     assert status == 1
     assert "the phase must still be 6" in said
+    assert shop.table.store.phase().number == 5
+
+
+CALLS = ("GetItem", "PutItem", "Scan", "TransactWriteItems", "TransactGetItems")
+KILLS = [(call, moment, nth) for call, moment, nth in product(CALLS, Moment, (1, 2, 3))]
+
+
+@pytest.mark.parametrize(("call", "moment", "nth"), KILLS, ids=[f"{m} {n}. {c}" for c, m, n in KILLS])
+@pytest.mark.parametrize(
+    ("action", "start", "to"), [("advance", 8, 9), ("advance", 11, 12), ("back", 9, 8), ("back", 12, 11)], ids=str
+)
+def test_change_of_the_phase_that_is_killed_and_repeated_happens_once(
+    shop: Deployment, action: str, start: int, to: int, call: str, moment: Moment, nth: int
+) -> None:
+    shop.table.move_to(start)
+    shop.pass_time(600)
+    shop.run("backfill")
+    shop.run("verify")
+    changes = shop.table.store.phase().changes
+    shop.table.world.wire.forget()
+    shop.table.world.wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=nth, times=1))
+
+    with contextlib.suppress(Killed):
+        shop.run(action, "--to", str(to))
+    shop.table.world.wire.forget()
+
+    assert shop.table.store.phase().number in {start, to}
+    status, said = shop.run(action, "--to", str(to))
+    assert status == 0, said
+    assert (shop.table.store.phase().number, shop.table.store.phase().changes) == (to, changes + 1)
+    shop.run("backfill")
+    assert shop.table.store.read("anna", "POINT") == {"balance": {"N": "100"}}
+
+
+@pytest.mark.parametrize(("call", "moment", "nth"), KILLS, ids=[f"{m} {n}. {c}" for c, m, n in KILLS])
+@pytest.mark.parametrize("action", ["status", "backfill", "verify"])
+def test_pass_that_is_killed_is_continued_by_the_next(
+    shop: Deployment, action: str, call: str, moment: Moment, nth: int
+) -> None:
+    shop.table.move_to(8)
+    shop.table.go_to(9)
+    if action == "verify":
+        shop.run("backfill")
+    shop.table.world.wire.forget()
+    shop.table.world.wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=nth, times=1))
+
+    with contextlib.suppress(Killed):
+        shop.run(action)
+    shop.table.world.wire.forget()
+    shop.table.add("anna", 5)
+
+    assert shop.run("backfill")[0] == shop.run("verify")[0] == 0
+    assert shop.table.balances("anna") == (105, 105)
+    assert shop.run("status")[0] == 0
+
+
+def test_phase_to_reach_is_the_next_one(shop: Deployment) -> None:
+    shop.table.move_to(6)
+
+    status, said = shop.run("back", "--to", "4")
+
+    assert status == 1
+    assert "--to must be 5 from phase 6, got 4" in said
+    assert shop.run("back", "--to", "5")[0] == 0
+    assert "phase 5 of 14 already" in shop.run("back", "--to", "5")[1]
     assert shop.table.store.phase().number == 5

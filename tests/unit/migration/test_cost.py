@@ -65,7 +65,7 @@ def test_page_has_the_write_units_of_each_phase(world: World, monkeypatch: pytes
     for phase in reversed(GROUP):
         table.go_to(phase - 1)
         backward[phase] = meter.of(table) // CONCERNS
-    # A pilot moves one phase before the others, at the same cost: anna is none.
+    # A pilot moves one phase before the others, at the same cost: anna is not one.
     for stage, phase in enumerate(GROUP, 1):
         measured[str(stage)] = (str(forward[phase]), str(backward[phase]), str(operations[phase]))
 

@@ -204,7 +204,7 @@ KILLS = [(call, moment, nth) for call, moment, nth in product(CALLS, Moment, (1,
 
 
 @pytest.mark.parametrize(("call", "moment", "nth"), KILLS, ids=[f"{m} {n}. {c}" for c, m, n in KILLS])
-@pytest.mark.parametrize(("start", "to"), [(8, 9), (11, 12), (12, 13), (11, 10), (8, 7)], ids=str)
+@pytest.mark.parametrize(("start", "to"), [(8, 9), (11, 12), (12, 13), (13, 14), (11, 10), (8, 7)], ids=str)
 def test_worker_that_is_killed_leaves_nothing_wrong(
     table: Table, start: int, to: int, call: str, moment: Moment, nth: int
 ) -> None:
