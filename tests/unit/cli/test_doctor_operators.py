@@ -28,7 +28,14 @@ from saga_runtime.protocol import SETTLING_SECONDS, StepStatus
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
-from tests.unit.cli.test_doctor import (
+from tests.unit.support.checked_stack import (
+    COMMAND,
+    READS,
+    TIMEOUT_SECONDS,
+    CheckedStack,
+    checked_stack_in,
+)
+from tests.unit.support.doctor_scenes import (
     SCENES,
     TABLES,
     answered_and_gone,
@@ -42,13 +49,6 @@ from tests.unit.cli.test_doctor import (
     send,
     undelivered,
     words_of,
-)
-from tests.unit.support.checked_stack import (
-    COMMAND,
-    READS,
-    TIMEOUT_SECONDS,
-    CheckedStack,
-    checked_stack_in,
 )
 from tests.unit.support.job_saga import STEP
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, SAGA_ID

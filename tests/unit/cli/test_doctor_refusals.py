@@ -17,8 +17,8 @@ from constructs_lib.cli.doctor.aws import refusal_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import DUE_INDEX, RecordAttribute
 from saga_runtime.shared import aws
-from tests.unit.cli.test_doctor import SCENES, keeps, parked, send, undelivered, watches, words_of
 from tests.unit.support.checked_stack import COMMAND, READS, SHARD, CheckedStack, checked_stack_in
+from tests.unit.support.doctor_scenes import SCENES, keeps, parked, send, undelivered, watches, words_of
 from tests.unit.support.samples import NOW_MS, reservation_of
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World

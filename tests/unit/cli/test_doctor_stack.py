@@ -1,0 +1,174 @@
+"""``cdk-sagas doctor`` about a stack's rules, sources, queues and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.support.checked_stack import (
+    MAPPING,
+    CheckedStack,
+)
+from tests.unit.support.doctor_scenes import R1, R2, SCENES, send, undelivered
+
+
+def dead_event(stack: CheckedStack) -> None:
+    stack.failures["Dispatcher"] = "jobs"
+    send(stack, "jobs")
+
+
+PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], str]] = {
+    "a saga without a reconciler": (
+        lambda stack: stack.functions.pop("Reconciler"),
+        [("not monitored", "person")],
+        "add a TimeoutReconciler",
+    ),
+    "a reconciler that receives events of another saga": (
+        lambda stack: stack.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
+        [("not monitored", "person")],
+        "add a TimeoutReconciler",
+    ),
+    "its schedule disabled": (
+        lambda stack: stack.rules["Schedule"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the reconciler should look is disabled",
+    ),
+    "the schedule by which it measures disabled": (
+        lambda stack: stack.rules["Measure"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the reconciler should measure is disabled",
+    ),
+    "its rule for events disabled": (
+        lambda stack: stack.rules["Ended"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the rule that notifies a queue of the stack is disabled",
+    ),
+    "a rule of a bus of its own disabled": (
+        lambda stack: stack.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
+        [("rule disabled", "person")],
+        "aws events enable-rule --name Ended --event-bus-name bus-2",
+    ),
+    "a rule that is gone": (
+        lambda stack: stack.rules["Ended"].update(EventBusName="bus-3"),
+        [("not checked", "person")],
+        "rule Ended is of the stack, and is not there any more",
+    ),
+    "the sweeper's schedule disabled": (
+        lambda stack: stack.rules["Sweeps"].update(State="DISABLED"),
+        [("rule disabled", "person")],
+        "the schedule by which the sweeper of tokens should look",
+    ),
+    "its queue's source disabled": (
+        lambda stack: stack.sources[MAPPING].update(State="Disabled"),
+        [("source disabled", "person")],
+        "nothing hands the messages of this queue to the reconciler",
+    ),
+    "a function that never runs": (
+        lambda stack: stack.at_zero.add("Gatekeeper"),
+        [("function at zero", "person")],
+        "the gatekeeper has a reserved concurrency of 0",
+    ),
+    "a dead status event": (
+        lambda stack: send(stack, "events-dead"),
+        [("dead letters", "person")],
+        "aws sqs purge-queue",
+    ),
+    "a dead job": (
+        lambda stack: send(stack, "jobs-dead"),
+        [("dead letters", "person")],
+        "cdk-sagas callbacks --tokens tokens --dead-letters",
+    ),
+    "a dead event of a receiver that is called directly": (
+        dead_event,
+        [("dead letters", "person")],
+        "one message that could not be delivered or handled",
+    ),
+    "a schedule that is gone": (
+        lambda stack: stack.rules["Schedule"].update(EventBusName="bus-3"),
+        [("not checked", "person"), ("not monitored", "person")],
+        "no schedule of the stack calls the reconciler: it never looks",
+    ),
+    "a schedule that calls another one": (
+        lambda stack: stack.rules["Sweeps"]["Targets"].clear(),
+        [("not monitored", "person")],
+        "no schedule of the stack calls the sweeper of tokens: it never looks",
+    ),
+    "an entry for operators": (
+        lambda stack: send(stack, "operators"),
+        [("for operators", "person")],
+        "one message about sagas that were left to a person",
+    ),
+    "a job on its way": (lambda stack: send(stack, "jobs"), [], ""),
+    "a right that is missing": (
+        lambda stack: stack.denied.add("DescribeRule"),
+        [("not checked", "person")],
+        "not allowed: DescribeRule",
+    ),
+    "another right that is missing": (
+        lambda stack: stack.denied.add("GetFunctionConcurrency"),
+        [("not checked", "person")],
+        "function Dispatcher and 3 more",
+    ),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_disabled_and_full_resources_are_left_to_an_operator(stack: CheckedStack, part: str) -> None:
+    happens, found, says = PARTS[part]
+    happens(stack)
+
+    assert stack.kinds() == found
+    assert says in " ".join(stack.run()[1].split())
+    assert stack.kinds("--repair") == found
+
+
+@pytest.mark.parametrize("part", list(PARTS)[:3])
+@pytest.mark.parametrize("scene", ["interrupted", "not started", "late"])
+def test_without_a_running_reconciler_nothing_is_repaired_automatically(
+    stack: CheckedStack, part: str, scene: str
+) -> None:
+    PARTS[part][0](stack)
+    SCENES[scene].happens(stack)
+
+    found = dict(stack.kinds())
+    repaired = stack.finds("--repair")
+
+    unserved = part != "its schedule disabled"
+    assert found.pop(SCENES[scene].found[0][0]) == ("person" if scene == "late" and unserved else "repair")
+    assert list(found.values()) == ["person"]
+    done = [one["repaired"] for one in repaired if one["repaired"]]
+    assert done == ([] if scene == "late" and unserved else [SCENES[scene].repaired])
+
+
+def test_an_overdue_saga_is_reported_as_not_monitored_and_is_repaired(stack: CheckedStack) -> None:
+    stack.dies()
+    stack.pass_time(60_000 + 15 * 60_000 + 1)
+
+    assert stack.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
+
+
+def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(stack: CheckedStack) -> None:
+    stack.dies()
+    stack.run("--repair")
+    stack.dies(R1)
+
+    (finding,) = stack.finds("--repair")
+
+    assert (finding["kind"], finding["severity"]) == ("interrupted", "soon")
+    assert finding["what"] == "-r1 FAILED, and did not settle it"
+    assert finding["repaired"].startswith("left as it is until 2023-11-14 22:14:20 UTC")
+    assert R2 not in stack.world.executions.by_name
+
+
+def test_a_refused_repair_is_reported_and_blocks_no_other(stack: CheckedStack) -> None:
+    stack.dies()
+    undelivered(stack)
+    stack.denied.add("UpdateItem")
+
+    found = {one["kind"]: one for one in stack.finds("--repair")}
+
+    assert found["interrupted"]["then"] == (
+        "NOT repaired, AccessDeniedException: ask for the right to UpdateItem, and repeat this"
+    )
+    assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("person", True)
