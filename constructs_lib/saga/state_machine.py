@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil
 from pathlib import Path
-from typing import Final
 
-from aws_cdk import Acknowledgment, ArnFormat, Aws, Duration, Fn, RemovalPolicy, Stack, Validations
-from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sqs as sqs
-from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.asl import (
-    CompiledGroup,
-    Node,
     SagaPlan,
-    State,
-    definition_of,
-    phase_definition,
-    recovery_of,
 )
-from constructs_lib.saga.description.description import METADATA_TYPE, SagaDescription
-from constructs_lib.saga.description.function_facts import require_here
-from constructs_lib.saga.description.kind import FunctionGrant, Machine, group_kind, plain_kind
+from constructs_lib.saga.description.description import METADATA_TYPE
+from constructs_lib.saga.description.kind import Machine, group_kind
 from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
@@ -41,17 +26,15 @@ from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.synthesis.compile import (
     compiled,
     error_notices,
-    fingerprint_of,
     notice_of,
     served_steps,
-    shape_of,
-    ways_of,
 )
-from constructs_lib.saga.synthesis.describe import describe
-from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into, texts_of
-from constructs_lib.saga.synthesis.inline import delegated_alarm
+from constructs_lib.saga.synthesis.declared import declared_saga
+from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into
+from constructs_lib.saga.synthesis.machines import Machines, Made
 from constructs_lib.saga.synthesis.parking import operators_of
 from constructs_lib.saga.synthesis.permissions import (
+    function_grants,
     grant_direct,
     grant_invoke,
     grant_run,
@@ -63,46 +46,18 @@ from constructs_lib.saga.validation.budget import (
     OUTLIVED_SECONDS,
     Finding,
     Severity,
-    findings_of,
     outlived_with_phases,
-    worst_case,
 )
 from constructs_lib.saga.validation.checks import (
-    check_statuses,
-    check_steps,
     leaves_of,
 )
-from constructs_lib.saga.validation.definition_file import compare_with_file
-from constructs_lib.saga.validation.expressions import checked_reads
-from constructs_lib.saga.validation.inline import check_inline
-from constructs_lib.saga.validation.retention import recovery_findings, retention_findings
-from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.saga.validation.retention import recovery_findings
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from constructs_lib.tables.saga_log import SagaLog
-from saga_runtime.protocol import LEAST_LOG_DAYS, PROTOCOL_VERSION, STATUS_OF_REFUSAL
-
-_HOUR: Final = 3_600
-_DAY: Final = 86_400
-_UNRESOLVED: Final = "${Token["
-_MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
-_STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.ALL)
-_PHASE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ALL)
-_INLINE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ERROR)
-"""Every saga begins in it: each logged state would cost as much as a state."""
-
-_ACCOUNT_WIDE: Final = Acknowledgment(
-    id="AwsSolutions-IAM5[Resource::*]",
-    reason="Delivering a state machine's logs and its trace segments are account-wide actions that take "
-    "no resource; every other action of this role names its resource.",
-)
-_LOGS_ERRORS: Final = Acknowledgment(
-    id="AwsSolutions-SF1",
-    reason="Every inline saga begins in this machine, and its saga log keeps what each step did: logging each "
-    "state would cost as much as running it. Failures, with their causes, are logged.",
-)
+from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
 
 
 class SagaStateMachine(Construct):
@@ -202,119 +157,88 @@ class SagaStateMachine(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
-        node = self.node
-        self.requests = requests
-        self.steps, self.run = tuple(steps), run
-        self.payloads = payloads
-        self._on_failed = on_failed
-        self._texts = [*texts_of(self.steps), *texts_of(on_failed), result or ""]
-        check_steps(self.steps)
-        check_inline(self.steps, run, definition_file)
-        self.request_reads = checked_reads(self.steps, result=result, on_failed=on_failed)
-        leaves = list(leaves_of(self.steps))
-        self._require_functions_here(leaves)
-        self.definition_fingerprint = fingerprint_of(self.steps)
-        described = self._described(node.path, log_retention_days)
-        timeout_seconds = (
-            require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)
-            if timeout is not None
-            else max(2, ceil(worst_case(described).seconds / _HOUR)) * _HOUR
+        declared = declared_saga(
+            self,
+            requests=requests,
+            steps=steps,
+            timeout=timeout,
+            result=result,
+            refused_http_status=refused_http_status,
+            http_status_by_error=http_status_by_error or {},
+            on_failed=on_failed,
+            payloads=payloads,
+            definition_file=definition_file,
+            run=run,
+            log_days=log_retention_days,
         )
-        require_between("log_retention_days", log_retention_days, at_least=LEAST_LOG_DAYS, at_most=3_650)
-        if log_retention_days * _DAY < timeout_seconds + requests.replay_seconds:
-            raise ValueError(
-                f"log_retention_days must outlast timeout and the requests' replay_for, got {log_retention_days} days "
-                f"for {timeout_seconds} s + {requests.replay_seconds} s; raise it"
-            )
-        if payloads is not None and payloads.keep_days < log_retention_days:
-            raise ValueError(
-                f"keep_days of payloads must outlast log_retention_days, got {payloads.keep_days} for "
-                f"{log_retention_days}; raise keep_days or lower log_retention_days"
-            )
-        self.refusal_statuses = check_statuses(refused_http_status, http_status_by_error or {}, self.steps)
+        self._declared = declared
+        self.steps, self.run = declared.steps, run
+        self.requests, self.payloads = requests, payloads
+        self.request_reads = declared.reads
+        self.refusal_statuses = declared.refusal_statuses
+        self.definition_fingerprint = declared.description.fingerprint
+        self.description = declared.description
         self.log_days = log_retention_days
         self.log = SagaLog(self, "Log", encryption_key=encryption_key, removal_policy=removal_policy)
-        self.notifier = self._notifier(removal_policy) if any(step.queue is not None for step in leaves) else None
+        self.notifier = self._notifier(removal_policy)
         self.operators, self.parked_alarm = operators_of(self, operators, removal_policy)
-        plan = SagaPlan(
+        machines = Machines(
+            self,
+            self._plan(),
+            inline=run is Run.INLINE,
+            removal_policy=removal_policy,
+            has_tokens=declared.has_tokens,
+        )
+        self._machines = machines
+        self.log_group = machines.log_group
+        self.phases = {name: made.machine for name, made in machines.phases.items()}
+        self.phase_definitions = {name: made.definition for name, made in machines.phases.items()}
+        self.state_machine, self.definition = machines.forward.machine, machines.forward.definition
+        self._arn = self.state_machine.state_machine_arn
+        self.recovery_machine, self.recovery_definition = machines.recovery.machine, machines.recovery.definition
+        self.express_machine = machines.express.machine if machines.express is not None else None
+        self.express_definition = machines.express.definition if machines.express is not None else None
+        self.delegated_alarm = machines.delegated_alarm
+        self.node.add_metadata(METADATA_TYPE, self.description.to_json())
+        self._report(declared.findings(definition_file))
+        self._looked_at_every: int | None = None
+        warn_of_size(Stack.of(self))
+        self.node.add_validation(WhenAllIsKnown(self._report_recoveries))
+        self._grant()
+        self._serve()
+
+    def _plan(self) -> SagaPlan:
+        """Everything that the definitions are made of."""
+        declared, described = self._declared, self.description
+        return SagaPlan(
             steps=compiled(
                 self.steps,
                 self.notifier.function if self.notifier is not None else None,
                 # What an expression reads must not travel by reference: it would find nothing.
-                outputs_looked_into(self._texts, [step.name for step in leaves]),
+                outputs_looked_into(declared.texts, [step.name for step in declared.leaves]),
             ),
-            request_table=requests.table_name,
+            request_table=self.requests.table_name,
             log_table=self.log.table_name,
-            log_days=log_retention_days,
-            replay_seconds=requests.replay_seconds,
-            remember_seconds=requests.remember_seconds,
-            timeout_seconds=timeout_seconds,
-            result=bare(result) if result is not None else "{}",
-            refused_http_status=refused_http_status,
-            http_status_by_error=http_status_by_error or {},
+            log_days=self.log_days,
+            replay_seconds=self.requests.replay_seconds,
+            remember_seconds=self.requests.remember_seconds,
+            timeout_seconds=described.timeout,
+            result=bare(declared.result) if declared.result is not None else "{}",
+            refused_http_status=declared.refused_http_status,
+            http_status_by_error=declared.http_status_by_error,
             partition=Stack.of(self).partition,
-            fingerprint=self.definition_fingerprint,
+            fingerprint=described.fingerprint,
             outlived_seconds=OUTLIVED_SECONDS,
             phases_outlived_seconds=outlived_with_phases(described),
-            payloads=payloads.bucket.bucket_name if payloads is not None else None,
+            payloads=self.payloads.bucket.bucket_name if self.payloads is not None else None,
             operators=self.operators.queue_url,
-            comment=f"cdk-sagas protocol {PROTOCOL_VERSION}, definition {self.definition_fingerprint}",
-            on_failed=notice_of(on_failed) if on_failed is not None else None,
-            on_error={error: notice_of(route) for error, route in error_notices(leaves).items()},
-            alongside=run is not Run.STANDARD,
-        )
-        self.log_group = logs.LogGroup(
-            self, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
-        )
-        _name_as_vended(self.log_group)
-        self._removal_policy = removal_policy
-        self.phase_definitions: dict[str, State] = {}
-        self.phases: dict[str, sfn.StateMachine] = {}
-        self._roles: dict[str, iam.IRole] = {}
-        plan = self._with_phases(plan)
-        self.definition: State = definition_of(plan)
-        self.state_machine = self._machine("StateMachine", self.definition)
-        self._arn = self.state_machine.state_machine_arn
-        self.recovery_definition: State = recovery_of(plan, self._arn)
-        self.recovery_machine = self._machine("Recovery", self.recovery_definition)
-        self.express_definition, self.express_machine, self.delegated_alarm = self._express(plan)
-        self.description = dataclasses.replace(described, timeout=timeout_seconds)
-        node.add_metadata(METADATA_TYPE, self.description.to_json())
-        findings = [*findings_of(self.description), *retention_findings(self.description)]
-        if definition_file is not None:
-            findings += compare_with_file(Path(definition_file), shape_of(self.steps), ways_of(self.steps), run)
-        self._report(findings)
-        self._looked_at_every: int | None = None
-        warn_of_size(Stack.of(self))
-        node.add_validation(WhenAllIsKnown(self._report_recoveries))
-        self._grant(leaves)
-        self._serve(log_retention_days)
-
-    def _require_functions_here(self, leaves: Sequence[Step]) -> None:
-        named: dict[lambda_.IFunction, str] = {}
-        for step in leaves:
-            if step.function is not None and step.wait is None and step.record:
-                named.setdefault(step.function, f"fn of step {step.name}")
-            if step.compensate is not None:
-                named.setdefault(step.compensate, f"compensate of step {step.name}")
-        for function, name in named.items():
-            require_here(self, name, function)
-
-    def _described(self, path: str, log_days: int) -> SagaDescription:
-        return describe(
-            path,
-            self.steps,
-            timeout=0,
-            fingerprint=self.definition_fingerprint,
-            tells_of_failure=self._on_failed is not None,
-            replayed=self.requests.replay_seconds,
-            remembered=self.requests.remember_seconds,
-            due_after=int(self.requests.due_after.to_seconds()),
-            log_days=log_days,
-            inline=self.run is Run.INLINE,
+            comment=f"cdk-sagas protocol {PROTOCOL_VERSION}, definition {described.fingerprint}",
+            on_failed=notice_of(declared.on_failed) if declared.on_failed is not None else None,
+            on_error={error: notice_of(route) for error, route in error_notices(declared.leaves).items()},
+            alongside=self.run is not Run.STANDARD,
         )
 
-    def _serve(self, log_days: int) -> None:
+    def _serve(self) -> None:
         """Register the saga with each integration, so that it receives its callbacks."""
         machines = [self.state_machine, *self.phases.values()]
         for via, steps in served_steps(self.steps).items():
@@ -322,7 +246,7 @@ class SagaStateMachine(Construct):
                 saga=self.node.path,
                 log=self.log.table,
                 requests=self.requests.table,
-                log_days=log_days,
+                log_days=self.log_days,
                 operators=self.operators,
                 machines=[machine.state_machine_arn for machine in machines],
                 steps=steps,
@@ -409,58 +333,11 @@ class SagaStateMachine(Construct):
         self.grant_recover(grantee)
         return self.log.grant_resolve(grantee)
 
-    def _express(self, plan: SagaPlan) -> tuple[State | None, sfn.StateMachine | None, cloudwatch.Alarm | None]:
-        """The definition of the Express machine in which an inline saga begins, the machine, and its alarm."""
-        if self.run is not Run.INLINE:
-            return None, None, None
-        definition = definition_of(dataclasses.replace(plan, standard_arn=self._arn))
-        machine = self._machine("Express", definition, kind=_INLINE)
-        Validations.of(machine).acknowledge(_LOGS_ERRORS)
-        return definition, machine, delegated_alarm(self, machine)
-
-    def _with_phases(self, plan: SagaPlan) -> SagaPlan:
-        """The plan with the ARNs of its phases' state machines, which are made here."""
-        nodes: list[Node] = []
-        for node in plan.steps:
-            if isinstance(node, CompiledGroup) and node.machine is not None:
-                definition = phase_definition(plan, node)
-                kind = _PHASE if node.machine is Machine.EXPRESS else _STANDARD
-                machine = self._machine(node.name, definition, kind=kind)
-                self.phase_definitions[node.name] = definition
-                self.phases[node.name] = machine
-                nodes.append(dataclasses.replace(node, machine_arn=machine.state_machine_arn))
-            else:
-                nodes.append(node)
-        return dataclasses.replace(plan, steps=nodes)
-
-    def _machine(self, id: str, definition: State, *, kind: _MachineKind | None = None) -> sfn.StateMachine:
-        type_, level = kind or _STANDARD
-        machine = sfn.StateMachine(
-            self,
-            id,
-            state_machine_type=type_,
-            definition_body=sfn.DefinitionBody.from_string(self._text(definition)),
-            tracing_enabled=True,
-            logs=sfn.LogOptions(destination=self.log_group, level=level, include_execution_data=False),
-        )
-        self._roles[id] = machine.role
-        if self._removal_policy is not RemovalPolicy.DESTROY:
-            _outlive_the_stack(machine)
-        Validations.of(self._roles[id]).acknowledge(_ACCOUNT_WIDE)
-        return machine
-
-    def _text(self, definition: State) -> str:
-        """The definition as CloudFormation gets it.
-
-        Names and ARNs need no escaping, whatever they are at deployment. What users wrote may hold tokens of any kind:
-        these the CDK has to escape, which takes it longer than all the rest of a saga.
-        """
-        leaves = leaves_of(self.steps)
-        if any(step.direct or step.transaction for step in leaves) or any(_UNRESOLVED in text for text in self._texts):
-            return Stack.of(self).to_json_string(definition)
-        return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
-
-    def _notifier(self, removal_policy: RemovalPolicy) -> RuntimeFunction:
+    def _notifier(self, removal_policy: RemovalPolicy) -> RuntimeFunction | None:
+        """The function that sends the steps' notifications; None if no step has one."""
+        queues = [step.queue for step in self._declared.leaves if step.queue is not None]
+        if not queues:
+            return None
         notifier = RuntimeFunction(
             self,
             "Notifier",
@@ -471,92 +348,47 @@ class SagaStateMachine(Construct):
             removal_policy=removal_policy,
         )
         self.log.grant_commit(notifier)
-        grant_send(queues_of(step.queue for step in leaves_of(self.steps) if step.queue is not None), notifier)
+        grant_send(queues_of(queues), notifier)
         return notifier
 
-    def _grant(self, leaves: Sequence[Step]) -> None:
-        forward, recovery = self._roles["StateMachine"], self._roles["Recovery"]
-        grant_invoke(forward, self.definition)
-        grant_invoke(recovery, self.recovery_definition)
+    def _grant(self) -> None:
+        machines, leaves = self._machines, self._declared.leaves
+        forward, recovery, express = machines.forward, machines.recovery, machines.express
+        for made in (forward, recovery):
+            grant_invoke(made.role, made.definition)
         queues = [self.operators, *(notify.queue for notify in error_notices(leaves).values())]
-        queues += [self._on_failed.queue] if self._on_failed is not None else []
-        grant_send(queues_of(_waited_at(node for node in self.steps if node.name not in self.phases)), forward)
+        queues += [self._declared.on_failed.queue] if self._declared.on_failed is not None else []
+        grant_send(queues_of(_waited_at(node for node in self.steps if node.name not in self.phases)), forward.role)
         asked = queues_of(queues)
-        for role, definition in ((forward, self.definition), (recovery, self.recovery_definition)):
-            self._grant_tables(role, definition)
-            grant_send(asked, role)
-        if self.express_definition is not None:
-            express = self._roles["Express"]
-            grant_invoke(express, self.express_definition)
-            self._grant_tables(express, self.express_definition)
-            grant_send(asked, express)
-            grant_direct(express, leaves)
-            self.grant_start(express)
-        self.grant_start(recovery)
-        self._grant_phases(forward)
-        for grant, function in self._function_grants(leaves):
+        for made in (forward, recovery):
+            self._grant_tables(made)
+            grant_send(asked, made.role)
+        if express is not None:
+            grant_invoke(express.role, express.definition)
+            self._grant_tables(express)
+            grant_send(asked, express.role)
+            grant_direct(express.role, leaves)
+            self.grant_start(express.role)
+        self.grant_start(recovery.role)
+        self._grant_phases(forward.role)
+        per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
+        for grant, function in function_grants(leaves, log=self.log, payloads=self.payloads, per_item=per_item):
             grant(function)
 
     def _grant_phases(self, forward: iam.IRole) -> None:
         for node in self.steps:
-            machine = self.phases.get(node.name)
-            if machine is None:
+            made = self._machines.phases.get(node.name)
+            if made is None:
                 grant_direct(forward, node.steps)
                 continue
-            grant_run(forward, machine, express=group_kind(node.kind).machine is Machine.EXPRESS)
-            role = self._roles[node.name]
-            grant_invoke(role, self.phase_definitions[node.name])
-            grant_direct(role, node.steps)
-            self._grant_tables(role, self.phase_definitions[node.name])
-            grant_send(queues_of(_waited_at([node])), role)
+            grant_run(forward, made.machine, express=group_kind(node.kind).machine is Machine.EXPRESS)
+            grant_invoke(made.role, made.definition)
+            grant_direct(made.role, node.steps)
+            self._grant_tables(made)
+            grant_send(queues_of(_waited_at([node])), made.role)
 
-    def _grant_tables(self, role: iam.IRole, definition: State) -> None:
-        grant_tables(role, definition, leaves_of(self.steps), requests=self.requests, log=self.log)
-
-    def _function_grants(self, leaves: Sequence[Step]) -> list[FunctionGrant]:
-        """Grants of each function, once: one function may run many steps."""
-        needed: list[FunctionGrant] = []
-        per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
-        for step in leaves:
-            needed += plain_kind(step.kind).grants(step, self.log)
-            asked = step.wait.via.dispatcher if step.wait is not None else step.function
-            functions = [function for function in (asked, step.compensate) if function is not None]
-            if step.provider is not None and per_item:
-                # What items of a map answered is read by the names of their rows, which the function does not know.
-                needed += [(self.log.grant_query, function) for function in functions]
-            if self.payloads is not None:
-                needed += [
-                    (grant, function)
-                    for function in functions
-                    for grant in (self.payloads.grant_read, self.payloads.grant_write)
-                ]
-        return list(dict.fromkeys(needed))
-
-
-def _outlive_the_stack(machine: sfn.StateMachine) -> None:
-    """Keep a state machine, and its role's rights, when it is replaced or its stack is deleted.
-
-    AWS ends the executions of a state machine that is deleted at their next transition, and forgets them: their sagas
-    would be in progress with an unknown state. What a failed deployment has created is deleted.
-    """
-    for part in (machine, machine.role):
-        for node in part.node.find_all():
-            if isinstance(node, sfn.CfnStateMachine | iam.CfnRole | iam.CfnPolicy):
-                node.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
-
-
-def _name_as_vended(group: logs.LogGroup) -> None:
-    """Give a log group a name that no other one, and no other deployment of the same stack, can have.
-
-    Step Functions adds every log group that is not under ``/aws/vendedlogs/`` to a resource policy of the account that
-    holds 5,120 characters: after some twenty state machines no other could be created (aws/aws-cdk#26432). The name
-    changes with the logical id, because CloudFormation then makes the new group before the old one goes. The stack's id
-    ends with a UUID that is new with each stack, so a group that an earlier deployment left behind is not in the way.
-    """
-    resource = group.node.default_child
-    if isinstance(resource, logs.CfnLogGroup):
-        stack = Fn.select(2, Fn.split("/", Aws.STACK_ID))
-        resource.log_group_name = f"/aws/vendedlogs/states/{Aws.STACK_NAME}-{resource.logical_id}-{stack}"
+    def _grant_tables(self, made: Made) -> None:
+        grant_tables(made.role, made.definition, self._declared.leaves, requests=self.requests, log=self.log)
 
 
 def _waited_at(nodes: Iterable[Step | StepGroup]) -> Iterator[sqs.IQueue]:

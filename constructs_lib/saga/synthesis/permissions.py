@@ -12,9 +12,11 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib.saga.asl import State
+from constructs_lib.saga.description.kind import FunctionGrant, plain_kind
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.nag_ids import executions_id
 from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.payload_bucket import PayloadBucket
 from constructs_lib.tables.saga_log import SagaLog
 
 _ITEM_ACTIONS: Final = {
@@ -63,6 +65,33 @@ def grant_direct(role: iam.IRole, steps: Iterable[Step]) -> None:
         if step.direct is not None:
             for policy in step.direct.policies:
                 role.add_to_principal_policy(policy.copy())
+
+
+def function_grants(
+    steps: Iterable[Step], *, log: SagaLog, payloads: PayloadBucket | None, per_item: bool
+) -> list[FunctionGrant]:
+    """Grants of each function, once: one function may run many steps.
+
+    Args:
+        steps: the plain steps, in order.
+        log: the saga log.
+        payloads: bucket of large requests and outputs.
+        per_item: whether the saga has steps that run once for each item.
+    """
+    needed: list[FunctionGrant] = []
+    for step in steps:
+        needed += plain_kind(step.kind).grants(step, log)
+        # An integration grants what its functions need of the log: they serve several sagas.
+        asked = step.wait.via.dispatcher if step.wait is not None else step.function
+        functions = [function for function in (asked, step.compensate) if function is not None]
+        if step.provider is not None and per_item:
+            # What items of a map answered is read by the names of their rows, which the function does not know.
+            needed += [(log.grant_query, function) for function in functions]
+        if payloads is not None:
+            needed += [
+                (grant, function) for function in functions for grant in (payloads.grant_read, payloads.grant_write)
+            ]
+    return list(dict.fromkeys(needed))
 
 
 def grant_tables(

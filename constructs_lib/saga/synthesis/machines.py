@@ -1,0 +1,161 @@
+"""State machines of a saga: made of its plan, in an order in which each knows the ARNs that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Final
+
+from aws_cdk import Acknowledgment, Aws, Fn, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
+
+from constructs_lib.saga.asl import (
+    CompiledGroup,
+    Node,
+    SagaPlan,
+    State,
+    definition_of,
+    phase_definition,
+    recovery_of,
+)
+from constructs_lib.saga.description.kind import Machine
+from constructs_lib.saga.synthesis.inline import delegated_alarm
+
+_MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
+_STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.ALL)
+_PHASE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ALL)
+_INLINE: Final[_MachineKind] = (sfn.StateMachineType.EXPRESS, sfn.LogLevel.ERROR)
+"""Every saga begins in it: each logged state would cost as much as a state."""
+
+_ACCOUNT_WIDE: Final = Acknowledgment(
+    id="AwsSolutions-IAM5[Resource::*]",
+    reason="Delivering a state machine's logs and its trace segments are account-wide actions that take "
+    "no resource; every other action of this role names its resource.",
+)
+_LOGS_ERRORS: Final = Acknowledgment(
+    id="AwsSolutions-SF1",
+    reason="Every inline saga begins in this machine, and its saga log keeps what each step did: logging each "
+    "state would cost as much as running it. Failures, with their causes, are logged.",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """One state machine.
+
+    Attributes:
+        machine: the construct.
+        role: its role.
+        definition: its definition as data, before it became a string.
+    """
+
+    machine: sfn.StateMachine
+    role: iam.IRole
+    definition: State
+
+
+class Machines:
+    """State machines of one saga, their roles and definitions, and their log group.
+
+    Args:
+        scope: the saga's construct.
+        plan: the saga; the ARNs of its phases are filled in.
+        inline: whether it begins in an Express machine.
+        removal_policy: of the machines, their roles and the log group.
+        has_tokens: whether texts of the definitions may hold tokens of any kind, which the CDK has to escape.
+
+    Attributes:
+        log_group: of all of them.
+        phases: those of the phases that have one of their own, by the phase's name.
+        forward: runs the saga.
+        recovery: recovers it.
+        express: in which an inline saga begins; None otherwise.
+        delegated_alarm: its alarm.
+    """
+
+    def __init__(
+        self, scope: Construct, plan: SagaPlan, *, inline: bool, removal_policy: RemovalPolicy, has_tokens: bool
+    ) -> None:
+        self._scope = scope
+        self._removal_policy = removal_policy
+        self._has_tokens = has_tokens
+        self.log_group = logs.LogGroup(
+            scope, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
+        )
+        _name_as_vended(self.log_group)
+        self.phases: dict[str, Made] = {}
+        plan = dataclasses.replace(plan, steps=[self._with_machine(plan, node) for node in plan.steps])
+        self.forward = self._make("StateMachine", definition_of(plan), _STANDARD)
+        arn = self.forward.machine.state_machine_arn
+        self.recovery = self._make("Recovery", recovery_of(plan, arn), _STANDARD)
+        self.express: Made | None = None
+        self.delegated_alarm: cloudwatch.Alarm | None = None
+        if inline:
+            definition = definition_of(dataclasses.replace(plan, standard_arn=arn))
+            self.express = self._make("Express", definition, _INLINE)
+            Validations.of(self.express.machine).acknowledge(_LOGS_ERRORS)
+            self.delegated_alarm = delegated_alarm(scope, self.express.machine)
+
+    def _with_machine(self, plan: SagaPlan, node: Node) -> Node:
+        """A node with the ARN of its phase's state machine, which is made here."""
+        if not isinstance(node, CompiledGroup) or node.machine is None:
+            return node
+        kind = _PHASE if node.machine is Machine.EXPRESS else _STANDARD
+        made = self.phases[node.name] = self._make(node.name, phase_definition(plan, node), kind)
+        return dataclasses.replace(node, machine_arn=made.machine.state_machine_arn)
+
+    def _make(self, id: str, definition: State, kind: _MachineKind) -> Made:
+        type_, level = kind
+        machine = sfn.StateMachine(
+            self._scope,
+            id,
+            state_machine_type=type_,
+            definition_body=sfn.DefinitionBody.from_string(self._text(definition)),
+            tracing_enabled=True,
+            logs=sfn.LogOptions(destination=self.log_group, level=level, include_execution_data=False),
+        )
+        role = machine.role
+        if self._removal_policy is not RemovalPolicy.DESTROY:
+            _outlive_the_stack(machine)
+        Validations.of(role).acknowledge(_ACCOUNT_WIDE)
+        return Made(machine=machine, role=role, definition=definition)
+
+    def _text(self, definition: State) -> str:
+        """The definition as CloudFormation gets it.
+
+        Names and ARNs need no escaping, whatever they are at deployment. What users wrote may hold tokens of any kind:
+        these the CDK has to escape, which takes it longer than all the rest of a saga.
+        """
+        if self._has_tokens:
+            return Stack.of(self._scope).to_json_string(definition)
+        return json.dumps(definition, separators=(",", ":"), ensure_ascii=False)
+
+
+def _outlive_the_stack(machine: sfn.StateMachine) -> None:
+    """Keep a state machine, and its role's rights, when it is replaced or its stack is deleted.
+
+    AWS ends the executions of a state machine that is deleted at their next transition, and forgets them: their sagas
+    would be in progress with an unknown state. What a failed deployment has created is deleted.
+    """
+    for part in (machine, machine.role):
+        for node in part.node.find_all():
+            if isinstance(node, sfn.CfnStateMachine | iam.CfnRole | iam.CfnPolicy):
+                node.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
+
+
+def _name_as_vended(group: logs.LogGroup) -> None:
+    """Give a log group a name that no other one, and no other deployment of the same stack, can have.
+
+    Step Functions adds every log group that is not under ``/aws/vendedlogs/`` to a resource policy of the account that
+    holds 5,120 characters: after some twenty state machines no other could be created (aws/aws-cdk#26432). The name
+    changes with the logical id, because CloudFormation then makes the new group before the old one goes. The stack's id
+    ends with a UUID that is new with each stack, so a group that an earlier deployment left behind is not in the way.
+    """
+    resource = group.node.default_child
+    if isinstance(resource, logs.CfnLogGroup):
+        stack = Fn.select(2, Fn.split("/", Aws.STACK_ID))
+        resource.log_group_name = f"/aws/vendedlogs/states/{Aws.STACK_NAME}-{resource.logical_id}-{stack}"
