@@ -24,8 +24,10 @@ AT_ONCE: Final = 4
 """Jobs that run at the same time, on two cores: those on local AWS mostly wait."""
 TELL_SECONDS: Final = 60.0
 SIMULATED: Final = 20_000
-"""Sagas that are simulated from a fresh seed: some five minutes of a processor."""
-EACH_CALL: Final = "tests/simulator/test_each_call.py"
+"""Sagas that are simulated from a fresh seed: some four minutes of a processor."""
+SIMULATOR: Final = "tests/simulator"
+EACH_CALL: Final = f"{SIMULATOR}/test_each_call.py"
+CONSTRUCTS: Final = "tests/constructs"
 LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
 ON_LOCAL_AWS: Final = {
@@ -122,7 +124,7 @@ def fast_jobs() -> list[Job]:
         make("lint"),
         tests("unit", "-m", "not exhaustive", UNIT),
         make("types"),
-        tests("constructs", "-m", "not exhaustive", "tests/constructs"),
+        tests("constructs", "-m", "not exhaustive", CONSTRUCTS),
     ]
 
 
@@ -134,17 +136,20 @@ def jobs() -> list[Job]:
     named_unit = [path for paths in computing.values() for path in paths]
     return [
         make("lint"),
+        tests("other-local", *_without(*named_local), LOCAL),
+        make("simulate", f"SAGAS={SIMULATED}"),
+        tests("unit", *_without(*named_unit), UNIT),
+        tests("constructs", CONSTRUCTS),
+        tests("emulator", *local["emulator"]),
+        tests("simulator", *_without(EACH_CALL), SIMULATOR),
         tests("orders-and-payouts", *local["orders-and-payouts"]),
         tests("carts", *local["carts"]),
-        make("simulate", f"SAGAS={SIMULATED}"),
-        tests("rest", *_without(LOCAL, EACH_CALL, *named_unit), "tests"),
-        tests("transfers", *local["transfers"]),
-        tests("other-local", *_without(*named_local), LOCAL),
-        tests("emulator", *local["emulator"]),
+        tests("rest", *_without(LOCAL, UNIT, CONSTRUCTS, SIMULATOR), "tests"),
         tests("each-call", EACH_CALL),
         tests("reconcilers", *computing["reconcilers"]),
-        make("types"),
+        tests("transfers", *local["transfers"]),
         tests("ledgers", *local["ledgers"]),
+        make("types"),
         tests("enumerations", *computing["enumerations"]),
     ]
 

@@ -1,9 +1,9 @@
 """However a saga of an example is interrupted, the TimeoutReconciler alone ends it correctly within two sweeps.
 
 The interruptions are not listed here. One saga of each way is recorded: at states that it enters, its execution times
-out or is stopped, before or after the state; of transfers at each state, of the others at each third. The simulator
-does it at every state (``tests/simulator/test_each_call.py``). The gatekeeper dies between reserve and start, and the
-client does not retry. The settle is lost. And the reconciler dies, before and after each call that it makes for a saga:
+out or is stopped, before or after the state, at each third. The simulator does it at every state
+(``tests/simulator/test_each_call.py``). The gatekeeper dies between reserve and start, and the
+client does not retry. The settle is lost. And the reconciler dies, before or after each call that it makes for a saga:
 while it handles its status event, and during a scheduled sweep. No other status event arrives: the rules are disabled,
 and sweeps are counted.
 
@@ -204,7 +204,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
         found = found_of(request, stack)
         assert found.system.user_scope  # once: many threads will ask for it, and for the time
         assert found.system.now_ms()
-        yield interrupted(found, everything=request.param == "transfers")
+        yield interrupted(found, queries=request.param == "transfers")
 
 
 def found_of(request: pytest.FixtureRequest, stack: ExitStack) -> Interrupted:
@@ -225,27 +225,26 @@ def found_of(request: pytest.FixtureRequest, stack: ExitStack) -> Interrupted:
             return carts(stack.enter_context(cart_system.deployed(sandboxes=2)))
 
 
-def interrupted(found: Interrupted, *, everything: bool) -> Run:
+def interrupted(found: Interrupted, *, queries: bool) -> Run:
     """Interrupt everything, and let the reconciler look.
 
     Args:
         found: the example.
-        everything: whether the saga is interrupted at each state, and the reconciler dies before and after each call,
-            and at each query: what it does is the same for every example.
+        queries: whether the reconciler dies at its queries, too: they are the same for every example.
     """
     done = Run(found=found, doors=found.doors())
     done.waits = {waiting(found.ways[0], f"waits-{step.lower()}x", step): step for step in waits_of(done)}
-    done.cells = [*cells_of(done, everything=everything), *done.waits]
+    done.cells = [*cells_of(done), *done.waits]
     found.begin(done.cells)
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(found.stop_while_it_waits, done.waits, done.waits.values()))
     found.quiet()
     done.before = {cell: found.first_end(cell) for cell in done.cells}
     samples = record_points(done)
-    prepare_deaths(done, everything=everything)
+    prepare_deaths(done)
     found.sweep_until_settled([*done.cells, *samples])
     die(done)
-    if everything:
+    if queries:
         die_at_queries(done)
     found.quiet()
     done.forgotten = forgotten(done)
@@ -255,12 +254,11 @@ def interrupted(found: Interrupted, *, everything: bool) -> Run:
     return done
 
 
-def cells_of(done: Run, *, everything: bool) -> Iterator[Cell]:
+def cells_of(done: Run) -> Iterator[Cell]:
     """States of each way, how it ends there in turn; and what happens before the first state, and at the last."""
     found = done.found
     for way, doors in done.doors.items():
-        chosen = doors if everything else each_third(doors)
-        for number, (door, (status, moment)) in enumerate(in_turn(chosen, lambda _: ENDS)):
+        for number, (door, (status, moment)) in enumerate(in_turn(each_third(doors), lambda _: ENDS)):
             done.stops.append((way, door, status, moment))
             yield stopped(way, f"{way.name}-{status.lower()[:4]}-{number:02d}x", door, status, moment)
     first, gatekeeper = found.ways[0], found.system.gatekeeper
@@ -318,16 +316,15 @@ def unpark(found: Interrupted, cells: Sequence[Cell]) -> None:
         found.change(cell, "SET recoveries = :none, due_at = :now REMOVE parked, parked_at, stuck", none=0, now=now)
 
 
-def prepare_deaths(done: Run, *, everything: bool) -> None:
+def prepare_deaths(done: Run) -> None:
     """Sagas for the reconciler to die at, at each call. Until it is their turn, they are not due."""
     found = done.found
     deaths = [
         Death(kind=kind, source=source, point=point, moment=moment)
         for kind in Kind
         for number, point in enumerate(done.points[kind])
-        for turn, moment in enumerate(Moment)
-        if everything or turn == number % 2
-        for source in [list(Source)[(number + turn) % 2 if everything else number // 2 % 2]]
+        for moment in [list(Moment)[number % 2]]
+        for source in [list(Source)[number // 2 % 2]]
     ]
     done.deaths = {each: victim(done, each.kind, f"death-{number:02d}x") for number, each in enumerate(deaths)}
     found.begin(list(done.deaths.values()))
@@ -381,13 +378,14 @@ def fired(done: Run) -> set[str]:
 
 
 def die_at_queries(done: Run) -> None:
-    """Let sweeps die at each of their queries, which name no saga."""
+    """Let sweeps die at each third of their queries, which name no saga."""
     found = done.found
     (count,) = {calls.count(QUERY) for _, calls in found.looks}
-    for number, moment in in_turn(range(1, count + 1), lambda _: Moment):
+    chosen = each_third(range(1, count + 1))
+    for number, moment in in_turn(chosen, lambda _: Moment):
         fault = Fault(function=found.function, call=QUERY, moment=moment, action=Action.KILL, on=Nth(number))
         done.killed_queries += any(dies(found, fault) for _ in range(TRIES))
-    assert done.killed_queries == count
+    assert done.killed_queries == len(chosen)
 
 
 def dies(found: Interrupted, fault: Fault) -> bool:

@@ -1,9 +1,10 @@
-"""A crash or a lost answer around every AWS call and every model call of a payout, and a stop at each of its states.
+"""A crash or a lost response around a sample of the calls of a payout, and stops at a sample of its states.
 
-What there is to break is not written down here: one payout of each path is recorded, and every call that it made and
-every state that it entered is broken in every way, each in a payout of its own, all of them in one local AWS. The
-model is among the calls: what it is asked, it writes into its books before it answers. Clients repeat, the deployed
-reconciler takes up what was interrupted, and then everything that was promised is looked for in the tables.
+The calls are not listed here: one payout of each path is recorded. Each third of its calls and states is broken in one
+way, the ways in turn, each in a payout of its own, all of them in one local AWS; the calls of the model are broken in
+every way: the model writes each question into its books before it answers. The simulator breaks every call in every
+way (``tests/simulator/test_each_call.py``). Clients repeat, the deployed reconciler recovers what was interrupted, and
+then the tables are audited.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from .payout_system import (
     PayoutSystem,
 )
 from .reconcilers import reconciling
-from .sampling import in_turn
+from .sampling import each_third, in_turn
 from .transfer_system import problem_of
 from .two_ledgers import MAIN
 
@@ -255,10 +256,10 @@ def cells_of(points: Mapping[bool, Sequence[Point | Stop]]) -> list[Cell]:
 
 
 def _sample(points: Sequence[Point | Stop]) -> Iterator[tuple[Point | Stop, Trouble]]:
-    """Each point in one way, the ways in turn; the model and the write of its answer in every way."""
+    """Each third point in one way, the ways in turn; the model and the write of its answer in every way."""
     whole = [point for point in points if isinstance(point, Point) and (point.is_model or point.is_record)]
     yield from ((point, trouble) for point in whole for trouble in troubles(point))
-    yield from in_turn([point for point in points if point not in whole], troubles)
+    yield from in_turn(each_third([point for point in points if point not in whole]), troubles)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,9 +382,7 @@ def require_none(matrix: Matrix, violations: Sequence[str]) -> None:
 
 
 class TestTheMatrix:
-    def test_breaks_every_call_and_stops_at_every_state(
-        self, matrix: Matrix, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_breaks_calls_and_stops_at_states(self, matrix: Matrix, capsys: pytest.CaptureFixture[str]) -> None:
         enumerated = [
             (refused, point, trouble) for refused in matrix.points for point, trouble in _sample(matrix.points[refused])
         ]

@@ -41,6 +41,8 @@ from .workloads.orders import Orders
 from .workloads.transfers import InlineTransfers
 
 _MILLISECOND: Final = SECOND // 1_000
+_ATTEMPTS: Final = 12
+"""Invocations in a row: more than a step before the pivot is tried, and fewer than its compensation is."""
 
 
 @functools.cache
@@ -70,6 +72,11 @@ def inline() -> Iterator[Deployment]:
 
 def _standard(deployment: Deployment) -> MachineSpec:
     (found,) = (one for one in deployment.blueprint.machines.values() if "TransferStateMachine" in one.name)
+    return found
+
+
+def _express(deployment: Deployment) -> str:
+    (found,) = (one.name for one in deployment.blueprint.machines.values() if "TransferExpress" in one.name)
     return found
 
 
@@ -163,19 +170,36 @@ def test_standard_machine_that_is_not_prepared_begins_no_saga_of_express(inline:
     report.require_kept()
 
 
-def test_standard_machine_that_is_not_prepared_would_break_the_promise(inline: Deployment) -> None:
-    """Its compensation does not expect an Express execution that is ahead of it."""
+class _ToPartner(_Alongside):
+    """Transfers to the partner's ledger, which have a step before the pivot."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        body = {"from": "a", "to": "b", "amount": 50, "currency": "EUR", "to_ledger": "partner"}
+        return replace(super().intent(number, random), body=body)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("guarded", [True, False])
+def test_standard_machine_that_is_not_prepared_needs_its_guard(inline: Deployment, guarded: bool, seed: int) -> None:
+    """Express applies its pivot and delegates. Standard, whose first step is never invoked, compensates without it."""
     guard = ' and $not($contains($states.context.Execution.Input.definition, \\"+express\\"))'
 
-    def unguarded(definition: str) -> str:
+    def changed(definition: str) -> str:
         assert guard in definition
-        return definition.replace(guard, "")
+        return definition if guarded else definition.replace(guard, "")
 
-    _without_preparation(inline, unguarded)
+    _without_preparation(inline, changed)
+    standard, express = _standard(inline).name, _express(inline)
+    climate = Climate(
+        planned=(
+            Planned(of=standard, what="lambda:Invoke", nth=1, how=Trouble.LOSE_REQUEST, times=_ATTEMPTS),
+            Planned(of=express, what="lambda:Invoke", nth=2, how=Trouble.LOSE_ANSWER, times=_ATTEMPTS),
+        )
+    )
 
-    report = simulate(inline, _Alongside(250, wait=10), sagas=600, seed=250)
+    report = simulate(inline, _ToPartner(60, wait=10), sagas=1, seed=seed, climate=climate)
 
-    assert report.violated
+    assert bool(report.violated) is not guarded
 
 
 WAYS: Final = (
@@ -209,7 +233,7 @@ def test_inline_saga_keeps_its_promise_whichever_drawn_call_breaks(inline: Deplo
 @pytest.mark.parametrize(("seed", "status"), WAYS)
 @pytest.mark.parametrize("call", ["UpdateItem", "PutItem", "Query"])
 def test_what_dynamodb_refuses_express_standard_does(inline: Deployment, call: str, seed: int, status: str) -> None:
-    (express,) = (one.name for one in inline.blueprint.machines.values() if "TransferExpress" in one.name)
+    express = _express(inline)
     refused = Planned(of=express, what=f"dynamodb:{call}", nth=1, how=Trouble.LOSE_REQUEST, times=40)
     climate = Climate(planned=(refused,))
 
