@@ -72,6 +72,8 @@ COMPUTING: Final = {
         "test_log_retention",
         "test_reconciler_crash_matrix",
         "test_reconciler_concurrency",
+        "test_reconciler_crash_matrix",
+        "test_reconciler_races",
         "test_reconciler_backlog",
         "test_watching_crash_matrix",
     ),
