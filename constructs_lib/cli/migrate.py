@@ -15,7 +15,7 @@ from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
 from constructs_lib.cli.shared.saga import time_of
-from saga_runtime.protocol import Env
+from saga_runtime.protocol import Env, MigrationField
 
 if TYPE_CHECKING:
     import boto3
@@ -111,10 +111,10 @@ def _deployed(session: boto3.Session, stack: str, name: str | None) -> Deployed:
         except client.exceptions.ResourceNotFoundException:
             continue
         variables = described.get("Environment", {}).get("Variables", {})
-        if Env.MIGRATION in variables:
-            terms = Terms.from_json(json.loads(variables[Env.MIGRATION]))
-            # Writers have the layout without the list of writers.
-            if terms.writers and name in {None, terms.layout.name}:
+        told = json.loads(variables.get(Env.MIGRATION, "{}"))
+        if MigrationField.WRITERS in told:  # writers have the layout alone
+            terms = Terms.from_json(told)
+            if name in {None, terms.layout.name}:
                 workers.append((terms, variables[Env.MIGRATION_TABLE]))
     if len(workers) != 1:
         names = ", ".join(sorted(terms.layout.name for terms, _ in workers)) or "none"

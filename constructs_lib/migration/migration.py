@@ -20,7 +20,7 @@ from constructs_lib.shared.types import checked
 from saga_runtime.migration.layout import Layout
 from saga_runtime.migration.progress import Job
 from saga_runtime.migration.terms import Terms
-from saga_runtime.protocol import Env, Metric, MigrationField
+from saga_runtime.protocol import Env, Metric
 
 _MOST_SEGMENTS: Final = 8
 _EVERY: Final = {Job.BACKFILL: Duration.minutes(5), Job.VERIFY: Duration.minutes(60)}
@@ -140,8 +140,8 @@ class Migration(Construct):
             removal_policy=removal_policy,
         )
         _grant(table, self.worker, _WORKER_ACTIONS)
-        # A function's environment must not name the function itself.
-        followed = stack.to_json_string({**terms.to_json(), MigrationField.WRITERS: []})
+        # Writers need the layout alone: so a deployment that allows the next phase does not replace them.
+        followed = stack.to_json_string(layout.to_json())
         for fn in self.writers:
             fn.function.add_environment(Env.MIGRATION, followed)
             fn.function.add_environment(Env.MIGRATION_TABLE, table.table_name)

@@ -80,9 +80,9 @@ class Change:
 
     def __post_init__(self) -> None:
         for field_ in ("add", "put", "once", "at_least", "at_most", "equal"):
-            given = getattr(self, field_)
-            if not isinstance(given, Mapping) or not all(isinstance(name, str) and name.strip() for name in given):
-                raise Invalid(f"{field_} must be a mapping of attributes' names, got {type(given).__name__}; name them")
+            whole = getattr(self, field_)
+            if not isinstance(whole, Mapping) or not all(isinstance(name, str) and name.strip() for name in whole):
+                raise Invalid(f"{field_} must be a mapping of attributes' names, got {type(whole).__name__}; name them")
         if not callable(self.refusal):
             raise Invalid(f"refusal must be a function, got {type(self.refusal).__name__}; return an error from it")
         for name, value in (*self.add.items(), *self.at_least.items(), *self.at_most.items()):
@@ -92,9 +92,11 @@ class Change:
         for name, text in self.equal.items():
             if not isinstance(text, str):
                 raise Invalid(f"{name} must be equal to a text, got {type(text).__name__}; compare texts")
-        for name, first in (*self.put.items(), *self.once.items()):
-            if first is not None and first is not CLEAR:
-                _require_value(name, first)
+        for name, given in self.put.items():
+            if given is not None and given is not CLEAR:
+                _require_value(name, given)
+        for name, first in self.once.items():
+            _require_value(name, first)
         names = [*self.add, *self.put, *self.once]
         if len(names) != len(set(names)):
             raise Invalid(f"an attribute must be changed once, got {', '.join(sorted(names))}; leave one out")

@@ -30,6 +30,8 @@ LEGACY, READY = 0, 1
 PHASES_OF_A_GROUP: Final = 6
 MOST_CONCERNS: Final = 20
 MOST_PILOTS: Final = 20
+OWN: Final = "migration#"
+"""Begin of the partition keys of migrations' own items."""
 MOST_HISTORIES: Final = 5
 MOST_KEY_BYTES: Final = 2_048
 """Of a partition key: DynamoDB's limit."""
@@ -261,18 +263,19 @@ class Layout:
     @property
     def own_partition(self) -> str:
         """Partition key of the migration's own items."""
-        return f"migration#{self.name}"
+        return f"{OWN}{self.name}"
 
     def require_customer(self, customer: object) -> None:
         """Refuse what is not a customer's key.
 
         Raises:
-            Invalid: if it is not a text, blank, longer than a key may be, or the key of the migration's own items.
+            Invalid: if it is not a text, blank, longer than a key may be, or the key of a migration's own items.
         """
-        if not _is_text(customer) or len(str(customer).encode()) > MOST_KEY_BYTES or customer == self.own_partition:
+        text = customer if isinstance(customer, str) else ""
+        if not text.strip() or len(text.encode()) > MOST_KEY_BYTES or text.startswith(OWN):
             raise Invalid(
-                f"customer must be a text of 1 to {MOST_KEY_BYTES} bytes, not blank, and not {self.own_partition}, got "
-                f"{repr(customer)[:_SHOWN]}; pass the partition key of its items"
+                f"customer must be a text of 1 to {MOST_KEY_BYTES} bytes, not blank, that does not begin with {OWN}, "
+                f"got {repr(customer)[:_SHOWN]}; pass the partition key of its items"
             )
 
     # -- phases ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from saga_runtime.errors import Invalid
 from saga_runtime.migration.layout import Concern, Place
 from saga_runtime.protocol import MigrationAttribute
 
@@ -17,9 +18,18 @@ def place_of(concern: Concern, old: Item | None, new: Item | None) -> Place | No
     """The place that the items record; None: there is no such customer.
 
     An old item decides. Without one, a new item does: the last phase deletes old items.
+
+    Raises:
+        Invalid: if the mark's attribute holds anything else.
     """
     if old is not None:
-        return Place(old[concern.mark]["S"]) if concern.mark in old else Place.OLD
+        mark = old.get(concern.mark)
+        if mark not in (None, {"S": Place.DUAL}, {"S": Place.NEW}):
+            raise Invalid(
+                f"{concern.mark} must be absent, {Place.DUAL} or {Place.NEW}, got {mark}; correct the item, which something "
+                "else wrote"
+            )
+        return Place(mark["S"]) if mark else Place.OLD
     return Place.NEW if new is not None and new.get(AT) == {"S": Place.NEW} else None
 
 

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError
 
 from saga_runtime.errors import Invalid
 from saga_runtime.migration.history import copy_entries, copy_of
-from saga_runtime.migration.layout import Concern, Layout, Place
+from saga_runtime.migration.layout import OWN, Concern, Layout, Place
 from saga_runtime.migration.moves import Move, entries, next_move, removable, removal
 from saga_runtime.migration.places import Item, place_of, same
 from saga_runtime.migration.progress import Example, Job, Pass, Phase, Progress, Reason
@@ -169,13 +169,14 @@ class Worker:
     def _scan(self, cursor: Mapping[str, Any] | None, *, rows: bool) -> Any:
         layout = self.store.layout
         prefixes = {f":{n}": {"S": one.old_prefix} for n, one in enumerate(layout.histories)} if rows else {}
+        wanted = ("#sk = :old", *(f"begins_with(#sk, {name})" for name in prefixes))
         request: dict[str, Any] = {
             "TableName": self.store.table,
             "ConsistentRead": True,
             "Limit": self.page_items,
-            "FilterExpression": " OR ".join(("#sk = :old", *(f"begins_with(#sk, {name})" for name in prefixes))),
-            "ExpressionAttributeNames": {"#sk": layout.sort_key},
-            "ExpressionAttributeValues": {":old": {"S": layout.old_item}, **prefixes},
+            "FilterExpression": f"NOT begins_with(#pk, :own) AND ({' OR '.join(wanted)})",
+            "ExpressionAttributeNames": {"#pk": layout.partition_key, "#sk": layout.sort_key},
+            "ExpressionAttributeValues": {":own": {"S": OWN}, ":old": {"S": layout.old_item}, **prefixes},
         }
         if self.segments > 1:
             request |= {"Segment": self.segment, "TotalSegments": self.segments}
@@ -234,11 +235,13 @@ class Worker:
     def _customer(self, old: Item, page: _Page) -> None:
         customer = _customer_of(old, self.store.layout)
         for concern in self.store.layout.concerns:
-            if self.job is Job.VERIFY:
-                if place_of(concern, old, None) is Place.DUAL:
+            try:
+                if self.job is Job.BACKFILL:
+                    self._move(customer, concern, old, page)
+                elif place_of(concern, old, None) is Place.DUAL:
                     self._compare(customer, concern, page)
-            else:
-                self._move(customer, concern, old, page)
+            except Invalid:
+                page.leave(customer, concern.name, Reason.UNEXPECTED)
         if self.job is Job.BACKFILL and page.phase.number >= self.store.layout.last:
             self._remove(customer, page)
 

@@ -16,7 +16,7 @@ import pytest
 
 from constructs_lib.cli.main import main
 from saga_runtime.migration.terms import Terms
-from saga_runtime.protocol import Env, MigrationField
+from saga_runtime.protocol import Env
 from saga_runtime.shared import aws
 from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Table, open_table
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -66,9 +66,7 @@ class Deployment:
             return {"LastModified": "2023-01-01T00:00:00+00:00", **self.versions[Qualifier]}
         if FunctionName in self.gone:
             raise Gone
-        told = self.terms.to_json()
-        if FunctionName == "Pay":
-            told[MigrationField.WRITERS] = []
+        told = self.terms.layout.to_json() if FunctionName == "Pay" else self.terms.to_json()
         variables = {Env.MIGRATION: json.dumps(told), Env.MIGRATION_TABLE: TABLE}
         return {
             "LastModified": datetime.fromtimestamp(self.deployed_ms / 1_000, UTC).isoformat(),
@@ -140,8 +138,8 @@ def test_advance_refuses_with_each_reason_until_its_gate_opens(shop: Deployment)
 def test_writer_that_may_run_other_code_closes_the_gate(shop: Deployment) -> None:
     shop.table.move_to(1)
     shop.pass_time(600)
-    same = {"Environment": {"Variables": {Env.MIGRATION: json.dumps({**TERMS.to_json(), MigrationField.WRITERS: []})}}}
-    other = replace(TERMS, layout=replace(LAYOUT, old_item="card"), writers=())
+    same = {"Environment": {"Variables": {Env.MIGRATION: json.dumps(LAYOUT.to_json())}}}
+    other = replace(LAYOUT, old_item="card")
     shop.versions["$LATEST"] = {**same, "LastUpdateStatus": "InProgress"}
     assert "writer Pay must be ready, got an update that is InProgress" in shop.run("advance")[1]
     shop.versions["$LATEST"] = {"Environment": {"Variables": {Env.MIGRATION: json.dumps(other.to_json())}}}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from saga_runtime.errors import Invalid
 from saga_runtime.migration.progress import Example, Job, Reason
 from saga_runtime.migration.worker import PAGE_MS, read_progress
 from saga_runtime.shared import aws
-from tests.unit.support.migrations import CASH, LAST, OLD, POINT, TABLE, Table, open_table
+from tests.unit.support.migrations import CASH, LAST, LAYOUT, OLD, POINT, TABLE, Table, open_table
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
@@ -139,3 +141,30 @@ def test_refusal_that_is_not_the_items_fault_ends_the_run(table: Table) -> None:
 
     with pytest.raises(aws.dynamodb().exceptions.ClientError):
         table.run()
+
+
+@pytest.mark.parametrize("mark", [{"S": "OLD"}, {"S": "yes"}, {"N": "1"}, {"BOOL": True}], ids=str)
+@pytest.mark.parametrize("job", list(Job))
+def test_mark_that_something_else_wrote_is_left_and_does_not_stop_the_pass(table: Table, job: Job, mark: Any) -> None:
+    table.move_to(DUAL)
+    aws.dynamodb().put_item(TableName=TABLE, Item={**(table.item("anna", OLD) or {}), "at_POINT": mark})
+
+    done = table.run(job)
+
+    assert done is not None
+    assert (done.seen, done.left) == (2, 1)
+    examples = read_progress(table.store, job, 0, 1).examples
+    assert examples == (Example(customer="anna", concern="POINT", reason=Reason.UNEXPECTED),)
+    with pytest.raises(Invalid, match="at_POINT must be absent, DUAL or NEW"):
+        table.add("anna", 1)
+
+
+@pytest.mark.parametrize("old_item", ["phase", "backfill#0of1"])
+def test_own_items_are_not_customers_whatever_the_layout_names(world: World, old_item: str) -> None:
+    table = open_table(world, replace(LAYOUT, old_item=old_item))
+    table.go_to(DUAL)
+
+    for _ in range(2):
+        done = table.run()
+        assert done is not None
+        assert (done.seen, done.moved, done.left) == (0, 0, 0)

@@ -10,11 +10,23 @@ import pytest
 
 from saga_runtime import Commit
 from saga_runtime.errors import Invalid
-from saga_runtime.migration import Change, Concern, Layout, Store
+from saga_runtime.migration import CLEAR, Change, Concern, Layout, Store
 from tests.unit.support.migrations import LAST, OLD, POINT, TABLE, Table, open_table
 from tests.unit.support.world import World
 
-CUSTOMERS: list[Any] = ["", " ", "\n", None, 7, b"anna", ["anna"], "x" * 2_049, "ä" * 1_025, "migration#split"]
+CUSTOMERS: list[Any] = [
+    "",
+    " ",
+    "\n",
+    None,
+    7,
+    b"anna",
+    ["anna"],
+    "x" * 2_049,
+    "ä" * 1_025,
+    "migration#split",
+    "migration#x",
+]
 NUMBERS = [Decimal("NaN"), Decimal("Infinity"), Decimal("-Infinity"), 10**38 + 1, Decimal("1e126"), Decimal("1e-131")]
 
 
@@ -68,6 +80,8 @@ def test_number_that_dynamodb_takes_is_taken(number: Any) -> None:
         {"equal": {"name": 1}},
         {"equal": {"name": None}},
         {"refusal": "too few points"},
+        {"once": {"since": None}},
+        {"once": {"since": CLEAR}},
     ],
     ids=str,
 )
