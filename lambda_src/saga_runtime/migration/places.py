@@ -26,8 +26,8 @@ def place_of(concern: Concern, old: Item | None, new: Item | None) -> Place | No
         mark = old.get(concern.mark)
         if mark not in (None, {"S": Place.DUAL}, {"S": Place.NEW}):
             raise Invalid(
-                f"{concern.mark} must be absent, {Place.DUAL} or {Place.NEW}, got {mark}; correct the item, which something "
-                "else wrote"
+                f"{concern.mark} must be absent, {Place.DUAL} or {Place.NEW}, got {mark}; correct the item, which was "
+                "written by something else"
             )
         return Place(mark["S"]) if mark else Place.OLD
     return Place.NEW if new is not None and new.get(AT) == {"S": Place.NEW} else None
