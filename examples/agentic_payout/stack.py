@@ -136,7 +136,7 @@ class AgenticPayoutStack(Stack):
         self.ledger.table.grant(analyze, "dynamodb:BatchGetItem")
         self.controls.grant(analyze, "dynamodb:GetItem")
         claim = self._function("Claim", "payout.claim.handler")
-        self.controls.grant(claim, "dynamodb:PutItem")
+        self.controls.grant(claim, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
         release = self._function("Release", "payout.claim.release")
         self.controls.grant(release, "dynamodb:UpdateItem")
         recommend = self._recommender(bedrock)

@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 
 from constructs_lib.testing import HttpResponse, LocalAws, ProviderEffect, audit_provider
 from constructs_lib.testing.invariants import Invariant, Item, audit_sagas, read_table
-from examples.cart_fulfilment.audit import audit_shop
+from examples.cart_fulfilment.audit import audit_events, audit_shop
 from examples.cart_fulfilment.providers import Provider
 from saga_runtime.protocol import LogAttribute
 
@@ -36,6 +36,7 @@ FUNCTION_SECONDS: Final = 80
 PATIENCE_SECONDS: Final = 300.0
 LONGEST_WAIT_SECONDS: Final = 400
 """What one step waits at most, in the emulator's time."""
+_HEARD: Final = "heard-of-orders"
 PROVIDERS: Final = ("payments", "carrier", "warehouse")
 UNDONE_BY: Final = {
     "payments": {"AuthorizePayment": ("authorized", "canceled"), "CapturePayment": ("captured", "refunded")},
@@ -53,6 +54,7 @@ class CartSystem(TwoLedgers):
     _opening: dict[str, int] = field(default_factory=dict)
     _mail: dict[str, list[str]] = field(default_factory=dict)
     _mail_lock: threading.Lock = field(default_factory=threading.Lock)
+    _events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -130,6 +132,26 @@ class CartSystem(TwoLedgers):
         found = [item for item in self.shop() if item["id"]["S"] == f"order#{saga_id}"]
         return str(found[0]["state"]["S"]) if found else None
 
+    # --- Those who hear of orders
+
+    def hear_of_orders(self) -> None:
+        """Let a queue receive the events of orders, as a consumer would."""
+        sqs, events, bus = self.aws.client("sqs"), self.aws.client("events"), self.outputs["OrderBusName"]
+        url = sqs.create_queue(QueueName=_HEARD)["QueueUrl"]
+        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        events.put_rule(Name=_HEARD, EventBusName=bus, EventPattern='{"source": ["shop.orders"]}')
+        events.put_targets(Rule=_HEARD, EventBusName=bus, Targets=[{"Id": _HEARD, "Arn": arn}])
+
+    def unpublished(self) -> list[Item]:
+        """Events of orders that wait to be published."""
+        return read_table(self.aws.client("dynamodb"), self.outputs["OutboxTableName"])
+
+    def _audit_events(self) -> Invariant:
+        until(lambda: not self.unpublished(), "publishing every event of an order")
+        url = self.aws.client("sqs").get_queue_url(QueueName=_HEARD)["QueueUrl"]
+        self._events.extend((event["detail-type"], event["detail"]) for event in drain(self.aws, url))
+        return audit_events(self.shop(), self.unpublished(), self._events)
+
     # --- Those who answer later
 
     def tell_providers(self) -> None:
@@ -186,6 +208,7 @@ class CartSystem(TwoLedgers):
             *audit_sagas(records, rows),
             *(invariant for kind in PROVIDERS for invariant in self._audit_provider(kind, rows)),
             *audit_shop(self.shop(), rows, self._opening),
+            self._audit_events(),
         ]
 
     def _audit_provider(self, kind: str, rows: list[Item]) -> list[Invariant]:
@@ -236,6 +259,7 @@ def deployed(
         _give_time(system)
         prepare_reconciler(aws, system.outputs, seconds=FUNCTION_SECONDS, reconciled=reconciled)
         system.tell_providers()
+        system.hear_of_orders()
         yield system
 
 

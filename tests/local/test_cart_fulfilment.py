@@ -338,7 +338,7 @@ class TestACart:
 
         assert states == [
             "CheckCart", "CheckCart over?", "AuthorizePayment", "After AuthorizePayment", "CommitOrder",
-            "CapturePayment", "Fulfil", "Fulfil over?", "Settle completed",
+            "CapturePayment", "Fulfil", "Fulfil over?", "Notify", "Notify over?", "Settle completed",
         ]  # fmt: skip
 
     def test_that_compensates_does_so_in_reverse_order(self, day: Day) -> None:

@@ -168,6 +168,7 @@ def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[World]:
             system.user()  # once: many threads will ask for it
         world.wallet.admit()
         world.carts.tell_providers()
+        world.carts.hear_of_orders()
         yield world
 
 

@@ -82,16 +82,28 @@ class Transitions:
         ended = sorted(state for state in {*self.held, *self.in_doubt} if self.terminal(state))
         if ended:
             raise ValueError(f"held and in_doubt must not name terminal states, got {ended}; leave them out")
-        if self.initial in self.held:
-            raise ValueError(f"initial must not be a held state, got {self.initial}; nothing holds a new item")
 
     def terminal(self, state: str) -> bool:
         """True if no state follows."""
         return not self.table[state]
 
-    def create(self, item: VersionedItem, values: Item | None = None) -> list[Write]:
-        """Create an item in the initial state, as version 1. Refused with ``ItemExists`` if it exists."""
-        return item.put_new({**item.checked(values), STATE: {"S": self.initial}})
+    def create(self, item: VersionedItem, values: Item | None = None, *, holder: str | None = None) -> list[Write]:
+        """Create an item in the initial state, as version 1.
+
+        Refused with ``ItemExists`` if it exists.
+
+        Args:
+            item: the item.
+            values: attributes to set, too.
+            holder: who holds it, if the initial state is held.
+
+        Raises:
+            ValueError: for a holder that is missing or must be left out.
+        """
+        held = self.initial in self.held
+        _check_holder(f"for initial {self.initial}", holder, needed=held)
+        owned = {HOLDER: {"S": str(holder)}} if held else {}
+        return item.put_new({**item.checked(values), STATE: {"S": self.initial}, **owned})
 
     def move(
         self,
@@ -103,6 +115,7 @@ class Transitions:
         holder: str | None = None,
         verdict: Verdict | None = None,
         values: Item | None = None,
+        conditions: Item | None = None,
         read_now: bool = False,
     ) -> list[Write]:
         """Move an item from one state to another one.
@@ -119,6 +132,7 @@ class Transitions:
             holder: who enters or leaves a held state: the saga's id, for example.
             verdict: the provider's, to leave a state in doubt; only ``NotApplied`` does.
             values: attributes to set, too.
+            conditions: attributes that must have these values, too.
             read_now: whether this very plan has read state and version: then it is made again instead of refused.
 
         Raises:
@@ -134,18 +148,16 @@ class Transitions:
         if expected_version is None and source in self._reachable(source):
             raise ValueError(f"expected_version must be given to leave {source}, which comes back; pass what was read")
         leaves = source in self.held and (source, target) not in self.supervised
-        if (leaves or target in self.held) != (holder is not None) or (holder is not None and not holder.strip()):
-            needed = "must name who holds the item" if leaves or target in self.held else "must be left out"
-            raise ValueError(f"holder {needed} for {source} to {target}, got {holder!r}; correct it")
-        conditions: dict[str, Mapping[str, str]] = {STATE: {"S": source}}
+        _check_holder(f"for {source} to {target}", holder, needed=leaves or target in self.held)
+        wanted = {STATE: {"S": source}, **item.checked(conditions)}
         changes = {**item.checked(values), STATE: {"S": target}}
         if leaves:
-            conditions[HOLDER] = {"S": str(holder)}
+            wanted[HOLDER] = {"S": str(holder)}
         if target in self.held:
             changes[HOLDER] = {"S": str(holder)}
         remove = [HOLDER] if source in self.held and target not in self.held else []
         return item.change(
-            expected_version=expected_version, values=changes, remove=remove, conditions=conditions, read_now=read_now
+            expected_version=expected_version, values=changes, remove=remove, conditions=wanted, read_now=read_now
         )
 
     def _after(self, state: str) -> Collection[str]:
@@ -163,3 +175,9 @@ class Transitions:
             found |= new
             ahead += new
         return found
+
+
+def _check_holder(of: str, holder: str | None, *, needed: bool) -> None:
+    if needed != (holder is not None) or (holder is not None and not holder.strip()):
+        must = "must name who holds the item" if needed else "must be left out"
+        raise ValueError(f"holder {must} {of}, got {holder!r}; correct it")

@@ -16,7 +16,8 @@ from examples.agentic_payout.functions.payout.errors import (
     SpendingCapExceeded,
 )
 from examples.agentic_payout.functions.payout.intent import Intent
-from saga_runtime import AccountUnknown, Conflict, CurrencyMismatch, InsufficientFunds, Invalid, SagaFenced
+from saga_runtime import AccountUnknown, CurrencyMismatch, InsufficientFunds, Invalid, SagaFenced
+from saga_runtime.shared import aws
 from tests.unit.support.payouts import AGENT, CAP, OTHER_SAGA, Payouts, deploy, intent
 from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.world import World
@@ -72,7 +73,7 @@ class TestAnalyze:
 
 class TestClaim:
     def test_is_held_by_one_saga(self, payouts: Payouts) -> None:
-        assert payouts.claim(intent()) == {"claim": intent().obligation}
+        assert payouts.claim(intent()) == {"claim": intent().obligation, "version": "1"}
 
         with pytest.raises(IntentTaken, match="is being decided"):
             payouts.claim(intent(), saga_id=OTHER_SAGA)
@@ -116,9 +117,41 @@ class TestClaim:
         with pytest.raises(SagaFenced):
             payouts.claim(intent())
 
-    def test_that_is_released_between_refusal_and_read_is_a_conflict(self) -> None:
-        assert isinstance(controls_module._taken(None), Conflict)
-        assert isinstance(controls_module._taken({"state": {"S": "RELEASED"}}), Conflict)
+    def test_of_two_at_once_one_is_held(self, payouts: Payouts, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Both read that the intent is free; the other one writes first."""
+        payouts.claim(intent())
+        payouts.release(intent())
+        get, others = aws.dynamodb().get_item, [OTHER_SAGA]
+
+        def read(**request: Any) -> Any:
+            found = get(**request)
+            if others and request["TableName"] == "controls":
+                payouts.claim(intent(), saga_id=others.pop())
+            return found
+
+        monkeypatch.setattr(aws.dynamodb(), "get_item", read)
+        with pytest.raises(IntentTaken, match="is being decided"):
+            payouts.claim(intent(), saga_id=saga(1))
+
+    def test_of_an_earlier_visit_is_not_concluded(self, payouts: Payouts) -> None:
+        """Released and claimed again: what an old attempt sends about the first claim has no effect."""
+        payouts.claim(intent())
+        payouts.release(intent())
+        payouts.claim(intent(), saga_id=OTHER_SAGA)
+        writes = concluded(OTHER_SAGA, version=1)
+
+        with pytest.raises(Exception, match="ConditionalCheckFailed"):
+            aws.dynamodb().transact_write_items(TransactItems=writes)
+        assert payouts.claim_state(intent()) == "CLAIMED"
+
+
+def concluded(saga_id: str, *, version: int) -> Any:
+    """Entries that release a claim."""
+    call: Any = type("Call", (), {"saga_id": saga_id, "now_ms": 1})
+    writes = controls_module.Controls(table="controls", caps={}, currency="EUR").conclude(
+        call, intent().obligation, controls_module.ClaimState.RELEASED, version=version
+    )
+    return [write.action for write in writes]
 
 
 class TestRecommend:
@@ -228,7 +261,7 @@ class TestAct:
         assert payouts.world.balances() == {"alice": 10_000, "bob": 0}
 
     def test_never_pays_without_the_claim(self, payouts: Payouts) -> None:
-        with pytest.raises((IntentTaken, Conflict)):
+        with pytest.raises(IntentTaken, match="was released"):
             payouts.act(intent(), {"decision": "pay", "amount": "150"})
         payouts.claim(intent(), saga_id=OTHER_SAGA)
         with pytest.raises(IntentTaken):
@@ -310,14 +343,10 @@ def test_keeps_to_its_claim(payouts: Payouts) -> None:
 def test_keeps_paid_amounts(payouts: Payouts) -> None:
     """Paid, and concluded again by a saga that would release it."""
     payouts.pay(intent())
-    call: Any = type("Call", (), {"saga_id": SAGA_ID, "now_ms": 1})
-    write = controls_module.Controls(table="controls", caps={}, currency="EUR").conclude(
-        call, intent().obligation, controls_module.ClaimState.RELEASED
-    )
-    from saga_runtime.shared import aws
 
-    with pytest.raises(Exception, match="ConditionalCheckFailed"):
-        aws.dynamodb().transact_write_items(TransactItems=[dict(write.action)])  # type: ignore[list-item]
+    for version in (1, 2):
+        with pytest.raises(Exception, match="ConditionalCheckFailed"):
+            aws.dynamodb().transact_write_items(TransactItems=concluded(SAGA_ID, version=version))
 
 
 def test_refuses_other_currencies(payouts: Payouts) -> None:

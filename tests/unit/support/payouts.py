@@ -91,7 +91,9 @@ class Payouts:
         """Invoke the step's function."""
         from examples.agentic_payout.functions.payout.act import handler
 
-        outputs = {"Recommend": {"reason": "fine", **recommended}}
+        claims = {item["id"]["S"]: item for item in self.world.items("controls")}
+        version = claims[f"claim#{wanted.obligation}"]["version"]["N"] if claims else "1"
+        outputs = {"Claim": {"version": version}, "Recommend": {"reason": "fine", **recommended}}
         return handler(self._event("Act", wanted, agent, saga_id=saga_id, outputs=outputs), Context())[OUTPUT_FIELD]
 
     def pay(self, wanted: Intent, *, agent: str = AGENT, saga_id: str = SAGA_ID) -> Any:

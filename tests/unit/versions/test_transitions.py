@@ -151,6 +151,18 @@ class TestAMove:
         with pytest.raises(VersionConflict, match="another version: version 2, state processing"):
             move("end", "processing", "completed", 1, holder="saga-2")
 
+    def test_with_another_condition_that_is_not_met_is_a_conflict(self) -> None:
+        with pytest.raises(VersionConflict, match="version 1, state pending"):
+            move("cancel", "pending", "cancelled", 1, conditions={"amount": {"N": "6"}})
+
+        move("cancel", "pending", "cancelled", 1, conditions={"amount": {"N": "5"}}, values={"amount": {"N": "0"}})
+        assert (read()["state"], read()["amount"]) == ({"S": "cancelled"}, {"N": "0"})
+
+    @pytest.mark.parametrize("name", ["state", "version", "holder", "pk"])
+    def test_with_a_condition_on_the_items_own_attributes_is_refused(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"values must leave '{name}' to the item"):
+            move("cancel", "pending", "cancelled", 1, conditions={name: {"S": "x"}})
+
     def test_that_is_repeated_gets_its_first_result(self) -> None:
         move("start", "pending", "processing", 1, holder="saga-1")
         move("end", "processing", "completed", 2, holder="saga-1")
@@ -235,6 +247,37 @@ def test_of_ten_threads_that_cancel_one_succeeds() -> None:
         outcomes = list(pool.map(cancel, range(10)))
 
     assert sorted(outcomes) == ["cancelled"] * 9 + ["done"]
+
+
+LOCKS = Transitions(table={"held": ["free"], "free": ["held", "gone"], "gone": []}, initial="held", held=["held"])
+
+
+def test_item_may_begin_held_by_who_creates_it(world: World) -> None:
+    lock = VersionedItem(table="ledger", key={"pk": {"S": "lock"}, "sk": {"S": "1"}})
+    entries: Any = [write.action for write in LOCKS.create(lock, holder="saga-1")]
+    aws.dynamodb().transact_write_items(TransactItems=entries)
+
+    (found,) = (item for item in world.items("ledger") if item["pk"] == {"S": "lock"})
+    assert (found["state"], found["holder"], found["version"]) == ({"S": "held"}, {"S": "saga-1"}, {"N": "1"})
+    with pytest.raises(HeldByAnother):
+        commit_once(
+            lambda: Commit(writes=LOCKS.move(lock, "held", "free", expected_version=1, holder="saga-2")),
+            marker=VersionedItem(table="ledger", key={"pk": {"S": "op"}, "sk": {"S": "marker"}}),
+            request={},
+        )
+
+
+@pytest.mark.parametrize(
+    ("rules", "holder", "message"),
+    [
+        (LOCKS, None, "holder must name who holds the item for initial held, got None"),
+        (LOCKS, " ", "holder must name who holds the item for initial held, got ' '"),
+        (PAYMENTS, "saga-1", "holder must be left out for initial pending, got 'saga-1'"),
+    ],
+)
+def test_creation_with_a_wrong_holder_is_refused(rules: Transitions, holder: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rules.create(PAYMENT, holder=holder)
 
 
 class TestADeclaration:

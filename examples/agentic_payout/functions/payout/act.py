@@ -16,10 +16,11 @@ controls = Controls.from_env()
 def handler(call: StepCall) -> Commit:
     """Do what was recommended, within what was asked for and what the agent may spend today."""
     intent = Intent.of_request(call.request)
+    version = int(call.outputs["Claim"]["version"])
     recommended = Recommendation.of_output(call.outputs["Recommend"], asked=intent.amount)
     if recommended.decision is Decision.HOLD:
         return Commit(
-            writes=[controls.conclude(call, intent.obligation, ClaimState.HELD)],
+            writes=controls.conclude(call, intent.obligation, ClaimState.HELD, version=version),
             output={"decision": "held", "amount": "0", "currency": intent.amount.currency, "payee": intent.payee},
         )
     amount = recommended.amount
@@ -27,7 +28,7 @@ def handler(call: StepCall) -> Commit:
         writes=[
             controls.spend(agent=call.request["agent"], amount=amount, now_ms=call.now_ms),
             *ledger.transfer(call, source=intent.payer, target=intent.payee, amount=amount),
-            controls.conclude(call, intent.obligation, ClaimState.PAID),
+            *controls.conclude(call, intent.obligation, ClaimState.PAID, version=version),
         ],
         output={
             "decision": "paid",

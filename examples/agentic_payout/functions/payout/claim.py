@@ -16,12 +16,12 @@ controls = Controls.from_env()
 def handler(call: StepCall) -> Commit:
     """Claim it, before the model's call costs money."""
     intent = Intent.of_request(call.request)
-    return Commit(
-        writes=[controls.claim(call, intent, agent=call.request["agent"])], output={"claim": intent.obligation}
-    )
+    writes, version = controls.claim(call, intent, agent=call.request["agent"])
+    return Commit(writes=writes, output={"claim": intent.obligation, "version": str(version)})
 
 
 @compensation
 def release(call: StepCall, claimed: dict[str, Any]) -> Commit:
     """Give it back: the payout was refused, and may be asked for again."""
-    return Commit(writes=[controls.conclude(call, claimed["claim"], ClaimState.RELEASED)])
+    version = int(claimed["version"])
+    return Commit(writes=controls.conclude(call, claimed["claim"], ClaimState.RELEASED, version=version))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime import Conflict, CurrencyMismatch, Money, SagaError, StepCall, Write
+from saga_runtime import Conflict, CurrencyMismatch, Money, StepCall, Transitions, VersionedItem, Write
 from saga_runtime.shared import aws
 
 from .errors import AgentUnknown, IntentTaken, SpendingCapExceeded
@@ -39,6 +39,17 @@ class ClaimState(StrEnum):
     """Its saga failed, and none of its effects remains: it may be claimed again."""
 
 
+CLAIMS: Final = Transitions(
+    table={
+        ClaimState.CLAIMED: [ClaimState.PAID, ClaimState.HELD, ClaimState.RELEASED],
+        ClaimState.RELEASED: [ClaimState.CLAIMED],
+        ClaimState.PAID: [],
+        ClaimState.HELD: [],
+    },
+    initial=ClaimState.CLAIMED,
+    held=[ClaimState.CLAIMED],
+)
+"""An intent is claimed by one saga, which alone ends its claim."""
 _TAKEN: Final = {
     ClaimState.CLAIMED: "is being decided under another request",
     ClaimState.PAID: "was paid under another request",
@@ -112,41 +123,47 @@ class Controls:
             refusal=lambda _: SpendingCapExceeded(f"agent {agent} would exceed its spending cap of {day}"),
         )
 
-    def claim(self, call: StepCall, intent: Intent, *, agent: str) -> Write:
-        """Take an intent for a saga, on condition that no other saga has it."""
-        put = {
-            "TableName": self.table,
-            "Item": {
-                "id": {"S": _claim_id(intent.obligation)},
-                "state": {"S": ClaimState.CLAIMED},
-                "saga_id": {"S": call.saga_id},
-                "agent": {"S": agent},
-                "updated_at": {"N": str(call.now_ms)},
-            },
-            "ConditionExpression": "attribute_not_exists(#id) OR #state = :released",
-            "ExpressionAttributeNames": {"#id": "id", "#state": "state"},
-            "ExpressionAttributeValues": {":released": {"S": ClaimState.RELEASED}},
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return Write(action={"Put": put}, refusal=_taken)
+    def claim(self, call: StepCall, intent: Intent, *, agent: str) -> tuple[list[Write], int]:
+        """Take an intent for a saga, if no other saga has it; the version that its claim has then.
 
-    def conclude(self, call: StepCall, obligation: str, state: ClaimState) -> Write:
-        """Record the outcome of a claimed intent, on condition that this saga holds it."""
-        update = {
-            "TableName": self.table,
-            "Key": {"id": {"S": _claim_id(obligation)}},
-            "UpdateExpression": "SET #state = :state, #updated_at = :now",
-            "ConditionExpression": "#saga_id = :saga_id AND #state = :claimed",
-            "ExpressionAttributeNames": {"#state": "state", "#saga_id": "saga_id", "#updated_at": "updated_at"},
-            "ExpressionAttributeValues": {
-                ":state": {"S": state},
-                ":claimed": {"S": ClaimState.CLAIMED},
-                ":saga_id": {"S": call.saga_id},
-                ":now": {"N": str(call.now_ms)},
-            },
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
-        return Write(action={"Update": update}, refusal=_taken)
+        Raises:
+            IntentTaken: if another saga has it.
+        """
+        claim = self._claim(intent.obligation)
+        key: Any = claim.key
+        found = aws.dynamodb().get_item(TableName=self.table, Key=key, ConsistentRead=True).get("Item")
+        values = {"saga_id": {"S": call.saga_id}, "agent": {"S": agent}, "updated_at": {"N": str(call.now_ms)}}
+        if found is None:
+            [write] = CLAIMS.create(claim, values, holder=call.saga_id)
+            return [replace(write, refusal=lambda _: Conflict("the payout was claimed after it was read"))], 1
+        state, version = ClaimState(found["state"]["S"]), int(found["version"]["N"])
+        if state is not ClaimState.RELEASED:
+            raise IntentTaken(f"this payout {_TAKEN[state]}")
+        writes = CLAIMS.move(
+            claim,
+            ClaimState.RELEASED,
+            ClaimState.CLAIMED,
+            expected_version=version,
+            holder=call.saga_id,
+            values=values,
+            read_now=True,
+        )
+        return writes, version + 1
+
+    def conclude(self, call: StepCall, obligation: str, state: ClaimState, *, version: int) -> list[Write]:
+        """Record the outcome of the intent that this saga holds since this version."""
+        [write] = CLAIMS.move(
+            self._claim(obligation),
+            ClaimState.CLAIMED,
+            state,
+            expected_version=version,
+            holder=call.saga_id,
+            values={"updated_at": {"N": str(call.now_ms)}},
+        )
+        return [replace(write, refusal=_lost)]
+
+    def _claim(self, obligation: str) -> VersionedItem:
+        return VersionedItem(table=self.table, key={"id": {"S": f"claim#{obligation}"}})
 
 
 def day_of(now_ms: int) -> str:
@@ -158,12 +175,6 @@ def _spending_id(agent: str, day: str) -> str:
     return f"spent#{agent}#{day}"
 
 
-def _claim_id(obligation: str) -> str:
-    return f"claim#{obligation}"
-
-
-def _taken(item: Mapping[str, Mapping[str, Any]] | None) -> SagaError:
+def _lost(item: Mapping[str, Mapping[str, Any]] | None) -> IntentTaken:
     state = ClaimState(item["state"]["S"]) if item else ClaimState.RELEASED
-    if state is ClaimState.RELEASED:  # it changed between the refusal and now: read again
-        return Conflict("the claim of this payout changed")
-    return IntentTaken(f"this payout {_TAKEN[state]}")
+    return IntentTaken(f"this payout {_TAKEN.get(state, 'was released')}")

@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
-from saga_runtime import Begin, Commit, DirectCall, NotYet, SagaError, WebhookEvent, Write, event_operation
+from saga_runtime import (
+    Begin,
+    Commit,
+    DirectCall,
+    NotYet,
+    SagaError,
+    Transitions,
+    VersionedItem,
+    WebhookEvent,
+    event_operation,
+)
 
 from . import builders
 from .errors import RefundExceeded
@@ -14,6 +25,8 @@ from .operations import bonus_of, cap, log, row, table
 
 PAID: Final = "payment_intent.succeeded"
 REFUNDED: Final = "charge.refunded"
+TOP_UPS: Final = Transitions(table={"PAID": ["REFUNDED"], "REFUNDED": []}, initial="PAID")
+"""A top-up is refunded once, in whole."""
 
 
 def read(event: WebhookEvent) -> Begin | None:
@@ -43,21 +56,11 @@ def _paid(call: DirectCall) -> Commit:
     body = call.request
     card, amount, now_ms = body["card"], body["amount"], call.now_ms
     bonus = bonus_of(amount)
-    payment = {
-        "TableName": table(),
-        "Item": {
-            "uuid": {"S": card},
-            "type": {"S": stripe_type(body["payment"])},
-            "amount": {"N": str(amount)},
-            "refunded": {"N": "0"},
-        },
-        "ConditionExpression": "attribute_not_exists(#uuid)",
-        "ExpressionAttributeNames": {"#uuid": "uuid"},
-    }
+    payment = TOP_UPS.create(_payment(body), {"amount": {"N": str(amount)}})
     writes = [
         *builders.active(table=table(), uuid=card),
         *builders.charge(table=table(), uuid=card, unit=ECOPAY, amount=amount, bonus=bonus, cap=cap(), now_ms=now_ms),
-        Write(action={"Put": payment}),
+        *payment,
         *row(call, card, "stripe", ECOPAY.code, amount + bonus, body["payment"]),
     ]
     return Commit(writes=writes, output={"charged": amount, "bonus": bonus})
@@ -67,22 +70,20 @@ def _refunded(call: DirectCall) -> Commit:
     """Stripe reports the sum of all refunds of a charge. In whole, so the payment is taken back at once."""
     body = call.request
     card, amount, now_ms = body["card"], body["amount"], call.now_ms
-    update = {
-        "TableName": table(),
-        "Key": {"uuid": {"S": card}, "type": {"S": stripe_type(body["payment"])}},
-        "UpdateExpression": "SET #refunded = :amount",
-        "ConditionExpression": "#amount = :amount AND #refunded = :none",
-        "ExpressionAttributeNames": {"#amount": "amount", "#refunded": "refunded"},
-        "ExpressionAttributeValues": {":amount": {"N": str(amount)}, ":none": {"N": "0"}},
-        "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-    }
+    amount_paid = {"amount": {"N": str(amount)}}
+    [refund] = TOP_UPS.move(_payment(body), "PAID", "REFUNDED", conditions=amount_paid)
     total = amount + bonus_of(amount)
     writes = [
-        Write(action={"Update": update}, refusal=_not_refundable),
+        replace(refund, refusal=_not_refundable),
         *builders.deduct(table=table(), uuid=card, unit=ECOPAY, amount=total, now_ms=now_ms),
         *row(call, card, "stripe-refund", ECOPAY.code, -total, body["payment"]),
     ]
     return Commit(writes=writes, output={"taken_back": total})
+
+
+def _payment(body: Mapping[str, Any]) -> VersionedItem:
+    key = {"uuid": {"S": body["card"]}, "type": {"S": stripe_type(body["payment"])}}
+    return VersionedItem(table=table(), key=key)
 
 
 def _not_refundable(item: Mapping[str, Mapping[str, Any]] | None) -> SagaError:
