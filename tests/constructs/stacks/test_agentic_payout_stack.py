@@ -23,7 +23,7 @@ LEDGER, CONTROLS, LOG = "${Ledger/Table.Arn}", "${Controls.Arn}", "${Payout/Log/
 ROW = {("dynamodb:PutItem", LOG), ("dynamodb:GetItem", LOG)}
 FUNCTIONS = {
     "Analyze": ROW | {("dynamodb:BatchGetItem", LEDGER), ("dynamodb:GetItem", CONTROLS)},
-    "Claim": ROW | {("dynamodb:PutItem", CONTROLS)},
+    "Claim": ROW | {("dynamodb:GetItem", CONTROLS), ("dynamodb:PutItem", CONTROLS), ("dynamodb:UpdateItem", CONTROLS)},
     "Release": ROW | {("dynamodb:UpdateItem", LOG), ("dynamodb:UpdateItem", CONTROLS)},
     "Recommend": ROW | {("dynamodb:PutItem", "${StandInBooks.Arn}")},
     "Act": ROW
