@@ -87,6 +87,7 @@ def as_json(run: Run) -> dict[str, Any]:
         },
         "decisions_by_people": run.decisions,
         "wallet_requests": run.wallet_requests,
+        "migration": dict(zip(("points", "changes of the phase"), run.migration_requests, strict=True)),
     }
 
 

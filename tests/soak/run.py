@@ -12,6 +12,7 @@ from .account import Account, End, account
 from .chaos import Chaos
 from .faults import SHARE, STOP_SHARE, Damage
 from .load import Load
+from .movers import Movers
 from .quiet import Stir, await_quiet
 from .tellers import Tellers
 from .troubles import LONGEST_OF_PROVIDERS
@@ -73,6 +74,8 @@ class Run:
         decisions: number of reviewers' decisions about carts.
         wallet_requests: number of requests that the wallet answered.
         wallet_problems: violations of the wallet, one sentence each.
+        migration_requests: number of points that were added while items moved, and of changes of the phase.
+        migration_problems: violations of that, one sentence each.
         real_seconds: total duration.
     """
 
@@ -86,6 +89,8 @@ class Run:
     decisions: int
     wallet_requests: int
     wallet_problems: Sequence[str]
+    migration_requests: tuple[int, int]
+    migration_problems: Sequence[str]
     real_seconds: float
 
     def real(self, at: float) -> float:
@@ -102,6 +107,7 @@ class Run:
         for one in self.accounts:
             yield from _problems_of(one)
         yield from self.wallet_problems
+        yield from self.migration_problems
         yield from _nothing_of(self.damage)
         if not any(saga.recoveries for one in self.accounts for saga in one.sagas):
             yield "no saga was recovered: the soak has no evidence of recoveries"
@@ -157,14 +163,18 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
         chaos = Chaos(world, seed=settings.seed, share=settings.share, stops=settings.stops)
         tellers = Tellers(world.wallet, seed=settings.seed, clients=settings.tellers)
         tellers.open_cards()
+        movers = Movers(world.migrating, seed=settings.seed)
+        movers.open()
         chaos.begin()
         began = world.aws.now().timestamp()
         load.start()
         tellers.start()
+        movers.start()
         try:
             _let_pass(settings, load, progress)
             load.begin_nothing_more()
             tellers.begin_nothing_more()
+            movers.begin_nothing_more()
             damage = chaos.end()
             faults_ended = world.aws.now().timestamp()
             progress(f"{sum(damage.faults.values())} faults, {sum(damage.stops.values())} executions ended; no more")
@@ -175,8 +185,11 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
             _await_answers(load)
             wallet_problems = tuple(tellers.problems(within=_ANSWERS_SECONDS))
             progress(f"the wallet answered {len(tellers.statuses)} requests")
+            migration_problems = tuple(movers.problems(within=_ANSWERS_SECONDS))
+            progress(f"{movers.points} points were added, and the phase changed {movers.phases} times")
         finally:
             tellers.begin_nothing_more()
+            movers.begin_nothing_more()
             load.stop()
         return Run(
             settings=settings,
@@ -189,6 +202,8 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
             decisions=load.decisions,
             wallet_requests=len(tellers.statuses),
             wallet_problems=wallet_problems,
+            migration_requests=(movers.points, movers.phases),
+            migration_problems=migration_problems,
             real_seconds=time.monotonic() - began_at,
         )
 

@@ -69,6 +69,8 @@ def run_of(*, saga: dict[str, Any] | None = None, books: dict[str, Any] | None =
         "decisions": 0,
         "wallet_requests": 1,
         "wallet_problems": (),
+        "migration_requests": (1, 1),
+        "migration_problems": (),
         "real_seconds": 20.0,
     }  # fmt: skip
     return Run(**{**values, **further})
@@ -97,6 +99,7 @@ def test_a_soak_with_nothing_left_is_passed() -> None:
         ({"damage": replace(run_of().damage, troubles={"carrier": {"double": 1}})}, "no callback was lost"),
         ({"damage": replace(run_of().damage, troubles={"carrier": {"silent": 1}})}, "no callback came twice"),
         ({"wallet_problems": ("wallet: card-1 has -1 ECOPAY",)}, "card-1 has -1 ECOPAY"),
+        ({"migration_problems": ("migration: c-00: 7 points, not 8",)}, "7 points, not 8"),
         ({"saga": {"recoveries": 0, "causes": ()}}, "no saga was recovered"),
         ({"books": {"invariants": (Invariant(name="goods add up", checked=0),)}}, "nothing was checked"),
     ],

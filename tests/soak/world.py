@@ -16,6 +16,8 @@ from constructs_lib.testing.names import DeployedResource
 from examples.cart_fulfilment.providers import Provider
 from examples.payment_gateway import PaymentGateway
 from tests.local.cart_system import CartSystem
+from tests.local.migrating_system import STACK as MIGRATING
+from tests.local.migrating_system import MigratingSystem
 from tests.local.order_system import OrderSystem
 from tests.local.payout_system import PayoutSystem
 from tests.local.two_ledgers import MAIN, PARTNER, TwoLedgers, edit
@@ -85,6 +87,7 @@ class World:
         aws: the local AWS.
         systems: the examples that have sagas.
         wallet: the example that has none.
+        migrating: a table whose items move meanwhile.
         gateway: where orders are paid for.
         providers: whom carts wait for.
         machines: every state machine.
@@ -93,6 +96,7 @@ class World:
     aws: LocalAws
     systems: Mapping[Example, TwoLedgers]
     wallet: WalletSystem
+    migrating: MigratingSystem
     gateway: PaymentGateway
     providers: Mapping[str, Provider]
     machines: tuple[Machine, ...]
@@ -157,6 +161,7 @@ def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[World]:
             aws=aws,
             systems=systems,
             wallet=WalletSystem(aws, outputs[WALLET]),
+            migrating=MigratingSystem(aws=aws, outputs=outputs[MIGRATING]),
             gateway=gateway,
             providers=providers,
             machines=_machines(aws),
@@ -183,6 +188,7 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
     from examples.funds_transfer.stack import FundsTransferStack
     from examples.order_processing.stack import OrderProcessingStack
     from examples.wallet.stack import WalletStack
+    from tests.local.migrating.stack import MigratingStack
 
     app = App(outdir=str(folder))
     FundsTransferStack(app, STACKS[Example.TRANSFERS], run=Run.INLINE)
@@ -205,6 +211,7 @@ def _synthesized(gateway_url: str, urls: Mapping[str, str], folder: Path) -> Pat
         ),
     )
     WalletStack(app, WALLET)
+    MigratingStack(app, MIGRATING)
     app.synth()
     return folder
 
