@@ -227,12 +227,12 @@ def _causes(world: World, record: RequestRecord) -> Iterator[str]:
 
 
 def _recoveries(world: World, example: Example) -> dict[str, datetime]:
-    """Executions of the recovery machine, and when each began."""
+    """Executions of the recovery machines, and when each began."""
     found: dict[str, datetime] = {}
     states = world.aws.client("stepfunctions")
-    (machine,) = [one for one in world.machines if one.example is example and is_recovery(one)]
-    for page in states.get_paginator("list_executions").paginate(stateMachineArn=machine.arn):
-        found |= {one["name"]: one["startDate"] for one in page["executions"]}
+    for machine in (one for one in world.machines if one.example is example and is_recovery(one)):
+        for page in states.get_paginator("list_executions").paginate(stateMachineArn=machine.arn):
+            found |= {one["name"]: one["startDate"] for one in page["executions"]}
     return found
 
 
