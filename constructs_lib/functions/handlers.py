@@ -29,6 +29,7 @@ DECORATORS: Final = {
 """Functions of ``saga_runtime`` that make a handler, and what takes one."""
 _RUNTIME: Final = "saga_runtime"
 _LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger.store.Ledger.from_env")
+_OUTBOX: Final = (f"{_RUNTIME}.Outbox.from_env", f"{_RUNTIME}.outbox.event.Outbox.from_env")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +40,12 @@ class Handler:
         decorator: the function of ``saga_runtime`` that makes it, if that is in the text.
         needs_ledger: whether its module, or one that this imports from the folder, asks for the ledger of the
             environment when it is imported: without one the function cannot start.
+        needs_outbox: likewise, for the outbox.
     """
 
     decorator: str | None = None
     needs_ledger: bool = False
+    needs_outbox: bool = False
 
 
 def require_made_by(name: str, code: object, decorator: str) -> None:
@@ -89,9 +92,11 @@ def find_handler(of: str, folder: Path, handler: str) -> Handler:
             f"handler of {of} must name a function in {file.relative_to(folder)}, got {handler!r}; "
             f"{_choice(name, functions)}"
         )
+    called = {path for each in _with_imported(folder, file, tree) for path in _called_at_import(each)}
     return Handler(
         decorator=_decorator(found.get(name), _imports(tree)),
-        needs_ledger=any(_asks_for_ledger(each) for each in _with_imported(folder, file, tree)),
+        needs_ledger=not called.isdisjoint(_LEDGER),
+        needs_outbox=not called.isdisjoint(_OUTBOX),
     )
 
 
@@ -211,13 +216,9 @@ def _imported(folder: Path, file: Path, tree: ast.Module) -> Iterator[str]:
             yield from (f"{module}.{alias.name}".lstrip(".") for alias in node.names)
 
 
-def _asks_for_ledger(tree: ast.Module) -> bool:
+def _called_at_import(tree: ast.Module) -> Iterator[str]:
+    """Dotted names of what a module calls when it is imported, in assignments and statements of its own."""
     imports = _imports(tree)
-    calls = (
-        each
-        for node in _statements(tree.body)
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr) and node.value is not None
-        for each in ast.walk(node.value)
-        if isinstance(each, ast.Call)
-    )
-    return any(_path(call.func, imports) in _LEDGER for call in calls)
+    for node in _statements(tree.body):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Expr) and node.value is not None:
+            yield from (_path(each, imports) for each in ast.walk(node.value) if isinstance(each, ast.Call))

@@ -123,9 +123,16 @@ class RuntimeFunction(Construct):
         Validations.of(self.role).acknowledge(_TRACING)
 
     def _read_handler(self, name: str, folder: Path, handler: str, environment: Mapping[str, str]) -> None:
-        """Find a handler in a user's folder, and warn of a ledger that it needs and was not given."""
+        """Find a handler in a user's folder, and warn of a ledger or outbox that it needs and was not given."""
         found = find_handler(name, folder, handler)
         self.decorator = found.decorator
+        if found.needs_outbox and Env.OUTBOX_TABLE not in environment:
+            Validations.of(self).add_warning(
+                "cdk-sagas-outbox-environment",
+                f"environment of {self.node.path} must have {Env.OUTBOX_TABLE}, got none: its module calls "
+                "Outbox.from_env(); give it environment=outbox.environment, or acknowledge this if the variable is "
+                "added otherwise",
+            )
         if found.needs_ledger:
             grantees = (self, self.function, self.role)
             self.node.add_validation(WhenAllIsKnown(lambda: warn_of_ledger(self, grantees, environment)))

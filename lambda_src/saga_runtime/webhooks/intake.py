@@ -79,9 +79,11 @@ class Begin:
             raise Invalid(f"request must be a JSON object, got {type(self.request).__name__}; use a mapping")
         printable = self.key.isascii() and self.key.isprintable() and bool(self.key.strip())
         if not printable or len(self.key) > MAX_KEY_LENGTH:
+            found = "another" if not printable else f"a longer one, of {len(self.key)}"
+            found = found if self.key.strip() else "an empty or blank one"
             raise Invalid(
-                f"key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, got {len(self.key)} others; use the id "
-                "of what happened"
+                f"key must be 1 to {MAX_KEY_LENGTH} printable ASCII characters, got {found}; use the id of what "
+                "happened"
             )
 
 

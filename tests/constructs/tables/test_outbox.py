@@ -8,6 +8,7 @@ import pytest
 from aws_cdk import Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
+from aws_cdk.assertions import Annotations, Match
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import Outbox, StepFunction
@@ -96,3 +97,14 @@ def test_a_key_of_ones_own_is_granted_to_the_publisher(regional_stack: Stack) ->
     allowed = {action for statement in Cloud(regional_stack).statements(None) for action, _ in statement.permissions}
     assert {"kms:Decrypt", "kms:Encrypt"} <= allowed
     assert made.encryption_key is key
+
+
+def test_a_function_without_the_variable_is_warned_of(stack: Stack) -> None:
+    made = Outbox(stack, "Outbox", bus=events.EventBus(stack, "Bus"), source="shop")
+    code, handler = "examples/cart_fulfilment/functions", "cart.inventory.commit"
+    StepFunction(stack, "Without", code=code, handler=handler)
+    StepFunction(stack, "With", code=code, handler=handler, environment=made.environment)
+
+    found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("Outbox.from_env"))
+    (warning,) = (str(message.entry.data) for message in found)
+    assert warning.startswith("environment of Test/Without must have CDK_SAGAS_OUTBOX_TABLE, got none: ")

@@ -126,7 +126,8 @@ class Stripe:
         ]
         for report in self.reports:
             found = payments.get((report.card, stripe_type(report.payment)))
-            applied = found is not None and (report.kind == "paid" or int(found["refunded"]["N"]) == report.amount)
+            state = (found["state"]["S"], int(found["amount"]["N"])) if found is not None else ("", 0)
+            applied = found is not None if report.kind == "paid" else state == ("REFUNDED", report.amount)
             if report.accepted and not applied and report.payment not in parked:
                 violations.append(f"{report.kind} of {report.payment} was accepted, and is neither applied nor parked")
         for kind in ("stripe", "stripe-refund"):

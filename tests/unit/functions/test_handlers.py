@@ -134,3 +134,19 @@ def test_an_import_of_the_ledger_is_detected(write: Write, case: str) -> None:
     folder = write({**files, "pay.py": files["pay.py"] + "def charge(event, context): ...\n"})
 
     assert find_handler("Pay", folder, "pay.charge").needs_ledger is asks
+
+
+@pytest.mark.parametrize("case", LEDGER)
+def test_an_import_of_the_outbox_is_detected(write: Write, case: str) -> None:
+    files, asks = LEDGER[case]
+    folder = write(
+        {
+            name: (text + ("def charge(event, context): ...\n" if name == "pay.py" else ""))
+            .replace("Ledger", "Outbox")
+            .replace("ledger.store", "outbox.event")
+            for name, text in files.items()
+        }
+    )
+
+    found = find_handler("Pay", folder, "pay.charge")
+    assert (found.needs_outbox, found.needs_ledger) == (asks, False)

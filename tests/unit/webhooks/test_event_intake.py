@@ -303,9 +303,18 @@ def test_ten_threads_with_events_of_one_payment_have_one_effect(provider: Provid
     assert provider.credited == 200
 
 
-@pytest.mark.parametrize("key", ["", " ", "x" * 256, "\u00e4", "a\nb"])
-def test_a_key_that_cannot_be_one_is_refused(key: str) -> None:
-    with pytest.raises(Invalid, match="key must be"):
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("", "an empty or blank one"),
+        (" ", "an empty or blank one"),
+        ("x" * 256, "a longer one, of 256"),
+        ("\u00e4", "another"),
+        ("a\nb", "another"),
+    ],
+)
+def test_a_key_that_cannot_be_one_is_refused(key: str, found: str) -> None:
+    with pytest.raises(Invalid, match=f"key must be 1 to 255 printable ASCII characters, got {found}; use"):
         Begin(key=key, request={})
 
 
