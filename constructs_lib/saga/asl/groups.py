@@ -6,6 +6,7 @@ functions of a branch live on when a state machine stops it, so stopping sibling
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 from constructs_lib.saga.asl.begin import begin_phase
@@ -27,6 +28,20 @@ MARGIN_SECONDS: Final = 10
 _CHILD_OUTPUTS: Final = f"{INPUT}.{StartField.OUTPUTS}"
 
 
+class CompiledGroupKind(ABC):
+    """A kind of group: the state of a group."""
+
+    @abstractmethod
+    def state(self, plan: SagaPlan, group: CompiledGroup, known: str) -> State:
+        """Compile one group: the fields of its state, with what it ends with as ``phase`` in ``Assign``.
+
+        Args:
+            plan: the saga.
+            group: the group.
+            known: JSONata expression of the outputs so far.
+        """
+
+
 def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     """A group's state, and the one that decides when all of it is over."""
     group = flow.nodes[index]
@@ -34,6 +49,8 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
         raise TypeError(f"{group.name} is not a group")
     known = flow.known(index)
     kind = group_kind(group.kind)
+    if not isinstance(kind, CompiledGroupKind):
+        raise TypeError(f"kind of {group.name} must be a CompiledGroupKind, got {group.kind!r}; make it a GroupOfSteps")
     run = kind.state(plan, group, known)
     over = f"{group.name} over?"
     back = index <= plan.last_pivot

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -80,10 +81,28 @@ class Exits:
         return self.in_doubt or self.give_up
 
 
+class CompiledKind(ABC):
+    """A kind of plain step: the states of a step."""
+
+    @abstractmethod
+    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
+        """Compile one step: its states, by name; the first one has the step's name.
+
+        Args:
+            plan: the saga.
+            flow: the steps in order, and where each leads.
+            index: the step's place in the flow.
+            exits: where it leads if it does not continue.
+        """
+
+
 def step_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
     """Every state of one plain step."""
     step = _step(flow, index)
-    return plain_kind(step.kind).states(plan, flow, index, exits) | _going_on(plan, flow, index, exits)
+    kind = plain_kind(step.kind)
+    if not isinstance(kind, CompiledKind):
+        raise TypeError(f"kind of step {step.name} must be a CompiledKind, got {step.kind!r}; make it a PlainStep")
+    return kind.states(plan, flow, index, exits) | _going_on(plan, flow, index, exits)
 
 
 def replayed(flow: Flow, index: int) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from constructs_lib.saga.cost.assumptions import Assumptions, write_units
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally, Usage, api_call
-from constructs_lib.saga.cost.usage import check_names, happy_path, times_of
+from constructs_lib.saga.cost.usage import check_names, counted_kind, happy_path, times_of
 from constructs_lib.saga.cost.ways import Passed, entered, ways_of
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.description.kind import group_kind, plain_kind
@@ -101,7 +101,7 @@ def _by_hand(tally: Tally, saga: SagaDescription, passed: Passed) -> None:
     _states(tally, saga, passed)
     for leaf in _leaves(tally.inputs, saga, passed):
         _function(tally, leaf)
-        plain_kind(leaf.step.kind).count_effects(tally, leaf.step, leaf.times)
+        counted_kind(leaf.step).count_effects(tally, leaf.step, leaf.times)
         if plain_kind(leaf.step.kind).commits:
             items = tally.inputs.items_written_by(leaf.step) * tally.inputs.item_units
             marker = 2 * write_units(_MARKER_BYTES)
@@ -114,7 +114,7 @@ def _with_powertools(tally: Tally, saga: SagaDescription, passed: Passed) -> Non
     _states(tally, saga, passed)
     for leaf in _leaves(tally.inputs, saga, passed):
         _function(tally, leaf)
-        plain_kind(leaf.step.kind).count_effects(tally, leaf.step, leaf.times)
+        counted_kind(leaf.step).count_effects(tally, leaf.step, leaf.times)
         if plain_kind(leaf.step.kind).runs_function:
             tally.write(Purpose.LOG, leaf.step.name, 2 * tally.inputs.row_units * leaf.times)
     _answer(tally)
@@ -134,7 +134,7 @@ def _durable(tally: Tally, saga: SagaDescription, passed: Passed) -> None:
         written += inputs.output_bytes * leaf.times
         own = inputs.duration_of(leaf.step) if plain_kind(leaf.step.kind).runs_function else inputs.state_ms
         milliseconds += own * leaf.times
-        plain_kind(leaf.step.kind).count_effects(tally, leaf.step, leaf.times)
+        counted_kind(leaf.step).count_effects(tally, leaf.step, leaf.times)
     gigabytes = Decimal(written) / _GB
     tally.add(Meter.DURABLE_GB_WRITTEN, Purpose.ORCHESTRATION, "data", gigabytes)
     kept = gigabytes * RETENTION_DAYS / _DAYS_A_MONTH

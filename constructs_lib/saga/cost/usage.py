@@ -6,6 +6,7 @@ one per retry. Every count follows the generated definition and the runtime's ow
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from constructs_lib.saga.cost.assumptions import Assumptions
@@ -24,6 +25,48 @@ from constructs_lib.saga.cost.ways import Passed, entered, leads_around_pivots, 
 from constructs_lib.saga.cost.work import INDEX_UNITS
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.description.kind import Mutation, group_kind, plain_kind
+
+
+class CountedKind:
+    """A kind of plain step: the usage of a step."""
+
+    def count(self, tally: Tally, step: StepDescription, times: int) -> None:
+        """Add the usage of its work, without its state and its function."""
+
+    def count_effects(self, tally: Tally, step: StepDescription, times: int) -> None:
+        """Add the usage of its effects alone: plain writes, messages and events, as any other design has them."""
+
+
+class CountedGroupKind(ABC):
+    """A kind of group: the usage of a group."""
+
+    @abstractmethod
+    def count(self, tally: Tally, group: StepDescription, passed: Passed) -> None:
+        """Add the usage of a group that runs to its end; ``passed`` are the names of the steps that are skipped."""
+
+
+def counted_kind(step: StepDescription) -> CountedKind:
+    """The kind of a plain step.
+
+    Raises:
+        TypeError: if its usage cannot be counted.
+    """
+    kind = plain_kind(step.kind)
+    if not isinstance(kind, CountedKind):
+        raise TypeError(f"kind of step {step.name} must be a CountedKind, got {step.kind!r}; make it a PlainStep")
+    return kind
+
+
+def counted_group_kind(group: StepDescription) -> CountedGroupKind:
+    """The kind of a group.
+
+    Raises:
+        TypeError: if its usage cannot be counted.
+    """
+    kind = group_kind(group.kind)
+    if not isinstance(kind, CountedGroupKind):
+        raise TypeError(f"kind of {group.name} must be a CountedGroupKind, got {group.kind!r}; make it a GroupOfSteps")
+    return kind
 
 
 def happy_path(saga: SagaDescription, inputs: Assumptions | None = None) -> Usage:
@@ -101,7 +144,7 @@ def forward(tally: Tally, step: StepDescription | None, passed: Passed) -> None:
     elif not step.branches:
         _plain(tally, step)
     else:
-        group_kind(step.kind).count(tally, step, passed)
+        counted_group_kind(step).count(tally, step, passed)
 
 
 def _plain(tally: Tally, step: StepDescription) -> None:
@@ -119,7 +162,7 @@ def work(tally: Tally, step: StepDescription, times: int = 1) -> int:
         own = inputs.duration_of(step)
         tally.call(step.name, step.function, own, times)
         milliseconds += own
-    kind.count(tally, step, times)
+    counted_kind(step).count(tally, step, times)
     return milliseconds
 
 

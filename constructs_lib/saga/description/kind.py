@@ -1,35 +1,21 @@
-"""Questions that a saga asks of each kind of step. A kind is one class, in one module of the room ``kinds``."""
+"""Attributes of a kind of step, which every room may read. A kind is one class, in one module of the room ``kinds``.
+
+A room that needs more of a kind than these attributes declares its question itself: ``CompiledKind``, ``CountedKind``,
+``DeclaredKind``. The classes in ``kinds`` answer all of them.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from abc import ABC, abstractmethod
+from abc import ABC
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
-from constructs_lib.saga.description.description import timed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from aws_cdk import aws_iam as iam
-
-    from constructs_lib.saga.asl.flow import Flow
-    from constructs_lib.saga.asl.plan import CompiledGroup, SagaPlan, State
-    from constructs_lib.saga.asl.tasks import Exits
-    from constructs_lib.saga.cost.tally import Tally
-    from constructs_lib.saga.description.description import StepDescription
-    from constructs_lib.saga.graph.looks import Tone
-    from constructs_lib.saga.steps.step import Step
-    from constructs_lib.tables.saga_log import SagaLog
+from constructs_lib.saga.description.description import StepDescription
 
 _ROOM: Final = "constructs_lib.saga.kinds"
 _KINDS: Final[dict[str, Kind]] = {}
-
-FunctionGrant = tuple["Callable[[iam.IGrantable], object]", "iam.IGrantable"]
-"""A grant, and the function that receives it."""
 
 
 class Mutation(Enum):
@@ -51,13 +37,13 @@ class Machine(Enum):
 
 
 class Kind(ABC):
-    """A kind of step or of group. A subclass with a name is registered: ``class Notify(PlainKind, name="notify")``.
+    """Attributes of a kind. A subclass with a name is registered: ``class Notify(PlainStep, name="notify")``.
 
     Attributes:
         name: as in ``Step.kind`` and ``StepDescription.kind``; with ``-`` for ``_`` the name of its module.
         icon: its icon in a drawing: a path in a square of 16, stroked.
         words: its caption in a drawing, so that no legend is needed.
-        tone: its colour in a drawing.
+        tone: its colour in a drawing: a ``Tone``.
         asks_first: whether a separate state compares the definition when it begins a state machine: its own state
             evaluates no expression of the saga's.
     """
@@ -65,7 +51,7 @@ class Kind(ABC):
     name: ClassVar[str]
     icon: ClassVar[str]
     words: ClassVar[str] = ""
-    tone: ClassVar[Tone]
+    tone: ClassVar[str]
     asks_first: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, name: str | None = None) -> None:
@@ -88,7 +74,7 @@ class Kind(ABC):
 
 
 class PlainKind(Kind):
-    """A kind of plain step.
+    """Attributes of a kind of plain step.
 
     Attributes:
         mutation: how its effect is written; None if it has none that a compensation could undo.
@@ -118,41 +104,9 @@ class PlainKind(Kind):
         """True if its effect and its row are one transaction."""
         return self.mutation in (Mutation.BY_FUNCTION, Mutation.BY_MACHINE)
 
-    @abstractmethod
-    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-        """Compile one step: its states, by name; the first one has the step's name.
-
-        Args:
-            plan: the saga.
-            flow: the steps in order, and where each leads.
-            index: the step's place in the flow.
-            exits: where it leads if it does not continue.
-        """
-
-    def describe(self, step: Step, described: StepDescription) -> StepDescription:
-        """Describe one step.
-
-        Args:
-            step: as declared.
-            described: its parts, described; by default its function is added.
-        """
-        function = timed(step.function, step.function_timeout, step.function_facts)
-        return dataclasses.replace(described, function=function)
-
-    def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
-        """Grants of the saga log to its functions: by default to its compensation."""
-        if step.compensate is not None:
-            yield log.grant_compensate, step.compensate
-
-    def count(self, tally: Tally, step: StepDescription, times: int) -> None:
-        """Add the usage of its work, without its state and its function."""
-
-    def count_effects(self, tally: Tally, step: StepDescription, times: int) -> None:
-        """Add the usage of its effects alone: plain writes, messages and events, as any other design has them."""
-
 
 class GroupKind(Kind):
-    """A kind of group.
+    """Attributes of a kind of group.
 
     Attributes:
         at_once: whether its steps run concurrently with others.
@@ -165,20 +119,6 @@ class GroupKind(Kind):
     machine: ClassVar[Machine | None] = None
     per_item: ClassVar[bool] = False
     refusals: ClassVar[tuple[str, ...]] = ()
-
-    @abstractmethod
-    def state(self, plan: SagaPlan, group: CompiledGroup, known: str) -> State:
-        """Compile one group: the fields of its state, with what it ends with as ``phase`` in ``Assign``.
-
-        Args:
-            plan: the saga.
-            group: the group.
-            known: JSONata expression of the outputs so far.
-        """
-
-    @abstractmethod
-    def count(self, tally: Tally, group: StepDescription, passed: frozenset[str]) -> None:
-        """Add the usage of a group that runs to its end; ``passed`` are the names of the steps that are skipped."""
 
 
 def kind_named(name: str) -> Kind | None:

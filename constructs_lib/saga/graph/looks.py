@@ -55,7 +55,7 @@ def look_of(step: StepDescription) -> Look:
     if kind is None:
         return Look(icon=_DOT, tone=Tone.GROUP if step.branches else Tone.OWN, caption=step.kind)
     sheets = isinstance(kind, GroupKind) and kind.per_item
-    return Look(icon=kind.icon, tone=kind.tone, caption=kind.caption(step), sheets=sheets)
+    return Look(icon=kind.icon, tone=Tone(kind.tone), caption=kind.caption(step), sheets=sheets)
 
 
 def at_most(what: str, step: StepDescription) -> str:

@@ -10,13 +10,14 @@ from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.work import write_items, write_transaction
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import Mutation, PlainKind
+from constructs_lib.saga.description.kind import Mutation
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from constructs_lib.saga.description.kind import FunctionGrant
+    from constructs_lib.saga.steps.kind import FunctionGrant
     from constructs_lib.saga.steps.step import Step
     from constructs_lib.tables.saga_log import SagaLog
 
@@ -25,7 +26,7 @@ _CYLINDER: Final = (
 )
 
 
-class Atomic(PlainKind, name="atomic"):
+class Atomic(PlainStep, name="atomic"):
     """The effect is in DynamoDB, and is committed together with the saga log row."""
 
     icon = _CYLINDER

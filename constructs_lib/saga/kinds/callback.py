@@ -10,13 +10,14 @@ from constructs_lib.saga.asl.tasks import Exits, waiting_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.cost.work import wait_for_answer
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import Mutation, PlainKind
+from constructs_lib.saga.description.kind import Mutation
 from constructs_lib.saga.graph.looks import Tone, within
+from constructs_lib.saga.kinds import PlainStep
 
 _RETURN: Final = "M14 3v4a3 3 0 0 1-3 3H3M6.5 6.5L3 10l3.5 3.5"
 
 
-class Callback(PlainKind, name="callback"):
+class Callback(PlainStep, name="callback"):
     """A provider outside works for the saga, and answers later."""
 
     icon = _RETURN

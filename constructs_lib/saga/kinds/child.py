@@ -12,14 +12,15 @@ from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.usage import branch
 from constructs_lib.saga.cost.ways import Passed
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import GroupKind, Machine
+from constructs_lib.saga.description.kind import Machine
 from constructs_lib.saga.graph.looks import Tone, at_most
+from constructs_lib.saga.kinds import GroupOfSteps
 from constructs_lib.saga.steps.jsonata import expression
 
 _NESTED: Final = "M2 2h12v12H2zM5.5 5.5h5v5h-5z"
 
 
-class Child(GroupKind, name="child"):
+class Child(GroupOfSteps, name="child"):
     """Steps in a Standard state machine with a history of its own."""
 
     icon = _NESTED

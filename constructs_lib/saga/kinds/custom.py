@@ -7,8 +7,8 @@ from typing import Final
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, direct_states
-from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 _BRACES: Final = (
     "M6 2.5c-2 0-2 1-2 2.5s0 2.5-1.8 3C4 8.5 4 9.5 4 11s0 2.5 2 2.5"
@@ -16,7 +16,7 @@ _BRACES: Final = (
 )
 
 
-class Custom(PlainKind, name="custom"):
+class Custom(PlainStep, name="custom"):
     """A state of the user's own."""
 
     icon = _BRACES

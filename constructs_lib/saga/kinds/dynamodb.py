@@ -10,13 +10,14 @@ from constructs_lib.saga.asl.tasks import Exits, transaction_states
 from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.work import write_items, write_transaction
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import Mutation, PlainKind
+from constructs_lib.saga.description.kind import Mutation
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 _TABLE: Final = "M2 3h12v10H2zM2 6.5h12M2 9.8h12M6.5 6.5V13"
 
 
-class DynamoDb(PlainKind, name="dynamodb"):
+class DynamoDb(PlainStep, name="dynamodb"):
     """The effect is in DynamoDB, written straight from the state machine together with the saga log row."""
 
     icon = _TABLE

@@ -10,8 +10,8 @@ from constructs_lib.saga.asl.tasks import Exits, direct_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 _BROADCAST: Final = (
     "M8 7a1 1 0 1 0 0 2a1 1 0 0 0 0-2zM5.2 10.8a4 4 0 0 1 0-5.6M10.8 5.2a4 4 0 0 1 0 5.6"
@@ -19,7 +19,7 @@ _BROADCAST: Final = (
 )
 
 
-class Event(PlainKind, name="event"):
+class Event(PlainStep, name="event"):
     """An event for downstream systems."""
 
     icon = _BROADCAST

@@ -12,15 +12,16 @@ from constructs_lib.saga.cost.tally import Tally, express
 from constructs_lib.saga.cost.usage import work
 from constructs_lib.saga.cost.ways import Passed, entered
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import GroupKind, Machine
+from constructs_lib.saga.description.kind import Machine
 from constructs_lib.saga.graph.looks import Tone, at_most
+from constructs_lib.saga.kinds import GroupOfSteps
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import PhaseField
 
 _BOLT: Final = "M9 1.5L3 9h4.5L7 14.5L13 7H8.5z"
 
 
-class Express(GroupKind, name="express"):
+class Express(GroupOfSteps, name="express"):
     """Short steps in one EXPRESS state machine."""
 
     icon = _BOLT

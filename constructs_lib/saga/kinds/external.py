@@ -9,13 +9,14 @@ from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import Mutation, PlainKind
+from constructs_lib.saga.description.kind import Mutation
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from constructs_lib.saga.description.kind import FunctionGrant
+    from constructs_lib.saga.steps.kind import FunctionGrant
     from constructs_lib.saga.steps.step import Step
     from constructs_lib.tables.saga_log import SagaLog
 
@@ -25,7 +26,7 @@ _GLOBE: Final = (
 )
 
 
-class External(PlainKind, name="external"):
+class External(PlainStep, name="external"):
     """The effect is at a provider outside."""
 
     icon = _GLOBE

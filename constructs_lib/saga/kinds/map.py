@@ -12,14 +12,14 @@ from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.usage import branch, times_of
 from constructs_lib.saga.cost.ways import Passed
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import GroupKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import GroupOfSteps
 from constructs_lib.saga.steps.jsonata import expression
 
 _STACK: Final = "M5 5h9v9H5zM2 11V2h9"
 
 
-class Map(GroupKind, name="map"):
+class Map(GroupOfSteps, name="map"):
     """The same steps for each item."""
 
     icon = _STACK

@@ -11,8 +11,8 @@ from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import FunctionDescription, StepDescription
-from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 if TYPE_CHECKING:
     from constructs_lib.saga.steps.step import Step
@@ -24,7 +24,7 @@ NOTIFIER: Final = FunctionDescription(timeout=20, memory_mib=512, architecture="
 """The function that sends notifications, of which a saga has one."""
 
 
-class Notify(PlainKind, name="notify"):
+class Notify(PlainStep, name="notify"):
     """A message to a FIFO queue, under the step key."""
 
     icon = _ENVELOPE

@@ -11,14 +11,14 @@ from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.usage import branch
 from constructs_lib.saga.cost.ways import Passed
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import GroupKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import GroupOfSteps
 from saga_runtime.protocol import PhaseField
 
 _FORK: Final = "M8 1.5v3M3 14.5v-6a4 4 0 0 1 4-4h2a4 4 0 0 1 4 4v6M8 4.5v10"
 
 
-class Parallel(GroupKind, name="parallel"):
+class Parallel(GroupOfSteps, name="parallel"):
     """Branches that run at once."""
 
     icon = _FORK

@@ -9,20 +9,20 @@ from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
-from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from constructs_lib.saga.description.kind import FunctionGrant
+    from constructs_lib.saga.steps.kind import FunctionGrant
     from constructs_lib.saga.steps.step import Step
     from constructs_lib.tables.saga_log import SagaLog
 
 _EYE: Final = "M1 8s2.5-4.5 7-4.5S15 8 15 8s-2.5 4.5-7 4.5S1 8 1 8zM8 6a2 2 0 1 0 0 4a2 2 0 0 0 0-4z"
 
 
-class ReadOnly(PlainKind, name="read-only"):
+class ReadOnly(PlainStep, name="read-only"):
     """Nothing happens; an answer is read."""
 
     icon = _EYE

@@ -7,13 +7,13 @@ from typing import Final
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, direct_states
-from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone
+from constructs_lib.saga.kinds import PlainStep
 
 _CLOUD: Final = "M4.5 13a3.2 3.2 0 0 1-.4-6.4A4.2 4.2 0 0 1 12 6.2a3.4 3.4 0 0 1-.2 6.8z"
 
 
-class Service(PlainKind, name="service"):
+class Service(PlainStep, name="service"):
     """A call of an AWS service, straight from the state machine."""
 
     icon = _CLOUD

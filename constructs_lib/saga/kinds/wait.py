@@ -11,8 +11,8 @@ from constructs_lib.saga.asl.tasks import Exits, waiting_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.cost.work import wait_for_answer
 from constructs_lib.saga.description.description import StepDescription, timed
-from constructs_lib.saga.description.kind import PlainKind
 from constructs_lib.saga.graph.looks import Tone, within
+from constructs_lib.saga.kinds import PlainStep
 
 if TYPE_CHECKING:
     from constructs_lib.saga.steps.step import Step
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HOURGLASS: Final = "M4 1.5h8M4 14.5h8M5 1.5c0 4 6 4.5 6 6.5s-6 2.5-6 6.5M11 1.5c0 4-6 4.5-6 6.5s6 2.5 6 6.5"
 
 
-class Wait(PlainKind, name="wait"):
+class Wait(PlainStep, name="wait"):
     """Something is awaited that is not work for the saga: a reviewer's decision, a parcel's scan."""
 
     icon = _HOURGLASS

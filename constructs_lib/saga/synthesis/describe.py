@@ -13,8 +13,9 @@ from constructs_lib.saga.description.description import (
     StepDescription,
     timed,
 )
-from constructs_lib.saga.description.kind import group_kind, plain_kind
+from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.saga.steps.group import StepGroup
+from constructs_lib.saga.steps.kind import declared_kind
 from constructs_lib.saga.steps.routes import GoOn
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.checks import sides_of
@@ -99,7 +100,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         ),
         routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
     )
-    return plain_kind(node.kind).describe(node, described)
+    return declared_kind(node).describe(node, described)
 
 
 def _seconds(window: Duration | None) -> int:

@@ -12,7 +12,7 @@ from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib.saga.asl import State
-from constructs_lib.saga.description.kind import FunctionGrant, plain_kind
+from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.nag_ids import executions_id
 from constructs_lib.tables.idempotency_table import IdempotencyTable
@@ -80,7 +80,7 @@ def function_grants(
     """
     needed: list[FunctionGrant] = []
     for step in steps:
-        needed += plain_kind(step.kind).grants(step, log)
+        needed += declared_kind(step).grants(step, log)
         # An integration grants what its functions need of the log: they serve several sagas.
         asked = step.wait.via.dispatcher if step.wait is not None else step.function
         functions = [function for function in (asked, step.compensate) if function is not None]

@@ -17,9 +17,10 @@ from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.cost.usage import happy_path
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
-from constructs_lib.saga.description.kind import PlainKind, kind_named, plain_kind
+from constructs_lib.saga.description.kind import kind_named, plain_kind
 from constructs_lib.saga.graph.looks import Tone, look_of
 from constructs_lib.saga.graph.mermaid import to_mermaid
+from constructs_lib.saga.kinds import PlainStep
 from constructs_lib.saga.steps.direct import DirectCall
 from constructs_lib.saga.steps.step import StepKind
 from tests.constructs.support.asl import happy_path as path_through
@@ -27,7 +28,7 @@ from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import plain_function
 
 
-class Beep(PlainKind, name="beep"):
+class Beep(PlainStep, name="beep"):
     """A message to a topic of SNS."""
 
     icon = "M2 8h12"
@@ -124,12 +125,12 @@ def test_a_kind_is_declared_once() -> None:
 
 def test_a_kind_without_an_icon_is_refused() -> None:
     with pytest.raises(ValueError, match="kind Plain must define icon, got nothing; define it"):
-        type("Plain", (PlainKind,), {}, name="plain")
+        type("Plain", (PlainStep,), {}, name="plain")
 
 
 def test_a_kind_that_cannot_be_compiled_is_refused() -> None:
     with pytest.raises(ValueError, match="kind Mute must define states, got nothing; define it"):
-        type("Mute", (PlainKind,), {"icon": "M0 0", "tone": Tone.OWN}, name="mute")
+        type("Mute", (PlainStep,), {"icon": "M0 0", "tone": Tone.OWN}, name="mute")
     assert kind_named("mute") is None
 
 
