@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
@@ -100,7 +100,7 @@ class Outbox(StatefulTable):
             description="Publishes the events of an outbox",
             environment={
                 **self.environment,
-                Env.OUTBOX_BUS: bus.event_bus_name,
+                Env.OUTBOX_BUS: bus.event_bus_name if _is_near(bus, self) else bus.event_bus_arn,
                 Env.OUTBOX_SOURCE: source,
             },
             timeout=_TIMEOUT,
@@ -149,3 +149,9 @@ class Outbox(StatefulTable):
     def grant_put(self, grantee: iam.IGrantable) -> iam.Grant:
         """Put events in transactions. No read, no delete."""
         return self._grant(grantee, "dynamodb:PutItem")
+
+
+def _is_near(bus: events.IEventBus, scope: Construct) -> bool:
+    """Test whether a bus is in the outbox' account and region: its name is enough there, and not elsewhere."""
+    stack = Stack.of(scope)
+    return (bus.env.account, bus.env.region) == (stack.account, stack.region)

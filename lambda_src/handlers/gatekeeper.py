@@ -209,7 +209,11 @@ class _Served:
         until = until if until is not None else clock.now_ms() + seconds * 1_000
         record = settled_at_once or settled_in_time(table, request_id, saga_id, until, self._remaining_ms)
         telemetry.count(Metric.WAITED if record is not None else Metric.WAITED_IN_VAIN, saga_id=saga_id)
-        response = otherwise if record is None else settled(record)
+        if record is None:
+            return otherwise
+        response = settled(record)
+        if response.status != (record.http_status or 200):  # the stored one cannot be read, or be sent
+            return response
         return replace(response, headers={**response.headers, PREFERENCE_APPLIED_HEADER: f"wait={seconds}"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class SagaError(Exception):
@@ -17,6 +17,12 @@ class SagaError(Exception):
 
     retryable: ClassVar[bool] = False
     code: ClassVar[str] = "ERROR"
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        code: object = cls.code
+        if not isinstance(code, str) or not code.strip():
+            raise TypeError(f"code of {cls.__name__} must be text that is not blank, got {code!r}; name the failure")
 
     def __init__(self, message: str) -> None:
         if not message.strip():

@@ -26,6 +26,8 @@ from saga_runtime.protocol import MAX_INLINE_SECONDS, Direction, RecordAttribute
 _ANY: Final = "States.ALL"
 _ATTEMPTS: Final = 2
 """Number of quick retries of an Express execution."""
+_DEFAULT_ATTEMPTS: Final = 3
+"""Of a retrier that declares none (docs.aws.amazon.com/step-functions, "Handling errors")."""
 
 
 def joining(plan: SagaPlan) -> list[State]:
@@ -79,14 +81,15 @@ def _quick(name: str, state: Mapping[str, Any]) -> State:
 
 
 def _quickly(retry: Mapping[str, Any]) -> State:
-    if retry["MaxAttempts"] == 0:
+    declared = retry.get("MaxAttempts", _DEFAULT_ATTEMPTS)
+    if declared == 0:
         return dict(retry)
     spread = {name: retry[name] for name in ("JitterStrategy",) if name in retry}
     return {
         "ErrorEquals": retry["ErrorEquals"],
         "IntervalSeconds": 1,
         "BackoffRate": 1,
-        "MaxAttempts": _ATTEMPTS,
+        "MaxAttempts": min(declared, _ATTEMPTS),
         **spread,
     }
 

@@ -37,6 +37,11 @@ def check_inline(steps: Sequence[Step | StepGroup], run: Run, definition_file: s
         if isinstance(step, StepGroup):
             raise _refused(step.name, run, f"is a {step.kind} group", "declare its steps one after the other")
         reason = _reason(step)
+        if reason is None and step.direct is not None and step.direct.output != "{}" and step is not steps[-1]:
+            reason = (
+                "has an output that no row keeps, which two executions may give to later steps differently",
+                "read it in a Step.read_only with record=True, or leave output out",
+            )
         if reason is not None:
             raise _refused(step.name, run, *reason)
         _check_condition(step, steps, kept, run)

@@ -53,6 +53,7 @@ from saga_runtime.protocol import (
     RecordStatus,
     RefusalPolicy,
 )
+from saga_runtime.saga_log.external_rows import MAX_DETAIL
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry, writes
@@ -127,7 +128,8 @@ def direct_operation(function: Callable[[DirectCall], Commit]) -> LambdaHandler:
 
     Of the function: ``Commit.output``, a JSON object, is the response's ``result``; the whole body has at most 65,536
     bytes, and the form of a completed saga's. A ``PermanentError`` is a refusal; its status is the operation's
-    ``http_status_by_error``. Any other error stores nothing.
+    ``http_status_by_error``, and the response has the first 1,000 characters of its message. Any other error stores
+    nothing.
 
     Example:
         >>> from saga_runtime import Commit, DirectCall, direct_operation
@@ -188,7 +190,9 @@ class _Served:
 
         def plan() -> tuple[Any, Sequence[Write]]:
             nonlocal body
-            wanted = self._function(call)
+            wanted: object = self._function(call)
+            if not isinstance(wanted, Commit):
+                raise TypeError(f"a direct operation must return a Commit, got {type(wanted).__name__}; return one")
             body = response_of(call.key, wanted.output)
             put = self._put(keyed, RecordStatus.COMPLETED, 200, body)
             return {"Put": put}, wanted.writes
@@ -230,7 +234,7 @@ class _Served:
                 "type": "urn:cdk-sagas:problem:saga-refused",
                 "title": "The request was refused, and nothing was written",
                 "status": status,
-                "detail": refusal.message,
+                "detail": _detail(refusal.message),
                 "error": type(refusal).__name__,
                 "saga_id": saga_id,
             }
@@ -277,6 +281,11 @@ class _Served:
             raise error
         telemetry.event("direct_unclear", error=type(error).__name__, code=aws.error_code(error))
         return unavailable()
+
+
+def _detail(message: str) -> str:
+    """An error's message, as it is stored: at most 1,000 characters, and no half of a surrogate pair."""
+    return message[:MAX_DETAIL].encode("utf-8", errors="replace").decode("utf-8")
 
 
 def response_of(saga_id: str, output: Any) -> str:

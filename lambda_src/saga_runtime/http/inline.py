@@ -10,12 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError, ReadTimeoutError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
 
 from saga_runtime.idempotency.record import AttributeMap
 from saga_runtime.protocol import SAGA_DELEGATED, Metric
 from saga_runtime.shared import aws, telemetry
 
+_NOT_SENT: Final = (ConnectTimeoutError, EndpointConnectionError, NoCredentialsError)
+"""Errors of a call that did not leave. Of an earlier try that did, the Standard execution may run alongside."""
 _MARGIN_MS: Final = 3_000
 """Left to the invocation after a synchronous execution: for its response, or for one more call."""
 
@@ -76,7 +85,7 @@ def _reason(ended: Mapping[str, Any]) -> str:
 def _not_begun(error: ClientError | BotoCoreError, saga_id: str) -> Begun:
     """A refusal started nothing; anything else may have, and the saga is found due if it did not."""
     status = error.response["ResponseMetadata"]["HTTPStatusCode"] if isinstance(error, ClientError) else 500
-    started = status >= 500
+    started = status >= 500 and not isinstance(error, _NOT_SENT)
     fields = {"saga_id": saga_id, "error": type(error).__name__, "code": aws.error_code(error)}
     if started:
         telemetry.count(Metric.START_FAILED)

@@ -257,7 +257,8 @@ def _settled(common: OperationSettings, record: RequestRecord, send: Callable[[s
         return send(put_in_place(record.body or "{}", common.payloads, record.saga_id))
     except TransientError:
         telemetry.event("answer_not_read", saga_id=record.saga_id)
-        return problem(Problem.UNAVAILABLE, "try again", headers=RETRY_AFTER)
+        detail = "the saga is settled, and its response cannot be read now; send the same request again"
+        return problem(Problem.UNAVAILABLE, detail, headers=RETRY_AFTER, saga_id=record.saga_id)
     except Unsendable as error:
         telemetry.event("answer_unsendable", saga_id=record.saga_id, reason=str(error))
         return problem(

@@ -32,7 +32,7 @@ class Call(Protocol):
 
 
 class EventExists(PermanentError):
-    """The step has an event that waits to be published; a step has one event."""
+    """An event of this id waits to be published: a call has one event."""
 
     code = "EVENT_EXISTS"
 
@@ -79,6 +79,12 @@ class Outbox:
         Raises:
             Invalid: for a wrong argument, naming it, its value and the remedy.
         """
+        key: object = call.key
+        at: object = call.now_ms
+        if not isinstance(key, str) or not key.strip():
+            raise Invalid(f"key of a call must be text that is not blank, got {key!r}; pass the step's call")
+        if isinstance(at, bool) or not isinstance(at, int):
+            raise Invalid(f"now_ms of a call must be an integer of milliseconds, got {at!r}; pass the step's call")
         name: object = type
         document: object = detail
         if not isinstance(name, str) or not name.strip() or len(name) > _TYPE_LENGTH:
@@ -103,5 +109,5 @@ class Outbox:
             "ConditionExpression": "attribute_not_exists(#id)",
             "ExpressionAttributeNames": {"#id": OutboxAttribute.ID},
         }
-        exists = EventExists("the step's event waits to be published; put one event into a step's transaction")
+        exists = EventExists("an event of this call waits to be published; give each event a call of its own")
         return Write(action={"Put": put}, refusal=lambda _: exists)

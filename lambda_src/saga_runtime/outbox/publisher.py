@@ -52,7 +52,7 @@ class Publisher:
         now_ms = clock.now_ms()
         swept = oldest_ms = 0
         for row in self._rows():
-            age_ms = now_ms - int(row[OutboxAttribute.PUT_AT]["N"])
+            age_ms = _age_ms(row, now_ms)
             if age_ms < SETTLED_MS:
                 continue
             if remaining_ms() > SPARE_MS and self._published(row):
@@ -94,3 +94,11 @@ class Publisher:
             )
             yield from found["Items"]
             start = found.get("LastEvaluatedKey")
+
+
+def _age_ms(row: Item, now_ms: int) -> int:
+    """Age of a row; of one whose time cannot be read, as if it had always been there: an alarm shows it."""
+    try:
+        return now_ms - int(row[OutboxAttribute.PUT_AT]["N"])
+    except (KeyError, ValueError):
+        return now_ms

@@ -75,10 +75,26 @@ def dynamodb() -> DynamoDBClient:
     """The one DynamoDB client of this process."""
     made: DynamoDBClient = _maker().client("dynamodb", config=CONFIG)
     typed_json.register(made.meta.events)
-    # Without account ids in it, the address is the same for every call: it is resolved when the client is made.
-    # botocore resolves it again for each call, a tenth of the call's time, unless it has no rules to do so.
-    vars(made)["_ruleset_resolver"] = None
+    _resolve_once(made)
     return made
+
+
+def _resolve_once(client: DynamoDBClient) -> None:
+    """Keep botocore from resolving the address for each call, a tenth of a call's time, if it is the client's own.
+
+    Without account ids in it, the address is the same for every call. Where the rules lead elsewhere, e.g. to a FIPS or
+    dual-stack host of some partitions, they stay.
+    """
+    resolver = vars(client).get("_ruleset_resolver")
+    if resolver is None:
+        return
+    operation = client.meta.service_model.operation_model("GetItem")
+    try:
+        found = resolver.construct_endpoint(operation_model=operation, call_args={}, request_context={})
+    except BotoCoreError:
+        return  # each call reports it
+    if found.url == client.meta.endpoint_url and not found.headers and not found.properties.get("authSchemes"):
+        vars(client)["_ruleset_resolver"] = None
 
 
 @lru_cache(maxsize=1)

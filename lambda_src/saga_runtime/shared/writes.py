@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.errors import Conflict, NotYet, SagaError, TransientError
+from saga_runtime.errors import Conflict, NotYet, PermanentError, SagaError, TransientError
 from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws, telemetry
 
@@ -151,26 +151,31 @@ def _send_all(entries: Sequence[Any], client: Any = None) -> None:
 def _tried(
     plan: Callable[[], Planned], send: Callable[[Planned], Result], retry: Retry | None, judge: Judge | None
 ) -> Result | Refused:
-    """Result of ``send``, or the refusal."""
-    failures, unsure = 0, False
+    """Result of ``send``, or the refusal.
+
+    The cause of a refusal that is raised is a ``TransientError`` if an earlier try may still be written.
+    """
+    failures = 0
+    unsure: TransientError | None = None
     while True:
         try:
             failure, planned = None, plan()
         except ClientError as error:
-            raise _certain(error, unsure=unsure) from None
+            raise unsure or error from None
+        except PermanentError as refusal:
+            refusal.__cause__ = unsure or refusal.__cause__
+            raise
         try:
             return send(planned)
         except (ClientError, BotoCoreError) as error:
             found = _outcome_of(error)
             if isinstance(found, Refused):
-                judged = None if judge is None else judge(found)
+                judged = _judged(found, judge, unsure)
                 if judged is None:
                     return found
-                if not isinstance(judged, TransientError) or isinstance(judged, NotYet):
-                    raise judged from None
                 last = judged
             elif found is None:
-                raise _certain(error, unsure=unsure) from None
+                raise unsure or error from None
             elif retry is None:
                 raise
             else:
@@ -179,21 +184,24 @@ def _tried(
         if isinstance(last, Conflict):
             telemetry.count(Metric.CONFLICT)
         else:
-            unsure = True
+            unsure = last
         pause_ms = None if retry is None else retry.pause_ms(failures, failure, random.random())
         if pause_ms is None:
             raise last
         time.sleep(pause_ms / 1_000)
 
 
+def _judged(refused: Refused, judge: Judge | None, unsure: TransientError | None) -> TransientError | None:
+    """The error for which a refused write is tried again; None: the refusal is returned. Any other error is raised."""
+    judged = None if judge is None else judge(refused)
+    if judged is None or (isinstance(judged, TransientError) and not isinstance(judged, NotYet)):
+        return judged
+    raise judged from unsure
+
+
 def passes(error: ClientError | BotoCoreError) -> bool:
     """True if a write's error may pass: a conflict, a throttle, an error of the service, no answer."""
     return isinstance(_outcome_of(error), Failure)
-
-
-def _certain(error: ClientError | BotoCoreError, *, unsure: bool) -> Exception:
-    """AWS refused a call for good; an earlier try may have written what this one was not allowed to."""
-    return TransientError("the database did not answer") if unsure else error
 
 
 def _outcome_of(error: ClientError | BotoCoreError) -> Refused | Failure | None:

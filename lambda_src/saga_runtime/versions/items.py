@@ -54,6 +54,10 @@ class VersionedItem:
     key: Item
 
     def __post_init__(self) -> None:
+        table: object = self.table
+        key: object = self.key
+        if not isinstance(table, str) or not isinstance(key, Mapping):
+            raise TypeError(f"table and key must be a name and a mapping, got {table!r} and {key!r}; pass them")
         if not self.table.strip():
             raise ValueError(f"table of an item must be a table's name, got {self.table!r}; pass its name")
         if not self.key or not all(self.key.values()):
@@ -95,6 +99,9 @@ class VersionedItem:
         if isinstance(remove, str):
             raise Invalid(f"remove must be names of attributes, got the text {remove!r}; write [{remove!r}]")
         self.checked({name: {} for name in remove})
+        named = [*changes, *remove]
+        if len(set(named)) < len(named):
+            raise ValueError(f"each attribute must be set or removed once, got {sorted(named)}; name it once")
         return self.change(expected_version=expected_version, values=changes, remove=remove, read_now=read_now)
 
     def checked(self, values: Item | None) -> dict[str, AttributeValue]:
@@ -106,8 +113,8 @@ class VersionedItem:
         for name in values or {}:
             if name in _RESERVED or name in self.key:
                 raise ValueError(f"values must leave {name!r} to the item, got it; leave it out")
-            if not name.isidentifier():
-                raise ValueError(f"names of attributes must be identifiers, got {name!r}; rename the attribute")
+            if not (name.isascii() and name.isidentifier()):
+                raise ValueError(f"names of attributes must be ASCII identifiers, got {name!r}; rename the attribute")
         return dict(values or {})
 
     def put_new(self, values: Item) -> list[Write]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime.errors import PermanentError
+from saga_runtime.errors import PermanentError, TransientError
 from saga_runtime.idempotency.identity import canonical_json, fingerprint_of, parse_json
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
@@ -50,7 +50,8 @@ def commit_once(
 
     Guaranteed: of all calls with one marker the writes of one take effect, and all get its output, also after a lost
     answer, and if the writes would be refused by now because they took effect before.
-    Not guaranteed: the same after ``remember_seconds``, when DynamoDB may delete the marker.
+    Not guaranteed: the same after ``remember_seconds``, when DynamoDB may delete the marker. That a refusal is final: a
+    later call with the marker may commit, and so may, within seconds, what an earlier call sent that never returned.
 
     Args:
         plan: reads strongly, and returns writes and output; again after a conflict.
@@ -64,8 +65,9 @@ def commit_once(
 
     Raises:
         OperationReused: the marker is that of another request.
-        PermanentError: a write, or the plan, refuses; nothing was written.
-        TransientError: conflicts outlasted the tries, or no answer: call again with the same marker.
+        PermanentError: a write, or the plan, refuses; this call has written nothing.
+        TransientError: conflicts outlasted the tries, or no answer, or a refusal after a try without an answer, which
+            may still arrive: call again with the same marker.
         ValueError: if ``remember_seconds`` is not an integer of 1 or more.
     """
     if type(remember_seconds) is not int or remember_seconds < 1:
@@ -95,13 +97,16 @@ def commit_once(
 
     try:
         result = commit_first(planned, remaining_ms=remaining_ms, backoff=backoff)
-    except PermanentError:
-        # An earlier attempt may have changed the very state that refuses this one.
+    except Exception as error:
+        # An earlier attempt may have changed the very state that refuses, or fails, this one.
         key: Any = marker.key
         found = aws.dynamodb().get_item(TableName=marker.table, Key=key, ConsistentRead=True).get("Item")
-        if found is None:
-            raise
-        return _replayed(found, fingerprint)
+        if found is not None:
+            return _replayed(found, fingerprint)
+        if isinstance(error, PermanentError) and isinstance(error.__cause__, TransientError):
+            # An earlier try was not answered, and may still arrive: this refusal is not the end.
+            raise error.__cause__ from error
+        raise
     if isinstance(result, Committed):
         return Outcome(output=parse_json(output), replayed=False)
     return _replayed(result.item or {}, fingerprint)

@@ -380,7 +380,8 @@ class _Taken:
             Whether it is done with. Otherwise neither DynamoDB nor the queue took it, and Lambda delivers it again.
         """
         try:
-            result, code = self._begin(record)
+            # Lambda's own numbers of a change, its time, are floats; a reader may put them into a request.
+            result, code = self._begin(parse_json(json.dumps(record)))
         except Invalid as error:
             _failed("stream", error)
             result, code = Begun.PARKED, error.code

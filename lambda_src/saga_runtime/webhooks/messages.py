@@ -1,7 +1,7 @@
 """Messages of kept and parked events: every byte of an event, in characters that SQS takes. Pure.
 
-A message that would be too large is compressed. So the largest webhook, the largest change of a table, and nearly every
-largest message of another queue fit, random bytes included.
+A message that would be too large is compressed. So the largest webhook fits, random bytes included, and so does nearly
+every largest message of another queue, and change of a table.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack
 
-from constructs_lib import IdempotencyTable, Retry, Run, SagaStateMachine, Step, StepGroup
+from constructs_lib import Effect, IdempotencyTable, Retry, Run, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import plain_function
@@ -103,6 +103,29 @@ REFUSED: dict[str, tuple[Callable[[Any], Steps], str]] = {
         ],
         "step Book, which has a condition over the output of Ask",
     ),
+    "an output that no row keeps": (
+        lambda fn: [
+            Step.atomic("Credit", fn=fn, pivot=True),
+            Step.custom("Ask", state={"Type": "Pass"}, output='{"rate": $random()}'),
+            Step.atomic("Book", fn=fn),
+        ],
+        "step Ask, which has an output that no row keeps",
+    ),
+    "an output of a service that no row keeps": (
+        lambda fn: [
+            Step.service(
+                "Ask",
+                service="ssm",
+                action="getParameter",
+                parameters={"Name": "rate"},
+                effect=Effect.READ,
+                policies=[],
+                output='{"rate": $states.result.Parameter.Value}',
+            ),
+            Step.atomic("Credit", fn=fn, pivot=True),
+        ],
+        "step Ask, which has an output that no row keeps",
+    ),
     "a state that waits": (
         lambda fn: [
             Step.atomic("Credit", fn=fn, pivot=True),
@@ -174,3 +197,28 @@ def test_run_changes_by_way_of_prepared_only(
     found = [finding.id for finding in compare_with_file(path, [], {}, now)]
 
     assert ("cdk-sagas-definition-run" in found) is refused
+
+
+def test_last_step_may_have_an_output_that_no_row_keeps(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function")
+    last = Step.custom("Ask", state={"Type": "Pass"}, output='{"rate": 1}')
+
+    assert _saga(stack, [Step.atomic("Credit", fn=fn, pivot=True), last], tmp_path).express_definition is not None
+
+
+@pytest.mark.parametrize(("declared", "quick"), [({}, 2), ({"MaxAttempts": 1}, 1), ({"MaxAttempts": 9}, 2)])
+def test_retry_of_a_users_own_state_is_never_raised(
+    stack: Stack, tmp_path: Path, declared: dict[str, int], quick: int
+) -> None:
+    state = {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::aws-sdk:ssm:getParameter",
+        "Arguments": {"Name": "rate"},
+        "TimeoutSeconds": 5,
+        "Retry": [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 7, **declared}],
+    }
+    fn = plain_function(stack, "Function")
+    saga = _saga(stack, [Step.atomic("Credit", fn=fn, pivot=True), Step.custom("Ask", state=state)], tmp_path)
+
+    assert saga.express_definition is not None
+    assert [retry["MaxAttempts"] for retry in saga.express_definition["States"]["Ask"]["Retry"]] == [quick]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import App, Environment, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
-from aws_cdk.assertions import Annotations, Match
+from aws_cdk.assertions import Annotations, Match, Template
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import Outbox, StepFunction
@@ -108,3 +108,20 @@ def test_a_function_without_the_variable_is_warned_of(stack: Stack) -> None:
     found = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("Outbox.from_env"))
     (warning,) = (str(message.entry.data) for message in found)
     assert warning.startswith("environment of Test/Without must have CDK_SAGAS_OUTBOX_TABLE, got none: ")
+
+
+@pytest.mark.parametrize(
+    ("arn", "expected"),
+    [
+        ("arn:aws:events:eu-central-1:999999999999:event-bus/central", True),
+        ("arn:aws:events:us-west-2:111122223333:event-bus/central", True),
+        ("arn:aws:events:eu-central-1:111122223333:event-bus/central", False),
+    ],
+)
+def test_a_bus_elsewhere_is_addressed_by_its_arn(arn: str, *, expected: bool) -> None:
+    stack = Stack(App(), "Near", env=Environment(account="111122223333", region="eu-central-1"))
+    Outbox(stack, "Outbox", bus=events.EventBus.from_event_bus_arn(stack, "Bus", arn), source="shop.orders")
+
+    functions = Template.from_stack(stack).find_resources("AWS::Lambda::Function").values()
+    (variables,) = (one["Properties"]["Environment"]["Variables"] for one in functions)
+    assert (variables[Env.OUTBOX_BUS] == arn) is expected

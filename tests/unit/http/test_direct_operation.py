@@ -496,6 +496,26 @@ class TestWhatTheFunctionReturns:
 
         assert (status, document["error"], document["detail"]) == (409, "CapExceededHere", "the cap is 1,000")
 
+    @pytest.mark.parametrize(
+        ("message", "shown"),
+        [("bad \ud800", "bad ?"), ("x" * 500_000, "x" * 1_000)],
+        ids=["half a surrogate pair", "too long"],
+    )
+    def test_refuses_with_as_much_of_a_message_as_can_be_stored(self, world: World, message: str, shown: str) -> None:
+        def refuse(_: DirectCall) -> Commit:
+            raise Invalid(message)
+
+        status, document = told(_operation(refuse))
+
+        assert (status, document["detail"]) == (422, shown)
+        assert [record.status for record in _records(world)] == [RecordStatus.FAILED]
+
+    @pytest.mark.parametrize("returned", [None, {"paid": 1}], ids=str)
+    def test_must_be_a_commit(self, world: World, returned: Any) -> None:
+        with pytest.raises(TypeError, match="a direct operation must return a Commit, got"):
+            _operation(lambda _: returned)
+        assert world.items("requests") == []
+
     def test_receives_exact_numbers(self) -> None:
         seen: list[Any] = []
 

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, ConnectTimeoutError, ReadTimeoutError
+from botocore.exceptions import (
+    ClientError,
+    ConnectionClosedError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+)
 
 from handlers import gatekeeper
 from saga_runtime.protocol import PREFER_HEADER, SAGA_DELEGATED, Env, Metric, RecordStatus
@@ -152,7 +159,8 @@ def test_execution_is_started_asynchronously_where_no_time_is_left(world: World,
     ("error", "unclear"),
     [
         (ReadTimeoutError(endpoint_url="https://sync-states"), 0),
-        (ConnectTimeoutError(endpoint_url="https://sync-states"), 1),
+        (ConnectTimeoutError(endpoint_url="https://sync-states"), 0),
+        (ConnectionClosedError(endpoint_url="https://sync-states"), 1),
         (_refusal("InternalServerError", 500), 1),
     ],
     ids=str,
@@ -165,6 +173,18 @@ def test_read_timeout_of_a_synchronous_start_counts_nothing(
     _send()
 
     assert world.telemetry.counts[Metric.START_FAILED] == unclear
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectTimeoutError(endpoint_url="x"), EndpointConnectionError(endpoint_url="x"), NoCredentialsError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_start_that_was_never_sent_leaves_the_saga_to_standard(world: World, sync: Arranged, error: Exception) -> None:
+    sync(_raises(error))
+
+    assert _send()["statusCode"] == 202
+    assert world.executions.by_name[SAGA_ID].machine != EXPRESS
 
 
 def test_response_of_a_delegated_saga_is_waited_for(world: World, sync: Arranged) -> None:

@@ -139,7 +139,7 @@ class TestNotInTime:
         answer = _send("wait=5")
 
         assert (answer["statusCode"], json.loads(answer["body"])["status"]) == (202, "IN_PROGRESS")
-        assert answer["headers"][PREFERENCE_APPLIED_HEADER] == "wait=5"
+        assert PREFERENCE_APPLIED_HEADER not in answer["headers"], "only a stored response has it"
         assert sum(world.naps) == pytest.approx(5, abs=0.01)
         assert max(world.naps) <= 1
         assert world.telemetry.counts[Metric.WAITED_IN_VAIN] == 1
@@ -147,9 +147,8 @@ class TestNotInTime:
     def test_the_operation_bounds_the_requested_time(self, world: World, slept: Slept) -> None:
         slept(_nothing)
 
-        answer = _send("wait=600")
+        _send("wait=600")
 
-        assert answer["headers"][PREFERENCE_APPLIED_HEADER] == "wait=10"
         assert sum(world.naps) == pytest.approx(10, abs=0.01)
 
     def test_the_last_read_is_when_the_time_is_over(self, world: World, slept: Slept) -> None:

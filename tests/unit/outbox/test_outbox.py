@@ -137,7 +137,7 @@ class TestAnEvent:
     def test_of_a_step_that_has_one_already_is_refused(self, shop: Shop) -> None:
         aws.dynamodb().put_item(TableName="outbox", Item={"id": {"S": STEP_KEY}})
 
-        with pytest.raises(EventExists, match="put one event into"):
+        with pytest.raises(EventExists, match="give each event a call of its own"):
             shop.place()
         assert shop.world.items("ledger") == []
 
@@ -268,3 +268,33 @@ def test_as_many_were_run_as_were_enumerated(request: pytest.FixtureRequest) -> 
         enumerated=len(MATRIX),
         of="crash matrix of an outbox",
     )
+
+
+class Call:
+    """A call of a job's own."""
+
+    def __init__(self, key: Any = "op-1", now_ms: Any = 1) -> None:
+        self.key = key
+        self.now_ms = now_ms
+
+
+@pytest.mark.parametrize("key", [None, " ", 7])
+def test_a_call_must_have_a_key(key: Any) -> None:
+    with pytest.raises(Invalid, match="key of a call must be text that is not blank"):
+        OUTBOX.event(Call(key=key), "OrderPlaced", {})
+
+
+@pytest.mark.parametrize("now_ms", [None, 1.5, True, "1"])
+def test_the_time_of_a_call_must_be_whole_milliseconds(now_ms: Any) -> None:
+    with pytest.raises(Invalid, match="now_ms of a call must be an integer of milliseconds"):
+        OUTBOX.event(Call(now_ms=now_ms), "OrderPlaced", {})
+
+
+def test_a_row_that_cannot_be_read_does_not_hold_back_those_behind_it(shop: Shop) -> None:
+    bad: Any = {OutboxAttribute.ID: {"S": "0"}, OutboxAttribute.PUT_AT: {"N": "1.25"}}
+    aws.dynamodb().put_item(TableName="outbox", Item=bad)
+    shop.place()
+    shop.world.clock.ms += 600_000
+
+    assert shop.publish() == 1
+    assert [row[OutboxAttribute.ID]["S"] for row in shop.world.items("outbox")] == ["0"]

@@ -412,3 +412,9 @@ def _error(invoke: Callable[[], object]) -> str:
     with pytest.raises(Exception) as raised:  # noqa: PT011  # whichever it is
         invoke()
     return type(raised.value).__name__
+
+
+@pytest.mark.parametrize("code", [404, None, " "])
+def test_the_code_of_an_error_is_text(code: Any) -> None:
+    with pytest.raises(TypeError, match="code of Wrong must be text that is not blank, got"):
+        type("Wrong", (PermanentError,), {"code": code})

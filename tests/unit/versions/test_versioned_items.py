@@ -9,9 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
 from saga_runtime import Commit, ItemExists, OperationReused, Outcome, VersionConflict, VersionedItem, commit_once
-from saga_runtime.errors import Conflict, TransientError
+from saga_runtime.errors import Conflict, NotYet, PermanentError, TransientError
 from saga_runtime.shared import aws
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -124,7 +125,7 @@ class TestAnUpdate:
             ({"expected_version": 1, "values": {"version": {"N": "9"}}}, "values must leave 'version' to the item"),
             ({"expected_version": 1, "values": {"pk": {"S": "9"}}}, "values must leave 'pk' to the item"),
             ({"expected_version": 1, "remove": ["holder"]}, "values must leave 'holder' to the item"),
-            ({"expected_version": 1, "values": {"a b": {"S": "9"}}}, "names of attributes must be identifiers"),
+            ({"expected_version": 1, "values": {"a b": {"S": "9"}}}, "names of attributes must be ASCII identifiers"),
         ],
     )
     def test_with_a_wrong_argument_is_refused(self, wrong: dict[str, Any], message: str) -> None:
@@ -279,3 +280,75 @@ class TestNaiveForms:
 
         assert version() not in {1, 2}, "by the version this is a conflict"
         assert set_limit("mine", 200, 1) == Outcome(output=mine.output, replayed=True)
+
+
+class TestARefusalAfterATryWithoutAnswer:
+    """The first transaction travels on, unanswered; the second is refused; then the first arrives."""
+
+    def test_is_not_the_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        send: Any = aws.dynamodb().transact_write_items
+        travelling: list[Any] = []
+
+        def lost_once(**request: Any) -> Any:
+            if travelling:
+                return send(**request)
+            travelling.append(request)
+            raise ReadTimeoutError(endpoint_url="https://dynamodb")
+
+        monkeypatch.setattr(aws.dynamodb(), "transact_write_items", lost_once)
+
+        with pytest.raises(TransientError, match="the database did not answer"):
+            set_limit("a", 200, expected_version=2)
+
+        commit(ACCOUNT.update(expected_version=1))
+        send(**travelling[0])
+        assert set_limit("a", 200, expected_version=2) == Outcome(output={"version": 3}, replayed=True)
+
+    def test_and_so_is_a_plan_that_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lost(**_: Any) -> Any:
+            raise ReadTimeoutError(endpoint_url="https://dynamodb")
+
+        monkeypatch.setattr(aws.dynamodb(), "transact_write_items", lost)
+        answers = iter([Commit()])
+
+        def plan() -> Commit:
+            found = next(answers, None)
+            if found is None:
+                raise PermanentError("there is too little by now")
+            return found
+
+        with pytest.raises(TransientError, match="the database did not answer"):
+            commit_once(plan, marker=marker("a"), request={})
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("job"), TypeError("job"), NotYet("later"), Conflict("met"), PermanentError("no")]
+)
+def test_a_plan_that_fails_after_its_effect_is_answered_by_the_marker(error: Exception) -> None:
+    first = set_limit("a", 200, expected_version=1)
+
+    def plan() -> Commit:
+        raise error
+
+    assert commit_once(plan, marker=marker("a"), request={"limit": 200}) == replace(first, replayed=True)
+    with pytest.raises(type(error)):
+        commit_once(plan, marker=marker("b"), request={"limit": 200})
+
+
+@pytest.mark.parametrize("given", [{"table": None}, {"key": ["pk"]}, {"key": None}])
+def test_an_item_of_another_type_is_refused(given: Any) -> None:
+    with pytest.raises(TypeError, match="table and key must be a name and a mapping"):
+        VersionedItem(**{"table": "ledger", "key": ACCOUNT.key, **given})
+
+
+@pytest.mark.parametrize(
+    ("values", "remove"), [({"a": {"N": "1"}}, ["a"]), ({}, ["a", "a"])], ids=["set and removed", "removed twice"]
+)
+def test_an_attribute_is_changed_once(values: Any, remove: list[str]) -> None:
+    with pytest.raises(ValueError, match="each attribute must be set or removed once"):
+        ACCOUNT.update(expected_version=1, values=values, remove=remove)
+
+
+def test_a_name_that_no_placeholder_can_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="names of attributes must be ASCII identifiers, got 'größe'"):
+        ACCOUNT.update(expected_version=1, values={"größe": {"N": "1"}})
