@@ -35,7 +35,7 @@ class MigrationCondition(Condition):
     ALL_ARE_OLD = Because(
         "legacy code comes back only when everything is in old items, and no worker of a later phase lives",
         GATES,
-        'return _ended(terms, facts, "a birth or a worker of phase 2") + _all_moved(',
+        'reasons = _missing(terms, facts) + _ended(terms, facts, "a birth or a worker of phase 2")',
     )
     OP_MARKER = Because(
         "an operation's record is in the transaction of its writes", OPERATION, 'return {"Put": put}, wanted.writes'
@@ -95,6 +95,11 @@ class MigrationCondition(Condition):
         "a deletion demands each concern where it was read to be: it takes all items, or none",
         CHANGES,
         "old.change(concern.mark, place, demand, concern.attributes,",
+    )
+    GONE_ASKS_ABSENT = Because(
+        "a deletion demands that what it read as absent is absent: its reads are of different moments",
+        CHANGES,
+        "absent = [one for one in (layout.old_item, *(each.item for each in layout.concerns)) if one not in items]",
     )
     GONE_DEMANDS = Because(
         "a deletion demands the values of the item that decides: nothing came in since they were read",
@@ -291,10 +296,15 @@ class MigrationModel(Conditional):
             if slot.at is At.SEND:
                 travels = _writes(world, index, replace(slot, at=At.TRAVELS))
                 yield Move(f"the {slot.does} dies, its transaction travels", travels, fault=True)
-        if slot.at is At.READ:
+        if slot.at is At.READ and slot.does == GONE:
+            finds = replace(slot, at=At.SECOND, saw=(world.new is not None,))
+            found = "a" if world.new is not None else "no"
+            yield Move(f"the deletion finds {found} new item", _writes(world, index, finds))
+            return
+        if slot.at in {At.READ, At.SECOND}:
             seen = LEGACY if slot.phase == 0 else world.old[1] if world.old is not None else ""
             if seen:
-                saw = (seen, self.truth(world)) if slot.does == GONE else (seen,)
+                saw = (seen, self.truth(world), *slot.saw) if slot.does == GONE else (seen,)
                 sends = replace(slot, at=At.SEND, saw=saw)
                 yield Move(f"the {slot.does} sees {seen}", _writes(world, index, sends))
             elif world.deleted:
@@ -338,17 +348,20 @@ class MigrationModel(Conditional):
         return Move(f"the customer is born {form}", _writes(created, index, IDLE))
 
     def _gone(self, world: World, index: int, slot: Slot) -> Move[World]:
-        where, value = slot.saw
+        where, value, saw_new = slot.saw
+        takes_new = where != "OLD" and saw_new
         refused = _writes(world, index, IDLE)
         if world.old is None or world.deleted:
             return Move("the deletion is refused", refused)
-        there = world.old[1] == where and (world.new is None) == (where == "OLD")
+        there = world.old[1] == where and (world.new is not None or not takes_new)
         if self.holds(C.GONE_ASKS) and not there:
             return Move("the deletion is refused", refused)
-        lost = self.truth(world) != value
+        if self.holds(C.GONE_ASKS_ABSENT) and world.new is not None and not saw_new:
+            return Move("the deletion is refused", refused)
+        lost = self.truth(world) != value and (takes_new or where == "OLD")
         if self.holds(C.GONE_DEMANDS) and lost:
             return Move("the deletion is refused", refused)
-        left = world.new if where == "OLD" else None
+        left = None if takes_new else world.new
         gone = replace(world, old=None, new=left, counts=(0,) * len(world.counts), deleted=True)
         wrong = P.MONEY_LOST_OR_MADE if lost else None
         return Move(f"the customer is deleted as {where}", _writes(gone, index, IDLE), breaks=wrong)

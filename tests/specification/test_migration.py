@@ -51,6 +51,7 @@ class TestMigration(RedundantConditionTests, LargeConfigurationTests):
             Mutant((C.CONTRACT_ASKS,), P.MONEY_LOST_OR_MADE, "two workers"),
             Mutant((C.READ_ASKS_MARK,), P.STALE_READ),
             Mutant((C.GONE_ASKS,), P.NEW_ITEM_WITHOUT_A_MARK, "deletions"),
+            Mutant((C.GONE_ASKS_ABSENT,), P.NEW_ITEM_WITHOUT_A_MARK, "deletions"),
             Mutant((C.GONE_DEMANDS,), P.MONEY_LOST_OR_MADE, "deletions"),
             Mutant((C.BIRTH_ABSENT,), P.MONEY_LOST_OR_MADE, "births"),
         ),

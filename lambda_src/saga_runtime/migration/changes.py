@@ -174,11 +174,13 @@ def gone(
         layout: the migration.
         table: the table's name.
         customer: partition key.
-        items: the old item and all new items by sort key, read strongly; absent ones left out.
+        items: the old item and all new items by sort key, read strongly, each at a moment of its own; absent ones left
+            out.
         demands: changes that only demand, by name of the concern.
 
     Raises:
         CustomerUnknown: if there is no item to delete.
+        Conflict: if the item that decides about a demand was absent, maybe because the concern moved between reads.
         Invalid: if a demand writes, or names an attribute that its concern does not have.
     """
     for name, demand in demands.items():
@@ -187,22 +189,28 @@ def gone(
             raise Invalid(f"a deletion must only demand, got a change of {name}; leave add, put and once out")
     old_item = items.get(layout.old_item)
     old = _Update(layout, table, customer, layout.old_item)
-    writes: list[Write] = []
+    deleted: list[Write] = []
+    undecided: list[str] = []
     for concern in layout.concerns:
         demand, new_item = demands.get(concern.name, Change()), items.get(concern.item)
         place = place_of(concern, old_item, new_item)
-        if place is None:
-            continue
-        if old_item is not None:
+        if old_item is not None and place is not None:
             old.change(concern.mark, place, demand, concern.attributes, guarded=place is Place.OLD)
-        if place is not Place.OLD and new_item is not None:
+        if place is not None and place is not Place.OLD and new_item is not None:
             new = _Update(layout, table, customer, concern.item)
             new.change(AT, place, demand, {name: name for name in concern.attributes}, guarded=True)
-            writes += new.delete()
-    deleted = [*old.delete(), *writes]
+            deleted += new.delete()
+        elif demand.counts and place is not Place.OLD:
+            undecided.append(concern.name)
+    deleted = [*old.delete(), *deleted]
     if not deleted:
         raise CustomerUnknown("there is no such customer")
-    return _counted(deleted, 1 + len(layout.concerns))
+    if undecided:
+        raise Conflict(f"concern {', '.join(undecided)} has no item that decides about a demand; find what deleted it")
+    absent = [one for one in (layout.old_item, *(each.item for each in layout.concerns)) if one not in items]
+    return _counted(
+        [*deleted, *(_check_absent(layout, table, customer, one) for one in absent)], 1 + len(layout.concerns)
+    )
 
 
 def born(
@@ -265,6 +273,20 @@ def _put_absent(layout: Layout, table: str, item: Item) -> Write:
             }
         },
         refusal=lambda _: CustomerExists("there is such a customer already"),
+    )
+
+
+def _check_absent(layout: Layout, table: str, customer: str, item: str) -> Write:
+    return Write(
+        action={
+            "ConditionCheck": {
+                "TableName": table,
+                "Key": _key(layout, customer, item),
+                "ConditionExpression": "attribute_not_exists(#pk)",
+                "ExpressionAttributeNames": {"#pk": layout.partition_key},
+            }
+        },
+        refusal=lambda _: Conflict("an item was created between read and write"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import time
@@ -107,8 +108,15 @@ class Store:
         require_changes(demands or {})
         self.layout.require_customer(customer)
         self._trust()
-        items = self.items(customer, [one.name for one in self.layout.concerns])
-        return gone(self.layout, self.table, customer, items, demands or {})
+        names = [one.name for one in self.layout.concerns]
+
+        def planned() -> list[Write]:
+            return gone(self.layout, self.table, customer, self.items(customer, names), demands or {})
+
+        for _ in range(BACKOFF.attempts - 1):
+            with contextlib.suppress(Conflict):  # a birth or a move was between the reads of two items
+                return planned()
+        return planned()
 
     def read(self, customer: str, name: str, *, new_first: bool = False) -> dict[str, Any]:
         """Read the values of one concern from an item that is the truth by its own mark.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+import contextlib
+from collections.abc import Callable, Iterator
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from saga_runtime.migration import Change, CustomerExists, CustomerUnknown
 from saga_runtime.migration.moves import Move, entries
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
-from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, PROFILE, TABLE, Table, marker, open_table
+from tests.unit.support.migrations import CASH, LAST, LAYOUT, OLD, POINT, PROFILE, TABLE, Table, marker, open_table
 from tests.unit.support.world import World
 
 VALUES: dict[str, Any] = {"PROFILE": {"name": "B"}, "POINT": {"balance": 3}, "CASH": {"balance": 1}}
+CONCERNS = (PROFILE, POINT, CASH)
 EMPTY: dict[str, Any] = {"POINT": Change(at_most={"balance": 0}, refusal=lambda: InsufficientFunds("points are left"))}
 
 
@@ -187,6 +189,90 @@ def test_two_births_are_one(table: Table) -> None:
 
     with pytest.raises(CustomerExists):
         commit(table, lambda: two, "op-3")
+
+
+def reads_around(monkeypatch: pytest.MonkeyPatch, first: set[str], between: Callable[[], None]) -> None:
+    """Let the next read of several items find some of them, and the others only after something has happened.
+
+    A ``BatchGetItem`` is no snapshot: each item is as of a moment of its own, and keys that it leaves unprocessed are
+    read later (Amazon DynamoDB, API reference).
+    """
+    client = aws.dynamodb()
+    batch_get_item = client.batch_get_item
+
+    def torn(**request: Any) -> Any:
+        monkeypatch.setattr(client, "batch_get_item", batch_get_item)
+        wanted = request["RequestItems"][TABLE]
+        now = [key for key in wanted["Keys"] if key["sk"]["S"] in first]
+        found: list[Any] = (
+            batch_get_item(RequestItems={TABLE: {**wanted, "Keys": now}})["Responses"][TABLE] if now else []
+        )
+        between()
+        left = {**wanted, "Keys": [key for key in wanted["Keys"] if key not in now]}
+        return {"Responses": {TABLE: found}, "UnprocessedKeys": {TABLE: left} if left["Keys"] else {}}
+
+    monkeypatch.setattr(client, "batch_get_item", torn)
+
+
+READ_FIRST = [set(names) for number in range(4) for names in combinations((OLD, POINT.item, CASH.item), number)]
+
+
+@pytest.mark.parametrize("demands", [{}, EMPTY], ids=["plain", "demanding"])
+@pytest.mark.parametrize("first", READ_FIRST, ids=lambda names: "+".join(sorted(names)) or "none")
+@pytest.mark.parametrize("phase", [9, 12, 13, LAST])
+def test_deletion_whose_read_a_birth_divides_takes_everything_or_nothing(
+    table: Table, phase: int, first: set[str], demands: dict[str, Change], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table, lambda: table.store.gone("anna"))
+    table.move_to(phase)
+    reads_around(monkeypatch, first, lambda: commit(table, lambda: table.store.born("anna", VALUES), "birth"))
+
+    with contextlib.suppress(CustomerUnknown, InsufficientFunds):
+        commit(table, lambda: table.store.gone("anna", demands), "op-2")
+
+    left = list(items_of(table, "anna"))
+    assert not (demands and not left), "points are left"
+    if left:
+        assert {one.name: table.store.read("anna", one.name) for one in CONCERNS} == {
+            name: {attribute: {"S" if name == "PROFILE" else "N": str(value)} for attribute, value in values.items()}
+            for name, values in VALUES.items()
+        }
+
+
+@pytest.mark.parametrize("points", [0, 100])
+@pytest.mark.parametrize("first", READ_FIRST, ids=lambda names: "+".join(sorted(names)) or "none")
+@pytest.mark.parametrize(
+    ("here", "there"), [(7, (9,)), (9, (7,)), (9, (7, 9)), (9, (12,)), (12, (7, 9)), (13, (LAST,))]
+)
+def test_deletion_whose_read_moves_divide_demands_and_takes_everything(
+    table: Table, here: int, there: tuple[int, ...], first: set[str], points: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not points:
+        table.add("anna", -100)
+    table.move_to(here)
+    reads_around(monkeypatch, first, lambda: [table.move_to(one) for one in there] and None)
+
+    with contextlib.ExitStack() as stack:
+        if points:
+            stack.enter_context(pytest.raises(InsufficientFunds))
+        commit(table, lambda: table.store.gone("anna", EMPTY), "op-2")
+
+    if points:
+        assert table.store.read("anna", "POINT") == {"balance": {"N": "100"}}
+    else:
+        assert list(items_of(table, "anna")) == []
+
+
+@pytest.mark.parametrize("phase", [9, 12, 13, LAST])
+def test_demand_on_an_item_that_is_absent_is_refused(table: Table, phase: int) -> None:
+    table.move_to(phase)
+    aws.dynamodb().delete_item(TableName=TABLE, Key={"pk": {"S": "anna"}, "sk": {"S": POINT.item}})
+
+    with pytest.raises(Conflict, match="concern POINT has no item that decides"):
+        table.store.gone("anna", EMPTY)
+
+    commit(table, lambda: table.store.gone("anna"))
+    assert list(items_of(table, "anna")) == []
 
 
 def test_deletion_of_an_item_that_moved_is_a_conflict(table: Table) -> None:
