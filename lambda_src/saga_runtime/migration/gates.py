@@ -51,7 +51,7 @@ def ahead(terms: Terms, facts: Facts) -> list[str]:
         )
     if phase.number == LEGACY:
         return reasons
-    reasons += _unready(facts)
+    reasons += _missing(terms, facts) + _unready(facts)
     if phase.number == READY:
         return reasons + _ended(terms, facts, "code that knows no marks")
     reasons += _all_moved(terms, facts)
@@ -78,9 +78,9 @@ def back(terms: Terms, facts: Facts) -> list[str]:
     if phase.number == layout.last:
         return [f"phase must be below {layout.last} to return, got {layout.last}; old items are deleted"]
     if phase.number == READY:
-        return _ended(terms, facts, "a birth or a worker of phase 2") + _all_moved(
-            terms, facts, since_ms=phase.changed_at_ms + terms.ended_after_seconds * 1_000
-        )
+        ended_ms = phase.changed_at_ms + terms.ended_after_seconds * 1_000
+        reasons = _missing(terms, facts) + _ended(terms, facts, "a birth or a worker of phase 2")
+        return reasons + _all_moved(terms, facts, since_ms=ended_ms)
     return []
 
 
@@ -113,10 +113,15 @@ def _ended(terms: Terms, facts: Facts, what: str) -> list[str]:
             f"{what} may still run for {terms.ended_after_seconds - passed} s: phase {facts.phase.number} must have "
             f"lasted for {terms.ended_after_seconds} s after the last deployment, got {passed} s"
         )
-    missing = sorted(set(terms.writers) - set(facts.deployed))
-    if missing:
-        reasons.append(f"writers must exist, got no function {', '.join(missing)}; correct Migration(writers=…)")
     return reasons
+
+
+def _missing(terms: Terms, facts: Facts) -> list[str]:
+    """Every writer exists."""
+    missing = sorted(set(terms.writers) - set(facts.deployed))
+    return (
+        [f"writers must exist, got no function {', '.join(missing)}; correct Migration(writers=…)"] if missing else []
+    )
 
 
 def _unready(facts: Facts) -> list[str]:

@@ -169,6 +169,19 @@ def test_writer_that_is_not_ready_closes_every_gate(phase: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("phase", range(1, LAST))
+def test_writer_that_does_not_exist_closes_every_gate_once(phase: int) -> None:
+    assert ahead(TERMS, facts(phase, deployed={})) == [
+        "writers must exist, got no function Pay; correct Migration(writers=…)"
+    ]
+
+
+def test_writer_that_does_not_exist_closes_the_return_to_legacy_code() -> None:
+    assert back(TERMS, facts(1, deployed={})) == [
+        "writers must exist, got no function Pay; correct Migration(writers=…)"
+    ]
+
+
 def test_comparisons_before_the_phase_count_not() -> None:
     assert "passes must be clean" in ahead(TERMS, facts(4, changed_ms=NOW - 99 * SECOND))[0]
 
