@@ -194,10 +194,10 @@ def test_two_births_are_one(table: Table) -> None:
 def reads_around(monkeypatch: pytest.MonkeyPatch, first: set[str], between: Callable[[], None]) -> None:
     """Let the next read of several items find some of them, and the others only after something has happened.
 
-    A ``BatchGetItem`` is no snapshot: each item is as of a moment of its own, and keys that it leaves unprocessed are
-    read later (Amazon DynamoDB, API reference).
+    A ``BatchGetItem`` reads each item at a moment of its own, and keys that it leaves unprocessed are read later
+    (Amazon DynamoDB, API reference).
     """
-    client = aws.dynamodb()
+    client: Any = aws.dynamodb()
     batch_get_item = client.batch_get_item
 
     def torn(**request: Any) -> Any:
@@ -250,7 +250,12 @@ def test_deletion_whose_read_moves_divide_demands_and_takes_everything(
     if not points:
         table.add("anna", -100)
     table.move_to(here)
-    reads_around(monkeypatch, first, lambda: [table.move_to(one) for one in there] and None)
+
+    def moves() -> None:
+        for one in there:
+            table.move_to(one)
+
+    reads_around(monkeypatch, first, moves)
 
     with contextlib.ExitStack() as stack:
         if points:
