@@ -145,7 +145,7 @@ class _Served:
         if met in {Met.OTHER_BODY, Met.EXPIRED, Met.SETTLED}:
             return answer_final(self._config.common, self._event, met, record)
         if met is Met.OWN:
-            telemetry.event("own_reservation_met", saga_id=record.saga_id)
+            telemetry.event("own_reservation_found", saga_id=record.saga_id)
             return self._started(reservation, record.execution_arn, record.saga_id, record.input)
         telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
         if met is Met.RUNNING_DUE:

@@ -101,7 +101,7 @@ class Job:
         # Before the provider is asked: its answer may be quicker than whatever comes after that.
         registration = register(waiting)
         if registration in (Registration.OLD, Registration.ANSWERED):
-            telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration)
+            telemetry.event("stale_message_dropped", job_id=waiting.job_id, registration=registration)
         elif row is None:
             if not self._is_given_up():
                 self._hand_over(nobody_else=True)
@@ -116,7 +116,7 @@ class Job:
         told = send_directly(self.message.waiting.token, answer)
         if not told:
             nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)
-        telemetry.event("job_known", job_id=self.message.waiting.job_id, found=row.status, told=told)
+        telemetry.event("job_outcome_replayed", job_id=self.message.waiting.job_id, found=row.status, delivered=told)
         return True
 
     def _go_on(self, row: LogRow, registration: Registration) -> None:
@@ -196,7 +196,7 @@ class Job:
         """
         if self._is_given_up():
             return False
-        telemetry.event("job_waits_on", job_id=self.message.waiting.job_id)
+        telemetry.event("job_pending", job_id=self.message.waiting.job_id)
         return True
 
     def _is_given_up(self) -> bool:
@@ -214,7 +214,7 @@ class Job:
     def _give_up(self, error: SagaError) -> None:
         """Fail the waiting task: waiting longer cannot yield the outcome."""
         told = send_directly(self.message.waiting.token, Outcome.failure(type(error).__name__, error.message))
-        telemetry.event("job_given_up", job_id=self.message.waiting.job_id, error=type(error).__name__, told=told)
+        telemetry.event("job_failed", job_id=self.message.waiting.job_id, error=type(error).__name__, delivered=told)
 
     def _hand_over(self, *, nobody_else: bool) -> None:
         """Call the provider once, and record that it accepted or refused the job. The row must be held.
@@ -247,7 +247,7 @@ class Job:
         # Refused: the provider has answered meanwhile.
         taken_on = self.invocation.holder.accepted(clock.now_ms())
         write_row(taken_on, remaining_ms=self.invocation.remaining_ms)
-        telemetry.event("job_handed_over", job_id=job_id)
+        telemetry.event("job_dispatched", job_id=job_id)
 
     def _know_as(self, own: str | None) -> None:
         """Keep the provider's own id for the job, if it has one."""
@@ -299,16 +299,16 @@ def announce(message: Message, function: HandOver | None, remaining_ms: Callable
         told = send_directly(waiting.token, answer)
         if not told:
             nobody_waits(waiting.job_id, waiting.request_table)
-        telemetry.event("wait_known", job_id=waiting.job_id, told=told)
+        telemetry.event("wait_outcome_replayed", job_id=waiting.job_id, delivered=told)
         return
     registration = register(waiting)
     if registration in (Registration.OLD, Registration.ANSWERED):
-        telemetry.event("job_not_waited_for", job_id=waiting.job_id, registration=registration)
+        telemetry.event("stale_message_dropped", job_id=waiting.job_id, registration=registration)
         return
     if message.is_overdue(clock.now_ms()):
         detail = f"what step {call.step} waits for has not happened within {waiting.timeout_seconds} s"
         told = send_directly(waiting.token, Outcome.failure(CallbackTimedOut.__name__, detail))
-        telemetry.event("wait_over", job_id=waiting.job_id, told=told)
+        telemetry.event("wait_timed_out", job_id=waiting.job_id, delivered=told)
         return
     if function is not None:
         announced: object = to_the_end(

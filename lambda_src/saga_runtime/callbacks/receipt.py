@@ -313,7 +313,9 @@ def _told(row: TokenRow) -> Receipt:
     try:
         return settle_row(row) or Receipt.SETTLED
     except (TransientError, ClientError, BotoCoreError) as error:
-        telemetry.event("callback_not_told", job_id=row.id, error=type(error).__name__, code=aws.error_code(error))
+        telemetry.event(
+            "callback_delivery_deferred", job_id=row.id, error=type(error).__name__, code=aws.error_code(error)
+        )
         return Receipt.RECEIVED
 
 

@@ -68,7 +68,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
         Raises:
             StepUndecided: always; the provider's report, or an operator's answer, decides.
         """
-        telemetry.event("job_not_repeated", saga_id=row.saga_id, step=row.step)
+        telemetry.event("job_unverifiable", saga_id=row.saga_id, step=row.step)
         raise undecided(invocation.call)
 
     def _answer(self, event: Any, remaining_ms: Callable[[], int]) -> Any:
@@ -89,7 +89,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
         for index, delivery in enumerate(deliveries):
             share = remaining_ms() // (len(deliveries) - index)
             if share < least:
-                telemetry.event("dispatch_not_begun", message_id=delivery.message_id)
+                telemetry.event("dispatch_deferred", message_id=delivery.message_id)
                 failed.append(delivery)
             elif not self._dispatched(delivery, remaining_ms, share):
                 failed.append(delivery)

@@ -50,7 +50,7 @@ def _sent(operation: str, send: Any) -> bool:
         if aws.error_code(error) in NOBODY_WAITS:
             return False
         if aws.is_transient(error):
-            telemetry.event("send_unclear", operation=operation, error=type(error).__name__)
+            telemetry.event("delivery_unconfirmed", operation=operation, error=type(error).__name__)
             raise TransientError("Step Functions did not answer") from None
         raise
     return True
@@ -78,7 +78,7 @@ def settle_row(row: TokenRow) -> Receipt | None:
         if _write_told(row, told=told):
             if not told:
                 telemetry.count(Metric.CALLBACK_LATE, job_id=row.id)
-            telemetry.event("callback_told", job_id=row.id, told=told)
+            telemetry.event("callback_delivered", job_id=row.id, delivered=told)
             return Receipt.SETTLED if told else Receipt.LATE
         # Refused: a newer attempt waits, another sender delivered, or the job turned out to be a late effect.
         found = read_token(row.id)

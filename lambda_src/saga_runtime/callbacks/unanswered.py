@@ -65,7 +65,7 @@ def tell_unanswered(url: str, entry: str, job_id: str) -> None:
         aws.sqs().send_message(QueueUrl=url, MessageBody=entry)
     except (ClientError, BotoCoreError) as error:
         if aws.error_code(error) in _NO_QUEUE:
-            telemetry.event("unanswered_queue_gone", job_id=job_id)
+            telemetry.event("dead_letter_queue_missing", job_id=job_id)
             return
         if aws.is_transient(error):
             raise TransientError("the dead-letter queue did not answer") from error

@@ -170,7 +170,7 @@ class OperationRequest:
         try:
             record = read_record(self.common.request_table, request_id_of(scope, key))
         except (ClientError, BotoCoreError) as error:
-            telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
+            telemetry.event("read_failed", error=type(error).__name__, code=aws.error_code(error))
             return unavailable()
         if record is None or record.forgotten(clock.now_ms()):
             return refusal
@@ -195,7 +195,7 @@ class OperationRequest:
             if self.steps is not None:
                 document["steps"] = self.steps(saga_id)
         except (ClientError, BotoCoreError) as error:
-            telemetry.event("look_failed", error=type(error).__name__, code=aws.error_code(error))
+            telemetry.event("read_failed", error=type(error).__name__, code=aws.error_code(error))
             return problem(Problem.UNAVAILABLE, "try again", headers=RETRY_AFTER)
         if record.settled:
             document["http_status"] = record.http_status
@@ -256,11 +256,11 @@ def _settled(common: OperationSettings, record: RequestRecord, send: Callable[[s
     try:
         return send(put_in_place(record.body or "{}", common.payloads, record.saga_id))
     except TransientError:
-        telemetry.event("answer_not_read", saga_id=record.saga_id)
+        telemetry.event("response_payload_unreadable", saga_id=record.saga_id)
         detail = "the saga is settled, and its response cannot be read now; send the same request again"
         return problem(Problem.UNAVAILABLE, detail, headers=RETRY_AFTER, saga_id=record.saga_id)
     except Unsendable as error:
-        telemetry.event("answer_unsendable", saga_id=record.saga_id, reason=str(error))
+        telemetry.event("response_unavailable", saga_id=record.saga_id, reason=str(error))
         return problem(
             Problem.UNSENDABLE,
             f"{error}; nothing will change that: ask the operators of this API, with the saga's id",

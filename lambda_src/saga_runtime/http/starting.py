@@ -34,7 +34,7 @@ def start(execution_arn: str, saga_id: str, start_input: str) -> bool:
             return True
         if aws.is_transient(error):
             telemetry.count(Metric.START_FAILED)
-            telemetry.event("start_unclear", saga_id=saga_id, error=type(error).__name__, code=code)
+            telemetry.event("start_unconfirmed", saga_id=saga_id, error=type(error).__name__, code=code)
             return True
         telemetry.count(Metric.START_REFUSED)
         telemetry.event("start_refused", saga_id=saga_id, code=code)

@@ -146,7 +146,7 @@ class Reconciler:
         """
         saga_id = saga_of_execution(name)
         if saga_id is None:
-            telemetry.event("execution_of_nobody", execution=name)
+            telemetry.event("unknown_execution", execution=name)
             return
         for table in dict.fromkeys(saga.requests for saga in self.caretaker.served):
             found = self.caretaker.read(table, request_id_from(saga_id))
@@ -158,7 +158,7 @@ class Reconciler:
                 return
         if was_owner(name):
             telemetry.count(Metric.RECORD_MISSING, saga_id=saga_id)
-            telemetry.event("saga_without_record", saga_id=saga_id, execution=name)
+            telemetry.event("request_record_missing", saga_id=saga_id, execution=name)
 
     def _parts(self, caretaker: Caretaker, now_ms: int) -> deque[Part]:
         """Every shard of every table; not the same one first each time, in case there is no time for all of them."""

@@ -83,7 +83,7 @@ class ProviderStep(ABC, Generic[Given]):
             elif row.status is StepStatus.INTENT:
                 self.learn(invocation, row)
             else:
-                telemetry.event("step_asked", saga_id=call.saga_id, step=call.row_name, found=row.status)
+                telemetry.event("step_outcome_queried", saga_id=call.saga_id, step=call.row_name, found=row.status)
                 return decode_output(row.output) if row.status is StepStatus.DONE else {}
         raise TransientError(f"the row of step {call.step} keeps changing")
 
@@ -249,7 +249,7 @@ def _settled(call: StepCall, row: LogRow, entry: Entry) -> Any:
     """Answer, or end, by the row alone."""
     match entry:
         case Entry.REFUSED:
-            telemetry.event("step_refused_before", saga_id=call.saga_id, step=call.row_name)
+            telemetry.event("step_refusal_replayed", saga_id=call.saga_id, step=call.row_name)
             raise recorded_refusal(row)
         case Entry.WAIT:
             raise still_in_doubt(call, row)

@@ -72,7 +72,7 @@ class Teller:
         watched = self.watcher.machine_of(execution_arn)
         said = self.watcher.patiently(partial(self.watcher.described, execution_arn)) if watched is not None else None
         if watched is None or said is None:
-            telemetry.event("end_of_nobody", execution=execution_arn)
+            telemetry.event("unknown_execution", execution=execution_arn)
             return
         self.watcher.keep(watched, Execution.of(said))
 
@@ -128,7 +128,7 @@ class Teller:
             if self.watcher.patiently(partial(self.watcher.updated, told_update(mine, now_ms))):
                 telemetry.count(Metric.BAD_ENDS_TOLD, row_id=row.id)
             return
-        telemetry.event("end_not_told", row_id=row.id, error=failure.error, attempt=mine.attempt)
+        telemetry.event("notification_failed", row_id=row.id, error=failure.error, attempt=mine.attempt)
         if mine.attempt >= watched.attempts:
             self._leave_to_a_person(replace(mine, error=failure.error))
             return

@@ -184,7 +184,7 @@ def test_a_queue_that_is_gone_keeps_no_sweep_busy(silence: Silence) -> None:
     aws.sqs().delete_queue(QueueUrl=silence.url)
 
     assert (silence.sweep().failed, TokenAttribute.DUE_AT in silence.row) == (0, False)
-    assert "unanswered_queue_gone" in repr(silence.job_saga.world.telemetry.events)
+    assert "dead_letter_queue_missing" in repr(silence.job_saga.world.telemetry.events)
 
 
 def test_two_sweepers_report_at_most_twice(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def test_a_reservation_repeated_by_the_sdk_is_met_as_ones_own(world: World) -> N
 
     assert status == 202
     assert world.wire.sent == ["PutItem", "PutItem", "StartExecution"]
-    assert world.telemetry.events[0][0] == "own_reservation_met"
+    assert world.telemetry.events[0][0] == "own_reservation_found"
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.THROTTLE])

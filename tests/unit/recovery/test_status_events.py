@@ -117,7 +117,7 @@ def test_a_failed_execution_without_a_record_is_reported(watch: Watch, name: str
 
     assert watch.ended(name) == []
     assert watch.counted(Metric.RECORD_MISSING) == 1
-    assert ("saga_without_record", {"saga_id": SAGA_ID, "execution": name}) in watch.world.telemetry.events
+    assert ("request_record_missing", {"saga_id": SAGA_ID, "execution": name}) in watch.world.telemetry.events
     assert (watch.world.items("requests"), set(watch.executions)) == ([], {SAGA_ID})
 
 

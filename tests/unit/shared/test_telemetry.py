@@ -41,7 +41,7 @@ def test_metrics_are_written_once_in_the_embedded_metric_format(capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("event", "level"), [("reserve_failed", "ERROR"), ("start_unclear", "WARNING"), ("step_done", "INFO")]
+    ("event", "level"), [("reserve_failed", "ERROR"), ("start_unconfirmed", "WARNING"), ("step_done", "INFO")]
 )
 def test_a_failure_is_logged_as_one(event: str, level: str) -> None:
     """In a process that starts as a function does, with its own logger."""

@@ -265,7 +265,7 @@ def test_events_of_unknown_machines_and_executions_are_ignored(watch: Watch) -> 
 
     assert watch.deliver(other) == []
     assert watch.deliver(json.dumps({"detail": {"stateMachineArn": MACHINE, "name": "gone"}})) == []
-    assert (watch.rows, [name for name, _ in watch.world.telemetry.events]) == ({}, ["end_of_nobody"] * 2)
+    assert (watch.rows, [name for name, _ in watch.world.telemetry.events]) == ({}, ["unknown_execution"] * 2)
 
 
 def test_an_unreadable_message_is_redelivered_and_blocks_no_other(watch: Watch) -> None:
@@ -297,7 +297,7 @@ def test_a_function_that_fails_is_called_again_ever_later_under_the_same_id(watc
     assert notified(watch) == [(began, run.id), (began + PAUSE_MS, run.id), (began + 3 * PAUSE_MS, run.id)]
     assert [call.event["attempt"] for call in watch.calls] == [1, 2, 3]
     assert watch.row().status is WatchStatus.TOLD
-    failures = [fields for name, fields in watch.world.telemetry.events if name == "end_not_told"]
+    failures = [fields for name, fields in watch.world.telemetry.events if name == "notification_failed"]
     assert [fields["error"] for fields in failures] == ["Broken", "TooManyRequestsException"]
 
 

@@ -402,7 +402,7 @@ def test_a_stored_outcome_is_200_though_it_cannot_be_delivered(reception: Recept
     row = reception.row()
     assert row is not None
     assert row.status is (TokenStatus.SETTLING if operation == "SendTaskSuccess" else TokenStatus.LATE)
-    assert ("callback_not_told", JOB_ID) in [
+    assert ("callback_delivery_deferred", JOB_ID) in [
         (name, told.get("job_id")) for name, told in reception.world.telemetry.events
     ]
 
