@@ -153,7 +153,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
     aws, outputs = ward.system.aws, ward.system.outputs
     done, lost = ward.completed("done"), ward.completed("lost")
     unsettled = ward.unsettled("unsettled")
-    ward.waited(lambda: "left unsettled" in ward.finds())
+    ward.waited(lambda: "execution unsettled" in ward.finds())
     reserved, unseen = ward.reserved(done, "reserved"), ward.reserved(done, "unseen")
     ward.change(unseen, "REMOVE #due_at, #due_shard")
     aws.client("dynamodb").delete_item(TableName=ward.table, Key={"id": {"S": request_id_from(lost)}})
@@ -168,14 +168,14 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         print(told)
         assert (status, _stored(ward)) == (1, before)
         assert ward.finds("--deep") == {
-            "not monitored": "person",  # a record that was reserved an hour ago is long due
-            "rule disabled": "person",
-            "function at zero": "person",
-            "dead letters": "person",
-            "left unsettled": "person",
+            "not monitored": "operator",  # a record that was reserved an hour ago is long due
+            "rule disabled": "operator",
+            "concurrency at zero": "operator",
+            "dead letters": "operator",
+            "execution unsettled": "operator",
             "start refused": "repair",  # so it seems: it has been due for an hour
-            "never found again": "repair",
-            "record lost": "person",
+            "missing from index": "repair",
+            "record lost": "operator",
         }
         apart = ("aws ", "cdk-sagas ", "reads table")  # commands are not wrapped: they are to be copied
         assert max(len(line) for line in told.splitlines() if not any(word in line for word in apart)) <= 100
@@ -193,9 +193,9 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         assert ward.record(unsettled).http_status == 200
         aws.client("sqs").purge_queue(QueueUrl=ward.operators)
         assert ward.finds("--repair") == {
-            "rule disabled": "person",
-            "function at zero": "person",
-            "dead letters": "person",
+            "rule disabled": "operator",
+            "concurrency at zero": "operator",
+            "dead letters": "operator",
             "not started": "repair",  # what was made due is found by now
         }
         ward.waited(lambda: ward.record(unseen).settled)
@@ -219,11 +219,11 @@ def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_
         dynamodb.delete_item(
             TableName=ward.system.outputs["LogTableName"], Key={"saga_id": row["saga_id"], "step": row["step"]}
         )
-    ward.waited(lambda: "left unsettled" in ward.finds())
+    ward.waited(lambda: "execution unsettled" in ward.finds())
 
     found = ward.finds("--deep")
 
-    assert (found["left unsettled"], found["record contradicted"]) == ("person", "person")
+    assert (found["execution unsettled"], found["record contradicted"]) == ("operator", "operator")
     said = " ".join(ward.run("--deep")[1].split())
     assert re.search(r"Transfer: ledger \S+ has its entry, and it has no row", said)
     ward.run("--repair")
@@ -253,7 +253,7 @@ def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     unknown = set(re.findall(r"not allowed: (\w+)", refused))
     assert unknown <= {"GetFunctionConcurrency", "GetEventSourceMapping", "GetFunctionEventInvokeConfig"}
     found.pop("not checked")
-    assert found == {"not monitored": "person", "rule disabled": "person", "start refused": "repair"}
+    assert found == {"not monitored": "operator", "rule disabled": "operator", "start refused": "repair"}
     assert "NOT repaired, AccessDenied" in " ".join(refused.split())
     assert f"repaired: started {reserved}" in " ".join(repaired.split())
 

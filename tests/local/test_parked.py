@@ -229,7 +229,7 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
 def test_an_operator_drives_a_parked_saga_to_its_right_end(case: Case, parked: Parked) -> None:
     step = case.says[0]
     status, told = parked.run("inspect", parked.sagas[case.order])
-    assert (status, "IN_PROGRESS, parked: it waits for a person" in told) == (0, True), told
+    assert (status, "IN_PROGRESS, parked: it waits for an operator" in told) == (0, True), told
     assert f"Did {'the undo of ' if '--compensation' in case.says else ''}{step} happen?" in told
 
     found = [one.id for one in parked.gateway.books().charges if one.reference == f"{case.order}-Charge"]

@@ -157,7 +157,7 @@ class Aws:
         return [
             Finding(
                 kind=Kind.NOT_CHECKED,
-                severity=Severity.PERSON,
+                severity=Severity.OPERATOR,
                 id=min(what) if len(what) == 1 else f"{min(what)} and {len(what) - 1} more",
                 what=refusal.found if len(what) == 1 else f"{refusal.found}; {_names(sorted(what))}",
                 then=refusal.then,

@@ -54,7 +54,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
     )
-    parser.add_argument("--repair", action="store_true", help="do what can be done without a person")
+    parser.add_argument("--repair", action="store_true", help="repair what needs no operator")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
     add_aws_options(parser)
     parser.set_defaults(run=partial(_run, parser))

@@ -259,7 +259,7 @@ class Contradictions:
     def _finding(self, kind: Kind, saga: Saga, saga_id: str, what: str, then: str, since: int | None) -> Finding:
         return Finding(
             kind=kind,
-            severity=Severity.PERSON,
+            severity=Severity.OPERATOR,
             id=saga_id,
             what=what,
             then=then,

@@ -19,7 +19,7 @@ RECOVERIES: Final = 20
 class Severity(StrEnum):
     """Severities of findings, the worst first."""
 
-    PERSON = "person"
+    OPERATOR = "operator"
     """Operator action is required; no repair applies."""
     REPAIR = "repair"
     """Not repaired automatically: run with ``--repair``."""
@@ -36,25 +36,25 @@ class Kind(StrEnum):
     NOT_MONITORED = "not monitored"
     RULE_DISABLED = "rule disabled"
     SOURCE_DISABLED = "source disabled"
-    THROTTLED = "function at zero"
+    THROTTLED = "concurrency at zero"
     HELD = "held"
     DEAD_LETTERS = "dead letters"
     FOR_OPERATORS = "for operators"
 
     PARKED = "parked"
-    EXHAUSTED = "recoveries spent"
+    EXHAUSTED = "recoveries exhausted"
     NAME_EXPIRED = "name expired"
-    ROWS_GONE = "rows may be gone"
-    UNSETTLED = "left unsettled"
+    ROWS_GONE = "saga log expired"
+    UNSETTLED = "execution unsettled"
     NOT_ALLOWED = "owner unknown"
     MACHINE_GONE = "machine gone"
-    NOT_DUE = "never found again"
+    NOT_DUE = "missing from index"
     INTERRUPTED = "interrupted"
     NOT_STARTED = "not started"
     START_REFUSED = "start refused"
     OVER_TIME = "over its timeout"
-    STILL_DUE = "settled, still due"
-    ROWS_END = "rows near their end"
+    STILL_DUE = "settled, still indexed"
+    ROWS_END = "saga log expiring"
     UNREADABLE = "unreadable"
 
     LATE = "late effect"
@@ -63,12 +63,12 @@ class Kind(StrEnum):
     ORPHANED_OUTCOME = "orphaned outcome"
     ORPHANED_WAIT = "orphaned wait"
 
-    ROW_OPEN = "row left open"
+    ROW_OPEN = "row in doubt"
     RECORD_LOST = "record lost"
     RECORD_WRONG = "record contradicted"
 
-    END_STUCK = "end stuck"
-    END_NOT_NOTIFIED = "end not notified"
+    END_STUCK = "handler failed"
+    END_NOT_NOTIFIED = "failure not notified"
 
 
 class Repair(StrEnum):
@@ -154,7 +154,7 @@ class Finding:
     @property
     def open(self) -> bool:
         """True if action is needed, by an operator or with ``--repair``."""
-        return self.severity is Severity.PERSON or (self.severity is Severity.REPAIR and not self.repaired)
+        return self.severity is Severity.OPERATOR or (self.severity is Severity.REPAIR and not self.repaired)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,7 +194,7 @@ def by_nobody(finding: Finding) -> Finding:
     if finding.severity is not Severity.SOON:
         return finding
     if finding.repair is None:
-        return replace(finding, severity=Severity.PERSON, then=f"not done automatically: {finding.then}")
+        return replace(finding, severity=Severity.OPERATOR, then=f"not done automatically: {finding.then}")
     return replace(finding, severity=Severity.REPAIR, then="not repaired automatically; run with --repair")
 
 
@@ -203,7 +203,7 @@ def while_held(finding: Finding) -> Finding:
     if finding.saga is None or not finding.saga.held or finding.repair is None:
         return finding
     then = "its reconciler is held: nothing is repaired until it is released"
-    return replace(finding, severity=Severity.PERSON, then=then, repair=None)
+    return replace(finding, severity=Severity.OPERATOR, then=then, repair=None)
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

@@ -85,7 +85,7 @@ class RecordFindings:
         """A state machine of a saga in progress was deleted: nothing can start it."""
         return self._about(
             Kind.MACHINE_GONE,
-            Severity.PERSON,
+            Severity.OPERATOR,
             f"in progress, and {arn} was deleted: nothing can start it",
             "name a recovery machine that writes the same saga log",
             self.record.updated_at,
@@ -153,7 +153,7 @@ class RecordFindings:
         record = self.record
         return self._about(
             Kind.PARKED,
-            Severity.PERSON,
+            Severity.OPERATOR,
             stuck_in_words(self.item),
             "determine the outcome, then record it: cdk-sagas resolve",
             seen.found.parked_at or record.updated_at,
@@ -164,7 +164,7 @@ class RecordFindings:
         """A saga that the reconciler parks: that notifies the operators, and decides nothing."""
         return self._about(
             kind,
-            Severity.PERSON,
+            Severity.OPERATOR,
             what,
             "find out why; the reconciler parks it, and then cdk-sagas resolve --resume resumes it",
             since,
@@ -206,7 +206,7 @@ def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
     sagas = "one saga" if len(due) == 1 else f"{len(due)} sagas"
     return Finding(
         kind=Kind.NOT_MONITORED,
-        severity=Severity.PERSON,
+        severity=Severity.OPERATOR,
         id=machine,
         what=f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",
         then="find out why its reconciler does not look: its schedule, its logs, its alarms",
@@ -219,7 +219,7 @@ def unreadable(table: str, key: str, error: Exception) -> Finding:
     why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
     return Finding(
         kind=Kind.UNREADABLE,
-        severity=Severity.PERSON,
+        severity=Severity.OPERATOR,
         id=key,
         what=f"an item of table {table} that cannot be read: {why}",
         then="find out what wrote it: no reconciler handles it",

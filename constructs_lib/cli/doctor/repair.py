@@ -102,13 +102,13 @@ class Repairer:
         try:
             repaired = replace(finding, repaired=self._repair(finding, finding.repair))
         except MachineGone as gone:
-            return replace(finding, severity=Severity.PERSON, then=f"NOT repaired: {gone}")
+            return replace(finding, severity=Severity.OPERATOR, then=f"NOT repaired: {gone}")
         except (ClientError, BotoCoreError, SagaError, *UNREADABLE) as error:
             code = runtime.error_code(error) or type(error).__name__
             then = f"NOT repaired, {code}: repeat this"
             if code in NO_RIGHTS and isinstance(error, ClientError):
                 then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
-            return replace(finding, severity=Severity.PERSON, then=then)
+            return replace(finding, severity=Severity.OPERATOR, then=then)
         self.done.append(finding.id)
         return repaired
 

@@ -116,7 +116,7 @@ def _full(system: System) -> Iterator[Finding]:
             yield _of_person(
                 Kind.FOR_OPERATORS,
                 queue.name,
-                f"{_entries(queue.messages)} about sagas that were left to a person",
+                f"{_entries(queue.messages)} about parked sagas",
                 "read them; see to each saga, then delete its entry",
                 "aws",
                 "sqs",
@@ -171,4 +171,4 @@ def _role(function: Function) -> str:
 
 
 def _of_person(kind: Kind, id: str, what: str, then: str, *command: str) -> Finding:
-    return Finding(kind=kind, severity=Severity.PERSON, id=id, what=what, then=then, command=shlex.join(command))
+    return Finding(kind=kind, severity=Severity.OPERATOR, id=id, what=what, then=then, command=shlex.join(command))

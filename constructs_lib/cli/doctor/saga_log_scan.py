@@ -253,7 +253,7 @@ class Deep:
     ) -> Finding:
         return Finding(
             kind=kind,
-            severity=Severity.PERSON,
+            severity=Severity.OPERATOR,
             id=f"{row.saga_id}#{row.step}",
             what=what,
             then=then,

@@ -15,12 +15,12 @@ from constructs_lib.saga.graph.timeline import duration
 
 _GAP: Final = "  "
 _TITLES: Final = {
-    Severity.PERSON: "needs an operator",
+    Severity.OPERATOR: "needs an operator",
     Severity.REPAIR: "needs --repair",
     Severity.SOON: "repaired soon",
     Severity.OK: "nothing to do",
 }
-_COLOURS: Final = {Severity.PERSON: "31;1", Severity.REPAIR: "33;1", Severity.SOON: "36", Severity.OK: "2"}
+_COLOURS: Final = {Severity.OPERATOR: "31;1", Severity.REPAIR: "33;1", Severity.SOON: "36", Severity.OK: "2"}
 _REPAIRED_TITLE: Final = "repaired"
 _REPAIRED: Final = "32"
 

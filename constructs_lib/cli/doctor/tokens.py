@@ -88,7 +88,7 @@ class Tokens:
             rows = "one row is" if len(self._overdue) == 1 else f"{len(self._overdue)} rows are"
             yield Finding(
                 kind=Found.NOT_MONITORED,
-                severity=Severity.PERSON,
+                severity=Severity.OPERATOR,
                 id=self.table,
                 what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and not swept",
                 then="find out why its sweeper does not: its schedule, its logs, its alarms",
@@ -223,14 +223,14 @@ class Tokens:
         if overdue:
             self._overdue.append(due_at or 0)
         if overdue or not self.swept:
-            severity = Severity.REPAIR if repair else Severity.PERSON
+            severity = Severity.REPAIR if repair else Severity.OPERATOR
             then = _THEN_BY_REPAIR[repair]
         return self._about(row, kind, severity, what, then, repair=repair)
 
     def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:
         saga = ["--saga", row.saga_id] if row.saga_id else []
         words = ["cdk-sagas", "callbacks", "--tokens", self.table, *saga, "--all", *_without_log(self.records.more)]
-        return replace(self._about(row, kind, Severity.PERSON, what, then), command=shlex.join(words))
+        return replace(self._about(row, kind, Severity.OPERATOR, what, then), command=shlex.join(words))
 
     def _about(
         self,

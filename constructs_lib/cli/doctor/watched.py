@@ -59,7 +59,7 @@ class Watch:
         if overdue:
             yield Finding(
                 kind=Kind.NOT_MONITORED,
-                severity=Severity.PERSON,
+                severity=Severity.OPERATOR,
                 id=self.function.name,
                 what=f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",
                 then="find out why this function does not look: its schedule, its logs, its alarms",
@@ -100,7 +100,7 @@ def _of_end(row: EndRow) -> Finding | None:
     if row.status is WatchStatus.STUCK:
         return about(
             kind=Kind.END_STUCK,
-            severity=Severity.PERSON,
+            severity=Severity.OPERATOR,
             what=f"it {row.end}, and its function was called {calls} in vain, at last with {row.error or 'no answer'}",
             then="fix that function, then redrive its entry in the dead-letter queue",
         )

@@ -19,7 +19,7 @@ _SHORT_OUTPUT: Final = 160
 _NOT_REACHED: Final = "not reached"
 _FINDINGS: Final = {
     Finding.SETTLED: "settled",
-    Finding.PARKED: "parked: it waits for a person",
+    Finding.PARKED: "parked: it waits for an operator",
     Finding.NOT_STARTED: "not started",
     Finding.NAME_EXPIRED: "may have run before",
     Finding.RUNNING: "running",

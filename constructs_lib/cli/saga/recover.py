@@ -32,7 +32,7 @@ _LATE = {
     "EXHAUSTED": "not compensated after 20 attempts; once the cause is fixed, use --again",
 }
 _NO_REQUEST = "its request was removed, and it is not compensated: operator action required"
-_FOR_A_PERSON = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
+_FOR_AN_OPERATOR = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
 
 
 def add_parser(commands: Any) -> None:
@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
             exhausted = _undo_late(found, saga, again=options.again)
         except MachineGone as gone:
             raise CommandError(str(gone)) from None
-    return 1 if exhausted or finding in _FOR_A_PERSON else 0
+    return 1 if exhausted or finding in _FOR_AN_OPERATOR else 0
 
 
 def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:

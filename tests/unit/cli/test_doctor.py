@@ -75,7 +75,7 @@ def test_only_a_scan_finds_what_no_index_holds(stack: CheckedStack, scene: str) 
 def test_a_scan_finds_once_what_an_index_holds_too(stack: CheckedStack, scene: str) -> None:
     SCENES[scene].happens(stack)
 
-    found = [kind for kind in stack.kinds("--deep") if kind[0] not in ("row left open", "record lost")]
+    found = [kind for kind in stack.kinds("--deep") if kind[0] not in ("row in doubt", "record lost")]
 
     assert tuple(found) == SCENES[scene].found
 
@@ -104,7 +104,7 @@ def test_repair_names_the_code_of_a_refused_start(stack: CheckedStack) -> None:
     (found,) = [one for one in stack.finds("--repair") if one["kind"] == "start refused"]
 
     assert f"NOT repaired: state machine {MACHINE_ARN} must exist" in found["then"]
-    assert (found["severity"], found["repaired"]) == ("person", "")
+    assert (found["severity"], found["repaired"]) == ("operator", "")
 
 
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
@@ -134,15 +134,15 @@ def test_two_concurrent_doctors_do_the_work_of_one(stack: CheckedStack, scene: s
 
 NAMED_ONLY = {
     "interrupted": [("interrupted", "soon")],
-    "parked": [("parked", "person")],
-    "never due": [("never found again", "repair")],
-    "recoveries spent": [("interrupted", "soon")],
-    "late": [("late effect", "person")],
+    "parked": [("parked", "operator")],
+    "never due": [("missing from index", "repair")],
+    "recoveries exhausted": [("interrupted", "soon")],
+    "late": [("late effect", "operator")],
     "undelivered": [("outcome not delivered", "soon")],
     "orphaned wait": [("orphaned wait", "soon")],
-    "row left open": [("row left open", "person")],
+    "row in doubt": [("row in doubt", "operator")],
     "record lost": [],
-    "record lost in doubt": [("record lost", "person")],
+    "record lost in doubt": [("record lost", "operator")],
 }
 
 
@@ -162,7 +162,7 @@ def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
     stack.remove("execution_arn")
     send(stack, "jobs-dead")
 
-    assert set(stack.kinds("--deep")) == {("dead letters", "person"), ("unreadable", "person")}
+    assert set(stack.kinds("--deep")) == {("dead letters", "operator"), ("unreadable", "operator")}
 
 
 def test_rows_that_are_kept_longer_than_records_are_not_a_finding(stack: CheckedStack) -> None:

@@ -40,7 +40,7 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
 def wrong(stack: CheckedStack) -> list[tuple[str, str]]:
     """Kind and text of what contradicts a record."""
     found = stack.finds("--deep")
-    assert {one["severity"] for one in found} <= {"person"}
+    assert {one["severity"] for one in found} <= {"operator"}
     return [(one["kind"], one["what"]) for one in found]
 
 

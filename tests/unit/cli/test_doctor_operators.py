@@ -86,11 +86,11 @@ def test_a_repair_that_dies_at_any_call_is_finished_by_the_next_one(
 
     assert place > 0
     stack.run("--repair", *words)
-    assert tuple(stack.kinds(*words)) in {this.left, (("for operators", "person"), *(this.left or ()))}
+    assert tuple(stack.kinds(*words)) in {this.left, (("for operators", "operator"), *(this.left or ()))}
     assert set(stack.world.executions.by_name) <= {SAGA_ID, recovery_name(SAGA_ID, 1), late_name(SAGA_ID, 1)}
 
 
-@pytest.mark.parametrize("scene", ["never due", "in no shard", "rows near their end"])
+@pytest.mark.parametrize("scene", ["never due", "in no shard", "saga log expiring"])
 def test_several_troubles_of_one_saga_are_repaired_at_once(stack: CheckedStack, scene: str) -> None:
     """None of them is in another one's way: the second run finds nothing to do."""
     SCENES[scene].happens(stack)
@@ -280,7 +280,7 @@ def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(stack:
 
     found = dict(stack.kinds())
 
-    assert found.pop("not monitored") == "person"
+    assert found.pop("not monitored") == "operator"
     assert found.pop(kind) == "repair"
     repaired = {one["kind"]: one["repaired"] for one in stack.finds("--repair")}
     assert repaired[kind] == (SCENES[scene].repaired or "not due any more")
@@ -295,7 +295,7 @@ def test_an_undelivered_outcome_is_left_to_the_sweeper_for_15_minutes(stack: Che
     assert stack.kinds() == (
         [("outcome not delivered", "soon")]
         if minutes < 15
-        else [("not monitored", "person"), ("outcome not delivered", "repair")]
+        else [("not monitored", "operator"), ("outcome not delivered", "repair")]
     )
 
 
@@ -307,7 +307,7 @@ def test_a_wait_that_is_not_due_is_not_a_finding(stack: CheckedStack) -> None:
 
     found = {one["kind"]: one for one in stack.finds("--repair")}
 
-    assert (found["orphaned wait"]["severity"], found["orphaned wait"]["repaired"]) == ("person", "")
+    assert (found["orphaned wait"]["severity"], found["orphaned wait"]["repaired"]) == ("operator", "")
     assert stack.stored == untouched
 
 
@@ -326,14 +326,14 @@ def test_an_unreadable_reconciler_is_not_reported_as_missing(stack: CheckedStack
     interrupted(stack)
     stack.denied.add(operation)
 
-    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
 
 
 def test_a_function_with_an_unreadable_environment_is_not_mistaken(stack: CheckedStack) -> None:
     interrupted(stack)
     stack.secret.add("Reconciler")
 
-    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
     assert stack.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
 
 
@@ -350,7 +350,7 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(stack: C
     interrupted(stack)
     stack.elsewhere = {"Reconciler", "Schedule", "Measure"}
 
-    assert stack.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
+    assert stack.kinds() == [("not monitored", "operator"), ("interrupted", "repair")]
     assert "name that, too, with --stack" in " ".join(stack.run()[1].split())
     both = ("--stack", "Shop", "--stack", "Care")
     assert stack.kinds(system=both) == [("interrupted", "soon")]
@@ -361,7 +361,7 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(stack: C
 # With tables alone.
 
 
-@pytest.mark.parametrize("scene", ["name expired", "rows may be gone", "rows near their end"])
+@pytest.mark.parametrize("scene", ["name expired", "saga log expired", "saga log expiring"])
 def test_with_a_table_alone_machines_supply_reconciler_and_retention(stack: CheckedStack, scene: str) -> None:
     SCENES[scene].happens(stack)
 
@@ -378,7 +378,7 @@ def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_
 
     found = stack.finds("--repair", system=("--table", "requests"))
 
-    assert [(one["kind"], one["repaired"]) for one in found] == [("recoveries spent", "")]
+    assert [(one["kind"], one["repaired"]) for one in found] == [("recoveries exhausted", "")]
     assert stack.stored == untouched
 
 
@@ -400,7 +400,7 @@ def test_with_a_table_alone_an_unreadable_machine_is_reported(stack: CheckedStac
     interrupted(stack)
     stack.denied.add("DescribeStateMachine")
 
-    assert stack.kinds(system=TABLES) == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds(system=TABLES) == [("not checked", "operator"), ("interrupted", "soon")]
 
 
 # What is never shown.
@@ -514,14 +514,14 @@ def test_rules_may_not_be_read(stack: CheckedStack) -> None:
     interrupted(stack)
     stack.denied.add("DescribeRule")
 
-    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
 
 
 def test_one_function_may_not_be_read(stack: CheckedStack) -> None:
     interrupted(stack)
     stack.unseen.add("Reconciler")
 
-    assert stack.kinds() == [("not checked", "person"), ("interrupted", "soon")]
+    assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
 
 
 def test_a_machine_of_another_table_is_ignored(stack: CheckedStack) -> None:
@@ -536,11 +536,11 @@ def test_a_machine_of_another_table_is_ignored(stack: CheckedStack) -> None:
 
 def test_a_saga_at_the_assumed_limit_is_not_repaired(stack: CheckedStack) -> None:
     """It is due for another reason."""
-    SCENES["rows near their end"].happens(stack)
+    SCENES["saga log expiring"].happens(stack)
     stack.update(rows_until={"N": str((stack.world.clock.ms + 20 * DAY_MS) // 1_000)})
     exhausted(stack)
     stack.update(recoveries={"N": "20"}, due_at={"N": str(stack.world.clock.ms)})
-    assert "rows near their end" in dict(stack.kinds(system=("--table", "requests")))
+    assert "saga log expiring" in dict(stack.kinds(system=("--table", "requests")))
     stack.finds("--repair", system=("--table", "requests"))
 
     assert stack.sent == 0

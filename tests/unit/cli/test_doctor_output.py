@@ -74,7 +74,7 @@ def test_no_line_but_a_command_is_wider_than_the_terminal(
 
 
 def test_colours_are_for_terminals_only() -> None:
-    finding = Finding(kind=Kind.PARKED, severity=Severity.PERSON, id="x\x1b[31m", what="y", then="z", since=0)
+    finding = Finding(kind=Kind.PARKED, severity=Severity.OPERATOR, id="x\x1b[31m", what="y", then="z", since=0)
     report = Report(system="stack Shop", now_ms=0, sagas=[], records=0, findings=[finding])
 
     plain, painted = text_of(report), text_of(report, colour=True)
@@ -99,7 +99,7 @@ def test_the_document_has_everything(stack: CheckedStack) -> None:
         "deep": False,
         "repair": False,
         "in_flight": {"sagas": 1, "parked": 0, "oldest": NOW_MS, "money": {"EUR": 12345}, "complete": True},
-        "totals": {"person": 0, "repair": 0, "soon": 1, "ok": 0},
+        "totals": {"operator": 0, "repair": 0, "soon": 1, "ok": 0},
     }
     assert finding == {
         "kind": "interrupted",

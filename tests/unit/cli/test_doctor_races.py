@@ -200,7 +200,7 @@ def made_due(stack: CheckedStack, meanwhile: Callable[[CheckedStack], None]) -> 
         left.append(stack.item)
 
     before(stack.world.wire, "UpdateItem", happens)
-    (finding,) = [one for one in stack.finds("--deep", "--repair") if one["kind"] == "never found again"]
+    (finding,) = [one for one in stack.finds("--deep", "--repair") if one["kind"] == "missing from index"]
 
     assert finding["repaired"] == "done by another process"
     assert stack.item == left[0]

@@ -235,7 +235,7 @@ def test_a_record_with_something_else_in_an_attribute_ends_no_look(stack: Checke
     wrong: Any = {broken: {"BOOL": True}}
     stack.update(**wrong)
 
-    assert stack.kinds() == ([] if broken == "amount" else [("unreadable", "person")])
+    assert stack.kinds() == ([] if broken == "amount" else [("unreadable", "operator")])
 
 
 def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(stack: CheckedStack) -> None:
@@ -244,13 +244,13 @@ def test_an_end_that_cannot_be_read_keeps_no_other_from_being_found(stack: Check
     item: Any = {"id": {"S": "x"}, "due_at": {"N": str(NOW_MS)}, "due_shard": {"S": "00"}}
     aws.dynamodb().put_item(TableName="watch", Item=item)
 
-    assert stack.kinds() == [("unreadable", "person"), ("end not notified", "soon")]
+    assert stack.kinds() == [("unreadable", "operator"), ("failure not notified", "soon")]
 
 
 # What it moves.
 
 
-@pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row left open", "orphaned wait"])
+@pytest.mark.parametrize("scene", ["interrupted", "parked", "late", "row in doubt", "orphaned wait"])
 def test_each_finding_about_a_saga_states_its_amount(stack: CheckedStack, scene: str) -> None:
     stack.update(amount={"N": "123456"}, currency={"S": "EUR"})
     SCENES[scene].happens(stack)

@@ -21,93 +21,93 @@ def dead_event(stack: CheckedStack) -> None:
 PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], str]] = {
     "a saga without a reconciler": (
         lambda stack: stack.functions.pop("Reconciler"),
-        [("not monitored", "person")],
+        [("not monitored", "operator")],
         "add a TimeoutReconciler",
     ),
     "a reconciler that receives events of another saga": (
         lambda stack: stack.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
-        [("not monitored", "person")],
+        [("not monitored", "operator")],
         "add a TimeoutReconciler",
     ),
     "its schedule disabled": (
         lambda stack: stack.rules["Schedule"].update(State="DISABLED"),
-        [("rule disabled", "person")],
+        [("rule disabled", "operator")],
         "the schedule by which the reconciler should look is disabled",
     ),
     "the schedule by which it measures disabled": (
         lambda stack: stack.rules["Measure"].update(State="DISABLED"),
-        [("rule disabled", "person")],
+        [("rule disabled", "operator")],
         "the schedule by which the reconciler should measure is disabled",
     ),
     "its rule for events disabled": (
         lambda stack: stack.rules["Ended"].update(State="DISABLED"),
-        [("rule disabled", "person")],
+        [("rule disabled", "operator")],
         "the rule that notifies a queue of the stack is disabled",
     ),
     "a rule of a bus of its own disabled": (
         lambda stack: stack.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
-        [("rule disabled", "person")],
+        [("rule disabled", "operator")],
         "aws events enable-rule --name Ended --event-bus-name bus-2",
     ),
     "a rule that is gone": (
         lambda stack: stack.rules["Ended"].update(EventBusName="bus-3"),
-        [("not checked", "person")],
+        [("not checked", "operator")],
         "rule Ended is of the stack, and is not there any more",
     ),
     "the sweeper's schedule disabled": (
         lambda stack: stack.rules["Sweeps"].update(State="DISABLED"),
-        [("rule disabled", "person")],
+        [("rule disabled", "operator")],
         "the schedule by which the sweeper of tokens should look",
     ),
     "its queue's source disabled": (
         lambda stack: stack.sources[MAPPING].update(State="Disabled"),
-        [("source disabled", "person")],
+        [("source disabled", "operator")],
         "nothing hands the messages of this queue to the reconciler",
     ),
     "a function that never runs": (
         lambda stack: stack.at_zero.add("Gatekeeper"),
-        [("function at zero", "person")],
+        [("concurrency at zero", "operator")],
         "the gatekeeper has a reserved concurrency of 0",
     ),
     "a dead status event": (
         lambda stack: send(stack, "events-dead"),
-        [("dead letters", "person")],
+        [("dead letters", "operator")],
         "aws sqs purge-queue",
     ),
     "a dead job": (
         lambda stack: send(stack, "jobs-dead"),
-        [("dead letters", "person")],
+        [("dead letters", "operator")],
         "cdk-sagas callbacks --tokens tokens --dead-letters",
     ),
     "a dead event of a receiver that is called directly": (
         dead_event,
-        [("dead letters", "person")],
+        [("dead letters", "operator")],
         "one message that could not be delivered or handled",
     ),
     "a schedule that is gone": (
         lambda stack: stack.rules["Schedule"].update(EventBusName="bus-3"),
-        [("not checked", "person"), ("not monitored", "person")],
+        [("not checked", "operator"), ("not monitored", "operator")],
         "no schedule of the stack calls the reconciler: it never looks",
     ),
     "a schedule that calls another one": (
         lambda stack: stack.rules["Sweeps"]["Targets"].clear(),
-        [("not monitored", "person")],
+        [("not monitored", "operator")],
         "no schedule of the stack calls the sweeper of tokens: it never looks",
     ),
     "an entry for operators": (
         lambda stack: send(stack, "operators"),
-        [("for operators", "person")],
-        "one message about sagas that were left to a person",
+        [("for operators", "operator")],
+        "one message about parked sagas",
     ),
     "a job on its way": (lambda stack: send(stack, "jobs"), [], ""),
     "a right that is missing": (
         lambda stack: stack.denied.add("DescribeRule"),
-        [("not checked", "person")],
+        [("not checked", "operator")],
         "not allowed: DescribeRule",
     ),
     "another right that is missing": (
         lambda stack: stack.denied.add("GetFunctionConcurrency"),
-        [("not checked", "person")],
+        [("not checked", "operator")],
         "function Dispatcher and 3 more",
     ),
 }
@@ -135,8 +135,8 @@ def test_without_a_running_reconciler_nothing_is_repaired_automatically(
     repaired = stack.finds("--repair")
 
     unserved = part != "its schedule disabled"
-    assert found.pop(SCENES[scene].found[0][0]) == ("person" if scene == "late" and unserved else "repair")
-    assert list(found.values()) == ["person"]
+    assert found.pop(SCENES[scene].found[0][0]) == ("operator" if scene == "late" and unserved else "repair")
+    assert list(found.values()) == ["operator"]
     done = [one["repaired"] for one in repaired if one["repaired"]]
     assert done == ([] if scene == "late" and unserved else [SCENES[scene].repaired])
 
@@ -145,7 +145,7 @@ def test_an_overdue_saga_is_reported_as_not_monitored_and_is_repaired(stack: Che
     stack.dies()
     stack.pass_time(60_000 + 15 * 60_000 + 1)
 
-    assert stack.kinds() == [("not monitored", "person"), ("interrupted", "repair")]
+    assert stack.kinds() == [("not monitored", "operator"), ("interrupted", "repair")]
 
 
 def test_a_recovery_that_has_just_died_is_left_until_the_next_one_is_due(stack: CheckedStack) -> None:
@@ -171,4 +171,4 @@ def test_a_refused_repair_is_reported_and_blocks_no_other(stack: CheckedStack) -
     assert found["interrupted"]["then"] == (
         "NOT repaired, AccessDeniedException: ask for the right to UpdateItem, and repeat this"
     )
-    assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("person", True)
+    assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("operator", True)

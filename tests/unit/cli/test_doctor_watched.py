@@ -25,14 +25,14 @@ ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], boo
     "notified in vain": (
         {"attempt": {"N": "2"}, "error": {"S": "Unhandled"}},
         0,
-        [("end not notified", "soon")],
+        [("failure not notified", "soon")],
         False,
     ),
-    "due for long": ({}, 15 * 60_000, [("not monitored", "person")], False),
+    "due for long": ({}, 15 * 60_000, [("not monitored", "operator")], False),
     "stuck": (
         {"status": {"S": "STUCK"}, "error": {"S": "Unhandled"}, "due_at": {}, "due_shard": {}, "not_before": {}},
         0,
-        [("end stuck", "person")],
+        [("handler failed", "operator")],
         True,
     ),
     "told": ({"status": {"S": "TOLD"}, "due_at": {}, "due_shard": {}, "not_before": {}}, 0, [], True),
@@ -64,7 +64,7 @@ def test_a_list_that_was_not_read_for_long_is_reported(stack: CheckedStack) -> N
     assert stack.kinds() == []
     stack.pass_time(15 * 60_000)
     due_now(stack)
-    assert stack.kinds() == [("not monitored", "person")]
+    assert stack.kinds() == [("not monitored", "operator")]
 
 
 def test_a_stack_of_watched_machines_alone_is_checked(stack: CheckedStack) -> None:

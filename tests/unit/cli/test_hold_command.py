@@ -129,7 +129,7 @@ def test_doctor_finds_a_held_reconciler(stack: CheckedStack, capsys: pytest.Capt
 
     found = findings(capsys)["held"]
 
-    assert found["severity"] == "person"
+    assert found["severity"] == "operator"
     assert found["what"].startswith("it changes nothing since ")
     assert found["what"].endswith(": restore")
     assert found["command"] == "cdk-sagas hold off --stack Shop"
@@ -162,7 +162,7 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
     found = findings(capsys, "--repair")
 
     assert stack.stored == before
-    assert (found["interrupted"]["severity"], found["interrupted"]["repaired"]) == ("person", "")
+    assert (found["interrupted"]["severity"], found["interrupted"]["repaired"]) == ("operator", "")
     assert found["interrupted"]["then"] == "its reconciler is held: nothing is repaired until it is released"
 
     hold("off")

@@ -126,7 +126,7 @@ def test_a_parked_saga_with_a_step_in_doubt() -> None:
         shown(PARKED)
         == """\
 saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
-  state       IN_PROGRESS, parked: it waits for a person
+  state       IN_PROGRESS, parked: it waits for an operator
   operation   orders
   reserved    2023-11-14 22:13:20 UTC
   changed     2023-11-14 22:13:22 UTC
@@ -349,7 +349,7 @@ def test_the_command_shows_the_parked_saga_and_how_to_resolve_it(operated: Opera
     status, told = operated.run("inspect")
 
     assert status == 0
-    assert "IN_PROGRESS, parked: it waits for a person" in told
+    assert "IN_PROGRESS, parked: it waits for an operator" in told
     assert "in doubt since" in told
     (said,) = (line.split() for line in told.splitlines() if " --not-applied" in line)
     assert operated.state == before

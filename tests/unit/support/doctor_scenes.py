@@ -343,7 +343,7 @@ class Scene:
     deep: bool = False
 
 
-LATE_BY_PERSON = (("late effect", "person"),)
+LATE_BY_OPERATOR = (("late effect", "operator"),)
 BEING_UNDONE = (("late effect", "ok"),)
 SCENES: dict[str, Scene] = {
     "interrupted": Scene(
@@ -351,86 +351,86 @@ SCENES: dict[str, Scene] = {
     ),
     "succeeded and did not settle": Scene(
         happens=unsettled,
-        found=(("left unsettled", "person"),),
+        found=(("execution unsettled", "operator"),),
         repaired="parked, and the operators were notified",
-        left=(("for operators", "person"), ("parked", "person")),
+        left=(("for operators", "operator"), ("parked", "operator")),
     ),
     "not started": Scene(happens=not_started, found=(("not started", "soon"),), repaired=f"started {SAGA_ID}", left=()),
     "start refused": Scene(
         happens=start_refused,
-        found=(("not monitored", "person"), ("start refused", "repair")),
+        found=(("not monitored", "operator"), ("start refused", "repair")),
     ),
     "start refused no more": Scene(
         happens=started_again,
-        found=(("not monitored", "person"), ("start refused", "repair")),
+        found=(("not monitored", "operator"), ("start refused", "repair")),
         repaired=f"started {SAGA_ID}",
-        left=(("not monitored", "person"),),
+        left=(("not monitored", "operator"),),
     ),
     "settled and still due": Scene(
-        happens=still_due, found=(("settled, still due", "soon"),), repaired="not due any more", left=()
+        happens=still_due, found=(("settled, still indexed", "soon"),), repaired="not due any more", left=()
     ),
-    "recoveries spent": Scene(
+    "recoveries exhausted": Scene(
         happens=exhausted,
-        found=(("recoveries spent", "person"),),
+        found=(("recoveries exhausted", "operator"),),
         repaired="parked, and the operators were notified",
-        left=(("for operators", "person"), ("parked", "person")),
+        left=(("for operators", "operator"), ("parked", "operator")),
     ),
     "name expired": Scene(
         happens=name_expired,
-        found=(("name expired", "person"),),
+        found=(("name expired", "operator"),),
         repaired="parked, and the operators were notified",
-        left=(("for operators", "person"), ("parked", "person")),
+        left=(("for operators", "operator"), ("parked", "operator")),
     ),
-    "rows may be gone": Scene(
+    "saga log expired": Scene(
         happens=rows_gone,
-        found=(("rows may be gone", "person"),),
+        found=(("saga log expired", "operator"),),
         repaired="parked, and the operators were notified",
-        left=(("for operators", "person"), ("parked", "person")),
+        left=(("for operators", "operator"), ("parked", "operator")),
     ),
-    "parked": Scene(happens=parked, found=(("parked", "person"),)),
-    "machine gone": Scene(happens=machine_gone, found=(("machine gone", "person"),)),
+    "parked": Scene(happens=parked, found=(("parked", "operator"),)),
+    "machine gone": Scene(happens=machine_gone, found=(("machine gone", "operator"),)),
     "machine gone, and parked": Scene(
-        happens=machine_gone_and_parked, found=(("parked", "person"), ("machine gone", "person"))
+        happens=machine_gone_and_parked, found=(("parked", "operator"), ("machine gone", "operator"))
     ),
     "recovery machine is being deleted": Scene(
-        happens=recovery_machine_is_being_deleted, found=(("machine gone", "person"),)
+        happens=recovery_machine_is_being_deleted, found=(("machine gone", "operator"),)
     ),
     "owner unknown": Scene(
         happens=owner_unknown,
-        found=(("not monitored", "person"), ("owner unknown", "person")),
+        found=(("not monitored", "operator"), ("owner unknown", "operator")),
     ),
     "over its timeout": Scene(happens=over_time, found=(("over its timeout", "ok"),)),
     "never due": Scene(
         happens=never_due,
-        found=(("never found again", "repair"),),
+        found=(("missing from index", "repair"),),
         repaired="due now: the next look finds it",
         left=(),
         deep=True,
     ),
     "in no shard": Scene(
         happens=in_no_shard,
-        found=(("never found again", "repair"),),
+        found=(("missing from index", "repair"),),
         repaired="due now: the next look finds it",
         left=(),
         deep=True,
     ),
-    "rows near their end": Scene(
+    "saga log expiring": Scene(
         happens=rows_end,
-        found=(("rows near their end", "soon"), ("over its timeout", "ok")),
+        found=(("saga log expiring", "soon"), ("over its timeout", "ok")),
         repaired="its rows are kept for longer",
         left=(("over its timeout", "ok"),),
     ),
-    "unreadable": Scene(happens=unreadable, found=(("unreadable", "person"),)),
+    "unreadable": Scene(happens=unreadable, found=(("unreadable", "operator"),)),
     "late": Scene(
         happens=late,
         found=(("late effect", "soon"),),
         repaired=f"being undone by {L1}, which is started",
         left=BEING_UNDONE,
     ),
-    "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_PERSON),
-    "late, without a record": Scene(happens=late_without_record, found=LATE_BY_PERSON),
-    "late, and tried for long": Scene(happens=late_and_tried_for_long, found=LATE_BY_PERSON),
-    "late, and its request is removed": Scene(happens=late_of_a_tombstone, found=LATE_BY_PERSON),
+    "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_OPERATOR),
+    "late, without a record": Scene(happens=late_without_record, found=LATE_BY_OPERATOR),
+    "late, and tried for long": Scene(happens=late_and_tried_for_long, found=LATE_BY_OPERATOR),
+    "late, and its request is removed": Scene(happens=late_of_a_tombstone, found=LATE_BY_OPERATOR),
     "late, and its token gone": Scene(
         happens=late_and_its_token_gone,
         found=(("late effect", "repair"),),
@@ -439,31 +439,31 @@ SCENES: dict[str, Scene] = {
         deep=True,
     ),
     "late, of a step that nothing undoes, and its token gone": Scene(
-        happens=late_of_a_step_that_nothing_undoes_and_its_token_gone, found=LATE_BY_PERSON, deep=True
+        happens=late_of_a_step_that_nothing_undoes_and_its_token_gone, found=LATE_BY_OPERATOR, deep=True
     ),
     "late, tried for long, and its token gone": Scene(
-        happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_PERSON, deep=True
+        happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_OPERATOR, deep=True
     ),
-    "contradicted": Scene(happens=contradicted, found=(("contradicted", "person"),), deep=True),
+    "contradicted": Scene(happens=contradicted, found=(("contradicted", "operator"),), deep=True),
     "undelivered": Scene(
         happens=undelivered, found=(("outcome not delivered", "soon"),), repaired="delivered", left=()
     ),
-    "unknown job": Scene(happens=outcome_of_an_unknown_job, found=(("orphaned outcome", "person"),)),
-    "unknown saga": Scene(happens=outcome_of_an_unknown_saga, found=(("orphaned outcome", "person"),)),
-    "answered and gone": Scene(happens=answered_and_gone, found=(("orphaned outcome", "person"),), deep=True),
+    "unknown job": Scene(happens=outcome_of_an_unknown_job, found=(("orphaned outcome", "operator"),)),
+    "unknown saga": Scene(happens=outcome_of_an_unknown_saga, found=(("orphaned outcome", "operator"),)),
+    "answered and gone": Scene(happens=answered_and_gone, found=(("orphaned outcome", "operator"),), deep=True),
     "refused and gone": Scene(happens=refused_and_gone, found=(("orphaned outcome", "ok"),), deep=True),
     "orphaned wait": Scene(happens=orphaned_wait, found=(("orphaned wait", "soon"),)),
     "orphaned wait, and is due": Scene(
         happens=waits_for_nothing_and_is_due,
         found=(("orphaned wait", "soon"),),
         repaired="its dead-letter queue was notified",
-        left=(("dead letters", "person"),),
+        left=(("dead letters", "operator"),),
     ),
     "waited for nothing": Scene(happens=orphaned_wait_that_was_reported, found=(("orphaned wait", "ok"),), deep=True),
     "waits without a record": Scene(happens=waits_without_record, found=(("orphaned wait", "soon"),)),
-    "row left open": Scene(happens=row_open, found=(("row left open", "person"),), deep=True),
-    "record lost": Scene(happens=record_lost, found=(("record lost", "person"),), deep=True),
-    "record lost in doubt": Scene(happens=record_lost_in_doubt, found=(("record lost", "person"),), deep=True),
+    "row in doubt": Scene(happens=row_open, found=(("row in doubt", "operator"),), deep=True),
+    "record lost": Scene(happens=record_lost, found=(("record lost", "operator"),), deep=True),
+    "record lost in doubt": Scene(happens=record_lost_in_doubt, found=(("record lost", "operator"),), deep=True),
 }
 
 
