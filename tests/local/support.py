@@ -89,13 +89,16 @@ def create_role(aws: LocalAws, *statements: Mapping[str, Any], name: str = "mach
 ALLOW_ALL: Final = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 
-def create_machine(aws: LocalAws, states: Mapping[str, Any], *, role: str | None = None, **top: Any) -> str:
+def create_machine(
+    aws: LocalAws, states: Mapping[str, Any], *, role: str | None = None, express: bool = False, **top: Any
+) -> str:
     """Create a JSONata state machine that begins with the first state, and return its ARN."""
     definition = {"QueryLanguage": "JSONata", "StartAt": next(iter(states)), "States": states, **top}
     number = len(aws.client("stepfunctions").list_state_machines()["stateMachines"])
     return aws.client("stepfunctions").create_state_machine(
         name=f"m{number}-{time.monotonic_ns()}",
         definition=json.dumps(definition),
+        type="EXPRESS" if express else "STANDARD",
         roleArn=role or create_role(aws, ALLOW_ALL, name="all"),
     )["stateMachineArn"]
 

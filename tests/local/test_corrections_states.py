@@ -111,6 +111,21 @@ def test_a_repeated_start_succeeds_while_it_runs_and_is_refused_later(emulators:
     assert start_twice(emulators.without("start-execution").aws) == "ExecutionAlreadyExists"
 
 
+def test_each_start_of_express_is_an_execution_of_its_own(emulators: Emulators) -> None:
+    def outputs(target: Deployed) -> set[str | None]:
+        called = worker(target, {"do": "ok", "name": "{% $states.context.Execution.Name %}"}, End=True)
+        arn = create_machine(target.aws, {"Called": called}, express=True)
+        try:
+            started = {start(target.aws, arn, name="same", input="{}") for _ in range(2)}
+        except ClientError as error:
+            return {error.response["Error"]["Code"]}
+        assert len(started) == 2
+        return {await_end(target.aws, execution)["status"] for execution in started}
+
+    assert outputs(emulators.corrected) == {"SUCCEEDED"}
+    assert outputs(emulators.without("start-execution")) == {"ExecutionAlreadyExists"}
+
+
 @pytest.mark.parametrize(
     ("options", "code"),
     [

@@ -8,9 +8,10 @@ import pytest
 
 from constructs_lib.testing import Fault
 from constructs_lib.testing.fault_schedules import First
+from constructs_lib.testing.faults import Recording
 
 from .inline_system import InlineSystem, deployed_inline
-from .transfer_system import SPEED, is_settled, transfer
+from .transfer_system import SPEED, is_settled, transfer, until
 from .two_ledgers import CREDIT
 
 
@@ -62,6 +63,34 @@ def test_a_client_that_does_not_wait_is_answered_at_once(system: InlineSystem) -
     assert system.settle("later", transfer("alice", "carol", to_ledger="partner")).status == 200
     assert system.standard_executions() == []
     assert system.ran() == ["EXPRESS"]
+
+
+def test_an_asynchronous_execution_that_starts_twice_moves_nothing_twice(system: InlineSystem) -> None:
+    """A start whose response was lost is sent again; Express knows no names."""
+    system.aws.faults.plan(
+        Fault(function=system.gatekeeper, call="states:StartExecution", moment="after", action="drop", on=First(1))
+    )
+    body = transfer("alice", "carol", to_ledger="partner")
+
+    with system.aws.calls.record() as calls:
+        first = system.ask("twice", body, wait=False)
+        settled = system.settle("twice", body)
+        until(lambda: _settles(calls) > 1, "the settles of both executions")
+
+    system.aws.faults.report().require_all_fired()
+    assert (first.status, settled.status) == (202, 200)
+    assert system.balances()["alice"] == 900
+    assert system.balances("partner")["carol"] == 1_100
+    assert system.standard_executions() == []
+    assert not [invariant for invariant in system.audit() if invariant.violations]
+
+
+def _settles(calls: Recording) -> int:
+    """Count the records' updates by Express executions."""
+    return sum(
+        one.caller.startswith("states:") and "TransferExpress" in one.caller and one.call == "dynamodb:UpdateItem"
+        for one in calls
+    )
 
 
 def test_what_express_cannot_decide_standard_decides(system: InlineSystem) -> None:

@@ -270,7 +270,7 @@ class _Repeated(InlineTransfers):
         ("RefundFunction", 17, "FAILED"),
     ],
 )
-def test_ten_duplicates_start_standard_beside_a_held_step(
+def test_ten_duplicates_start_standard_alongside_a_held_step(
     inline: Deployment, function: str, seed: int, status: str
 ) -> None:
     (name,) = (name for name in inline.blueprint.functions if function in name)

@@ -8,6 +8,7 @@ import logging
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
@@ -233,6 +234,7 @@ def start_execution(_emulator: Emulator) -> None:
     """StartExecution refuses bad names and bad input, and answers the same start again while it runs.
 
     The emulator accepts both, and answers ``ExecutionAlreadyExists`` to the retry of a start whose answer was lost.
+    Here each start of an Express machine is an execution of its own, without status events.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -246,21 +248,49 @@ def start_execution(_emulator: Emulator) -> None:
                 message = "The size of 'input' must be less than or equal to 262144"
                 return error_response_json("ValidationException", message, 400)
             name = data.get("name")
-            if name is None:
-                return original(data)
-            if not _NAME.match(name):
+            if name is not None and not _NAME.match(name):
                 return error_response_json("InvalidName", f"Invalid Name: '{name}'", 400)
-            return _same_start(data, name, payload) or original(data)
+            machine = _started_machine(data)
+            if machine is not None and machine.get("type") == "EXPRESS":
+                return _start_express(data, machine, name)
+            return (_same_start(machine, name, payload) if name is not None else None) or original(data)
 
         return start
 
     replace(states, "_start_execution", make)
+    replace(states, "_run_execution", _named_run)
 
 
-def _same_start(data: dict[str, Any], name: str, payload: str) -> Any:
+def _started_machine(data: dict[str, Any]) -> Any:
     arn = states._resolve_state_machine_arn(data.get("stateMachineArn", "").split("#", maxsplit=1)[0]) or ""
-    machine = states._state_machines.get(arn)
-    if machine is None or machine.get("type") == "EXPRESS":
+    return states._state_machines.get(arn)
+
+
+def _start_express(data: dict[str, Any], machine: dict[str, Any], name: str | None) -> Any:
+    """Start an asynchronous Express execution: each start is a new one, whatever its name."""
+    run = f"{name or uuid.uuid4()}:{uuid.uuid4()}"
+    arn = f"arn:aws:states:{get_region()}:{get_account_id()}:execution:{machine['name']}:{run}"
+    started = states.json_response({"executionArn": arn, "startDate": states.now_iso()})
+    within = contextvars.copy_context()
+    arguments = (states._start_sync_execution, {**data, "name": run})
+    threading.Thread(target=within.run, args=arguments, daemon=True).start()
+    return started
+
+
+def _named_run(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A run whose context has the name by which the execution was started."""
+
+    def run(arn: str) -> Any:
+        execution = states._executions.get(arn)
+        if execution is not None:
+            execution["name"] = execution["name"].partition(":")[0]
+        return original(arn)
+
+    return run
+
+
+def _same_start(machine: dict[str, Any] | None, name: str, payload: str) -> Any:
+    if machine is None:
         return None
     execution_arn = f"arn:aws:states:{get_region()}:{get_account_id()}:execution:{machine['name']}:{name}"
     execution = states._executions.get(execution_arn)
