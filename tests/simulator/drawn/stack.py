@@ -86,6 +86,7 @@ class DrawnStack(Stack):
             self, "Notices", fifo=True, dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5)
         )
         self._told = Notify(queue=self._notices)
+        self._inline = False
         self._functions: dict[str, StepFunction] = {}
         self._integrations: dict[str, CallbackIntegration] = {}
         requests = IdempotencyTable(self, "Requests", due_shards=_SHARDS)
@@ -118,6 +119,7 @@ class DrawnStack(Stack):
         CfnOutput(self, "EffectsTableName", value=self._effects.table_name)
 
     def _saga(self, id: str, saga: DrawnSaga, requests: IdempotencyTable) -> SagaStateMachine:
+        self._inline = saga.inline
         made = SagaStateMachine(
             self,
             f"Saga{id}",
@@ -230,7 +232,7 @@ class DrawnStack(Stack):
             parameters={"TableName": self._effects.table_name, "Key": {"id": {"S": "{% $step_key %}"}}},
             effect=Effect.READ,
             policies=[iam.PolicyStatement(actions=["dynamodb:GetItem"], resources=[self._effects.table_arn])],
-            output='{"found": $exists($states.result.Item)}',
+            output=None if self._inline else '{"found": $exists($states.result.Item)}',
             when=step.when,
         )
 
