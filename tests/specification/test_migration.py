@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.specification.article_history import Histories, Identity
 from tests.specification.article_migration import DIVERGES, DualWrites, Way
 from tests.specification.checker import check
 from tests.specification.conditions import STUCK, Mutant
@@ -88,5 +89,21 @@ class TestDualWrites:
 
     def test_dual_writes_after_a_conditional_copy_converge(self) -> None:
         verdict = check(DualWrites(Way.WAIT, old_writers=False, as_read=True, backfills=2))
+
+        assert verdict.clean, verdict
+
+
+class TestHistories:
+    """Rows of both forms, as readers merge them."""
+
+    @pytest.mark.parametrize("identity", [Identity.MOMENT, Identity.KEY], ids=str)
+    def test_rows_by_moment_or_by_their_own_keys_diverge(self, identity: Identity) -> None:
+        verdict = check(Histories(identity))
+
+        print(verdict)
+        assert DIVERGES in verdict.violations
+
+    def test_rows_by_the_operations_id_are_each_purchase_once(self) -> None:
+        verdict = check(Histories(Identity.ID, backfills=2))
 
         assert verdict.clean, verdict
