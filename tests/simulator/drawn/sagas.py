@@ -157,7 +157,8 @@ def drawn_inline(seed: int) -> DrawnSaga:
 
 def _fits_express(saga: DrawnSaga) -> bool:
     """True if nothing of the saga waits, runs concurrently, or is read without a record."""
-    return all(isinstance(node, DrawnStep) and node.kind in _QUICK for node in saga.nodes)
+    looked_up = any(node.kind == "look up" for node in saga.nodes[:-1])  # later steps would see what no row keeps
+    return not looked_up and all(isinstance(node, DrawnStep) and node.kind in _QUICK for node in saga.nodes)
 
 
 class _Dice:
