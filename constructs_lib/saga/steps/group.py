@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.shared.arguments import require_between, require_match
 from saga_runtime.protocol import STEP_NAME_PATTERN
 
@@ -40,6 +41,7 @@ class StepGroup:
     timeout: int = 0
 
     def __post_init__(self) -> None:
+        group_kind(self.kind)  # refuses one that nothing declares
         require_match("a group's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
         require_between(f"max_concurrency of {self.name}", self.max_concurrency, at_least=1, at_most=40)
         require_between(f"max_items of {self.name}", self.max_items, at_least=1, at_most=1_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from constructs_lib.saga.description.description import RetryDescription
 from constructs_lib.shared.types import check_fields
 
 
@@ -79,9 +80,26 @@ class Retry:
         )
 
     @property
+    def transient(self) -> RetryDescription:
+        """Retries of transient failures."""
+        return RetryDescription(
+            attempts=self.transient_attempts,
+            interval=self.transient_interval,
+            rate=self.transient_rate,
+            cap=self.transient_cap,
+        )
+
+    @property
+    def in_doubt(self) -> RetryDescription:
+        """Retries of what is in doubt."""
+        return RetryDescription(
+            attempts=self.in_doubt_attempts,
+            interval=self.in_doubt_interval,
+            rate=self.in_doubt_rate,
+            cap=self.in_doubt_cap,
+        )
+
+    @property
     def in_doubt_delays(self) -> tuple[float, ...]:
         """Delays before each retry of what is in doubt, in seconds."""
-        return tuple(
-            min(self.in_doubt_interval * self.in_doubt_rate**n, self.in_doubt_cap)
-            for n in range(self.in_doubt_attempts)
-        )
+        return self.in_doubt.delays

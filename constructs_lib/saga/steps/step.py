@@ -137,6 +137,7 @@ class Step:
     transaction: DirectTransaction | None = None
 
     def __post_init__(self) -> None:
+        plain_kind(self.kind)  # refuses one that nothing declares
         require_match("a step's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
         require_unique(f"refusals of step {self.name}", self.refusals)
         require_unique(f"transient of step {self.name}", self.transient)

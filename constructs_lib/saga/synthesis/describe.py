@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from aws_cdk import Duration
 
 from constructs_lib.saga.description.description import (
-    RetryDescription,
     SagaDescription,
     StepDescription,
     timed,
@@ -63,7 +62,6 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
             max_concurrency=node.max_concurrency if group_kind(node.kind).per_item else 1,
             branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
         )
-    retry = node.retry
     provider = node.provider
     described = StepDescription(
         name=node.name,
@@ -86,18 +84,8 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
         constant=_constant(node),
         instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
-        transient=RetryDescription(
-            attempts=retry.transient_attempts,
-            interval=retry.transient_interval,
-            rate=retry.transient_rate,
-            cap=retry.transient_cap,
-        ),
-        in_doubt=RetryDescription(
-            attempts=retry.in_doubt_attempts,
-            interval=retry.in_doubt_interval,
-            rate=retry.in_doubt_rate,
-            cap=retry.in_doubt_cap,
-        ),
+        transient=node.retry.transient,
+        in_doubt=node.retry.in_doubt,
         routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
     )
     return declared_kind(node).describe(node, described)

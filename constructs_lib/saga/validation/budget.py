@@ -6,6 +6,7 @@ started, succeeded, exited), three more for each further attempt, two for any ot
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -367,8 +368,10 @@ def _delays(retry: RetryDescription | None, *, long: bool) -> list[float]:
         return []
     if not long:
         return list(retry.delays)
-    attempts, cap = max(retry.attempts, LONG_ATTEMPTS), max(retry.cap, LONG_CAP_SECONDS)
-    return [min(retry.interval * retry.rate**n, cap) for n in range(attempts)]
+    longer = dataclasses.replace(
+        retry, attempts=max(retry.attempts, LONG_ATTEMPTS), cap=max(retry.cap, LONG_CAP_SECONDS)
+    )
+    return list(longer.delays)
 
 
 def _longest(step: StepDescription, function: FunctionDescription | None) -> float:

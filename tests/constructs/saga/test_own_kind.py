@@ -9,7 +9,7 @@ from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 
-from constructs_lib import Effect, IdempotencyTable, SagaStateMachine, Step
+from constructs_lib import Effect, IdempotencyTable, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, direct_states
@@ -116,6 +116,13 @@ def test_a_cost_refuses_a_kind_that_nothing_declares() -> None:
     with pytest.raises(ValueError, match="must be declared by a PlainKind, got 'hum'; import its module"):
         happy_path(unknown)
     assert look_of(step).caption == "hum"
+
+
+def test_a_step_of_a_kind_that_nothing_declares_is_refused() -> None:
+    with pytest.raises(ValueError, match="kind of a plain step must be declared by a PlainKind, got 'hum'; import"):
+        Step(name="Hum", kind="hum")
+    with pytest.raises(ValueError, match="kind of a group must be declared by a GroupKind, got 'beep'; import"):
+        StepGroup(name="Hum", kind="beep", branches=())
 
 
 def test_a_kind_is_declared_once() -> None:
