@@ -63,7 +63,7 @@ COMPUTING: Final = {
         "test_callback_crash_matrix",
         "test_callback_dispatch_crash_matrix",
         "test_callback_orders",
-        "test_crash_matrix",
+        "test_request_crash_matrix",
         "test_external_crash_matrix",
     ),
     "reconcilers": (

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = (
     "test_lost_races.py",
-    "test_histories.py",
+    "test_protocol_histories.py",
     "test_runtime_histories.py",
     "approvals",
     "callbacks/test_callback_histories.py",

@@ -11,6 +11,7 @@ from saga_runtime.errors import Invalid, PermanentError
 from saga_runtime.idempotency.identity import TooLarge, canonical_json
 from saga_runtime.protocol import MAX_EVENT_BYTES, Env, OutboxAttribute
 from saga_runtime.saga_log.write import Write
+from saga_runtime.shared.expressions import when
 
 EVENT_ID: Final = "event_id"
 _TYPE_LENGTH: Final = 128
@@ -103,11 +104,6 @@ class Outbox:
             OutboxAttribute.DETAIL: {"S": text},
             OutboxAttribute.PUT_AT: {"N": str(call.now_ms)},
         }
-        put = {
-            "TableName": self.table,
-            "Item": item,
-            "ConditionExpression": "attribute_not_exists(#id)",
-            "ExpressionAttributeNames": {"#id": OutboxAttribute.ID},
-        }
+        put = {"TableName": self.table, "Item": item, **when("attribute_not_exists(#id)")}
         exists = EventExists("an event of this call waits to be published; give each event a call of its own")
         return Write(action={"Put": put}, refusal=lambda _: exists)
