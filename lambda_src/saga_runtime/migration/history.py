@@ -7,17 +7,20 @@ first release on. A row without one gets an id of its own key, which its copy ke
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
-from saga_runtime.migration.layout import History, Layout
+from saga_runtime.migration.layout import History, Layout, is_text
 from saga_runtime.migration.places import Item
 from saga_runtime.saga_log.write import Write
 
 _ORDER_DIGITS: Final = 13
 """Digits of a number in a sort key: epoch milliseconds."""
+MOST_SORT_KEY_BYTES: Final = 1_024
+"""DynamoDB's limit."""
 
 
 def row_id(layout: Layout, row: Item) -> str:
@@ -26,16 +29,13 @@ def row_id(layout: Layout, row: Item) -> str:
     Two equal purchases of one second have different keys, so they stay two.
 
     Raises:
-        Invalid: if the row is not of a history of the layout, or its id is not a text.
+        Invalid: if the row is not of a history of the layout, or its id or a key is not a text.
     """
-    given = row.get(_history(layout, row).id_attribute)
-    if given is not None:
-        id_ = given.get("S")
-        if not isinstance(id_, str) or not id_.strip():
-            raise Invalid(f"id of a row must be a text that is not blank, got {sorted(given)}; correct the row")
-        return id_
-    key = "\n".join((row[layout.partition_key]["S"], row[layout.sort_key]["S"]))
-    return hashlib.sha256(key.encode()).hexdigest()
+    history = _history(layout, row)
+    if history.id_attribute in row:
+        return _text(row, history.id_attribute)
+    key = [row[name]["S"] for name in (layout.partition_key, layout.sort_key)]
+    return hashlib.sha256(json.dumps(key).encode()).hexdigest()
 
 
 def merged(layout: Layout, rows: Iterable[Item]) -> dict[str, Item]:
@@ -54,15 +54,16 @@ def copy_of(layout: Layout, row: Item) -> Item:
 
     Raises:
         Invalid: as ``row_id``, and if the attribute that orders the rows is absent, or neither a text nor a number that
-            is whole and not negative.
+            is whole and not negative, or if the copy's sort key would be longer than 1,024 bytes.
     """
     history, id_ = _history(layout, row), row_id(layout, row)
-    order = _order(history, row)
-    return {
-        **row,
-        layout.sort_key: {"S": f"{history.new_prefix}{order}{id_}"},
-        history.id_attribute: {"S": id_},
-    }
+    key = f"{history.new_prefix}{_order(history, row)}{id_}"
+    if len(key.encode()) > MOST_SORT_KEY_BYTES:
+        raise Invalid(
+            f"sort key of a row's copy must be at most {MOST_SORT_KEY_BYTES} bytes, got {len(key.encode())}; shorten "
+            f"{history.id_attribute} of the row"
+        )
+    return {**row, layout.sort_key: {"S": key}, history.id_attribute: {"S": id_}}
 
 
 def copy_row(layout: Layout, table: str, row: Item) -> list[Write]:
@@ -99,21 +100,31 @@ def _put(layout: Layout, table: str, copy: Item) -> dict[str, Any]:
 
 
 def _history(layout: Layout, row: Item) -> History:
-    found = layout.history_of(row[layout.sort_key]["S"])
+    _text(row, layout.partition_key)
+    key = _text(row, layout.sort_key)
+    found = layout.history_of(key)
     if found is None:
-        raise Invalid(
-            f"sort key of a row must begin as a history of the layout does, got {row[layout.sort_key]['S']!r}; "
-            "declare the history"
-        )
+        raise Invalid(f"sort key of a row must begin as a history of the layout does, got {key!r}; declare the history")
     return found
 
 
+def _text(row: Item, name: str) -> str:
+    value: object = row.get(name)
+    text = value.get("S") if isinstance(value, Mapping) else None
+    if not is_text(text):
+        raise Invalid(
+            f"{name} of a row must be a text that is not blank, as {{'S': …}}, got {value!r}; correct the row"
+        )
+    return str(text)
+
+
 def _order(history: History, row: Item) -> str:
+    """The part of a copy's key before the id: it ends at the first ``#``, so that two rows never share a key."""
     if history.order_attribute is None:
         return ""
     value = row.get(history.order_attribute, {})
-    if isinstance(value.get("S"), str) and value["S"].strip():
-        return f"{value['S']}#"
+    if "S" in value:
+        return f"{_text(row, history.order_attribute).replace('%', '%25').replace('#', '%23')}#"
     number = Decimal(value["N"]) if "N" in value else None
     if number is None or number < 0 or number != number.to_integral_value():
         raise Invalid(

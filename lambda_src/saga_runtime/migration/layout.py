@@ -43,8 +43,9 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def is_text(value: object) -> bool:
+    """Test whether a value is a text that is not blank, and that UTF-8 has: no half of a surrogate pair."""
+    return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= one <= "\udfff" for one in value)
 
 
 def _is_map(value: object) -> bool:
@@ -101,7 +102,7 @@ class Concern:
     def __post_init__(self) -> None:
         if not _is_name(self.name):
             raise Invalid(f"name of a concern must match {_NAME.pattern}, got {self.name!r}; use letters and digits")
-        if not _is_text(self.item):
+        if not is_text(self.item):
             raise Invalid(f"item of concern {self.name} must be a sort key, got {self.item!r}; name its new item")
         if not _is_map(self.attributes):
             raise Invalid(
@@ -109,7 +110,7 @@ class Concern:
                 "new item's attributes to the old one's"
             )
         for new, old in self.attributes.items():
-            if not (_is_text(new) and _is_text(old)):
+            if not (is_text(new) and is_text(old)):
                 raise Invalid(f"attributes of concern {self.name} must not be blank, got {new!r}: {old!r}; name both")
         if MigrationAttribute.AT in self.attributes or len(set(self.attributes.values())) != len(self.attributes):
             raise Invalid(
@@ -145,9 +146,9 @@ class History:
 
     def __post_init__(self) -> None:
         for field in ("old_prefix", "new_prefix", "id_attribute"):
-            if not _is_text(getattr(self, field)):
+            if not is_text(getattr(self, field)):
                 raise Invalid(f"{field} of a history must be a text, got {getattr(self, field)!r}; name it")
-        if self.order_attribute is not None and not _is_text(self.order_attribute):
+        if self.order_attribute is not None and not is_text(self.order_attribute):
             raise Invalid(f"order_attribute of a history must be a name or None, got {self.order_attribute!r}; name it")
 
 
@@ -180,7 +181,7 @@ class Layout:
             raise Invalid(f"name of a migration must match {_NAME.pattern}, got {self.name!r}; use letters and digits")
         for field in ("old_item", "partition_key", "sort_key"):
             value = getattr(self, field)
-            if not _is_text(value):
+            if not is_text(value):
                 raise Invalid(f"{field} of migration {self.name} must be a name, got {value!r}; name it")
         for key in (self.partition_key, self.sort_key):
             if key in set(MigrationAttribute):
@@ -215,6 +216,13 @@ class Layout:
         """No row has the sort key of another history, or of an item."""
         if (self.histories and not _is_tuple_of(self.histories, History)) or len(self.histories) > MOST_HISTORIES:
             raise Invalid(f"histories must be a tuple of at most {MOST_HISTORIES} History(…), got {self.histories!r}")
+        for one in self.histories:
+            for field in ("id_attribute", "order_attribute"):
+                if (name := getattr(one, field)) in {self.partition_key, self.sort_key}:
+                    raise Invalid(
+                        f"{field} of history {one.old_prefix!r} must not be a key of the table, got {name!r}; name the "
+                        "attribute that has the operation's id, or the order"
+                    )
         prefixes = [each for one in self.histories for each in (one.old_prefix, one.new_prefix)]
         items = [self.old_item, *(one.item for one in self.concerns)]
         for index, prefix in enumerate(prefixes):
@@ -271,8 +279,8 @@ class Layout:
         Raises:
             Invalid: if it is not a text, blank, longer than a key may be, or the key of a migration's own items.
         """
-        text = customer if isinstance(customer, str) else ""
-        if not text.strip() or len(text.encode()) > MOST_KEY_BYTES or text.startswith(OWN):
+        text = str(customer) if is_text(customer) else ""
+        if not text or len(text.encode()) > MOST_KEY_BYTES or text.startswith(OWN):
             raise Invalid(
                 f"customer must be a text of 1 to {MOST_KEY_BYTES} bytes, not blank, that does not begin with {OWN}, "
                 f"got {repr(customer)[:_SHOWN]}; pass the partition key of its items"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from saga_runtime.errors import Invalid
 from saga_runtime.migration.layout import Concern, Place
@@ -46,11 +46,31 @@ def truth_of(concern: Concern, item: Item | None, *, is_new: bool) -> dict[str, 
 
 
 def same(concern: Concern, old: Item, new: Item) -> bool:
-    """Test whether both items hold the same values. Numbers are compared as numbers."""
-    return all(_same(old.get(former), new.get(name)) for name, former in concern.attributes.items())
+    """Test whether both items hold the same values, in whatever form."""
+    return all(alike(old.get(former), new.get(name)) for name, former in concern.attributes.items())
 
 
-def _same(one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    if one is not None and other is not None and "N" in one and "N" in other:
-        return Decimal(one["N"]) == Decimal(other["N"])
-    return one == other
+def alike(one: object, other: object) -> bool:
+    """Test whether two typed values, or two items, are equal: numbers as numbers, sets in any order."""
+    return bool(_plain(one) == _plain(other))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _PLAIN[name](one) if _is_typed(name, one) else _plain(one) for name, one in value.items()}
+
+
+_PLAIN: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "N": Decimal,
+    "NS": lambda numbers: frozenset(map(Decimal, numbers)),
+    "SS": frozenset,
+    "BS": frozenset,
+}
+
+
+def _is_typed(name: str, value: object) -> bool:
+    """Test whether a member is a type and its value: an attribute's name is followed by such a pair."""
+    return name in _PLAIN and not isinstance(value, Mapping)

@@ -159,23 +159,14 @@ class Store:
         old, new = aws.dynamodb().transact_get_items(TransactItems=entries)["Responses"]
         return old.get("Item"), new.get("Item")
 
-    def missing(self, copies: Sequence[Item]) -> list[Item]:
-        """Those of some copies of rows that do not exist yet, read strongly.
+    def stored(self, keys: Iterable[Item]) -> list[Item]:
+        """Those items of some keys that exist, read strongly.
 
         Raises:
             TransientError: as ``items``.
         """
-        layout = self.layout
-        names = {"#pk": layout.partition_key, "#sk": layout.sort_key}
-        keys = [{name: copy[name] for name in names.values()} for copy in copies]
         wanted = list({_text(key): key for key in keys}.values())
-        found: set[str] = set()
-        for start in range(0, len(wanted), _MOST_KEYS):
-            batch = self._batch(
-                wanted[start : start + _MOST_KEYS], ProjectionExpression="#pk, #sk", ExpressionAttributeNames=names
-            )
-            found |= {_text(item) for item in batch}
-        return [copy for copy, key in zip(copies, keys, strict=True) if _text(key) not in found]
+        return [item for at in range(0, len(wanted), _MOST_KEYS) for item in self._batch(wanted[at : at + _MOST_KEYS])]
 
     # -- the phase -------------------------------------------------------------------------------------------------
 

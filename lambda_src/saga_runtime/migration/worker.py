@@ -20,7 +20,7 @@ from saga_runtime.errors import Invalid
 from saga_runtime.migration.history import copy_entries, copy_of
 from saga_runtime.migration.layout import OWN, Concern, Layout, Place
 from saga_runtime.migration.moves import Move, entries, next_move, removable, removal
-from saga_runtime.migration.places import Item, place_of, same
+from saga_runtime.migration.places import Item, alike, place_of, same
 from saga_runtime.migration.progress import Example, Job, Pass, Phase, Progress, Reason
 from saga_runtime.migration.store import BACKOFF, Store
 from saga_runtime.protocol import Metric, MigrationAttribute
@@ -199,7 +199,7 @@ class Worker:
     # -- rows of histories ------------------------------------------------------------------------------------------
 
     def _copies(self, rows: Sequence[Item], page: _Page) -> set[str]:
-        """Rows that this phase copies, and that have no copy yet. Those that cannot have one are left."""
+        """Rows that this phase copies, and that do not have their copy yet. Those that cannot have one are left."""
         layout = self.store.layout
         made: dict[str, Item] = {}
         for row in rows:
@@ -208,8 +208,18 @@ class Worker:
                     made[_text(row)] = copy_of(layout, row)
                 except Invalid:
                     page.unreadable.add(_text(row))
-        missing = {_text(copy) for copy in self.store.missing(list(made.values()))}
-        return page.unreadable | {row for row, copy in made.items() if _text(copy) in missing}
+        found = self._stored(list(made.values()))
+        return page.unreadable | {row for row, copy in made.items() if not alike(found.get(self._key(copy)), copy)}
+
+    def _key(self, item: Item) -> str:
+        return _text({name: item[name] for name in (self.store.layout.partition_key, self.store.layout.sort_key)})
+
+    def _stored(self, items: Sequence[Item]) -> dict[str, Item]:
+        """Stored items that have the keys of some items, by ``_key``."""
+        names = (self.store.layout.partition_key, self.store.layout.sort_key)
+        return {
+            self._key(one): one for one in self.store.stored({name: item[name] for name in names} for item in items)
+        }
 
     def _copy(self, row: Item, page: _Page) -> None:
         layout = self.store.layout
@@ -217,18 +227,25 @@ class Worker:
         if _text(row) in page.unreadable:
             page.leave(customer, sort_key, Reason.UNREADABLE)
             return
-        refused: Reason | None = None
+        copy, reason = copy_of(layout, row), Reason.BUSY
         for failures in range(1, BACKOFF.attempts + 1):
             refused = self._commit(copy_entries(layout, self.store.table, row), page)
             if refused is None:
                 page.tally["moved"] += 1
                 telemetry.count(Metric.MIGRATED, concern="history")
-            if refused in {None, Reason.RACED}:  # the copy exists, or the row was deleted
                 return
-            if refused is Reason.REFUSED:
+            if refused is Reason.RACED:
+                found = self._stored([row, copy])
+                if self._key(row) not in found or alike(found.get(self._key(copy)), copy):
+                    return  # the row was deleted, or another run was faster
+                if self._key(copy) in found:
+                    reason = Reason.KEY_TAKEN
+                    break
+            elif refused is Reason.REFUSED:
+                reason = refused
                 break
             time.sleep(BACKOFF.delay_ms(failures, random.random()) / 1_000)
-        page.leave(customer, sort_key, refused or Reason.BUSY)
+        page.leave(customer, sort_key, reason)
 
     # -- one customer ----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import pytest
 
 from saga_runtime.errors import Invalid
 from saga_runtime.migration import History, copy_of, copy_row, merged, row_id
+from saga_runtime.migration.history import copy_entries
 from saga_runtime.migration.progress import Example, Job, Reason
 from saga_runtime.migration.worker import read_progress
 from saga_runtime.shared import aws
@@ -140,6 +141,131 @@ def test_row_without_a_key_for_its_copy_is_left(table: Table, bad: Any) -> None:
     )
     with pytest.raises(Invalid):
         copy_of(ROWS, {**row("1"), **bad})
+
+
+def test_second_row_of_one_id_is_left_whichever_page_it_is_in(table: Table) -> None:
+    put(row("1", op="op-7", amount="100"), row("2", op="op-7", amount="3"))
+    table.go_to(ALL)
+
+    for page_items in (500, 1, 500):
+        done = table.run(page_items=page_items)
+
+        assert done is not None
+        assert (done.left, [one["amount"] for one in copies(table)]) == (1, [{"S": "100"}])
+    assert read_progress(table.store, Job.BACKFILL, 0, 1).examples == (
+        Example(customer="anna", concern="tx#2", reason=Reason.KEY_TAKEN),
+    )
+
+
+def test_item_that_has_the_key_of_a_copy_is_left_alone(table: Table) -> None:
+    put(row("1", op="op-7"))
+    stranger = {"pk": {"S": "anna"}, "sk": {"S": "history#0000000000005#op-7"}, "kind": {"S": "something else"}}
+    put(stranger)
+    table.go_to(ALL)
+
+    done = table.run()
+
+    assert done is not None
+    assert (done.left, copies(table)) == (1, [stranger])
+
+
+def test_copy_whose_numbers_and_sets_are_written_otherwise_is_the_same(table: Table) -> None:
+    one = {
+        **row("1", op="op-7"),
+        "tags": {"SS": ["a", "b"]},
+        "more": {"M": {"tags": {"NS": ["1", "2"]}, "n": {"N": "7"}}},
+    }
+    put(one)
+    same = {
+        **copy_of(ROWS, one),
+        "tags": {"SS": ["b", "a"]},
+        "more": {"M": {"tags": {"NS": ["2.0", "1"]}, "n": {"N": "7.00"}}},
+    }
+    put(same)
+    table.go_to(ALL)
+
+    done = table.run()
+
+    assert done is not None
+    assert (done.left, len(copies(table))) == (0, 1)
+
+
+def test_copy_that_was_deleted_in_between_is_made_again(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = row("1", op="op-7")
+    put(one)
+    table.go_to(ALL)
+    worker = table.worker()
+    commit = type(worker)._commit
+
+    def raced(self: Any, moved: Any, page: Any) -> Any:
+        """Another item has the key of the copy for a moment."""
+        if moved != copy_entries(ROWS, TABLE, one):
+            return commit(self, moved, page)
+        monkeypatch.setattr(type(worker), "_commit", commit)
+        put(dict(copy_of(ROWS, one)))
+        refused = commit(self, moved, page)
+        aws.dynamodb().delete_item(TableName=TABLE, Key={name: copy_of(ROWS, one)[name] for name in ("pk", "sk")})
+        return refused
+
+    monkeypatch.setattr(type(worker), "_commit", raced)
+
+    done = worker.run()
+
+    assert done is not None
+    assert (done.left, len(copies(table))) == (0, 1)
+
+
+@pytest.mark.parametrize("key", ["pk", "sk"])
+@pytest.mark.parametrize("field", ["id_attribute", "order_attribute"])
+def test_key_of_the_table_does_not_identify_or_order_copies(field: str, key: str) -> None:
+    named: Any = {field: key}
+    with pytest.raises(Invalid, match=f"{field} of history 'tx#' must not be a key of the table, got '{key}'"):
+        replace(LAYOUT, histories=(replace(HISTORY, **named),))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("a#b", "c"), ("a", "b#c")),
+        (("a%23b", "c"), ("a#b", "c")),
+        (("a%", "c"), ("a%25", "c")),
+        (("#", "#"), ("##", "")),
+    ],
+    ids=str,
+)
+def test_rows_of_other_orders_or_ids_have_other_copies(one: tuple[str, str], other: tuple[str, str]) -> None:
+    def key(order: str, id_: str) -> Any:
+        return copy_of(ROWS, {**row("1", op=id_ or "d"), "ms": {"S": order}})["sk"]
+
+    assert key(*one) != key(*other)
+
+
+@pytest.mark.parametrize(("id_", "readable"), [("x" * 1_002, True), ("x" * 1_003, False), ("ä" * 502, False)])
+def test_row_whose_copys_key_would_be_too_long_is_left(table: Table, id_: str, readable: bool) -> None:
+    put(row("1", op=id_), row("2", op="op-2"))
+    table.go_to(ALL)
+
+    done = table.run()
+
+    assert done is not None
+    assert (done.left, len(copies(table))) == ((0, 2) if readable else (1, 1))
+    if not readable:
+        assert [one.reason for one in read_progress(table.store, Job.BACKFILL, 0, 1).examples] == [Reason.UNREADABLE]
+        with pytest.raises(Invalid, match="sort key of a row's copy must be at most 1024 bytes"):
+            copy_of(ROWS, row("1", op=id_))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"pk": None}, {"sk": None}, {"pk": "anna"}, {"sk": "tx#1"}, {"sk": {"B": b"tx#1"}}, {"op": {"S": "\ud800"}}],
+    ids=str,
+)
+def test_row_without_keys_of_text_is_refused(bad: dict[str, Any]) -> None:
+    wrong = {name: value for name, value in {**row("1", op="o"), **bad}.items() if value is not None}
+
+    for call in (lambda: copy_of(ROWS, wrong), lambda: row_id(ROWS, wrong), lambda: copy_row(ROWS, TABLE, wrong)):
+        with pytest.raises(Invalid, match="of a row must be a text"):
+            call()
 
 
 def test_text_orders_copies_and_a_history_needs_no_order() -> None:
