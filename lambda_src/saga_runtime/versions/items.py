@@ -169,9 +169,10 @@ def _refused(item: Item | None, expected: Item, *, read_now: bool) -> SagaError:
 def _conflict(item: Item | None) -> VersionConflict:
     if item is None:
         return VersionConflict("the item does not exist", current_version=None, current_state=None)
-    version, state = int(item.get(VERSION, {}).get("N", "0")), item.get(STATE, {}).get("S")
+    found, state = str(item.get(VERSION, {}).get("N")), item.get(STATE, {}).get("S")
+    version = int(found) if found.isdecimal() else 0
     if not version:
         text = "the item has no version; create and change it as a VersionedItem only"
         return VersionConflict(text, current_version=0, current_state=state)
-    found = f"version {version}" if state is None else f"version {version}, state {state}"
+    found = f"version {found}" if state is None else f"version {found}, state {state}"
     return VersionConflict(f"the item has another version: {found}", current_version=version, current_state=state)

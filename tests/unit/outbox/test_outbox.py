@@ -165,6 +165,16 @@ class TestAPublisher:
         assert shop.world.telemetry.measured[Metric.OLDEST_UNPUBLISHED] == 120
         assert ("publish_failed", {"error": "TransientError", "code": None}) in shop.world.telemetry.events
 
+    @pytest.mark.parametrize("foreign", [{}, {"put_at": {"S": "x"}}, {"put_at": {"N": "0"}, "type": {"S": "t"}}])
+    def test_publishes_the_others_next_to_a_row_without_an_event(self, shop: Shop, foreign: dict[str, Any]) -> None:
+        aws.dynamodb().put_item(TableName="outbox", Item={"id": {"S": "foreign"}, **foreign})
+        shop.place()
+        shop.world.clock.ms += 60_000
+
+        assert shop.publish() == 1
+        assert shop.consumed() == [PLACED]
+        assert shop.world.telemetry.measured[Metric.OLDEST_UNPUBLISHED] > 900, "the alarm is on"
+
     def test_ignores_its_own_deletions(self, shop: Shop) -> None:
         assert shop.publish([{"eventName": "REMOVE", "dynamodb": {"Keys": {"id": {"S": "x"}}}}]) == 0
 

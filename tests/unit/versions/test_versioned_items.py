@@ -98,7 +98,7 @@ class TestAnUpdate:
 
         assert raised.value.current_version is None
 
-    @pytest.mark.parametrize("item", [{}, {"version": {"S": "1"}}])
+    @pytest.mark.parametrize("item", [{}, {"version": {"S": "1"}}, {"version": {"N": "1.5"}}])
     def test_of_an_item_without_a_version_is_a_conflict_that_names_it(self, item: dict[str, Any]) -> None:
         aws.dynamodb().put_item(TableName="ledger", Item={**ACCOUNT.key, **item})
 
