@@ -13,14 +13,12 @@ from decimal import Decimal
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
-from saga_runtime.migration.layout import History, Layout, is_text
+from saga_runtime.migration.layout import MOST_SORT_KEY_BYTES, History, Layout, is_text
 from saga_runtime.migration.places import Item
 from saga_runtime.saga_log.write import Write
 
 _ORDER_DIGITS: Final = 13
 """Digits of a number in a sort key: epoch milliseconds."""
-MOST_SORT_KEY_BYTES: Final = 1_024
-"""DynamoDB's limit."""
 
 
 def row_id(layout: Layout, row: Item) -> str:

@@ -35,6 +35,8 @@ OWN: Final = "migration#"
 MOST_HISTORIES: Final = 5
 MOST_KEY_BYTES: Final = 2_048
 """Of a partition key: DynamoDB's limit."""
+MOST_SORT_KEY_BYTES: Final = 1_024
+"""Of a sort key: likewise."""
 _SHOWN: Final = 50
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,40}")
 
@@ -102,8 +104,11 @@ class Concern:
     def __post_init__(self) -> None:
         if not _is_name(self.name):
             raise Invalid(f"name of a concern must match {_NAME.pattern}, got {self.name!r}; use letters and digits")
-        if not is_text(self.item):
-            raise Invalid(f"item of concern {self.name} must be a sort key, got {self.item!r}; name its new item")
+        if not is_text(self.item) or len(self.item.encode()) > MOST_SORT_KEY_BYTES:
+            raise Invalid(
+                f"item of concern {self.name} must be a sort key of at most {MOST_SORT_KEY_BYTES} bytes, got "
+                f"{repr(self.item)[:_SHOWN]}; name its new item"
+            )
         if not _is_map(self.attributes):
             raise Invalid(
                 f"attributes of concern {self.name} must name an attribute or more, got {self.attributes!r}; map the "

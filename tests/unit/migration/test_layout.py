@@ -31,6 +31,7 @@ def history(**changes: Any) -> History:
         lambda: concern(name="a b"),
         lambda: concern(name=1),
         lambda: concern(item=" "),
+        lambda: concern(item="x" * 1_025),
         lambda: concern(attributes={}),
         lambda: concern(attributes="balance"),
         lambda: concern(attributes={"balance": ""}),
