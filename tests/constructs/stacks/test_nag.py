@@ -17,14 +17,13 @@ from constructs_lib import IdempotencyTable, Run, SagaStateMachine, Step, Timeou
 from constructs_lib.api import transaction_api
 from constructs_lib.functions import runtime_function
 from constructs_lib.rest import rest_api as _rest_api
-from constructs_lib.saga import state_machine
+from constructs_lib.saga.synthesis import machines, permissions
 from constructs_lib.saga.synthesis import parking as operators
-from constructs_lib.saga.synthesis import permissions
 from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.sagas import step_function
 
-ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, _rest_api, state_machine, permissions, operators]
+ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, _rest_api, machines, permissions, operators]
 KEY = "aws:cdk:acknowledged-rules"
 
 
@@ -120,7 +119,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> Callable[[ModuleType, str], _Forg
     ("module", "rule"),
     [
         (runtime_function, "AwsSolutions-IAM5[Resource::*]"),
-        (state_machine, "AwsSolutions-IAM5[Resource::*]"),
+        (machines, "AwsSolutions-IAM5[Resource::*]"),
         (transaction_api, "AwsSolutions-COG4"),
         (_rest_api, GATEWAY_LOGS),
         (operators, DEAD_LETTERS),
@@ -170,7 +169,7 @@ def test_inline_saga_is_clean_and_needs_its_acknowledgement(
 ) -> None:
     inline = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer", run=Run.INLINE))
     assert not [violation.rule_name for violation in inline.violations]
-    forgetful = forget(state_machine, "AwsSolutions-SF1")
+    forgetful = forget(machines, "AwsSolutions-SF1")
     result = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer", run=Run.INLINE))
     assert forgetful.forgot == 1
     assert {violation.rule_name for violation in result.violations} == {"AwsSolutions-SF1"}
