@@ -31,6 +31,10 @@ STEPS: Final = {
     "carrier": ("ShippingLabel",),
 }
 COUPONS: Final = ("SPRING", "SUMMER", "AUTUMN")
+UNANSWERED: Final = tuple(
+    f"{saga_id_of(f'{number:026d}', 1)}#{step}" for number, step in enumerate(("Pick", "AuthorizePayment"))
+)
+"""Jobs of carts of another day, which no provider reported."""
 STOCK: Final = {"book": 3, "lamp": 100, "piano": 100, EMPTY: 100, UNLISTED: 100}
 PRICES: Final = {"piano": 200_000}
 PRICE: Final = 1_250
@@ -62,9 +66,9 @@ class Carts(Workload):
             }
             world.db.put(world.output("ShopTableName"), coupon)
 
-        for number, step in enumerate(("Pick", "AuthorizePayment")):
-            saga = saga_id_of(f"{number:026d}", 1)
-            entry = {"job_id": f"{saga}#{step}", "saga_id": saga, "step": step}
+        for job in UNANSWERED:
+            saga, _, step = job.partition("#")
+            entry = {"job_id": job, "saga_id": saga, "step": step}
             for _ in range(2):  # at least once
                 world.queues.send(world.output("UnansweredQueueUrl"), json.dumps({UNANSWERED_FIELD: entry}))
 
@@ -123,7 +127,16 @@ class Carts(Workload):
                 world.table(world.output("OutboxTableName")),
                 [(kind, detail) for source, kind, detail in world.events.put if source == "shop.orders"],
             ),
+            _investigated(world),
         ]
+
+
+def _investigated(world: World) -> Invariant:
+    """Operators are informed of each unanswered job: of what was found, or that nothing could be."""
+    messages = world.queues.queue(world.output("FindingQueueUrl")).messages
+    informed = " ".join(message.body for message in messages)
+    violations = tuple(f"{job} was not investigated" for job in UNANSWERED if job not in informed)
+    return Invariant(name="unanswered jobs are investigated", checked=len(UNANSWERED), violations=violations)
 
 
 class _Reviewer:
