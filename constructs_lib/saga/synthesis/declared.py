@@ -24,7 +24,7 @@ from constructs_lib.saga.synthesis.describe import describe
 from constructs_lib.saga.synthesis.expression_scan import texts_of
 from constructs_lib.saga.validation.budget import Finding, findings_of, worst_case
 from constructs_lib.saga.validation.checks import check_statuses, check_steps, leaves_of
-from constructs_lib.saga.validation.definition_file import compare_with_file
+from constructs_lib.saga.validation.definition_file import compare_with_file, require_file
 from constructs_lib.saga.validation.expressions import RequestRead, checked_reads
 from constructs_lib.saga.validation.inline import check_inline
 from constructs_lib.saga.validation.retention import retention_findings
@@ -105,6 +105,7 @@ def declared_saga(
     """
     own = tuple(steps)
     check_steps(own)
+    require_file(definition_file)
     check_inline(own, run, definition_file)
     reads = checked_reads(own, result=result, on_failed=on_failed)
     leaves = tuple(leaves_of(own))

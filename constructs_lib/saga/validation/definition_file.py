@@ -18,6 +18,20 @@ WRITE_VARIABLE: Final = "CDK_SAGAS_WRITE_DEFINITIONS"
 Shape = Sequence[Mapping[str, Any]]
 
 
+def require_file(definition_file: str | Path | None) -> None:
+    """Refuse a definition file that is no file.
+
+    Raises:
+        ValueError: if it is blank, or a folder.
+    """
+    if definition_file is None:
+        return
+    if not str(definition_file).strip() or Path(definition_file).is_dir():
+        raise ValueError(
+            f"definition_file must name a file, got {str(definition_file)!r}; write 'sagas/transfer.json', for example"
+        )
+
+
 def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Run = Run.STANDARD) -> list[Finding]:
     """Hold a definition against the committed one, or write it.
 
@@ -47,13 +61,14 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Ru
         committed: Shape = document["steps"]
         before = {str(step["name"]): step for step in committed}
         before_ways = {str(where): str(text) for where, text in document["ways"].items()}
+        before_run = Run(document.get("run", Run.STANDARD))
     except (ValueError, KeyError, TypeError, AttributeError):
         message = f"definition_file {path.name} is not one that a synth wrote; {how}"
         return [Finding(id="cdk-sagas-definition-file", severity=Severity.ERROR, message=message)]
-    if (switched := _switched(_committed_run(path), run)) is not None:
+    if (switched := _switched(before_run, run)) is not None:
         return [switched]
     incompatible = list(_incompatible(before, shape, how)) or list(_other_ways(before_ways, ways, how))
-    same = committed == shape and _committed_run(path) is run
+    same = committed == shape and before_run is run
     if incompatible or same:
         return incompatible
     message = f"the saga's definition differs from {path.name} in a way that sagas in flight can follow; {how}"
@@ -122,7 +137,7 @@ def _committed_run(path: Path) -> Run | None:
     """The run in a file; None if there is no such file, or if a synth did not write it."""
     try:
         return Run(json.loads(path.read_text("utf-8")).get("run", Run.STANDARD))
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 

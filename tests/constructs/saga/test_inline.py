@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from aws_cdk import Duration, Stack
 
 from constructs_lib import Effect, IdempotencyTable, Retry, Run, SagaStateMachine, Step, StepGroup
+from constructs_lib.saga.validation.budget import Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import plain_function
@@ -222,3 +224,23 @@ def test_retry_of_a_users_own_state_is_never_raised(
 
     assert saga.express_definition is not None
     assert [retry["MaxAttempts"] for retry in saga.express_definition["States"]["Ask"]["Retry"]] == [quick]
+
+
+@pytest.mark.parametrize("run", ['"FAST"', '["INLINE"]', "null", "1"])
+def test_file_with_another_run_is_not_one_that_a_synth_wrote(tmp_path: Path, run: str) -> None:
+    path = tmp_path / "saga.json"
+    path.write_text(f'{{"steps": [], "ways": {{}}, "run": {run}}}')
+
+    (found,) = compare_with_file(path, [], {}, Run.INLINE)
+
+    assert "is not one that a synth wrote" in found.message
+    assert found.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize("file", ["", " ", "."])
+def test_definition_file_that_is_no_file_is_refused(stack: Stack, file: str) -> None:
+    fn = plain_function(stack, "Function")
+    requests = IdempotencyTable(stack, "Requests")
+
+    with pytest.raises(ValueError, match=f"definition_file must name a file, got '{re.escape(file)}'"):
+        SagaStateMachine(stack, "Saga", requests=requests, steps=[Step.atomic("Credit", fn=fn)], definition_file=file)
