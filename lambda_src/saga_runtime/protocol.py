@@ -103,6 +103,8 @@ A Standard machine that does not expect them never begins such a saga.
 """
 MAX_INLINE_SECONDS: Final = 60
 """Longest Express execution of a saga, and longest invocation of a step of it."""
+OUTLIVE_EXPRESS_SECONDS: Final = 3 * MAX_INLINE_SECONDS
+"""After a reservation: its gatekeeper starts Express, which invokes a function, and each of them has ended."""
 
 
 class Direction(StrEnum):

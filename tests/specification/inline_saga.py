@@ -97,7 +97,7 @@ class InlineCondition(Condition):
     OUTLIVE_EXPRESS = Because(
         "under another definition it waits until Express executions and functions of the earlier one have ended",
         BEGIN,
-        '"Seconds": 2 * MAX_INLINE_SECONDS, "Next": READ_FIRST',
+        '"Seconds": OUTLIVE_EXPRESS_SECONDS, "Next": READ_FIRST',
     )
     ROWS_FIT = Because(
         "then it continues only over rows of steps that it knows",

@@ -22,7 +22,7 @@ from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
 from constructs_lib.saga.description.kind import group_kind, plain_kind
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
-from saga_runtime.protocol import EXPRESS_MARK, MAX_INLINE_SECONDS, Direction, RecordAttribute, StartField
+from saga_runtime.protocol import EXPRESS_MARK, OUTLIVE_EXPRESS_SECONDS, Direction, RecordAttribute, StartField
 
 SAME_DEFINITION: Final = "Same definition?"
 WHOSE_START: Final = "First start?"
@@ -108,7 +108,7 @@ def _outlive_express(plan: SagaPlan) -> tuple[str, dict[str, State]]:
     direction = f"$record.{RecordAttribute.DIRECTION}.S"
     compatible = {"compatible": expression(fits(plan))}
     return OUTLIVE_EXPRESS, {
-        OUTLIVE_EXPRESS: {"Type": "Wait", "Seconds": 2 * MAX_INLINE_SECONDS, "Next": READ_FIRST},
+        OUTLIVE_EXPRESS: {"Type": "Wait", "Seconds": OUTLIVE_EXPRESS_SECONDS, "Next": READ_FIRST},
         READ_FIRST: look_at_record(plan, READ_ROWS),
         **pages(
             READ_ROWS,

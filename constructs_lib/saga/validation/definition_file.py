@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.validation.budget import Finding, Severity
-from saga_runtime.protocol import MAX_INLINE_SECONDS
+from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS
 
 WRITE_VARIABLE: Final = "CDK_SAGAS_WRITE_DEFINITIONS"
 """Environment variable with which a synth writes definition files instead of comparing them."""
@@ -149,6 +149,6 @@ def _switched(before: Run | None, now: Run) -> Finding | None:
         id="cdk-sagas-definition-run",
         severity=Severity.ERROR,
         message=f"run must change by way of Run.PREPARED, got {now.value} after {before}; deploy Run.PREPARED, and "
-        f"wait for {2 * MAX_INLINE_SECONDS} s: no Express execution may run alongside a Standard machine that does not "
-        "expect it",
+        f"wait for {OUTLIVE_EXPRESS_SECONDS} s: no Express execution may run alongside a Standard machine that does "
+        "not expect it",
     )

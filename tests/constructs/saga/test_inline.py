@@ -244,3 +244,15 @@ def test_definition_file_that_is_no_file_is_refused(stack: Stack, file: str) -> 
 
     with pytest.raises(ValueError, match=f"definition_file must name a file, got '{re.escape(file)}'"):
         SagaStateMachine(stack, "Saga", requests=requests, steps=[Step.atomic("Credit", fn=fn)], definition_file=file)
+
+
+def test_standard_outlives_what_a_gatekeeper_may_still_start(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function", timeout=Duration.seconds(50))
+    saga = _saga(stack, [Step.atomic("Credit", fn=fn)], tmp_path)
+    TransactionApi(stack, "Api", operations={"credits": Operation(saga=saga, max_wait=Duration.seconds(20))})
+
+    cloud = Cloud(stack)
+    functions = [cloud.one(path).properties["Timeout"] for path in ("Api/Gatekeeper/credits/Function", "Function")]
+    assert saga.express_definition is not None
+    longest = sum(functions) + saga.express_definition["TimeoutSeconds"]
+    assert saga.definition["States"]["Outlive Express"]["Seconds"] > longest
