@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from saga_runtime.errors import Conflict, Invalid, PermanentError, SagaError
 from saga_runtime.migration.expressions import Placeholders
-from saga_runtime.migration.layout import Concern, Layout, Place, Target
+from saga_runtime.migration.layout import Concern, Layout, Place, Target, is_encodable
 from saga_runtime.migration.places import AT, Item, place_of
 from saga_runtime.saga_log.write import Write
 
@@ -92,6 +92,7 @@ class Change:
         for name, text in self.equal.items():
             if not isinstance(text, str):
                 raise Invalid(f"{name} must be equal to a text, got {type(text).__name__}; compare texts")
+            _require_value(name, text)
         for name, given in self.put.items():
             if given is not None and given is not CLEAR:
                 _require_value(name, given)
@@ -231,6 +232,7 @@ def born(
     Raises:
         Invalid: if there is no such concern or attribute, or a value is not a text, an int or a Decimal.
     """
+    require_values(values)
     for name, given_values in values.items():
         layout.concern(name)
         for attribute, value in given_values.items():
@@ -300,6 +302,21 @@ def require_changes(changes: object) -> None:
         raise Invalid(f"changes must be a mapping of concerns to Change(…), got {changes!r}; name the concerns")
 
 
+def require_values(values: object) -> None:
+    """Refuse what is not a mapping of concerns to first values.
+
+    Raises:
+        Invalid: if it is not.
+    """
+    given = [values, *values.values()] if isinstance(values, Mapping) else [values]
+    for one in given:
+        if not isinstance(one, Mapping):
+            raise Invalid(
+                f"values must be a mapping of concerns to mappings of values, got {type(one).__name__}; name concerns "
+                "and attributes"
+            )
+
+
 def _require_known(concern: Concern, change: Change) -> None:
     if unknown := sorted(change.names - set(concern.attributes)):
         raise Invalid(f"attributes of {concern.name} must be of {sorted(concern.attributes)}, got {unknown}")
@@ -310,6 +327,8 @@ def _require_value(name: str, value: object) -> None:
         raise Invalid(f"{name} must be a text, an int or a Decimal, got {type(value).__name__}; encode it")
     if not isinstance(value, str):
         _require_number(name, value)
+    elif not is_encodable(value):
+        raise Invalid(f"{name} must be a text of whole characters, got half of a surrogate pair; correct the text")
 
 
 def _require_number(name: str, value: Any) -> None:
@@ -352,6 +371,9 @@ class _Guard:
         stored = item.get(self.mark)
         if stored != (None if self.place is Place.OLD else {"S": self.place}):
             return Conflict("a concern moved between read and write")
+        for name in (*self.change.at_least, *self.change.at_most) if self.guarded else ():
+            if (value := item.get(self.names[name])) is not None and "N" not in value:
+                return Invalid(f"{self.names[name]} must be a number, got {', '.join(value)}; correct the item")
         return self.change.refusal() if self.guarded and not self._holds(item) else None
 
     def _holds(self, item: Item) -> bool:

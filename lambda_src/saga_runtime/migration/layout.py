@@ -45,9 +45,18 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
+def is_encodable(text: str) -> bool:
+    """Test whether UTF-8 has a text: it holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_text(value: object) -> bool:
-    """Test whether a value is a text that is not blank, and that UTF-8 has: no half of a surrogate pair."""
-    return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= one <= "\udfff" for one in value)
+    """Test whether a value is a text that is not blank, and that UTF-8 has."""
+    return isinstance(value, str) and bool(value.strip()) and is_encodable(value)
 
 
 def _is_map(value: object) -> bool:

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from saga_runtime.errors import Conflict, Invalid, TransientError
-from saga_runtime.migration.changes import Change, CustomerUnknown, Value, born, gone, require_changes, writes_of
+from saga_runtime.migration.changes import (
+    Change,
+    CustomerUnknown,
+    Value,
+    born,
+    gone,
+    require_changes,
+    require_values,
+    writes_of,
+)
 from saga_runtime.migration.layout import LEGACY, Concern, Layout, LayoutChanged
 from saga_runtime.migration.places import Item, truth_of
 from saga_runtime.migration.progress import Phase
@@ -71,6 +80,9 @@ class Store:
             TransientError: if DynamoDB leaves keys out again and again.
         """
         self.layout.require_customer(customer)
+        given = cast("object", concerns)
+        if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+            raise Invalid(f"concerns must be names of concerns, got {given!r}; pass a list of them")
         types = [self.layout.old_item, *(self.layout.concern(name).item for name in concerns)]
         found = self._batch([self._key(customer, type_) for type_ in dict.fromkeys(types)])
         return {item[self.layout.sort_key]["S"]: item for item in found}
@@ -93,6 +105,7 @@ class Store:
 
         Raises: as ``changes.born``, and ``LayoutChanged`` as ``phase``.
         """
+        require_values(values)
         self.layout.require_customer(customer)
         return born(self.layout, self.table, customer, self.phase().number, values)
 
@@ -105,13 +118,14 @@ class Store:
 
         Raises: as ``changes.gone``, and ``LayoutChanged`` as ``phase``.
         """
-        require_changes(demands or {})
+        demanded = {} if demands is None else demands
+        require_changes(demanded)
         self.layout.require_customer(customer)
         self._trust()
         names = [one.name for one in self.layout.concerns]
 
         def planned() -> list[Write]:
-            return gone(self.layout, self.table, customer, self.items(customer, names), demands or {})
+            return gone(self.layout, self.table, customer, self.items(customer, names), demanded)
 
         for _ in range(BACKOFF.attempts - 1):
             with contextlib.suppress(Conflict):  # a birth or a move was between the reads of two items

@@ -11,7 +11,8 @@ import pytest
 from saga_runtime import Commit
 from saga_runtime.errors import Invalid
 from saga_runtime.migration import CLEAR, Change, Concern, Layout, Store
-from tests.unit.support.migrations import LAST, OLD, POINT, TABLE, Table, open_table
+from saga_runtime.saga_log.transaction import commit_first
+from tests.unit.support.migrations import LAST, OLD, POINT, TABLE, Table, marker, open_table
 from tests.unit.support.world import World
 
 CUSTOMERS: list[Any] = [
@@ -26,7 +27,10 @@ CUSTOMERS: list[Any] = [
     "ä" * 1_025,
     "migration#split",
     "migration#x",
+    "anna \ud83d",
 ]
+HALF = "half \ud83d"
+"""Half of a surrogate pair, as ``json.loads`` reads it: UTF-8 does not have it, so no request has."""
 NUMBERS = [Decimal("NaN"), Decimal("Infinity"), Decimal("-Infinity"), 10**38 + 1, Decimal("1e126"), Decimal("1e-131")]
 
 
@@ -98,6 +102,52 @@ def test_change_of_another_type_is_refused(arguments: Any) -> None:
 def test_store_of_another_type_is_refused(table: Table, arguments: Any) -> None:
     with pytest.raises(Invalid, match="must be"):
         Store(**{"layout": table.layout, "table": TABLE, **arguments})
+
+
+@pytest.mark.parametrize("arguments", [{"put": {"name": HALF}}, {"once": {"name": HALF}}, {"equal": {"name": HALF}}])
+def test_text_that_utf_8_does_not_have_is_refused(table: Table, arguments: Any) -> None:
+    with pytest.raises(Invalid, match="name must be a text of whole characters"):
+        Change(**arguments)
+    with pytest.raises(Invalid, match="name must be a text of whole characters"):
+        table.store.born("bert", {"PROFILE": {"name": HALF}})
+    assert Change(put={"name": "\U0001f600"}, once={"mail": ""}).counts
+
+
+@pytest.mark.parametrize(
+    "values", [None, [], ["POINT"], "POINT", {"POINT": None}, {"POINT": [1]}, {"POINT": 7}], ids=str
+)
+def test_values_of_another_type_are_refused_before_any_call(table: Table, values: Any) -> None:
+    table.world.wire.forget()
+
+    with pytest.raises(Invalid, match="values must be a mapping of concerns to mappings of values"):
+        table.store.born("bert", values)
+    assert table.world.wire.sent == []
+
+
+@pytest.mark.parametrize("concerns", [None, "POINT", 7, b"POINT"], ids=str)
+def test_concerns_of_another_type_are_refused(table: Table, concerns: Any) -> None:
+    with pytest.raises(Invalid, match="concerns must be names of concerns"):
+        table.store.items("anna", concerns)
+
+
+@pytest.mark.parametrize("demands", [[], ["POINT"], {"POINT": None}, ""], ids=str)
+def test_demands_of_another_type_are_refused(table: Table, demands: Any) -> None:
+    with pytest.raises(Invalid, match="must be"):
+        table.store.gone("anna", demands)
+
+
+@pytest.mark.parametrize("change", [Change(at_least={"balance": 1}), Change(at_most={"balance": 9})])
+@pytest.mark.parametrize("phase", [1, 9, 12, LAST])
+def test_demand_of_a_number_where_a_text_is_stored_names_the_attribute(
+    table: Table, phase: int, change: Change
+) -> None:
+    table.put("bert", point="5")
+    table.move_to(phase)
+    planned = table.store.writes("bert", {"POINT": change})
+    name = "point" if phase == 1 else "balance"
+
+    with pytest.raises(Invalid, match=f"{name} must be a number, got S; correct the item"):
+        commit_first(lambda: (marker("bert", "op-1"), planned), remaining_ms=lambda: 60_000)
 
 
 @pytest.mark.parametrize("changes", [None, [], {"POINT": {"add": {"balance": 1}}}, {"POINT": None}], ids=str)

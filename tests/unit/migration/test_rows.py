@@ -268,6 +268,23 @@ def test_row_without_keys_of_text_is_refused(bad: dict[str, Any]) -> None:
             call()
 
 
+def test_own_items_of_migrations_neither_move_nor_are_rows(world: World) -> None:
+    prefixes = [History(old_prefix=f"{job}#", new_prefix=f"new-{job}#", id_attribute="op") for job in Job]
+    table = open_table(world, replace(LAYOUT, old_item="phase", histories=tuple(prefixes)))
+    other = {**table.store.own("phase"), "pk": {"S": "migration#other"}, "phase": {"N": "1"}}
+    put(other)
+    table.move_to(ALL)
+    phase = table.store.phase()
+
+    done = table.run()
+
+    assert done is not None
+    assert (done.left, done.moved, table.store.phase()) == (0, 0, phase)
+    own = [one for one in world.database.items(TABLE) if one["pk"]["S"].startswith("migration#")]
+    assert sorted(one["sk"]["S"] for one in own) == ["backfill#0of1", "phase", "phase"]
+    assert other in own
+
+
 def test_text_orders_copies_and_a_history_needs_no_order() -> None:
     assert copy_of(ROWS, {**row("1", op="o"), "ms": {"S": "2024-01-01"}})["sk"] == {"S": "history#2024-01-01#o"}
     plain = replace(ROWS, histories=(replace(HISTORY, order_attribute=None),))
