@@ -39,6 +39,8 @@ class ProviderProcess(Generic[TroubleOf]):
     ROOT: ClassVar[Path]
 
     def __init__(self, name: str, *module: str, books: Path | None = None) -> None:
+        if books is not None and not isinstance(books, Path):
+            raise ValueError(f"books must be a Path, got {books!r}; pass Path({books!r})")
         self.name = name
         self._module = module
         self._folder = None if books else tempfile.TemporaryDirectory(prefix=f"{name.replace(' ', '-')}-")
@@ -101,9 +103,19 @@ class ProviderProcess(Generic[TroubleOf]):
             raise RuntimeError(f"{self.name} is not running; use it in a with block, or call start()")
         return self._url
 
+    def books_file(self) -> Path:
+        """File of the books.
+
+        Raises:
+            RuntimeError: if it was not started, or its books were deleted at the end of the ``with`` block.
+        """
+        if not self._file.exists():
+            raise RuntimeError(f"{self.name} has no books; read them in the with block, or pass books= to keep them")
+        return self._file
+
     def requests(self, containing: str = "") -> list[ProviderRequest]:
         """Requests that reached it, in order, by a part of their reference."""
-        return [one for one in read_requests(self._file) if containing in one.reference]
+        return [one for one in read_requests(self.books_file()) if containing in one.reference]
 
     def plan(self, *troubles: TroubleOf) -> None:
         """Plan troubles, in addition to those that are planned already."""

@@ -11,6 +11,7 @@ from constructs_lib.testing.faults import FaultsNotFiredError
 from constructs_lib.testing.provider_audit import ProviderEffect
 from constructs_lib.testing.providers.control import ProviderProcess
 from constructs_lib.testing.providers.plain import ProviderAction, ProviderFault, operations_of, read_actions
+from constructs_lib.testing.providers.troubles import TroubleReport
 
 
 class FakeProvider(ProviderProcess[ProviderFault]):
@@ -53,6 +54,8 @@ class FakeProvider(ProviderProcess[ProviderFault]):
         books: Path | None = None,
     ) -> None:
         self._operations = {str(operation) for operation in operations_of(operations)}
+        self._planned: list[ProviderFault] = []
+        self._ended: list[TroubleReport[ProviderFault]] = []
         _check_number("idempotent_for", idempotent_for, least=0)
         _check_number("speed", speed, least=0.001)
         settings = ("--operations", json.dumps(dict(operations)), "--idempotent-for", str(idempotent_for))
@@ -70,14 +73,31 @@ class FakeProvider(ProviderProcess[ProviderFault]):
             if one.action in {"refuse", "slow", "duplicate"} and one.on.startswith("find-"):
                 raise ValueError(f"on of {one.action} must be an operation that acts, got {one.on!r}")
         super().plan(*troubles)
+        self._planned += troubles
+
+    def stop(self) -> None:
+        """End the process, and with it what is planned. Does nothing the second time."""
+        if self._process is not None and self._planned:
+            try:
+                self._ended += self.report()
+            except OSError:  # it has crashed, and no count is left
+                self._ended += [TroubleReport(trouble=one) for one in self._planned]
+            self._planned = []
+        super().stop()
+
+    def reset(self) -> None:
+        """Forget every planned fault, empty the books, and drop requests that are on their way."""
+        super().reset()
+        self._planned, self._ended = [], []
 
     def require_all_fired(self) -> None:
-        """Fail unless every planned fault hit a request: a fault that hits nothing proves nothing.
+        """Fail unless every planned fault hit a request, before a ``stop``, too: one that hits nothing proves nothing.
 
         Raises:
             FaultsNotFiredError: if one did not.
         """
-        idle = [report for report in self.report() if not report.fired]
+        reports = [*self._ended, *(self.report() if self._process is not None else ())]
+        idle = [report for report in reports if not report.fired]
         if idle:
             lines = "\n".join(f"  {report.trouble}: {report.matched} requests matched" for report in idle)
             raise FaultsNotFiredError(f"{len(idle)} planned faults did not fire:\n{lines}")
@@ -90,7 +110,7 @@ class FakeProvider(ProviderProcess[ProviderFault]):
         """
         if operation is not None and operation not in self._operations:
             raise ValueError(f"operation must be one of {', '.join(sorted(self._operations))}, got {operation!r}")
-        return [one for one in read_actions(self._file) if operation in (None, one.operation)]
+        return [one for one in read_actions(self.books_file()) if operation in (None, one.operation)]
 
     def effects(self, amount: Callable[[Mapping[str, Any]], int] | None = None) -> list[ProviderEffect]:
         """Return what it did, for `audit_provider`.

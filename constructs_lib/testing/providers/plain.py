@@ -10,7 +10,6 @@ import json
 import re
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -153,7 +152,9 @@ def operations_of(paths: Mapping[str, str]) -> list[PlainOperation]:
     shapes = [_PLACEHOLDER.sub("{}", path) for path in paths.values()]
     if len(set(shapes)) != len(shapes):
         raise ValueError(f"operations must have different paths, got {dict(paths)!r}; give each its own")
-    return [PlainOperation(name, path, acts) for name, path in paths.items() for acts in (True, False)]
+    # "/charges/latest" before "/charges/{id}", which it would match, too.
+    literal_first = sorted(paths.items(), key=lambda named: named[1].count("{"))
+    return [PlainOperation(name, path, acts) for name, path in literal_first for acts in (True, False)]
 
 
 def _is_map(value: object) -> bool:
@@ -243,8 +244,8 @@ class PlainServer(FakeProviderServer[PlainOperation, ProviderFault, ActionKeeper
             threading.Thread(target=self._arrive_again, args=(request,), daemon=True).start()
 
     def _arrive_again(self, request: Request[PlainOperation, ProviderFault]) -> None:
-        seconds = request.trouble.seconds if request.trouble is not None else None
-        time.sleep((seconds or 0) / self.speed)
+        if not self.is_kept_after(request.trouble.seconds if request.trouble is not None else None):
+            return
         name = str(request.operation)
         with suppress(sqlite3.ProgrammingError):  # the provider was stopped
             number = self.keeper.note(name, request.key, request.reference)

@@ -88,6 +88,8 @@ class FakeProviderServer(ThreadingHTTPServer, Generic[OperationOf, TroubleOf, Ke
         self.plan: Plan[TroubleOf] = Plan()
         self.speed = speed
         self.spare = spare
+        self.emptied = 0
+        """How often the books were emptied: requests that are on their way then are dropped."""
 
     @abstractmethod
     def operation_of(self, method: str, path: str) -> tuple[OperationOf, str] | None:
@@ -96,6 +98,12 @@ class FakeProviderServer(ThreadingHTTPServer, Generic[OperationOf, TroubleOf, Ke
     @abstractmethod
     def run(self, request: Request[OperationOf, TroubleOf]) -> Answer:
         """Execute a request whose key is reserved, or a query."""
+
+    def is_kept_after(self, seconds: float | None) -> bool:
+        """Let a request wait; False if the books were emptied meanwhile: it belongs to an earlier test."""
+        emptied = self.emptied
+        time.sleep((seconds or 0) / self.speed)
+        return emptied == self.emptied
 
     def claim(self, request: Request[OperationOf, TroubleOf]) -> Answer | None:
         """Reserve a request's key; an answer if it was used before, for this or another request."""
@@ -129,6 +137,10 @@ class FakeProviderServer(ThreadingHTTPServer, Generic[OperationOf, TroubleOf, Ke
         self.shutdown()
         self.server_close()
         self.keeper.close()
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
 
 
 class _NoAnswer(Exception):
@@ -175,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         if length > _MAX_BODY:
             return problem(413, "too_large", f"a body has at most {_MAX_BODY} bytes")
         try:
-            body = json.loads(self.rfile.read(length) or b"{}")
+            body = json.loads(self.rfile.read(length) or b"{}", parse_constant=_no_constant)
         except ValueError:
             return problem(400, "not_json", "the body is not JSON")
         found = self.server.operation_of(self.command, address.path)
@@ -235,7 +247,8 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _wait(self, seconds: float | None) -> None:
-        time.sleep((seconds or 0) / self.server.speed)
+        if not self.server.is_kept_after(seconds):
+            raise _NoAnswer
 
     def _administer(self, path: str, query: Mapping[str, list[str]], body: Any) -> Answer:
         server = self.server
@@ -246,6 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
                 case ("DELETE", "/admin/troubles"):
                     server.plan.clear()
                 case ("DELETE", "/admin/books"):
+                    server.emptied += 1
                     server.keeper.clear()
                 case ("DELETE", "/admin/keys"):
                     for key in query.get("key", ()):

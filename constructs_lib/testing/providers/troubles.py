@@ -56,6 +56,8 @@ class Trouble:
     def __post_init__(self) -> None:
         object.__setattr__(self, "action", _member(self.ACTION, "action", self.action))
         object.__setattr__(self, "moment", _member(Moment, "moment", self.moment))
+        if not _is_text(self.on):
+            raise ValueError(f"on must be a name, got {self.on!r}")
         for name, value in (("nth", self.nth), ("times", self.times)):
             if type(value) is not int and not (name == "times" and value is None):
                 raise ValueError(f"{name} must be an integer, got {value!r}")

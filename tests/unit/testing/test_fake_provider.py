@@ -87,7 +87,7 @@ class TestKeys:
         assert send(provider, "/charges/2/refunds", body={})[0] == 422
         assert keys(provider) == ["k-1"]
 
-    @pytest.mark.parametrize(("key", "body"), [("", BODY), ("k-1", []), ("k-1", "text")])
+    @pytest.mark.parametrize(("key", "body"), [("", BODY), ("k-1", []), ("k-1", "text"), ("k-1", {"a": float("nan")})])
     def test_a_request_without_key_or_object_does_nothing(self, provider: FakeProvider, key: str, body: Any) -> None:
         assert send(provider, key=key, body=body)[0] == 400
         assert keys(provider) == []
@@ -227,6 +227,25 @@ class TestFaults:
         assert send(provider)[0] == 201
         assert send(provider, "/charges?key=k-1", key="", body=None)[0] == 500
 
+    def test_that_hit_nothing_before_a_stop_are_reported(self) -> None:
+        with FakeProvider(PATHS) as provider:
+            provider.plan(ProviderFault(on="charge", action="drop"))
+            provider.stop()
+            provider.start()
+
+            with pytest.raises(FaultsNotFiredError):
+                provider.require_all_fired()
+
+    def test_request_on_its_way_is_dropped_by_a_reset(self, provider: FakeProvider) -> None:
+        provider.plan(ProviderFault(on="charge", action="duplicate", seconds=15, containing="k-1"))
+        send(provider)
+        provider.reset()
+        provider.plan(ProviderFault(on="charge", action="duplicate", seconds=30))
+        send(provider, key="k-2")
+
+        until(lambda: [one.outcome for one in provider.requests()][1:] == ["201, the duplicate"])
+        assert keys(provider) == ["k-2"]
+
     def test_that_hit_nothing_are_reported(self, provider: FakeProvider) -> None:
         provider.plan(ProviderFault(on="charge", action="drop", containing="order-2"))
         send(provider)
@@ -247,12 +266,13 @@ class TestFaults:
         ({"action": "drop", "seconds": 5}, "seconds belong to slow, late, duplicate"),
         ({"action": "drop", "nth": True}, "nth must be an integer, got True"),
         ({"action": "drop", "nth": 0}, "nth and times count from 1"),
+        ({"action": "drop", "on": 3}, "on must be a name, got 3"),
         ({"action": "drop", "containing": ""}, "containing must be some text, got ''"),
     ],
 )
 def test_fault_that_cannot_happen_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ProviderFault(on="charge", **values)
+        ProviderFault(**{"on": "charge", **values})
 
 
 @pytest.mark.parametrize(
@@ -279,12 +299,30 @@ def test_fault_of_an_unknown_operation_is_refused(fault: ProviderFault, message:
         ({"charge": "/c?key=1"}, {}, "path of 'charge' must be like"),
         ({"charge": "/c/{a}", "refund": "/c/{b}"}, {}, "operations must have different paths"),
         (PATHS, {"idempotent_for": -1}, "idempotent_for must be a number of 0 or more, got -1"),
+        (PATHS, {"books": "books.sqlite"}, "books must be a Path, got 'books.sqlite'"),
         (PATHS, {"speed": "2"}, "speed must be a number of 0.001 or more, got '2'"),
     ],
 )
 def test_provider_that_cannot_be_is_refused(operations: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FakeProvider(operations, **options)
+
+
+def test_literal_path_comes_before_one_with_a_placeholder() -> None:
+    with FakeProvider({"any": "/charges/{id}", "latest": "/charges/latest"}) as provider:
+        send(provider, "/charges/latest")
+        send(provider, "/charges/c-1", key="k-2")
+
+        assert [action.operation for action in provider.actions()] == ["latest", "any"]
+
+
+def test_books_of_a_provider_that_is_not_running_are_refused() -> None:
+    with FakeProvider(PATHS) as provider:
+        pass
+
+    for never in (provider, FakeProvider(PATHS)):
+        with pytest.raises(RuntimeError, match="provider has no books; read them in the with block"):
+            never.actions()
 
 
 def test_unknown_operation_of_the_books_is_refused(provider: FakeProvider) -> None:
