@@ -80,8 +80,8 @@ class Outbox:
         Raises:
             Invalid: for a wrong argument, naming it, its value and the remedy.
         """
-        key: object = call.key
-        at: object = call.now_ms
+        key: object = getattr(call, "key", None)
+        at: object = getattr(call, "now_ms", None)
         if not isinstance(key, str) or not key.strip():
             raise Invalid(f"key of a call must be text that is not blank, got {key!r}; pass the step's call")
         if isinstance(at, bool) or not isinstance(at, int):

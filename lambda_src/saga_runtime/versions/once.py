@@ -78,7 +78,9 @@ def commit_once(
 
     def planned() -> tuple[Any, Sequence[Write]]:
         nonlocal output
-        commit = plan()
+        commit: object = plan()
+        if not isinstance(commit, Commit):
+            raise TypeError(f"plan must return a Commit, got {type(commit).__name__}; return its writes in one")
         output = canonical_json(commit.output)
         item = {
             **marker.key,

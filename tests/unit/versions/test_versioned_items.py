@@ -170,6 +170,14 @@ class TestAnOperation:
 
         assert read()["limit"] == {"N": "200"}
 
+    @pytest.mark.parametrize("wrong", [None, [], "done"])
+    def test_whose_plan_returns_no_commit_is_refused(self, world: World, wrong: Any) -> None:
+        with pytest.raises(
+            TypeError, match=f"plan must return a Commit, got {type(wrong).__name__}; return its writes"
+        ):
+            commit_once(lambda: wrong, marker=marker("a"), request={})
+        assert WRITE not in world.wire.sent
+
     def test_whose_refusal_returns_no_error_is_a_defect_and_not_another_request(self) -> None:
         [write] = ACCOUNT.update(expected_version=7)
         silent: Any = lambda _: None  # noqa: E731
