@@ -19,10 +19,10 @@ Shape = Sequence[Mapping[str, Any]]
 
 
 def require_file(definition_file: str | Path | None) -> None:
-    """Refuse a definition file that is no file.
+    """Refuse the name of a definition file that is blank, or a folder's.
 
     Raises:
-        ValueError: if it is blank, or a folder.
+        ValueError: naming it and the remedy.
     """
     if definition_file is None:
         return

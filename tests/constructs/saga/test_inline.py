@@ -11,7 +11,17 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack
 
-from constructs_lib import Effect, IdempotencyTable, Retry, Run, SagaStateMachine, Step, StepGroup
+from constructs_lib import (
+    Effect,
+    IdempotencyTable,
+    Operation,
+    Retry,
+    Run,
+    SagaStateMachine,
+    Step,
+    StepGroup,
+    TransactionApi,
+)
 from constructs_lib.saga.validation.budget import Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.cloud import Cloud
@@ -248,7 +258,8 @@ def test_definition_file_that_is_no_file_is_refused(stack: Stack, file: str) -> 
 
 def test_standard_outlives_what_a_gatekeeper_may_still_start(stack: Stack, tmp_path: Path) -> None:
     fn = plain_function(stack, "Function", timeout=Duration.seconds(50))
-    saga = _saga(stack, [Step.atomic("Credit", fn=fn)], tmp_path)
+    retry = Retry(in_doubt_attempts=8)
+    saga = _saga(stack, [Step.atomic("Credit", fn=fn, retry=retry)], tmp_path)
     TransactionApi(stack, "Api", operations={"credits": Operation(saga=saga, max_wait=Duration.seconds(20))})
 
     cloud = Cloud(stack)
