@@ -15,7 +15,7 @@ from tests.specification.checker import Move
 
 
 class Identity(StrEnum):
-    """What makes two rows one."""
+    """Identity by which two rows are one."""
 
     MOMENT = "customer, time and type"
     KEY = "each row's own key"

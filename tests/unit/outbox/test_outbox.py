@@ -288,6 +288,12 @@ class Call:
         self.now_ms = now_ms
 
 
+@pytest.mark.parametrize("call", [None, "saga-1"])
+def test_something_else_than_a_call_is_refused(call: Any) -> None:
+    with pytest.raises(Invalid, match="key of a call must be text that is not blank, got None; pass the step's call"):
+        OUTBOX.event(call, "OrderPlaced", {})
+
+
 @pytest.mark.parametrize("key", [None, " ", 7])
 def test_a_call_must_have_a_key(key: Any) -> None:
     with pytest.raises(Invalid, match="key of a call must be text that is not blank"):
