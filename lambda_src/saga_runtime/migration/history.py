@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 from saga_runtime.errors import Invalid
@@ -120,13 +120,22 @@ def _order(history: History, row: Item) -> str:
     """The part of a copy's key before the id: it ends at the first ``#``, so that two rows never share a key."""
     if history.order_attribute is None:
         return ""
-    value = row.get(history.order_attribute, {})
-    if "S" in value:
+    value: object = row.get(history.order_attribute)
+    if isinstance(value, Mapping) and "S" in value:
         return f"{_text(row, history.order_attribute).replace('%', '%25').replace('#', '%23')}#"
-    number = Decimal(value["N"]) if "N" in value else None
+    number = _number(value.get("N")) if isinstance(value, Mapping) else None
     if number is None or number < 0 or number != number.to_integral_value():
         raise Invalid(
             f"{history.order_attribute} of a row must be a text, or a whole number from 0, got {value or 'none'}; "
             "correct the row"
         )
     return f"{int(number):0{_ORDER_DIGITS}d}#"
+
+
+def _number(text: object) -> Decimal | None:
+    """The finite number that a text is; None: another text."""
+    try:
+        number = Decimal(str(text))
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None

@@ -268,6 +268,12 @@ def test_row_without_keys_of_text_is_refused(bad: dict[str, Any]) -> None:
             call()
 
 
+@pytest.mark.parametrize("ms", [5, "5", None, {}, {"N": "NaN"}, {"N": "Infinity"}, {"N": "five"}, {"N": None}], ids=str)
+def test_order_of_a_row_in_another_form_is_refused(ms: Any) -> None:
+    with pytest.raises(Invalid, match="ms of a row must be a text, or a whole number from 0"):
+        copy_row(ROWS, TABLE, {**row("1", op="o"), "ms": ms})
+
+
 def test_own_items_of_migrations_neither_move_nor_are_rows(world: World) -> None:
     prefixes = [History(old_prefix=f"{job}#", new_prefix=f"new-{job}#", id_attribute="op") for job in Job]
     table = open_table(world, replace(LAYOUT, old_item="phase", histories=tuple(prefixes)))
