@@ -176,6 +176,7 @@ class Migration(Construct):
         )
         self.alarms = [self.difference_alarm, self.failed_alarm]
 
+    @checked
     def grant_delete(self, writer: RuntimeFunction) -> None:
         """Let a writer delete customers, with ``Store.gone``.
 

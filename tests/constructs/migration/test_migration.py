@@ -153,6 +153,8 @@ def test_writer_that_deletes_customers_is_named(stack: Stack) -> None:
     assert "dynamodb:DeleteItem" in actions
     with pytest.raises(ValueError, match="writer must be one of the writers of Migration Split, got"):
         migration.grant_delete(other)
+    with pytest.raises(ValueError, match="writer"):
+        migration.grant_delete("Pay")  # type: ignore[arg-type]
 
 
 def test_writer_of_two_migrations_ends_the_synth(stack: Stack) -> None:
