@@ -70,7 +70,6 @@ COMPUTING: Final = {
         "test_doctor",
         "test_doctor_races",
         "test_log_retention",
-        "test_reconciler_crash_matrix",
         "test_reconciler_concurrency",
         "test_reconciler_crash_matrix",
         "test_reconciler_races",
