@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -172,6 +173,21 @@ def test_an_invalid_condition_is_refused(db: DynamoDB, expression: str, message:
     request = {"TableName": "t", "Item": _key("a"), "ConditionExpression": expression}
     with pytest.raises(ServiceError, match=message):
         db.call("PutItem", {**request, "ExpressionAttributeValues": used})
+
+
+class _Name(StrEnum):
+    FIRST = "first"
+
+
+def test_update_takes_names_of_an_enumeration(db: DynamoDB) -> None:
+    names = {"#first": _Name.FIRST, "#second": "second"}
+    update = {"UpdateExpression": "SET #first = :x, #second = :x", "ExpressionAttributeNames": names}
+    db.call(
+        "UpdateItem", {"TableName": "t", "Key": _key("a"), **update, "ExpressionAttributeValues": {":x": {"N": "1"}}}
+    )
+
+    (item,) = db.items("t")
+    assert item == {**_key("a"), "first": {"N": "1"}, "second": {"N": "1"}}
 
 
 @pytest.mark.parametrize(

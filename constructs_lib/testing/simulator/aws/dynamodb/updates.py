@@ -143,7 +143,7 @@ def _check_places(places: list[tuple[str | int, ...]], keys: Collection[str]) ->
                     f"of these paths; path one: {list(other)}, path two: {list(place)}"
                 )
             for one, two in zip(other, place, strict=False):
-                if type(one) is not type(two):
+                if isinstance(one, int) is not isinstance(two, int):
                     raise invalid("Invalid UpdateExpression: Two document paths conflict with each other;")
                 if one != two:
                     break
