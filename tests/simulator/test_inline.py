@@ -128,7 +128,7 @@ def test_inline_transfers_keep_their_promise(inline: Deployment) -> None:
     assert report.statuses["FAILED"] > 20
 
 
-@pytest.mark.parametrize("delay", [0, 20, 60, 120, 250, 1_000])
+@pytest.mark.parametrize("delay", [0, 60, 250, 1_000])
 def test_inline_transfers_keep_their_promise_with_standard_alongside(inline: Deployment, delay: int) -> None:
     report = simulate(inline, _Alongside(delay), sagas=100, seed=delay)
 
@@ -208,7 +208,7 @@ WAYS: Final = (
     (17, "FAILED"),  # refused by the partner
 )
 """Seeds whose first intent goes each way."""
-_DRAWN: Final = 12
+_DRAWN: Final = 10
 """Faults of each way in each setting: all of them take minutes."""
 
 
@@ -221,13 +221,14 @@ def test_inline_saga_keeps_its_promise_whichever_call_breaks(inline: Deployment,
     assert report.runs > 70
 
 
-@pytest.mark.parametrize("delay", [0, 60, 250, 5_000])
+@pytest.mark.parametrize("delay", [0, 61, 251, 5_000])
 @pytest.mark.parametrize("wait", [0, 10])
 def test_inline_saga_keeps_its_promise_whichever_drawn_call_breaks(inline: Deployment, wait: int, delay: int) -> None:
-    for seed, _ in WAYS:
-        report = break_each_call(inline, _Alongside(delay, wait), seed=seed, drawn=_DRAWN)
+    seed, _ = WAYS[delay % len(WAYS)]
 
-        report.require_kept()
+    report = break_each_call(inline, _Alongside(delay, wait), seed=seed, drawn=_DRAWN)
+
+    report.require_kept()
 
 
 @pytest.mark.parametrize(("seed", "status"), WAYS)
@@ -344,7 +345,7 @@ def orders(tmp_path: Path) -> Iterator[Deployment]:
 
 
 def test_inline_orders_keep_their_promise(orders: Deployment) -> None:
-    report = simulate(orders, _OrdersAlongside(), sagas=150)
+    report = simulate(orders, _OrdersAlongside(), sagas=60)
 
     report.require_kept()
     assert {"COMPLETED", "FAILED"} <= set(report.statuses)
@@ -353,9 +354,9 @@ def test_inline_orders_keep_their_promise(orders: Deployment) -> None:
 
 
 def test_drawn_inline_sagas_keep_their_promise() -> None:
-    sagas = [drawn_inline(seed) for seed in range(6)]
+    sagas = [drawn_inline(seed) for seed in range(4)]
     with Deployment.of_assembly(drawn_assembly(sagas)) as deployment:
-        report = simulate(deployment, Drawn(sagas), sagas=300)
+        report = simulate(deployment, Drawn(sagas), sagas=120)
 
     report.require_kept()
 
@@ -389,12 +390,12 @@ SKIPPED: Final = DrawnSaga(
 
 def test_inline_saga_takes_one_way() -> None:
     with Deployment.of_assembly(drawn_assembly([SKIPPED])) as deployment:
-        report = simulate(deployment, _Skipped([SKIPPED]), sagas=300)
+        report = simulate(deployment, _Skipped([SKIPPED]), sagas=150)
 
         report.require_kept()
         _continue_by_own_refusals(deployment)
 
-        assert simulate(deployment, _Skipped([SKIPPED]), sagas=300).violated
+        assert simulate(deployment, _Skipped([SKIPPED]), sagas=150).violated
 
 
 def _continue_by_own_refusals(deployment: Deployment) -> None:
