@@ -19,6 +19,8 @@ from tests.constructs.support.factories import AppFactory, context
 from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
+pytestmark = pytest.mark.exhaustive
+
 LEDGER, CONTROLS, LOG = "${Ledger/Table.Arn}", "${Controls.Arn}", "${Payout/Log/Table.Arn}"
 ROW = {("dynamodb:PutItem", LOG), ("dynamodb:GetItem", LOG)}
 FUNCTIONS = {

@@ -15,6 +15,8 @@ from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
+pytestmark = pytest.mark.exhaustive
+
 SHOP = "${Shop.Arn}"
 SHOP_ACTIONS = {
     "AskFunction": set(),

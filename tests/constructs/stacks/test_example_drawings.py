@@ -14,6 +14,8 @@ from constructs_lib.saga.description.assembly import sagas_of
 from constructs_lib.saga.graph.readme import sagas_shown
 from tests.constructs.support.factories import AppFactory
 
+pytestmark = pytest.mark.exhaustive
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 FOLDERS = sorted(stack.parent for stack in EXAMPLES.glob("*/stack.py"))
 WITHOUT_SAGAS = {"wallet"}

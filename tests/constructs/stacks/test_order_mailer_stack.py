@@ -15,6 +15,8 @@ from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.jsonata import EXECUTION, context, evaluate
 
+pytestmark = pytest.mark.exhaustive
+
 ROLE = "Mailer/Function/Role"
 FUNCTION = "Mailer/Function/Function"
 QUEUE = "${Notices.Arn}"

@@ -14,6 +14,8 @@ from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
+pytestmark = pytest.mark.exhaustive
+
 SHOP, LOG, REQUESTS = "${Shop.Arn}", "${Order/Log/Table.Arn}", "${Requests/Table.Arn}"
 QUOTES = {(f"dynamodb:{action}", REQUESTS) for action in ("GetItem", "PutItem", "UpdateItem", "DeleteItem")}
 MOVES = {("dynamodb:PutItem", SHOP), ("dynamodb:UpdateItem", SHOP)}

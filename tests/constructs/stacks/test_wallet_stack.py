@@ -18,6 +18,8 @@ from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.masked import masked_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
 
+pytestmark = pytest.mark.exhaustive
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "logical_ids_wallet.json"
 FUNCTIONS = [
     f"{face}/{''.join(part.capitalize() for part in name.split('-'))}"
