@@ -33,7 +33,7 @@ class AdoptCondition(Condition):
     OWNER_AS_READ = Because(
         "no recovery has taken the saga over since the record was read",
         ADOPT,
-        "AND #status = :status AND #owner = :owner",
+        "AND #status = :status AND #owner = :was_owner",
     )
     STATUS_AS_READ = Because(
         "the saga has not settled since the record was read", ADOPT, "#saga_id = :saga_id AND #status = :status"

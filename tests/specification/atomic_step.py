@@ -38,7 +38,7 @@ class StepCondition(Condition):
         SAGA_LOG,
         "return row_put(table, saga_id, step, StepStatus.TOMBSTONE, side, now_ms, keep_days, attempt, {})",
     )
-    STILL_DONE = Because("an applied effect is compensated once", SAGA_LOG, '"ConditionExpression": STILL_DONE')
+    STILL_DONE = Because("an applied effect is compensated once", SAGA_LOG, 'when(STILL_DONE, done={"S": found})')
     BURY = Because(
         "a step that has not run yet is fenced: an attempt that comes later must not be applied",
         SAGA_LOG,

@@ -134,9 +134,7 @@ class CallbackCondition(Condition):
         RECEIPT,
         "if marker is not None and not marker.is_in(refused.item): raise _Reused",
     )
-    AS_READ = Because(
-        "a receipt is written only if both rows are as they were read", WRITES, "condition, values = _as_read(found)"
-    )
+    AS_READ = Because("a receipt is written only if both rows are as they were read", WRITES, "else _as_read(found)")
     EARLY_IS_KEPT = Because(
         "an outcome without a waiting task is kept for the next one", DECISIONS, "then = TokenChange.PUT_EARLY"
     )
@@ -203,7 +201,7 @@ class CallbackCondition(Condition):
     LATE_AS_READ = Because(
         "an undelivered outcome changes the record only if the saga is parked, or not, as it was read",
         SAGA_WRITES,
-        'if not self.parked: return self._update(table, f"{SAME_RECORD} AND {NOT_PARKED}"',
+        "if not self.parked: return self._update(table, NOT_PARKED, sets)",
     )
     PARK_UNLESS_ANSWERED = Because(
         "a saga is not parked over an undelivered outcome that has just decided its step",
@@ -213,7 +211,7 @@ class CallbackCondition(Condition):
     TAKE_OVER_FORGETS = Because(
         "who takes a saga over knows the answer: from then on it can be parked again",
         RECOVERY,
-        "#due_at = :due REMOVE #answered_at",
+        "removes=[RecordAttribute.ANSWERED_AT]",
     )
     # Compensation.
     BURY = Because("a job that was not dispatched never is", LOG, "if row is None: return UndoEntry.BURY")

@@ -42,7 +42,7 @@ class VersionCondition(Condition):
     VERSIONS_GROW = Because(
         "a version belongs to one state of the item for ever",
         ITEMS,
-        'sets = [f"#{VERSION} = #{VERSION} + :one"',
+        '{VERSION: f"#{VERSION} + :one"',
     )
 
 

@@ -25,7 +25,7 @@ class CollectingCondition(Condition):
     ENTRY_ONCE = Because(
         "a payment is written once: who pays has an entry of its id, in no window",
         WRITES,
-        '"ConditionExpression": "attribute_not_exists(#pk)"',
+        'when("attribute_not_exists(#pk)")',
     )
     SHARD_OPEN = Because(
         "a credit that comes late is refused by a closed shard, and planned again",
@@ -35,9 +35,9 @@ class CollectingCondition(Condition):
     SHARD_AS_READ = Because(
         "a sweep moves what the shard holds: no credit came since it was read",
         COLLECTING,
-        "#balance = :balance AND #sequence = :sequence",
+        "#balance = :held AND #sequence = :read",
     )
-    SWEEP_OPEN = Because("a shard is closed once", COLLECTING, "AND #sequence = :sequence AND #state = :open")
+    SWEEP_OPEN = Because("a shard is closed once", COLLECTING, "AND #sequence = :read AND #state = :open")
     ACCOUNT_AS_READ = Because(
         "the account takes the money on the balance that was read", WRITES, "#sequence = :read AND #balance = :before"
     )

@@ -68,7 +68,7 @@ class DirectCondition(Condition):
     TOKEN_PER_CALL = Because(
         "a token that outlives the record would answer success where nothing was written",
         "lambda_src/saga_runtime/shared/writes.py",
-        "aws.dynamodb().transact_write_items(TransactItems=list(entries))",
+        ".transact_write_items(TransactItems=list(entries))",
     )
     ONE_KEY = Because(
         "saga and direct operation of one name meet under one key, in one table",

@@ -47,7 +47,7 @@ class ExternalCondition(Condition):
     INTENT_NO_ROW = Because(
         "a step begins only if it never did, and was never compensated",
         SAGA_LOG,
-        '"ConditionExpression": NO_ROW',
+        "when(NO_ROW)",
     )
     OWN_INTENT = Because(
         "an attempt that is refused by a row that it wrote itself continues",

@@ -27,7 +27,7 @@ class HoldCondition(Condition):
         "a balance is written only over the balance that was read", WRITES, "#sequence = :read AND #balance = :before"
     )
     HELD_AS_READ = Because(
-        "what was available may be held since: the sum of the holds is as it was read", WRITES, "AND #held = :held"
+        "what was available may be held since: the sum of the holds is as it was read", WRITES, "AND #held = :reserved"
     )
     HELD_COUNTS = Because(
         "what is held is not available to anything else", WRITES, "if net < 0 and after < account.held - released:"
@@ -37,7 +37,7 @@ class HoldCondition(Condition):
         HOLDS,
         "put_new(self.ledger.table, hold.item(now_ms), changed)",
     )
-    HOLD_OPEN = Because("a hold is captured or released once", HOLDS, '"ConditionExpression": "#state = :open"')
+    HOLD_OPEN = Because("a hold is captured or released once", HOLDS, 'when("#state = :open", open=')
     HELD_WITH_HOLD = Because(
         "the hold and the account change in one transaction",
         HOLDS,

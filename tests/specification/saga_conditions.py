@@ -23,7 +23,7 @@ RECOVERY_MACHINE: Final = "constructs_lib/saga/asl/recovery.py"
 class SagaCondition(Condition):
     """Conditions of the forward machine, of the recovery machine, and of those who start and take over."""
 
-    STEP_NO_ROW = Because("a step that was compensated never runs", SAGA_LOG, '"ConditionExpression": NO_ROW')
+    STEP_NO_ROW = Because("a step that was compensated never runs", SAGA_LOG, "when(NO_ROW)")
     FENCED_ENDS = Because(
         "a fenced execution compensates nothing: another execution decides about the saga",
         TASKS,
@@ -114,7 +114,7 @@ class SagaCondition(Condition):
     TAKE_OVER_OWNED = Because(
         "of several who take over from one owner, one does, and none when the saga is settled",
         RECOVERY,
-        '"ConditionExpression": f"{OWNED} AND attribute_not_exists(#parked)"',
+        'f"{OWNED} AND attribute_not_exists(#parked)"',
     )
     TAKE_OVER_NOT_PARKED = Because(
         "a saga that waits for a person is left to the person", RECOVERY, "AND attribute_not_exists(#parked)"

@@ -26,7 +26,7 @@ ONCE = "lambda_src/saga_runtime/versions/once.py"
 class TransitionCondition(Condition):
     """Conditions of transitions."""
 
-    FROM_STATE = Because("an item leaves the state that it is in", TRANSITIONS, '= {STATE: {"S": source}}')
+    FROM_STATE = Because("an item leaves the state that it is in", TRANSITIONS, 'wanted = {STATE: {"S": source}')
     VERSION_AS_READ = Because(
         "on a cycle a state comes back, and a version does not: what travels does not arrive a cycle later",
         TRANSITIONS,
@@ -35,7 +35,7 @@ class TransitionCondition(Condition):
     HOLDER = Because(
         "only who set a held state leaves it: a late worker does not end its successor's attempt",
         TRANSITIONS,
-        'conditions[HOLDER] = {"S": str(holder)}',
+        'wanted[HOLDER] = {"S": str(holder)}',
     )
     MARKER_DECIDES = Because(
         "an operation that is refused was done before if its marker exists, whatever the state is",
