@@ -20,12 +20,12 @@ from dataclasses import asdict, dataclass
 from itertools import count
 from typing import Any, Final
 
+from benchmarks.expressions import holds, updated
 from benchmarks.report import write_report
 from saga_runtime import Account, Clearing, CollectingAccounts, LedgerBuilder, LedgerTerms, Money, Write
 from saga_runtime.errors import SagaError
 from saga_runtime.ledger.items import Item, Leg
 from saga_runtime.shared.backoff import Backoff
-from tests.unit.support.expressions import holds, updated
 
 RATES: Final = (30, 60, 100, 300)
 LATENCIES: Final = (6, 15)

@@ -30,6 +30,7 @@ from unittest import mock
 import boto3
 
 from benchmarks.chart import Line, write_chart
+from benchmarks.expressions import updated
 from benchmarks.reconciler_aws import Aws, Bucket, Store
 from benchmarks.report import FOLDER, write_report
 from saga_runtime.idempotency.identity import request_id_of
@@ -40,7 +41,6 @@ from saga_runtime.recovery.saga_reconciler import Caretaker, Served
 from saga_runtime.recovery.sweep import WORKERS
 from saga_runtime.shared import aws, clock, telemetry
 from tests.unit.support.crews import TurnTakers
-from tests.unit.support.expressions import updated
 from tests.unit.support.samples import MACHINE_ARN, NOW_MS, SCOPE, reservation_of
 from tests.unit.support.settling import settle
 

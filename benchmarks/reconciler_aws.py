@@ -22,10 +22,10 @@ from typing import Any, Final
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from benchmarks.aws_stub import response
+from benchmarks.expressions import holds, updated
 from benchmarks.read_units import item_size, units
 from saga_runtime.idempotency.record import AttributeMap
 from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, RecordAttribute
-from tests.unit.support.expressions import holds, updated
 
 _DUE_QUERY: Final = "#shard = :shard AND #due_at <= :now"
 _A: Final = RecordAttribute

@@ -21,11 +21,11 @@ from unittest.mock import patch
 from botocore.exceptions import ClientError
 
 from constructs_lib.saga.asl import CompiledGroup, SagaPlan, definition_of, phase_definition, recovery_of
+from constructs_lib.testing.simulator.aws.dynamodb.parsing import condition_of
 from saga_runtime.errors import PermanentError, ProtocolMismatch, SagaFenced, StepUndecided
 from saga_runtime.shared import aws, clock
 from tests.constructs.support.interpreter import Failure, Run, run
 from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, context
-from tests.unit.support.expressions import holds
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 
 FORWARD = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
@@ -207,7 +207,9 @@ class Simulation:
 
     @property
     def _record(self) -> dict[str, Any]:
-        return self._store.tables["requests"][(REQUEST_ID,)]
+        found = self._store.stored("requests", REQUEST_ID)
+        assert found is not None
+        return found
 
     def _reserve(self) -> None:
         fields = {"id": REQUEST_ID, "saga_id": EXECUTION, "owner": EXECUTION, "status": "IN_PROGRESS"}
@@ -316,7 +318,8 @@ class Simulation:
         limit = min(self.page, arguments.get("Limit", self.page))
         read, left = rows[:limit], rows[limit:]
         names = arguments["ExpressionAttributeNames"]
-        found = [row for row in read if holds(arguments.get("FilterExpression"), row, names, values)]
+        text = arguments.get("FilterExpression")
+        found = [row for row in read if text is None or condition_of(text).tree.holds(row, names, values)]
         answer: dict[str, Any] = {"Count": len(found)}
         if "ProjectionExpression" in arguments:
             wanted = [names[name.strip()] for name in arguments["ProjectionExpression"].split(",")]
@@ -335,7 +338,7 @@ class Simulation:
         there = self._store.item("log", EXECUTION, row)
         status = there["status"]["S"] if there is not None else None
         if arn.startswith("arn:Undo"):
-            return self._undo(row, status)
+            return self._undo(row, there)
         if call.get("mode") == "ask":
             if status is None:
                 self._write(row, call, "TOMBSTONE")
@@ -365,11 +368,11 @@ class Simulation:
                     raise Failure(type(error).__name__, cause) from error
                 self.now_ms += _PAUSE_MS
 
-    def _undo(self, row: str, status: str | None) -> dict[str, Any]:
-        if status is None:
+    def _undo(self, row: str, there: Mapping[str, Any] | None) -> dict[str, Any]:
+        if there is None:
             self._write(row, {"side": "before"}, "TOMBSTONE")
-        if status == "DONE":
-            self._store.tables["log"][(EXECUTION, row)]["status"] = {"S": "UNDONE"}
+        elif there["status"]["S"] == "DONE":
+            self._store.put_item(TableName="log", Item={**there, "status": {"S": "UNDONE"}})
             self.effects[row] -= 1
         return {}
 

@@ -49,13 +49,12 @@ class Interrupted(MemoryDynamoDB):
         self.meanwhile: Operation | None = None
         self.sent: list[Sequence[Mapping[str, Any]]] = []
 
-    # AWS's own names.
-    def transact_write_items(self, *, TransactItems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:  # noqa: N803
+    def transact_write_items(self, **arguments: Any) -> dict[str, Any]:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        self.sent.append(TransactItems)
-        return super().transact_write_items(TransactItems=TransactItems)
+        self.sent.append(arguments["TransactItems"])
+        return super().transact_write_items(**arguments)
 
 
 class History:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
-from tests.unit.support.expressions import check_placeholders, holds, updated
+from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 
 ONE: dict[str, Any] = {"N": "1"}
 
@@ -39,11 +39,12 @@ def test_update_has_every_clause_and_each_placeholder_once() -> None:
         "SET #held = #held - :amount, #state = :state, #first = if_not_exists(#first, :new) "
         "ADD #sequence :sequence REMOVE #due_at"
     )
-    names, values = arguments["ExpressionAttributeNames"], arguments["ExpressionAttributeValues"]
-    check_placeholders([arguments["UpdateExpression"], arguments["ConditionExpression"]], names, values)
-    item = {"held": {"N": "5"}, "state": {"S": "OPEN"}, "due_at": ONE}
-    assert holds(arguments["ConditionExpression"], item, names, values)
-    assert updated(arguments["UpdateExpression"], item, names, values) == {
+    key = {"id": {"S": "k"}}
+    db = MemoryDynamoDB()
+    db.put_item(TableName="tokens", Item={**key, "held": {"N": "5"}, "state": {"S": "OPEN"}, "due_at": ONE})
+    db.update_item(TableName="tokens", Key=key, **arguments)
+    assert db.item("tokens", "k") == {
+        **key,
         "held": {"N": "4"},
         "state": {"S": "CLOSED"},
         "first": {"S": "x"},

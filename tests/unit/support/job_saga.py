@@ -252,25 +252,18 @@ class Snapshots:
 
     def __init__(self, job_saga: JobSaga, memory: MemoryDynamoDB | None = None) -> None:
         self.job_saga = job_saga
-        self._memory = memory
-        self._database = job_saga.world.database
+        self._database = memory.database if memory is not None else job_saga.world.database
 
     def take(self) -> Any:
         """Take one."""
-        if self._memory is not None:  # items are replaced, never changed
-            items: Any = {name: dict(table) for name, table in self._memory.tables.items()}
-        else:
-            items = self._database.take()
+        items = self._database.take()
         tasks = self.job_saga.world.tasks
         return items, set(tasks.waiting), dict(tasks.ended), list(self.job_saga.attempts), self.job_saga.world.clock.ms
 
     def put_back(self, taken: Any) -> None:
         """Put one back."""
         items, waiting, ended, attempts, now_ms = taken
-        if self._memory is not None:
-            self._memory.tables = {name: dict(table) for name, table in items.items()}
-        else:
-            self._database.put_back(items)
+        self._database.put_back(items)
         tasks = self.job_saga.world.tasks
         tasks.waiting, tasks.ended = set(waiting), dict(ended)
         self.job_saga.attempts[:] = attempts
@@ -278,6 +271,4 @@ class Snapshots:
 
     def items(self, table: str) -> list[dict[str, dict[str, str]]]:
         """A table's items, seen without a call."""
-        if self._memory is not None:
-            return list(self._memory.tables[table].values())
         return self._database.items(table)

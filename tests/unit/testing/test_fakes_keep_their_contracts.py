@@ -1,15 +1,17 @@
-"""The in-memory DynamoDB agrees with moto on our expressions; Step Functions' names behave as documented."""
+"""The fake DynamoDB agrees with moto on the protocol's writes; Step Functions' names behave as documented."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import boto3
 import pytest
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from moto import mock_aws
 
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import Direction, RecordStatus, Side, StepStatus
@@ -17,75 +19,10 @@ from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, done_put, tombstone_put, undone_update
 from saga_runtime.shared import aws
 from tests.unit.support.executions import AlreadyExists, Executions, ExecutionStatus, InvalidStart
-from tests.unit.support.expressions import BadExpression, check_placeholders, holds
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
 from tests.unit.support.settling import direct, park, settle, take_over
-from tests.unit.support.world import World
-
-NAMES = {"#a": "a", "#b": "b"}
-VALUES: dict[str, dict[str, str]] = {":one": {"N": "1"}, ":two": {"N": "2"}, ":text": {"S": "x"}, ":other": {"S": "y"}}
-
-OPERANDS = {"#a": [":one", ":two"], "#b": [":text", ":other"]}
-"""By path: moto cannot compare attributes of two types, and neither do we."""
-
-
-def _comparisons(path: str) -> st.SearchStrategy[str]:
-    operands = st.sampled_from(OPERANDS[path])
-    return st.one_of(
-        st.builds(f"{path} {{}} {{}}".format, st.sampled_from(["=", "<", "<=", ">", ">="]), operands),
-        st.builds(f"{path} IN ({{}}, {{}})".format, operands, operands),
-    )
-
-
-paths = st.sampled_from(sorted(NAMES))
-leaves = st.one_of(
-    st.builds("attribute_exists({})".format, paths),
-    st.builds("attribute_not_exists({})".format, paths),
-    paths.flatmap(_comparisons),
-)
-conditions = st.recursive(
-    leaves,
-    lambda inner: st.one_of(
-        st.builds("({} AND {})".format, inner, inner),
-        st.builds("({} OR {})".format, inner, inner),
-        st.builds("({} AND {} OR {})".format, inner, inner, inner),
-        st.builds("(NOT {})".format, inner),
-    ),
-    max_leaves=5,
-)
-numbers = st.sampled_from([None, VALUES[":one"], VALUES[":two"]])
-texts = st.sampled_from([None, VALUES[":text"], VALUES[":other"]])
-
-
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(condition=conditions, a=numbers, b=texts)
-def test_a_condition_holds_here_when_it_holds_there(world: World, condition: str, a: Any, b: Any) -> None:
-    key = {"pk": {"S": "k"}, "sk": {"S": "k"}}
-    item = {**key, **({"a": a} if a else {}), **({"b": b} if b else {})}
-    names = {name: path for name, path in NAMES.items() if name in condition}
-    values = {name: value for name, value in VALUES.items() if name in condition}
-    aws.dynamodb().put_item(TableName="ledger", Item=item)
-    optional: dict[str, Any] = {"ExpressionAttributeValues": values} if values else {}
-
-    there = not _refused(
-        lambda: aws.dynamodb().put_item(
-            TableName="ledger", Item=item, ConditionExpression=condition, ExpressionAttributeNames=names, **optional
-        )
-    )
-
-    assert holds(condition, item, names, values) is there
-
-
-def _refused(call: Any) -> bool:
-    try:
-        call()
-    except ClientError as error:
-        if aws.error_code(error) != aws.CONDITION_FAILED:
-            raise
-        return True
-    return False
-
+from tests.unit.support.world import TABLES
 
 WHO: dict[str, Any] = {"request_id": REQUEST_ID, "execution": SAGA_ID, "now_ms": NOW_MS}
 ROW: dict[str, Any] = {"table": "log", "saga_id": SAGA_ID, "step": "Transfer", "attempt": "a", "now_ms": NOW_MS}
@@ -143,10 +80,20 @@ def _reserved() -> RequestRecord:
 _RESERVED = _reserved()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture
+def moto() -> Iterator[Any]:
+    """Moto's DynamoDB, with the tables."""
+    with mock_aws():
+        client: Any = boto3.client("dynamodb", region_name="eu-central-1")
+        for request in TABLES:
+            client.create_table(**request)
+        yield client
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(calls=st.lists(st.sampled_from(sorted(CALLS)), min_size=1, max_size=8))
-def test_every_call_of_the_protocol_has_the_same_effect_in_the_fake(world: World, calls: list[str]) -> None:
-    memory, moto = MemoryDynamoDB(), aws.dynamodb()
+def test_every_call_of_the_protocol_has_the_same_effect_in_the_fake(moto: Any, calls: list[str]) -> None:
+    memory = MemoryDynamoDB()
     _empty(moto)
 
     for name in calls:
@@ -168,12 +115,6 @@ def _outcome(call: Any, client: Any) -> Any:
         reasons = [(reason["Code"], reason.get("Item")) for reason in response.get("CancellationReasons", ())]
         return aws.error_code(error), response.get("Item"), reasons
     return None
-
-
-def test_a_placeholder_that_is_undefined_or_unused_is_an_error() -> None:
-    for names in ({}, {"#a": "a", "#b": "b"}):
-        with pytest.raises(BadExpression):
-            check_placeholders(["attribute_exists(#a)"], names, {})
 
 
 def test_a_start_by_the_same_name_and_input_is_idempotent_while_it_runs() -> None:
