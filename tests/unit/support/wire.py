@@ -137,10 +137,15 @@ def before(wire: Wire, operation: str, happens: Callable[[], object], *, on: int
             seen[0] += 1
             if seen[0] == on:
                 setattr(wire, "send", send)  # noqa: B010  # mypy knows it as a method
-                happens()
+                meanwhile(happens)
         return send(event_name, request, deliver)
 
     setattr(wire, "send", disturbed)  # noqa: B010 - mypy refuses to assign to a method
+
+
+def meanwhile(happens: Callable[[], object]) -> None:
+    """Call what another actor does; it is not what the sender of a request does, in whose stack it runs."""
+    happens()
 
 
 def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:

@@ -158,6 +158,16 @@ class TestAMove:
         move("cancel", "pending", "cancelled", 1, conditions={"amount": {"N": "5"}}, values={"amount": {"N": "0"}})
         assert (read()["state"], read()["amount"]) == ({"S": "cancelled"}, {"N": "0"})
 
+    @pytest.mark.parametrize(
+        "changed", [{"state": {"S": "processing"}}, {"version": {"N": "2"}}], ids=["state", "version"]
+    )
+    def test_with_another_condition_asks_for_state_and_version_too(self, changed: Any) -> None:
+        item: Any = {**read(), **changed}
+        aws.dynamodb().put_item(TableName="ledger", Item=item)
+
+        with pytest.raises(VersionConflict):
+            move("cancel", "pending", "cancelled", 1, conditions={"amount": {"N": "5"}})
+
     @pytest.mark.parametrize("name", ["state", "version", "holder", "pk"])
     def test_with_a_condition_on_the_items_own_attributes_is_refused(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"values must leave '{name}' to the item"):
