@@ -20,6 +20,7 @@ from tests.specification import (
     test_late_undo,
     test_migration,
     test_migration_layout,
+    test_once_in_a_period,
     test_outbox,
     test_request_record,
     test_resolved_step,
@@ -47,6 +48,7 @@ SUITES: Final = {
     "test_late_undo.py": test_late_undo.TestLateUndo.suite,
     "test_check_and_set.py": test_check_and_set.TestCheckAndSet.suite,
     "test_transitions.py": test_transitions.TestTransitions.suite,
+    "test_once_in_a_period.py": test_once_in_a_period.TestOnceInAPeriod.suite,
     "test_migration.py": test_migration.TestMigration.suite,
     "test_migration_layout.py": test_migration_layout.TestMigrationLayout.suite,
 }
