@@ -79,7 +79,7 @@ def test_refund_of_stripe_that_overtakes_its_payment_is_applied_after_it(wallet:
     def settled() -> bool | None:
         return (
             True
-            if any(i["type"]["S"] == "stripe#pi_1" and i["refunded"]["N"] == "100" for i in wallet.items())
+            if any(i["type"]["S"] == "stripe#pi_1" and i["state"]["S"] == "REFUNDED" for i in wallet.items())
             else None
         )
 
