@@ -89,15 +89,24 @@ class Investigation(Construct):
 
 
 def unanswered_queue(scope: Construct) -> sqs.Queue:
-    """Create the queue of entries of unanswered jobs."""
+    """Create the queue of entries of unanswered jobs, and an alarm on those that cannot be investigated."""
     kept = Duration.days(14)
+    dead = sqs.Queue(scope, "NotInvestigated", enforce_ssl=True, retention_period=kept)
+    cloudwatch.Alarm(
+        scope,
+        "NotInvestigatedAlarm",
+        alarm_description="The investigation of an unanswered job does not begin: see the logs of its reader",
+        metric=dead.metric_approximate_number_of_messages_visible(period=Duration.minutes(1)),
+        threshold=0,
+        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+        evaluation_periods=1,
+        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+    )
     return sqs.Queue(
         scope,
         "Unanswered",
         enforce_ssl=True,
         retention_period=kept,
         visibility_timeout=Duration.seconds(6 * READ_SECONDS),
-        dead_letter_queue=sqs.DeadLetterQueue(
-            queue=sqs.Queue(scope, "NotInvestigated", enforce_ssl=True, retention_period=kept), max_receive_count=10
-        ),
+        dead_letter_queue=sqs.DeadLetterQueue(queue=dead, max_receive_count=10),
     )

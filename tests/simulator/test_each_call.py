@@ -24,6 +24,7 @@ from constructs_lib.testing.simulator.run import RunResult
 
 from .conftest import Deployed
 from .examples import EXAMPLES
+from .workloads.carts import UNANSWERED
 from .workloads.transfers import Transfers
 
 WAYS: Final = (
@@ -39,6 +40,8 @@ WAYS: Final = (
     ("cart_fulfilment", 3, "FAILED"),  # the card is declined
 )
 """Seeds whose first intent goes each way."""
+INVESTIGATED: Final = {"cart_fulfilment": len(UNANSWERED)}
+"""Sagas that begin by themselves in each run, and complete."""
 
 
 @pytest.mark.parametrize(("name", "seed", "status"), WAYS, ids=str)
@@ -46,7 +49,9 @@ def test_saga_keeps_its_promise_with_any_broken_call(name: str, seed: int, statu
     report = break_each_call(deployed(name), EXAMPLES[name].workload(), seed=seed)
 
     report.require_kept()
-    assert max(report.statuses, key=lambda found: report.statuses[found]) == status
+    statuses = Counter(report.statuses)
+    statuses["COMPLETED"] -= INVESTIGATED.get(name, 0) * report.runs
+    assert statuses.most_common(1)[0][0] == status
     assert report.runs > 70
     # Each kind was tried: a plan for a call that is not made would break nothing.
     assert {kind for _, kind in report.coverage.faults} >= {*map(str, _TRIED)}

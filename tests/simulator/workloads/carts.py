@@ -132,9 +132,14 @@ class Carts(Workload):
 
 
 def _investigated(world: World) -> Invariant:
-    """Operators are informed of each unanswered job: of what was found, or that nothing could be."""
-    messages = world.queues.queue(world.output("FindingQueueUrl")).messages
-    informed = " ".join(message.body for message in messages)
+    """Operators are informed of each unanswered job: of what was found, or that nothing could be.
+
+    An entry of which its reader died each time waits in the dead-letter queue, which has an alarm.
+    """
+    entries = world.queues.queue(world.output("UnansweredQueueUrl"))
+    found, dead = world.output("FindingQueueUrl"), entries.spec.dead_letters
+    queues = [world.queues.queue(queue) for queue in (found, dead) if queue is not None]
+    informed = " ".join(message.body for queue in queues for message in queue.messages)
     violations = tuple(f"{job} was not investigated" for job in UNANSWERED if job not in informed)
     return Invariant(name="unanswered jobs are investigated", checked=len(UNANSWERED), violations=violations)
 
