@@ -41,7 +41,7 @@ WAYS: Final = (
 )
 """Seeds whose first intent goes each way."""
 INVESTIGATED: Final = {"cart_fulfilment": len(UNANSWERED)}
-"""Sagas that begin by themselves in each run, and complete."""
+"""Sagas that events begin in each run, and that complete."""
 
 
 @pytest.mark.parametrize(("name", "seed", "status"), WAYS, ids=str)
