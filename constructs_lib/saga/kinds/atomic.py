@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from constructs_lib.saga.asl.flow import Flow
-from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Tally
 from constructs_lib.saga.cost.work import write_items, write_transaction
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.description.kind import Mutation
 from constructs_lib.saga.graph.looks import Tone
-from constructs_lib.saga.kinds import PlainStep
+from constructs_lib.saga.kinds import FunctionStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +23,13 @@ _CYLINDER: Final = (
 )
 
 
-class Atomic(PlainStep, name="atomic"):
+class Atomic(FunctionStep, name="atomic"):
     """The effect is in DynamoDB, and is committed together with the saga log row."""
 
     icon = _CYLINDER
     words = "atomic, in DynamoDB"
     tone = Tone.LOCAL
     mutation = Mutation.BY_FUNCTION
-    runs_function = True
-
-    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-        """A task that calls its function."""
-        return function_states(plan, flow, index, exits)
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Commit its row, and that of its compensation."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from constructs_lib.saga.asl.flow import Flow
-from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.tasks import Exits, direct_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.looks import Tone
-from constructs_lib.saga.kinds import PlainStep
+from constructs_lib.saga.kinds import DirectStep
 
 _BROADCAST: Final = (
     "M8 7a1 1 0 1 0 0 2a1 1 0 0 0 0-2zM5.2 10.8a4 4 0 0 1 0-5.6M10.8 5.2a4 4 0 0 1 0 5.6"
@@ -19,7 +16,7 @@ _BROADCAST: Final = (
 )
 
 
-class Event(PlainStep, name="event"):
+class Event(DirectStep, name="event"):
     """An event for downstream systems."""
 
     icon = _BROADCAST
@@ -27,10 +24,6 @@ class Event(PlainStep, name="event"):
     tone = Tone.OUTGOING
     asks_first = True
     sends = True
-
-    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-        """The declared state."""
-        return direct_states(plan, flow, index, exits)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """The event."""

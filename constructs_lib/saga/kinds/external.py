@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from constructs_lib.saga.asl.flow import Flow
-from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.description.kind import Mutation
 from constructs_lib.saga.graph.looks import Tone
-from constructs_lib.saga.kinds import PlainStep
+from constructs_lib.saga.kinds import FunctionStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +23,13 @@ _GLOBE: Final = (
 )
 
 
-class External(PlainStep, name="external"):
+class External(FunctionStep, name="external"):
     """The effect is at a provider outside."""
 
     icon = _GLOBE
     words = "external, at a provider"
     tone = Tone.OUTSIDE
     mutation = Mutation.OUTSIDE
-    runs_function = True
-
-    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-        """A task that calls its function."""
-        return function_states(plan, flow, index, exits)
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Write a row before its call and one after it, and those of its compensation."""

@@ -5,14 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from constructs_lib.saga.asl.flow import Flow
-from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import FunctionDescription, StepDescription
 from constructs_lib.saga.graph.looks import Tone
-from constructs_lib.saga.kinds import PlainStep
+from constructs_lib.saga.kinds import FunctionStep
 
 if TYPE_CHECKING:
     from constructs_lib.saga.steps.step import Step
@@ -24,7 +21,7 @@ NOTIFIER: Final = FunctionDescription(timeout=20, memory_mib=512, architecture="
 """The function that sends notifications, of which a saga has one."""
 
 
-class Notify(PlainStep, name="notify"):
+class Notify(FunctionStep, name="notify"):
     """A message to a FIFO queue, under the step key."""
 
     icon = _ENVELOPE
@@ -32,11 +29,6 @@ class Notify(PlainStep, name="notify"):
     tone = Tone.OUTGOING
     sends = True
     keyed_message = True
-    runs_function = True
-
-    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-        """A task that calls its function."""
-        return function_states(plan, flow, index, exits)
 
     def describe(self, step: Step, described: StepDescription) -> StepDescription:  # noqa: ARG002 - all share one
         """Its function is the saga's notifier."""

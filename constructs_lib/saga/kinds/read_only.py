@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from constructs_lib.saga.asl.flow import Flow
-from constructs_lib.saga.asl.plan import SagaPlan, State
-from constructs_lib.saga.asl.tasks import Exits, function_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.looks import Tone
-from constructs_lib.saga.kinds import PlainStep
+from constructs_lib.saga.kinds import FunctionStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,17 +19,12 @@ if TYPE_CHECKING:
 _EYE: Final = "M1 8s2.5-4.5 7-4.5S15 8 15 8s-2.5 4.5-7 4.5S1 8 1 8zM8 6a2 2 0 1 0 0 4a2 2 0 0 0 0-4z"
 
 
-class ReadOnly(PlainStep, name="read-only"):
+class ReadOnly(FunctionStep, name="read-only"):
     """Nothing happens; an answer is read."""
 
     icon = _EYE
     tone = Tone.QUIET
-    runs_function = True
     keeps_answer = True
-
-    def states(self, plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-        """A task that calls its function."""
-        return function_states(plan, flow, index, exits)
 
     def caption(self, step: StepDescription) -> str:
         """Caption by what is recorded."""
