@@ -119,6 +119,15 @@ def test_signal_that_is_published_twice_begins_one_saga(market: Market) -> None:
     assert market.executions() == 3
 
 
+def each_fault_of(function: str, *calls: str) -> pytest.MarkDecorator:
+    """Each death and each lost response of a function, before and after each of its calls."""
+    faults = [
+        Fault(function=f"{NAME}/{function}/Function", call=call, action=action, moment=moment)
+        for call, action, moment in product(calls, (Action.KILL, Action.DROP), Moment)
+    ]
+    return pytest.mark.parametrize("fault", faults, ids=lambda fault: f"{fault.call}-{fault.action}-{fault.moment}")
+
+
 def test_signal_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
     for trade in ("t-1", "t-2"):
         market.put(trade)
@@ -136,18 +145,9 @@ def test_signal_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
     assert market.executions() == 6
 
 
-@pytest.mark.parametrize(
-    ("call", "action", "moment"),
-    [
-        (call, action, moment)
-        for call in ("dynamodb:PutItem", "states:StartExecution")
-        for action, moment in product((Action.KILL, Action.DROP), Moment)
-    ],
-)
-def test_reader_that_dies_or_loses_a_response_begins_one_saga(
-    market: Market, call: str, action: Action, moment: Moment
-) -> None:
-    market.aws.faults.plan(Fault(function=f"{NAME}/Reader/Function", call=call, action=action, moment=moment))
+@each_fault_of("Reader", "dynamodb:PutItem", "states:StartExecution")
+def test_reader_that_dies_or_loses_a_response_begins_one_saga(market: Market, fault: Fault) -> None:
+    market.aws.faults.plan(fault)
 
     market.publish("t")
     market.until("t")
@@ -163,18 +163,9 @@ def test_committed_events_are_published_and_their_rows_deleted(market: Market) -
     assert (market.effects(), market.executions()) == ({"t-1": 1, "t-2": 1}, 2)
 
 
-@pytest.mark.parametrize(
-    ("call", "action", "moment"),
-    [
-        (call, action, moment)
-        for call in ("events:PutEvents", "dynamodb:DeleteItem")
-        for action, moment in product((Action.KILL, Action.DROP), Moment)
-    ],
-)
-def test_publisher_that_dies_or_loses_a_response_loses_no_event(
-    market: Market, call: str, action: Action, moment: Moment
-) -> None:
-    market.aws.faults.plan(Fault(function=f"{NAME}/Outbox/Publisher/Function", call=call, action=action, moment=moment))
+@each_fault_of("Outbox/Publisher", "events:PutEvents", "dynamodb:DeleteItem")
+def test_publisher_that_dies_or_loses_a_response_loses_no_event(market: Market, fault: Fault) -> None:
+    market.aws.faults.plan(fault)
 
     market.commit("t")
     market.until("t")
