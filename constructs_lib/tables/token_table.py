@@ -18,12 +18,13 @@ from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
 
 ITEM_ACTIONS: Final = (
+    "dynamodb:BatchGetItem",
     "dynamodb:ConditionCheckItem",
     "dynamodb:GetItem",
     "dynamodb:PutItem",
     "dynamodb:UpdateItem",
 )
-"""A receipt is one transaction: it writes some rows, and makes sure of others."""
+"""A receipt reads both rows at once. It is one transaction: it writes some rows, and makes sure of others."""
 _SWEEPER_SECONDS: Final = 50
 """Shorter than the minute after which the next one starts: two would do no harm, and twice the work."""
 

@@ -353,3 +353,57 @@ def test_a_condition_can_be_rewritten(db: DynamoDB) -> None:
         db.call("PutItem", request)
     db.rewrite = lambda _table, _text, tree: without(tree, tree)
     db.call("PutItem", request)
+
+
+class _Busy(Prompt):
+    """Leaves all keys of a batch but the first unprocessed."""
+
+    def unprocessed(self) -> float:
+        return 0.67
+
+
+def _batch(db: DynamoDB, *names: str, **more: Any) -> Any:
+    asked = {"Keys": [_key(name) for name in names], **more}
+    return db.call("BatchGetItem", {"RequestItems": {"t": asked}})
+
+
+def test_a_batch_returns_what_exists(db: DynamoDB) -> None:
+    db.call("PutItem", _put("a")["Put"])
+
+    assert _batch(db, "b", "a") == {"Responses": {"t": [_key("a")]}, "UnprocessedKeys": {}}
+
+
+def test_a_batch_leaves_keys_unprocessed_as_they_were_asked_for(db: DynamoDB) -> None:
+    for name in "abc":
+        db.call("PutItem", _put(name)["Put"])
+    db.timing = _Busy()
+
+    answer = _batch(db, "a", "b", "c", ConsistentRead=True)
+
+    assert answer["Responses"] == {"t": [_key("a")]}
+    assert answer["UnprocessedKeys"] == {"t": {"Keys": [_key("b"), _key("c")], "ConsistentRead": True}}
+
+
+def test_a_batch_returns_sixteen_megabytes_at_most(db: DynamoDB) -> None:
+    names = [f"{number:02d}" for number in range(45)]
+    for name in names:
+        put = _put(name)["Put"]
+        put["Item"]["text"] = {"S": "x" * 400_000}
+        db.call("PutItem", put)
+
+    answer = _batch(db, *names)
+
+    assert len(answer["Responses"]["t"]) == 16 * 1024 * 1024 // 400_010
+    left = answer["UnprocessedKeys"]["t"]["Keys"]
+    assert [item["id"] for item in answer["Responses"]["t"]] + [key["id"] for key in left] == [
+        {"S": name} for name in names
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(("a", "b", "a"), "duplicates"), ([], "must be 1 to 100"), ([str(n) for n in range(101)], "must be 1 to 100")],
+)
+def test_a_batch_is_refused_as_a_whole(db: DynamoDB, names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ServiceError, match=message):
+        _batch(db, *names)

@@ -142,6 +142,10 @@ class World:
         """A transaction holds its items for some milliseconds: others conflict."""
         return self.entropy.randrange(1, 5) * MILLISECOND
 
+    def unprocessed(self) -> float:
+        """No batch is answered in part."""
+        return 0.0
+
     @property
     def now_ms(self) -> int:
         """Epoch milliseconds."""

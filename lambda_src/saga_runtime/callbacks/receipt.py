@@ -13,7 +13,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, notice_of, receipt_of
 from saga_runtime.callbacks.rows import Callback, JobId, Marker, Outcome, StillWorking, TokenRow
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
-from saga_runtime.callbacks.store import LOOKS, alias_id, marker_of, read_log, read_record, read_token, token_table
+from saga_runtime.callbacks.store import (
+    LOOKS,
+    alias_id,
+    marker_of,
+    read_both,
+    read_log,
+    read_record,
+    read_token,
+    token_table,
+)
 from saga_runtime.callbacks.subscriptions import ServedStepOf, served
 from saga_runtime.callbacks.task_tokens import heartbeat_row, settle_row
 from saga_runtime.callbacks.writes import (
@@ -103,13 +112,9 @@ def _receive(callback: Callback, outcome: Outcome, marker: Marker) -> Receipt | 
             return _receive_unknown(callback, outcome, marker, alias)
         job_id = alias.job_id
         job = _parsed(job_id)
-    token = read_token(job_id)
-    saga = _saga_of(job, token)
-    if saga is None:
-        if token is not None:
-            raise _not_served(job)
+    subject = Subject.read(job_id, job)
+    if subject is None:
         return _receive_unknown(callback, outcome, marker, read_token(alias_id(job_id)))
-    subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
     guard = marker_put(token_table(), marker, clock.now_ms())
     return subject.write(outcome, marker.event_id, guard, marker)
 
@@ -180,6 +185,30 @@ class Subject:
     saga: ServedStepOf
     token: TokenRow | None
     log: LogRow | None
+
+    @classmethod
+    def read(cls, job_id: str, job: JobId) -> Subject | None:
+        """Read a job's rows; None: it is unknown.
+
+        The token row names the saga log. If all sagas with a step of this name have one log, both are read at once.
+
+        Raises:
+            TransientError: the database did not answer, or the integration does not serve the saga that waits.
+        """
+        logs = {one.log for one in served(job.step)}
+        log: LogRow | None = None
+        if len(logs) == 1:
+            token, log = read_both(job_id, job, *logs)
+        else:
+            token = read_token(job_id)
+        saga = _saga_of(job, token)
+        if saga is None and token is not None:
+            raise _not_served(job)
+        if saga is None:
+            return None
+        if len(logs) > 1:
+            log = read_log(saga.log, job)
+        return cls(job_id=job_id, job=job, token=token, saga=saga, log=log)
 
     def write(self, outcome: Outcome, event_id: str, guard: Any, marker: Marker | None = None) -> Receipt | None:
         """Decide, and write all of it at once.
@@ -261,8 +290,13 @@ class Subject:
         return [] if kept is None else [kept]
 
     def _again(self) -> Receipt:
-        """The event is a duplicate: its outcome is delivered if it was not."""
-        row = read_token(self.job_id)
+        """The event is a duplicate: its outcome is delivered if it was not.
+
+        A row without an outcome was read before the event was received: it has one by now.
+        """
+        row = self.token
+        if row is None or row.status is TokenStatus.WAITING:
+            row = read_token(self.job_id)
         if row is not None and row.status is TokenStatus.SETTLING:
             telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=self.job_id)
             _told(row)
@@ -325,14 +359,13 @@ def adopt(found: TokenRow, job_id: str) -> None:
     Raises:
         TransientError: nothing is written, or it is unknown; call again.
     """
-    job, token = _parsed(job_id), read_token(job_id)
-    saga = _saga_of(job, token)
-    if saga is None:
-        raise _not_served(job)
     said, rest = _success_first(found)
     if said is None:
         return
-    subject = Subject(job_id=job_id, job=job, token=token, saga=saga, log=read_log(saga.log, job))
+    job = _parsed(job_id)
+    subject = Subject.read(job_id, job)
+    if subject is None:
+        raise _not_served(job)
     guard = adopted_update(token_table(), found, job_id, rest, clock.now_ms())
     subject.write(said, found.event_id, guard)
 

@@ -68,6 +68,17 @@ def read_log(table: str, job: JobId) -> LogRow | None:
     return None if item is None else LogRow.from_item(item)
 
 
+def read_both(job_id: str, job: JobId, log: str) -> tuple[TokenRow | None, LogRow | None]:
+    """A job's token row, and its row in a saga log: in one call, not as of one moment.
+
+    What is decided by both is written on condition that both are as read.
+    """
+    key = log_key(job.saga_id, job.row_name)
+    found = writes.read_all({token_table(): [token_key(job_id)], log: [key]}, retry=PATIENT)
+    (tokens, rows) = found.values()
+    return (TokenRow.from_item(tokens[0]) if tokens else None), (LogRow.from_item(rows[0]) if rows else None)
+
+
 def read_record(table: str, saga_id: str) -> SagaRecord | None:
     """A saga's request record; None if its key is another saga's by now, or free."""
     item = _read(table, {RecordAttribute.ID: {"S": request_id_from(saga_id)}})

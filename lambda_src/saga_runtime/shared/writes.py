@@ -35,6 +35,8 @@ Item = Mapping[str, Mapping[str, Any]]
 Planned = TypeVar("Planned")
 Result = TypeVar("Result")
 
+_KEYS_AT_MOST: Final = 100
+"""Of one BatchGetItem."""
 _OPERATIONS: Final = {"Put": "put_item", "Update": "update_item", "Delete": "delete_item"}
 _REFUSED: Final = "ConditionalCheckFailed"
 _CONFLICT: Final = "TransactionConflict"
@@ -136,6 +138,49 @@ def read(request: Mapping[str, Any], *, retry: Retry) -> Item | None:
     found: Any = _tried(lambda: asked, lambda one: aws.dynamodb().get_item(**one), retry, None)
     item: Item | None = found.get("Item")
     return item
+
+
+def read_all(keys: Mapping[str, Sequence[Item]], *, retry: Retry) -> dict[str, list[Item]]:
+    """Get many items, each strongly consistent, in as few calls as DynamoDB admits.
+
+    Not guaranteed: that they are as of one moment, or in the order of their keys. What is decided by two of them is
+    written on condition that both are as read.
+
+    Args:
+        keys: by table, different ones.
+        retry: failures that are sent again; keys that DynamoDB leaves unprocessed are throttled.
+
+    Returns:
+        By table, the items that exist.
+
+    Raises: as ``write``.
+    """
+    found: dict[str, list[Item]] = {table: [] for table in keys}
+    waiting, failures = [(table, key) for table, each in keys.items() for key in each], 0
+
+    def some() -> Sequence[tuple[str, Item]]:
+        return waiting[:_KEYS_AT_MOST]
+
+    while waiting:
+        answer: Any = _tried(some, _get_all, retry, None)
+        for table, items in answer["Responses"].items():
+            found[table] += items
+        unread = [(table, key) for table, left in answer.get("UnprocessedKeys", {}).items() for key in left["Keys"]]
+        waiting = [*unread, *waiting[_KEYS_AT_MOST:]]
+        if unread:
+            failures += 1
+            pause_ms = retry.pause_ms(failures, Failure.THROTTLED, random.random())
+            if pause_ms is None:
+                raise Failure.THROTTLED.error
+            time.sleep(pause_ms / 1_000)
+    return found
+
+
+def _get_all(keys: Sequence[tuple[str, Item]]) -> Any:
+    tables: dict[str, Any] = {}
+    for table, key in keys:
+        tables.setdefault(table, {"Keys": [], "ConsistentRead": True})["Keys"].append(key)
+    return aws.dynamodb().batch_get_item(RequestItems=tables)
 
 
 def _send_one(client: Any, entry: Entry) -> None:

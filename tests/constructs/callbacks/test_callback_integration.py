@@ -189,7 +189,7 @@ class TestTheTokenTable:
 
 
 BASE = {("xray:PutTraceSegments", "*"), ("xray:PutTelemetryRecords", "*")}
-ITEMS = ("ConditionCheckItem", "GetItem", "PutItem", "UpdateItem")
+ITEMS = ("BatchGetItem", "ConditionCheckItem", "GetItem", "PutItem", "UpdateItem")
 RECEIVE = {
     *((f"dynamodb:{action}", table) for table in (TOKENS, LOG) for action in ITEMS),
     ("dynamodb:GetItem", REQUESTS),

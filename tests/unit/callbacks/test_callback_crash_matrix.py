@@ -155,7 +155,7 @@ PARTIES: dict[str, Party] = {
     "registration after an outcome of an unknown job": Party(
         before=_unknown,
         act=_register,
-        calls=("PutItem", "GetItem", "PutItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -163,7 +163,7 @@ PARTIES: dict[str, Party] = {
     "receipt": Party(
         before=JobSaga.register,
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("GetItem", "GetItem", "TransactWriteItems", *_TELL),
+        calls=("BatchGetItem", "TransactWriteItems", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -171,7 +171,7 @@ PARTIES: dict[str, Party] = {
     "receipt of a refusal": Party(
         before=JobSaga.register,
         act=lambda job_saga: job_saga.reports("e1", REFUSED),
-        calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskFailure", "UpdateItem"),
+        calls=("BatchGetItem", "TransactWriteItems", "SendTaskFailure", "UpdateItem"),
         log=StepStatus.FAILED,
         token=_TOLD,
         woken="OutOfStock",
@@ -179,20 +179,20 @@ PARTIES: dict[str, Party] = {
     "receipt without a waiting task": Party(
         before=_nobody_waits,
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
+        calls=("BatchGetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.LATE,),
     ),
     "receipt for a parked saga": Party(
         before=_parked,
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("GetItem", "GetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
+        calls=("BatchGetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.LATE,),
     ),
     "early receipt": Party(
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("GetItem", "GetItem", "GetItem", "TransactWriteItems"),
+        calls=("BatchGetItem", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.EARLY,),
     ),
@@ -200,7 +200,7 @@ PARTIES: dict[str, Party] = {
         before=_buried,
         act=lambda job_saga: job_saga.reports("e1"),
         calls=(
-            *("GetItem", "GetItem", "GetItem", "TransactWriteItems"),
+            *("BatchGetItem", "GetItem", "TransactWriteItems"),
             *("SendTaskFailure", "GetItem", "TransactWriteItems"),
         ),
         log=StepStatus.APPLIED_LATE,
@@ -209,7 +209,7 @@ PARTIES: dict[str, Party] = {
     "receipt after a refusal": Party(
         before=_refused,
         act=lambda job_saga: job_saga.reports("e2"),
-        calls=("GetItem", "GetItem", "GetItem", "SendMessage", "TransactWriteItems"),
+        calls=("BatchGetItem", "GetItem", "SendMessage", "TransactWriteItems"),
         log=StepStatus.APPLIED_LATE,
         token=(TokenStatus.SETTLED,),
         woken="OutOfStock",
@@ -218,7 +218,7 @@ PARTIES: dict[str, Party] = {
     "receipt that contradicts": Party(
         before=_done,
         act=lambda job_saga: job_saga.reports("e2", REFUSED),
-        calls=("GetItem", "GetItem", "SendMessage", "TransactWriteItems"),
+        calls=("BatchGetItem", "SendMessage", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.SETTLED,),
         woken="output",
@@ -227,7 +227,7 @@ PARTIES: dict[str, Party] = {
     "receipt of what is known": Party(
         before=_done,
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem"),
+        calls=("BatchGetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.SETTLED,),
         woken="output",
@@ -235,7 +235,7 @@ PARTIES: dict[str, Party] = {
     "receipt of a known outcome that was not delivered": Party(
         before=_untold,
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("GetItem", "GetItem", "TransactWriteItems", "GetItem", *_TELL),
+        calls=("BatchGetItem", "TransactWriteItems", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -243,7 +243,7 @@ PARTIES: dict[str, Party] = {
     "receipt under the provider's id": Party(
         before=_spoken_of,
         act=lambda job_saga: job_saga.reports("e1", job_id="their-1"),
-        calls=("GetItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL),
+        calls=("GetItem", "BatchGetItem", "TransactWriteItems", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -264,7 +264,7 @@ PARTIES: dict[str, Party] = {
     "alias after an answer": Party(
         before=_spoken_of_early,
         act=lambda _: adopt_alias("their-1", JOB_ID),
-        calls=("PutItem", "GetItem", "GetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",

@@ -127,7 +127,7 @@ def _asked(*calls: str) -> dict[str, tuple[str, ...]]:
 _BEGUN = ("PutItem", "PutItem", "GetItem")
 """The row, the waiting task, and an outcome that arrived under the job's id before the job was known."""
 _HANDED_OVER = ("warehouse:pick", "UpdateItem")
-_RECEIVED = ("GetItem", "GetItem", "TransactWriteItems")
+_RECEIVED = ("BatchGetItem", "TransactWriteItems")
 _TOLD = ("SendTaskSuccess", "UpdateItem")
 _TOLD_NO = ("SendTaskFailure", "UpdateItem")
 _TAKEN_OVER = (*_BEGUN, "UpdateItem", *_HANDED_OVER)

@@ -238,6 +238,39 @@ def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pyt
     assert job_saga.log.status is StepStatus.DONE
 
 
+def test_sagas_with_a_step_of_one_name_have_each_its_own_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_saga = JobSaga.open(world, monkeypatch)
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(job=False) | {"log": "ledger"}, served()]))
+    job_saga.register()
+    world.wire.forget()
+
+    assert job_saga.reports("e1") is Receipt.SETTLED
+
+    assert world.wire.sent[:3] == ["GetItem", "GetItem", "TransactWriteItems"], "no row of another saga's log is read"
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+
+
+def test_a_receipt_reads_keys_again_that_were_left_unprocessed(
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_saga.register()
+    client, asked = aws.dynamodb(), list[int]()
+    whole = client.batch_get_item
+
+    def one_by_one(*, RequestItems: Any) -> Any:  # noqa: N803
+        first, *others = RequestItems
+        asked.append(len(RequestItems))
+        answer: Any = whole(RequestItems={first: RequestItems[first]})
+        answer["UnprocessedKeys"] = {table: RequestItems[table] for table in others}
+        return answer
+
+    monkeypatch.setattr(client, "batch_get_item", one_by_one)
+
+    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert asked == [2, 1]
+
+
 def _record_in(table: str) -> Any:
     return lambda name, saga_id: callback_store.read_record(name, saga_id) if name == table else None
 

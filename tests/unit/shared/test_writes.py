@@ -171,3 +171,69 @@ def _calls() -> Iterator[str]:
             for node in ast.walk(ast.parse(file.read_text("utf-8"))):
                 if isinstance(node, ast.Attribute) and node.attr in OPERATIONS:
                     yield f"{name}:{node.lineno}"
+
+
+class Batches:
+    """Holds the items of any table, and answers for so many keys at once; with an error first, if there is one."""
+
+    def __init__(self, most: int, *errors: Exception) -> None:
+        self.most = most
+        self.errors = list(errors)
+        self.calls: list[list[tuple[str, str]]] = []
+
+    def batch_get_item(self, *, RequestItems: Any) -> Any:  # noqa: N803
+        assert all(asked["ConsistentRead"] for asked in RequestItems.values())
+        keys = [(table, key["id"]["S"]) for table, asked in RequestItems.items() for key in asked["Keys"]]
+        self.calls.append(keys)
+        if self.errors:
+            raise self.errors.pop(0)
+        responses: dict[str, Any] = {table: [] for table in RequestItems}
+        unprocessed: dict[str, Any] = {}
+        for table, name in keys[: self.most]:
+            responses[table].append({"id": {"S": name}})
+        for table, name in keys[self.most :]:
+            left = unprocessed.setdefault(table, {**RequestItems[table], "Keys": []})
+            left["Keys"].append({"id": {"S": name}})
+        return {"Responses": responses, "UnprocessedKeys": unprocessed}
+
+
+def _read_all(monkeypatch: pytest.MonkeyPatch, batches: Batches, **keys: Sequence[str]) -> dict[str, list[str]]:
+    monkeypatch.setattr(aws, "dynamodb", lambda: batches)
+    asked = {table: [{"id": {"S": name}} for name in names] for table, names in keys.items()}
+    found = writes.read_all(asked, retry=_retry())
+    return {table: [item["id"]["S"] for item in items] for table, items in found.items()}
+
+
+def test_keys_that_are_left_unprocessed_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = Batches(2)
+
+    assert _read_all(monkeypatch, batches, t=["1"], u=["1", "2", "3"]) == {"t": ["1"], "u": ["1", "2", "3"]}
+    assert batches.calls == [[("t", "1"), ("u", "1"), ("u", "2"), ("u", "3")], [("u", "2"), ("u", "3")]]
+
+
+def test_a_hundred_keys_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, names = Batches(100), [str(number) for number in range(250)]
+
+    assert _read_all(monkeypatch, batches, t=names) == {"t": names}
+    assert list(map(len, batches.calls)) == [100, 100, 50]
+
+
+def test_a_batch_that_stays_unprocessed_is_a_database_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = Batches(0)
+
+    with pytest.raises(TransientError, match="busy"):
+        _read_all(monkeypatch, batches, t=["1"])
+    assert len(batches.calls) == 3
+
+
+def test_a_batch_that_failed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = Batches(1, THROTTLED, LOST)
+
+    assert _read_all(monkeypatch, batches, t=["1"]) == {"t": ["1"]}
+    assert len(batches.calls) == 3
+    with pytest.raises(ClientError):
+        _read_all(monkeypatch, Batches(1, DENIED), t=["1"])
+
+
+def test_nothing_is_read_without_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _read_all(monkeypatch, Batches(1), t=[]) == {"t": []}

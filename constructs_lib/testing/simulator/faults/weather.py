@@ -115,6 +115,11 @@ class Weather:
             return 0
         return int(self._latencies.random() ** 2 * most)
 
+    def unprocessed(self) -> float:
+        """Share of the keys of a batch that are left unprocessed: some are as often as calls are throttled."""
+        often = self.climate.troubles.get(Trouble.THROTTLE, 0.0)
+        return self._random.random() if often and not self.is_over and self._random.random() < often else 0.0
+
     def skew(self) -> int:
         """Microseconds by which a clock is ahead."""
         most = self.climate.skew

@@ -9,7 +9,7 @@ from constructs_lib.testing.simulator.aws.dynamodb import reads, transactions
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Table
 from constructs_lib.testing.simulator.aws.dynamodb.transactions import Tokens
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition
-from constructs_lib.testing.simulator.aws.dynamodb.values import copied_item, stored
+from constructs_lib.testing.simulator.aws.dynamodb.values import copied_item, item_size, stored, stored_item
 from constructs_lib.testing.simulator.aws.dynamodb.writes import understood, write
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, invalid
 
@@ -57,6 +57,8 @@ _TAKEN: Final[dict[str, frozenset[str]]] = {
     "DescribeTable": frozenset({"TableName"}),
 }
 _MOST_BATCH: Final = {"BatchGetItem": 100, "BatchWriteItem": 25}
+_MOST_BATCH_BYTES: Final = 16 * 1024 * 1024
+"""Of what a BatchGetItem returns."""
 
 
 class Timing(Protocol):
@@ -67,6 +69,9 @@ class Timing(Protocol):
 
     def commit_delay(self) -> int:
         """Microseconds for which a transaction holds its items before it is written; 0: none."""
+
+    def unprocessed(self) -> float:
+        """Share of the keys of a batch that are left unprocessed; below 1."""
 
 
 class Prompt:
@@ -79,6 +84,10 @@ class Prompt:
     def commit_delay(self) -> int:
         """None."""
         return 0
+
+    def unprocessed(self) -> float:
+        """None."""
+        return 0.0
 
 
 class Later:
@@ -176,15 +185,32 @@ class DynamoDB:
         return Later(delay, finish)
 
     def _batch_get(self, source: Mapping[str, Any], now: int) -> dict[str, Any]:
-        found: dict[str, list[Any]] = {}
-        _check_batch("BatchGetItem", sum(len(asked["Keys"]) for asked in source["RequestItems"].values()))
+        """Items that exist. AWS documents no order in which keys are left unprocessed: here the last ones are."""
+        number = sum(len(asked["Keys"]) for asked in source["RequestItems"].values())
+        _check_batch("BatchGetItem", number)
         for name, asked in source["RequestItems"].items():
-            table = self.table(name)
+            schema = self.table(name).schema
+            if len({schema.key_of(stored_item(key), of_item=False) for key in asked["Keys"]}) < len(asked["Keys"]):
+                raise invalid("Provided list of item keys contains duplicates")
+        found: dict[str, list[Any]] = {name: [] for name in source["RequestItems"]}
+        unprocessed: dict[str, Any] = {}
+        most, room = number - int(number * self.timing.unprocessed()), _MOST_BATCH_BYTES
+        for name, asked in source["RequestItems"].items():
+            table, keys = self.table(name), list(asked["Keys"])
             horizon = now if asked.get("ConsistentRead") else now - self.timing.index_lag()
             each = {key: value for key, value in asked.items() if key != "Keys"}
-            answers = (reads.get_item(table, {**each, "Key": key}, horizon) for key in asked["Keys"])
-            found[name] = [answer["Item"] for answer in answers if answer]
-        return {"Responses": found, "UnprocessedKeys": {}}
+            while keys and most and room > 0:
+                answer = reads.get_item(table, {**each, "Key": keys[0]}, horizon)
+                if answer:
+                    room -= item_size(stored_item(answer["Item"]))
+                    if room < 0:
+                        break
+                    found[name].append(answer["Item"])
+                most -= 1
+                del keys[0]
+            if keys:
+                unprocessed[name] = {**asked, "Keys": keys}
+        return {"Responses": found, "UnprocessedKeys": unprocessed}
 
     def _batch_write(self, source: Mapping[str, Any], now: int) -> dict[str, Any]:
         _check_batch("BatchWriteItem", sum(map(len, source["RequestItems"].values())))
