@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Final
@@ -101,9 +102,11 @@ def _intakes() -> str:
     def row(source: Source | None, name: str) -> list[str]:
         inputs = Assumptions(api=source is None, event=source)
         direct, saga = direct_operation(inputs), happy_path(ONE_TRANSACTION, inputs)
-        return [name, *(_millions(usage, *of) for usage in (direct, saga) for of in ((Purpose.API,), ()))]
+        inline = happy_path(replace(ONE_TRANSACTION, inline=True), inputs)
+        amounts = [_millions(usage, *of) for usage in (direct, saga) for of in ((Purpose.API,), ())]
+        return [name, *amounts, _millions(inline)]
 
-    head = ("from, $ per million", "one transaction: API", "together", "saga of one step: API", "together")
+    head = ("from, $ per million", "one transaction: API", "together", "saga of one step: API", "together", "inline")
     return _table(head, (row(source, name) for source, name in _ARRIVALS.items()))
 
 

@@ -25,6 +25,7 @@ from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
+from constructs_lib.saga.synthesis.inline import express_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import check_fields, checked
@@ -281,7 +282,7 @@ class TransactionApi(Construct):
         saga.requests.grant_reserve(gatekeeper)
         saga.requests.grant_look(gatekeeper)
         saga.log.grant_query(gatekeeper)
-        saga.grant_begin(gatekeeper)
+        saga.grant_begin(gatekeeper, waits=operation.max_wait is not None)
         if saga.payloads is not None:
             saga.payloads.grant_read(gatekeeper)
             saga.payloads.grant_write(gatekeeper)
@@ -320,7 +321,7 @@ class TransactionApi(Construct):
             Env.LOG_TABLE: saga.log.table.table_name,
             Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
             Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
-            **_express_of(saga),
+            **express_environment(saga.express_machine),
             Env.DEFINITION: saga.definition_fingerprint,
             Env.KEY_POLICY: operation.key_policy,
             Env.IN_PROGRESS_ANSWER: operation.in_progress_answer,
@@ -337,12 +338,6 @@ class TransactionApi(Construct):
 
 def _integration(function: RuntimeFunction) -> apigateway.LambdaIntegration:
     return apigateway.LambdaIntegration(function.function, proxy=True, allow_test_invoke=False)
-
-
-def _express_of(saga: SagaStateMachine) -> dict[str, str]:
-    if saga.express_machine is None:
-        return {}
-    return {Env.EXPRESS_MACHINE_ARN: saga.express_machine.state_machine_arn}
 
 
 def _check(

@@ -25,6 +25,7 @@ from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
+from constructs_lib.saga.synthesis.inline import express_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -82,7 +83,7 @@ class EventIntake(Construct):
             Its timeout must be shorter than the gateway's 29 s. Grant it its own tables, as a step function.
         requests: where the records of a direct operation's events are; ``remember_for`` must be 30 days or more.
         saga: the saga that each event begins, in place of ``requests``: its records are in its own table, for which the
-            same holds.
+            same holds. An inline saga begins in its Express machine, and needs a ``TimeoutReconciler``.
         backoff: tries of a direct operation's transaction that conflicts, as of a ``DirectFunction``.
         retry_every: how often a kept event is planned again; 30 s to 12 h, at least 6 times the function's timeout; 5
             minutes by default, or that.
@@ -184,7 +185,8 @@ class EventIntake(Construct):
         if saga is None:
             table.grant_look(fn)
         else:
-            saga.grant_start(fn)
+            saga.grant_begin(fn)
+            saga.begin_by_events(intake=self.node.path)
         for queue in (self.kept, self.parked):
             iam.Grant.add_to_principal(grantee=fn, actions=["sqs:SendMessage"], resource_arns=[queue.queue_arn])
         for variable, value in {
@@ -399,6 +401,7 @@ def _saga_environment(saga: SagaStateMachine) -> dict[str, str]:
     return {
         Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
         Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
+        **express_environment(saga.express_machine),
         Env.DEFINITION: saga.definition_fingerprint,
         Env.DUE_AFTER_SECONDS: str(int(saga.requests.due_after.to_seconds())),
         **paths_environment(saga.steps),

@@ -51,6 +51,7 @@ from constructs_lib.saga.validation.budget import (
 from constructs_lib.saga.validation.checks import (
     leaves_of,
 )
+from constructs_lib.saga.validation.inline import unreconciled
 from constructs_lib.saga.validation.retention import recovery_findings
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.shared.types import checked
@@ -202,6 +203,7 @@ class SagaStateMachine(Construct):
         self.node.add_metadata(METADATA_TYPE, self.description.to_json())
         self._report(declared.findings(definition_file))
         self._looked_at_every: int | None = None
+        self._intakes: list[str] = []
         warn_of_size(Stack.of(self))
         self.node.add_validation(WhenAllIsKnown(self._report_recoveries))
         self._grant()
@@ -270,9 +272,21 @@ class SagaStateMachine(Construct):
         """
         self._looked_at_every = min(every, self._looked_at_every or every)
 
+    def begin_by_events(self, *, intake: str) -> None:
+        """Register an intake whose events begin this saga.
+
+        ``EventIntake`` calls it; an app has no need to.
+
+        Args:
+            intake: its path.
+        """
+        self._intakes.append(intake)
+
     def _report_recoveries(self) -> None:
         """Add findings that depend on the saga's reconciler, which may be declared later."""
         self._report(list(recovery_findings(self.description, looked_at_every=self._looked_at_every)))
+        if self._looked_at_every is None and self.run is Run.INLINE:
+            self._report([unreconciled(intake) for intake in self._intakes])
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start executions of this state machine, and nothing else."""
@@ -282,14 +296,19 @@ class SagaStateMachine(Construct):
             resource_arns=[self._arn],
         )
 
-    def grant_begin(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Begin sagas where they begin: ``grant_start``, and of an inline saga executions of its Express machine."""
+    def grant_begin(self, grantee: iam.IGrantable, *, waits: bool = False) -> iam.Grant:
+        """Begin sagas where they begin: ``grant_start``, and of an inline saga executions of its Express machine.
+
+        Args:
+            grantee: who begins them.
+            waits: whether it may also run synchronous ones; only asynchronous ones by default.
+        """
         grant = self.grant_start(grantee)
         if self.express_machine is None:
             return grant
         return iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=["states:StartExecution", "states:StartSyncExecution"],
+            actions=["states:StartExecution", *(["states:StartSyncExecution"] if waits else [])],
             resource_arns=[self.express_machine.state_machine_arn],
         )
 

@@ -97,7 +97,7 @@ class Ran(StrEnum):
 SAGA_DELEGATED: Final = "SagaDelegated"
 """Error with which an Express execution ends that left its saga to the Standard machine."""
 EXPRESS_MARK: Final = "+express"
-"""Ends the definition in the input of a saga for which a gatekeeper starts Express executions.
+"""Ends the definition in the input of a saga for which Express executions are started.
 
 A Standard machine that does not expect them never begins such a saga.
 """

@@ -27,7 +27,7 @@ from tests.docs.pages import DOCS, ROOT, Table, prose, tables_marked
 from tests.for_each import for_each
 
 REFERENCE = DOCS / "reference"
-_FINDERS = ("budget.py", "definition_file.py", "retention.py")
+_FINDERS = ("budget.py", "definition_file.py", "retention.py", "inline.py")
 
 
 def _object(path: str) -> Any:

@@ -19,5 +19,5 @@ class Run(StrEnum):
     INLINE = "INLINE"
     """Each saga begins in an Express machine, and continues in the Standard machine if it is not decided quickly.
 
-    For steps of at most 50 s that do not wait.
+    For steps of at most 50 s that do not wait. A saga that events begin needs a ``TimeoutReconciler`` then.
     """

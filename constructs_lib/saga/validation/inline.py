@@ -11,6 +11,7 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import outputs_named
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
+from constructs_lib.saga.validation.budget import Finding, Severity
 from saga_runtime.protocol import MAX_INLINE_SECONDS
 
 _MARGIN_SECONDS: Final = 10
@@ -47,6 +48,17 @@ def check_inline(steps: Sequence[Step | StepGroup], run: Run, definition_file: s
         _check_condition(step, steps, kept, run)
         if step.direct is None and step.record:
             kept.append(step)
+
+
+def unreconciled(intake: str) -> Finding:
+    """The error of an inline saga without a reconciler that events begin: nothing repeats an event that got a 2xx."""
+    return Finding(
+        id="cdk-sagas-inline-unreconciled",
+        severity=Severity.ERROR,
+        message=f"a saga with run={Run.INLINE.value} that events of {intake} begin must have a reconciler, got none; "
+        "add a TimeoutReconciler, or use Run.STANDARD: no client repeats its request, so nothing else starts a saga "
+        "whose function died before it started Express, and continues one that Express did not settle",
+    )
 
 
 def _reason(step: Step) -> tuple[str, str] | None:

@@ -61,7 +61,7 @@ class Reservation:
     """Reservation of a gatekeeper. Times are epoch milliseconds.
 
     Attributes:
-        express: whether the gatekeeper starts Express executions.
+        express: whether Express executions are started for the saga.
     """
 
     request_id: str
@@ -299,6 +299,11 @@ class RequestRecord:
     def settled(self) -> bool:
         """True if the record holds its final answer."""
         return self.status in SETTLED
+
+    @property
+    def express(self) -> bool:
+        """True if Express executions are started for its saga, which is in progress."""
+        return bool(self.input) and str(json.loads(self.input)[StartField.DEFINITION]).endswith(EXPRESS_MARK)
 
     @property
     def tombstone(self) -> bool:

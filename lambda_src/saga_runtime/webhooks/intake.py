@@ -1,7 +1,8 @@
 """Events that begin something: a provider's webhook, or an event of a bus, as the request of an operation.
 
 An event of a direct operation is applied by one transaction: the record under its business key, and the writes. An
-event of a saga reserves the record, and starts the saga. So a redelivery, and another event of the same happening, meet
+event of a saga reserves the record, and starts the saga; an inline one begins in an asynchronous Express execution, so
+that no message waits for it. So a redelivery, and another event of the same happening, meet
 the record. What can come of an event:
 
 * applied: record and writes exist, or the record and its saga;
@@ -28,6 +29,7 @@ from typing import Any, Final
 
 from saga_runtime.errors import Invalid, NotYet, PermanentError, TransientError
 from saga_runtime.http.direct_operation import DirectCall, response_of
+from saga_runtime.http.inline import begin as begin_express
 from saga_runtime.http.operation import read_record
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
 from saga_runtime.http.starting import reserve, start
@@ -124,6 +126,7 @@ class SagaSettings:
 
     state_machine_arn: str
     recovery_machine_arn: str
+    express_machine_arn: str | None
     definition: str
     due_after_ms: int
     expression_paths: Paths
@@ -134,6 +137,7 @@ class SagaSettings:
         return cls(
             state_machine_arn=env[Env.STATE_MACHINE_ARN],
             recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
+            express_machine_arn=env.get(Env.EXPRESS_MACHINE_ARN),
             definition=env[Env.DEFINITION],
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1_000,
             expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
@@ -568,21 +572,31 @@ class _Started:
             now_ms=keyed.now_ms,
             due_after_ms=self._saga.due_after_ms,
             due_shards=self._config.due_shards,
+            express=self._saga.express_machine_arn is not None,
         )
         record = reserve(self._config.request_table, reservation)
         if record is None:
-            _start(reservation.execution_arn, reservation.saga_id, reservation.start_input)
+            self._begin(reservation.execution_arn, reservation.saga_id, reservation.start_input)
             telemetry.event("event_applied", saga_id=keyed.saga_id, event_id=begin.event_id)
             return Begun.APPLIED, ""
         met = what_was_met(record, reservation)
-        if met is Met.RUNNING and record.due_at is not None and record.due_at > keyed.now_ms:
+        if met is Met.RUNNING and record.due_at is not None and record.due_at > keyed.now_ms and not record.express:
             # A provider that gets a 2xx does not send the event again: this one may be the last to start the saga.
+            # Of an inline saga the reconciler is: a Standard execution alongside Express would cost as much as both.
             met = what_was_met(record, replace(reservation, now_ms=record.due_at))
         if met is Met.OTHER_BODY:
             return _refused(begin, Begun.PARKED, "KEY_REUSED")
-        if met in {Met.OWN, Met.RUNNING_DUE}:
+        if met is Met.OWN:
+            self._begin(record.execution_arn, record.saga_id, record.input)
+        elif met is Met.RUNNING_DUE:
             _start(record.execution_arn, record.saga_id, record.input)
         return (Begun.APPLIED if met is Met.OWN else Begun.DUPLICATE), ""
+
+    def _begin(self, execution_arn: str, saga_id: str, start_input: str) -> None:
+        """Start what this invocation reserved: in Standard if it is not inline, or Express is refused."""
+        express = self._saga.express_machine_arn
+        if express is None or not begin_express(express, saga_id, start_input).started:
+            _start(execution_arn, saga_id, start_input)
 
 
 def _start(execution_arn: str, saga_id: str, start_input: str) -> None:
