@@ -87,7 +87,11 @@ spec-full: setup ## check the specification in its large configurations (some mi
 	@CDK_SAGAS_SPECIFICATION=full python -m pytest tests/specification
 
 simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
+ifneq ($(REVERTED),)
+	@python -m tests.simulator.reverted $(REVERTED) $(if $(SEED),--seed $(SEED))
+else
 	@python -m tests.simulator $(if $(SAGAS),--sagas $(SAGAS)) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record)
+endif
 
 soak: setup ## sagas of all examples for 10 minutes while everything fails (SEED=n repeats); build/soak-report.html
 	@python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))

@@ -6,6 +6,7 @@ import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -25,10 +26,10 @@ MOST_LATE = 1_800 * SECOND
 
 def test_late_clients_are_refused_and_nothing_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, kept = Counter[str](), Counter[str]()
-    monkeypatch.setattr(Client, "_insist", _comes_back(report))
+    monkeypatch.setattr(Client, "_insist", comes_back(report))
     monkeypatch.setattr("constructs_lib.testing.simulator.run.audit", _counts(kept))
 
-    found = simulate(_with_short_replays(tmp_path, monkeypatch), EXAMPLES["funds_transfer"].workload(), sagas=SAGAS)
+    found = simulate(with_short_replays(tmp_path), EXAMPLES["funds_transfer"].workload(), sagas=SAGAS)
 
     found.require_kept()
     # Otherwise nothing was tried.
@@ -37,21 +38,22 @@ def test_late_clients_are_refused_and_nothing_moves(tmp_path: Path, monkeypatch:
     assert kept["tombstones"] > kept["whole"]
 
 
-def _with_short_replays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def with_short_replays(folder: Path) -> Path:
+    """Synthesize the transfers into a folder, with responses that expire after a minute."""
     # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App, Duration
 
     from constructs_lib import IdempotencyTable
 
     short = functools.partial(IdempotencyTable, replay_for=Duration.minutes(1))
-    monkeypatch.setattr("examples.funds_transfer.stack.IdempotencyTable", short)
-    app = App(outdir=str(folder), analytics_reporting=False)
-    EXAMPLES["funds_transfer"].add(app)
-    app.synth()
+    with mock.patch("examples.funds_transfer.stack.IdempotencyTable", short):
+        app = App(outdir=str(folder), analytics_reporting=False)
+        EXAMPLES["funds_transfer"].add(app)
+        app.synth()
     return folder
 
 
-def _comes_back(report: Counter[str]) -> Any:
+def comes_back(report: Counter[str]) -> Any:
     """A client that sends its request again, long after it was answered."""
     insist = Client._insist
 

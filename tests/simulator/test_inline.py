@@ -80,7 +80,7 @@ def _express(deployment: Deployment) -> str:
     return found
 
 
-def _alongside(world: World, requests: str, delay: int) -> None:
+def alongside(world: World, requests: str, delay: int) -> None:
     """Start Standard so many milliseconds after each reservation, as a reconciler or a duplicate starts it."""
     seen: set[str] = set()
 
@@ -117,7 +117,7 @@ class _Alongside(InlineTransfers):
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
-        _alongside(world, world.output("RequestTableName"), self._delay)
+        alongside(world, world.output("RequestTableName"), self._delay)
 
 
 def test_inline_transfers_keep_their_promise(inline: Deployment) -> None:
@@ -326,7 +326,7 @@ class _OrdersAlongside(Orders):
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
-        _alongside(world, world.output("RequestTableName"), random.choice((0, 60, 250, 1_000, 30_000)))
+        alongside(world, world.output("RequestTableName"), random.choice((0, 60, 250, 1_000, 30_000)))
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ class _Skipped(Drawn):
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
         (requests,) = world.parts.requests
-        _alongside(world, requests, random.choice((0, 20, 60, 120)))
+        alongside(world, requests, random.choice((0, 20, 60, 120)))
 
 
 SKIPPED: Final = DrawnSaga(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -16,7 +16,7 @@ from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import running
 
 from .drawn.assembly import drawn_assembly
-from .drawn.releases import KINDS, drawn_release, renamed
+from .drawn.releases import KINDS, DrawnRelease, drawn_release, reconditioned, renamed
 from .drawn.sagas import DrawnSaga, DrawnStep, drawn_saga
 from .drawn.workload import Drawn
 from .support import add_machine, blueprint, execute, function_arn, invoke, output_of
@@ -73,12 +73,17 @@ def test_sagas_keep_their_promise_under_drawn_releases() -> None:
 
 
 class Renaming(Drawn):
-    """Requests to sagas whose steps are renamed, and whose operator deploys either release again, day by day."""
+    """Requests to sagas whose steps, or conditions, change, and whose operator deploys either again, day by day."""
 
     patience = timedelta(days=40)
 
-    def __init__(self, sagas: Sequence[DrawnSaga], versions: Sequence[Deployment]) -> None:
-        super().__init__(sagas, releases=[renamed(saga) for saga in sagas])
+    def __init__(
+        self,
+        sagas: Sequence[DrawnSaga],
+        versions: Sequence[Deployment],
+        change: Callable[[DrawnSaga], DrawnRelease] = renamed,
+    ) -> None:
+        super().__init__(sagas, releases=[change(saga) for saga in sagas])
         self._versions = versions
 
     def prepare(self, world: World, random: Random) -> None:
@@ -95,6 +100,18 @@ def test_renamed_steps_are_applied_under_one_name() -> None:
         Deployment.of_assembly(drawn_assembly(sagas, [renamed(saga) for saga in sagas])) as after,
     ):
         report = simulate(before, Renaming(sagas, [before, after]), sagas=60, releases=[after, before, after])
+    report.require_kept()
+    assert report.parked
+
+
+def test_sagas_go_by_the_conditions_of_one_release() -> None:
+    sagas = [drawn_saga(seed) for seed in (21, 22, 23)]
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, [reconditioned(saga) for saga in sagas])) as after,
+    ):
+        workload = Renaming(sagas, [before, after], reconditioned)
+        report = simulate(before, workload, sagas=60, releases=[after, before, after])
     report.require_kept()
     assert report.parked
 

@@ -146,6 +146,10 @@ class World:
         """No batch is answered in part."""
         return 0.0
 
+    def page(self) -> int:
+        """A page has as many items as fit."""
+        return 0
+
     @property
     def now_ms(self) -> int:
         """Epoch milliseconds."""

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from .sagas import DrawnGroup, DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
+from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
 
 KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
 """Changes under which every saga in flight ends without an operator who deploys again."""
 RENAMED: Final = "renamed"
+RECONDITIONED: Final = "reconditioned"
+"""Changes under which a saga in flight may need an operator who deploys the other release again."""
+_OTHER: Final = {
+    "$request.a": "$not($request.a)",
+    "$request.b": "$not($request.b)",
+    "$request.a and $request.b": "$request.a and $not($request.b)",
+}
+_OPPOSITE: Final = {**_OTHER, **{other: when for when, other in _OTHER.items()}}
+"""Conditions, and those that a later release has instead: two pivots exclude each other in both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +31,7 @@ class DrawnRelease:
     Attributes:
         kind: ``same``; ``added``: a step follows; ``replaced``: the operation starts another saga, and the first one
             stays; ``direct``: the operation becomes direct; ``stricter``: the schema requires ``c``; ``renamed``: each
-            step has another name.
+            step has another name; ``reconditioned``: each condition is the opposite one.
         saga: of the release, with the first one's construct id; of ``replaced``, the other one.
     """
 
@@ -48,6 +58,8 @@ def change_of(release: DrawnRelease, saga: DrawnSaga) -> DrawnRelease:
             return release
         case "renamed":
             return renamed(saga)
+        case "reconditioned":
+            return reconditioned(saga)
         case "added":
             return dataclasses.replace(
                 release, saga=dataclasses.replace(saga, nodes=(*saga.nodes, release.saga.nodes[-1]))
@@ -62,17 +74,36 @@ def replaced(other: DrawnSaga) -> DrawnRelease:
 
 def renamed(saga: DrawnSaga) -> DrawnRelease:
     """The release in which every step of a saga has another name."""
-    return DrawnRelease(kind=RENAMED, saga=dataclasses.replace(saga, nodes=tuple(map(_renamed, saga.nodes))))
+    return DrawnRelease(kind=RENAMED, saga=_changed(saga, _renamed))
 
 
-def _renamed(node: Node) -> Node:
-    if isinstance(node, DrawnGroup):
-        branches = tuple(tuple(map(_step, branch)) for branch in node.branches)
-        return dataclasses.replace(node, branches=branches)
-    return _step(node)
+def reconditioned(saga: DrawnSaga) -> DrawnRelease:
+    """The release in which conditions over the request are the opposite ones."""
+
+    def opposite(step: DrawnStep) -> DrawnStep:
+        return dataclasses.replace(step, when=_opposite(step.when))
+
+    return DrawnRelease(kind=RECONDITIONED, saga=_changed(saga, opposite))
 
 
-def _step(step: DrawnStep) -> DrawnStep:
+def _opposite(when: str | None) -> str | None:
+    return _OPPOSITE.get(when, when) if when is not None else None
+
+
+def _changed(saga: DrawnSaga, change: Callable[[DrawnStep], DrawnStep]) -> DrawnSaga:
+    """The saga with each step changed, and conditions of groups as those of steps."""
+
+    def changed(node: Node) -> Node:
+        if isinstance(node, DrawnStep):
+            return change(node)
+        branches = tuple(tuple(map(change, branch)) for branch in node.branches)
+        when = change(DrawnStep(name=node.name, kind="", when=node.when)).when
+        return dataclasses.replace(node, branches=branches, when=when)
+
+    return dataclasses.replace(saga, nodes=tuple(map(changed, saga.nodes)))
+
+
+def _renamed(step: DrawnStep) -> DrawnStep:
     way = way_of(step)
     when = step.when if way is None else way_by(new_name(way[0]), way[1])
     return dataclasses.replace(step, name=new_name(step.name), when=when)

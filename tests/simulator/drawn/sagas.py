@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -124,6 +124,26 @@ def way_of(step: DrawnStep) -> tuple[str, str] | None:
     """The skipped step by whose route a step is on the way, and the route; None: routes do not matter to it."""
     found = _BY_ROUTE.fullmatch(step.when or "")
     return (found["step"], found["route"]) if found is not None else None
+
+
+def on_the_way(saga: DrawnSaga, body: Mapping[str, object]) -> Iterator[str]:
+    """Names of the steps that are on the way of a request, as far as it decides."""
+    for node in saga.nodes:
+        if _holds(node.when, body):
+            yield from (step.name for step in node.steps if step is node or _holds(step.when, body))
+
+
+def _holds(when: str | None, body: Mapping[str, object]) -> bool:
+    a, b = body["a"] is True, body["b"] is True
+    known = {
+        "$request.a": a,
+        "$not($request.a)": not a,
+        "$request.b": b,
+        "$not($request.b)": not b,
+        "$request.a and $request.b": a and b,
+        "$request.a and $not($request.b)": a and not b,
+    }
+    return known.get(when, True) if when is not None else True
 
 
 def way_by(step: str, route: str) -> str:

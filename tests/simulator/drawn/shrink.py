@@ -229,7 +229,7 @@ def _shorter(found: Failure) -> Iterator[Failure]:
         for kind in kinds:
             left = {other: share for other, share in kinds.items() if other is not kind}
             yield replace(found, climate=replace(climate, **{name: left}))
-    for name in ("index_lag", "commit_delay", "skew"):
+    for name in ("index_lag", "commit_delay", "skew", "page"):
         if getattr(climate, name):
             yield replace(found, climate=replace(climate, **{name: 0}))
     if found.behaves is None:

@@ -17,8 +17,8 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
-from .releases import RENAMED, DrawnRelease, new_name
-from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep, way_of
+from .releases import RECONDITIONED, RENAMED, DrawnRelease, new_name
+from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep, on_the_way, way_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operation."""
@@ -141,6 +141,25 @@ class Drawn(Workload):
         )
         return Invariant(name="a renamed step happens once", checked=len(done), violations=violations)
 
+    def _by_conditions_of_one_release(self, world: World) -> Invariant:
+        """Check that what happened of a saga is what one release's conditions allow, and not some of each."""
+        checked, violations = 0, []
+        for record, number, body in _requests(world):
+            release = self._releases.get(number)
+            if release is None or release.kind != RECONDITIONED:
+                continue
+            saga_id = record[RecordAttribute.SAGA_ID]["S"]
+            done = {
+                row[LogAttribute.STEP]["S"].partition("[")[0]
+                for row in world.table(world.output(f"Log{number}"))
+                if row[LogAttribute.SAGA_ID]["S"] == saga_id and row[LogAttribute.STATUS]["S"] == StepStatus.DONE
+            }
+            checked += 1
+            ways = [done - set(on_the_way(saga, body)) for saga in (self._sagas[number], release.saga)]
+            if all(ways):
+                violations.append(f"{saga_id} did {sorted(done)} of {body}: {sorted(ways[0])}, {sorted(ways[1])}")
+        return Invariant(name="a saga goes by one release", checked=checked, violations=tuple(violations))
+
     def _each_saga_takes_one_way(self, world: World) -> Invariant:
         """Check that a step which is on the way by one route happened by no other one."""
         checked, violations = 0, []
@@ -188,6 +207,7 @@ class Drawn(Workload):
             self._objects_are_stored(world),
             self._not_under_both_names(world),
             self._each_saga_takes_one_way(world),
+            self._by_conditions_of_one_release(world),
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
             ),

@@ -141,6 +141,7 @@ class Climate:
         latency: microseconds that a call usually takes.
         index_lag: microseconds by which an index is behind at most.
         commit_delay: microseconds for which a transaction holds its items at most.
+        page: items after which a page of a query or a scan ends; 0: as many as fit.
         skew: microseconds by which two clocks differ at most.
         expiry_lag: microseconds after its expiration by which DynamoDB has deleted an item, on average.
         ends: when it is over: afterwards nothing goes wrong.
@@ -154,6 +155,7 @@ class Climate:
     latency: int = 5 * MILLISECOND
     index_lag: int = 0
     commit_delay: int = 0
+    page: int = 0
     skew: int = 0
     expiry_lag: int = 2 * 86_400 * SECOND
     ends: int = 0
@@ -204,6 +206,7 @@ def drawn_climate(random: Random, *, start: int, length: int, services: tuple[st
         expiry_lag=random.choice((MINUTE, HOUR, 24 * HOUR, 48 * HOUR)),
         ends=start + length,
         unproven=frozenset(claim for claim in UNPROVEN if random.random() < 0.5),
+        page=random.choice((0, 0, 1, 2, 5)),
     )
 
 

@@ -120,6 +120,10 @@ class Weather:
         often = self.climate.troubles.get(Trouble.THROTTLE, 0.0)
         return self._random.random() if often and not self.is_over and self._random.random() < often else 0.0
 
+    def page(self) -> int:
+        """Items after which a page ends; 0: as many as fit."""
+        return 0 if self.is_over else self.climate.page
+
     def skew(self) -> int:
         """Microseconds by which a clock is ahead."""
         most = self.climate.skew

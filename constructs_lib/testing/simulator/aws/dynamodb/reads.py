@@ -88,13 +88,14 @@ class _Range:
     sort: Condition | None
 
 
-def query(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, Any]:
+def query(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) -> dict[str, Any]:
     """Items of one partition.
 
     Args:
         table: its table.
         source: the request.
         horizon: an index, and a read that is not consistent, know writes until this moment.
+        most: items of a page; 0: as many as fit.
 
     Raises:
         ServiceError: as DynamoDB refuses it.
@@ -131,10 +132,10 @@ def query(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, An
         found = [(key, item) for key, item in found if selects(_plain(item[sort_name], sort_kind))]
     if source.get("ScanIndexForward") is False:
         found = list(reversed(found))
-    return _page(table, schema, [item for _, item in found], source, filtered, projection, values)
+    return _page(table, schema, [item for _, item in found], source, filtered, projection, values, most)
 
 
-def scan(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, Any]:
+def scan(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) -> dict[str, Any]:
     """Every item, page by page."""
     index = _index(table, source)
     schema = index.schema if index is not None else table.schema
@@ -147,7 +148,7 @@ def scan(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, Any
     items: Iterable[Item] = index.every() if index is not None else table.every()
     if (segment := _segment(source)) is not None:
         items = (item for item in items if segment(item[schema.names[0]]))
-    return _page(table, schema, list(items), source, filtered, projection, values)
+    return _page(table, schema, list(items), source, filtered, projection, values, most)
 
 
 def _segment(source: Mapping[str, Any]) -> Callable[[Value], bool] | None:
@@ -187,6 +188,7 @@ def _page(
     filtered: Expression | None,
     projection: Expression | None,
     values: Mapping[str, Value],
+    most: int,
 ) -> dict[str, Any]:
     """Items from the start that was given, up to the limits of a page; the filter counts after them."""
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
@@ -199,6 +201,8 @@ def _page(
     limit = source.get("Limit")
     if limit is not None and limit < 1:
         raise invalid("1 validation error detected: Value at 'limit' must be greater than or equal to 1")
+    if most:
+        limit = min(limit or most, most)
     page: list[Item] = []
     size = 0
     last: Item | None = None

@@ -73,6 +73,9 @@ class Timing(Protocol):
     def unprocessed(self) -> float:
         """Share of the keys of a batch that are left unprocessed; below 1."""
 
+    def page(self) -> int:
+        """Items after which a page of a query or a scan ends; 0: as many as fit."""
+
 
 class Prompt:
     """Timing of a DynamoDB that is never behind."""
@@ -88,6 +91,10 @@ class Prompt:
     def unprocessed(self) -> float:
         """None."""
         return 0.0
+
+    def page(self) -> int:
+        """As many as fit."""
+        return 0
 
 
 class Later:
@@ -161,7 +168,7 @@ class DynamoDB:
             case "Query" | "Scan":
                 read = reads.query if operation == "Query" else reads.scan
                 lag = 0 if source.get("ConsistentRead") else self.timing.index_lag()
-                return read(self.table(source["TableName"]), source, now - lag)
+                return read(self.table(source["TableName"]), source, now - lag, self.timing.page())
             case "DescribeTable":
                 table = self.table(source["TableName"])
                 return {"Table": {"TableName": table.name, "TableArn": table.arn, "TableStatus": "ACTIVE"}}

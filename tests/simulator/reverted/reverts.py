@@ -1,0 +1,340 @@
+"""Defects that were found and fixed, and the edit that reverts each fix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A text that a file has once, and its replacement."""
+
+    file: str
+    text: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revert:
+    """A defect that returns when its fix is reverted.
+
+    Attributes:
+        name: of the command.
+        defect: what went wrong.
+        edits: revert the fix.
+        stack: where it is looked for.
+    """
+
+    name: str
+    defect: str
+    edits: Sequence[Edit]
+    stack: str = "drawn"
+
+
+_ASL: Final = "constructs_lib/saga/asl/"
+_RUNTIME: Final = "lambda_src/saga_runtime/"
+
+REVERTS: Final = {
+    revert.name: revert
+    for revert in (
+        Revert(
+            name="refusal-by-any-error",
+            defect="An error that a provider's function raised after the provider had acted was treated as a refusal",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}steps/external_call.py",
+                    "if not named or (ours and kind not in (Declined, Rejected)):",
+                    "if not named and not ours:",
+                )
+            ],
+        ),
+        Revert(
+            name="items-lose-digits",
+            defect="Numbers of a map's items lost digits",
+            edits=[
+                Edit(f"{_ASL}items.py", "path = request_path(group.items)\n", "path = None\n"),
+                Edit(
+                    f"{_ASL}items.py",
+                    """value = "" if request_path(group.items) is not None else ', "value": $item'""",
+                    """value = ', "value": $item'""",
+                ),
+            ],
+        ),
+        Revert(
+            name="condition-by-truth",
+            defect="A condition that evaluated to nothing skipped its step",
+            edits=[Edit(f"{_ASL}flow.py", "({names} $not(({node.when}) = false))", "({names} false)")],
+        ),
+        Revert(
+            name="no-way-forward",
+            defect="On a path without a pivot, an interrupted saga was compensated behind steps that cannot be undone",
+            edits=[
+                Edit(
+                    f"{_ASL}flow.py",
+                    "return only_forward_name(node) if index < self.last_pivot < ahead and not ran else node.name",
+                    "return node.name",
+                )
+            ],
+        ),
+        Revert(
+            name="outputs-one-by-one",
+            defect="Outputs of a map's items were not counted together",
+            edits=[Edit(f"{_ASL}flow.py", "    if not flow.shares:", "    if flow.shares >= 0:")],
+        ),
+        Revert(
+            name="forward-first",
+            defect="`recover` queried the forward execution before the recovery that starts it",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/takeover.py",
+                    "else [record.recovery_machine_arn, forward]",
+                    "else [forward, record.recovery_machine_arn]",
+                )
+            ],
+        ),
+        Revert(
+            name="key-forgotten-early",
+            defect="An expired key moved money again (keys were forgotten with their response)",
+            edits=[
+                Edit(
+                    f"{_ASL}ending.py",
+                    '":expiration": seconds_from_now(plan.remember_seconds),',
+                    '":expiration": seconds_from_now(plan.replay_seconds),',
+                )
+            ],
+            stack="expired",
+        ),
+        Revert(
+            name="other-machine",
+            defect="A duplicate was started again on the saga that replaced the first",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}idempotency/record.py",
+                    "same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)",
+                    "same_machine = True",
+                ),
+                Edit(
+                    "lambda_src/handlers/gatekeeper.py",
+                    "            if not start(record.execution_arn, record.saga_id, record.input):",
+                    "            here = execution_of(self._config.state_machine_arn, record.saga_id)\n"
+                    "            if not start(here, record.saga_id, record.input):",
+                ),
+            ],
+            stack="released",
+        ),
+        Revert(
+            name="stricter-schema",
+            defect="A stricter schema refused a retry",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}http/operation.py",
+                    "record.forgotten(clock.now_ms()):\n            return refusal",
+                    "True:\n            return refusal",
+                )
+            ],
+            stack="released",
+        ),
+        Revert(
+            name="renamed-step",
+            defect="A renamed step happened under both names",
+            edits=[
+                Edit(
+                    f"{_ASL}compatible.py",
+                    """return f'$substring({RAN_UNDER}, 0, {WAYS_AT}) != "{plan.fingerprint[:WAYS_AT]}"'""",
+                    'return "false"',
+                ),
+                Edit(f"{_ASL}begin.py", 'fits = f"($exists($begun) or {_given_is(plan)})"', 'fits = "true"'),
+            ],
+            stack="renamed",
+        ),
+        Revert(
+            name="rows-fit",
+            defect="A recovery ignored rows of steps that its definition does not have",
+            edits=[
+                Edit(
+                    f"{_ASL}compatible.py",
+                    """f" $count($rows[{side} = {a.SIDE}.S]) = $count($rows))\"""",
+                    """f" $count($rows[{side} = {a.SIDE}.S]) >= 0)\"""",
+                ),
+            ],
+            stack="renamed",
+        ),
+        Revert(
+            name="renamed-job",
+            defect="A queued job of a renamed step was dispatched",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/step.py",
+                    "if not served(message.call.step, log=message.call.log_table):",
+                    "if False:",
+                )
+            ],
+            stack="renamed",
+        ),
+        Revert(
+            name="changed-conditions",
+            defect="After conditions had changed, an interrupted saga took the other path, too",
+            edits=[
+                Edit(
+                    f"{_ASL}compatible.py",
+                    """return f'$substring({RAN_UNDER}, {WAYS_AT}) = "{plan.fingerprint[WAYS_AT:]}"'""",
+                    'return "true"',
+                )
+            ],
+            stack="reconditioned",
+        ),
+        Revert(
+            name="started-under-another",
+            defect="A saga that had been reserved under other conditions started, or continued, under these",
+            edits=[Edit(f"{_ASL}begin.py", 'fits = f"($exists($begun) or {_given_is(plan)})"', 'fits = "true"')],
+            stack="reconditioned",
+        ),
+        Revert(
+            name="phase-of-another",
+            defect="A phase that was called again after its conditions had changed applied both ways",
+            edits=[Edit(f"{_ASL}begin.py", """f'({GIVEN} = "{group.shape}")'""", '"true"')],
+            stack="reconditioned",
+        ),
+        Revert(
+            name="late-record-expires",
+            defect="The record needed to compensate a late effect expired before the effect was compensated",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/saga_reconciler.py",
+                    "        _keep_whole(late.saga, record, now_ms)\n",
+                    "",
+                )
+            ],
+        ),
+        Revert(
+            name="one-page-of-outputs",
+            defect="A recovery read one page of the log's outputs",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}saga_log/outputs.py",
+                    'rows = (row for page in pages for row in page["Items"])',
+                    'rows = iter(next(iter(pages))["Items"])',
+                )
+            ],
+        ),
+        Revert(
+            name="one-page-of-rows",
+            defect="Of a log of several pages, only the first was asked for effects that remain",
+            edits=[
+                Edit(
+                    f"{_ASL}outputs.py",
+                    'more = f"$exists(${_REST}.{LogAttribute.SAGA_ID}) and {while_}"',
+                    'more = "false"',
+                )
+            ],
+        ),
+        Revert(
+            name="undo-reads-by-key",
+            defect="The compensation of a map's item saw its own item's outputs by item key",
+            edits=[
+                Edit(
+                    f"{_ASL}outputs.py",
+                    ":\n        return KNOWN_ON_THE_WAY_BACK",
+                    " or group:\n        return KNOWN_ON_THE_WAY_BACK",
+                ),
+                Edit(
+                    f"{_RUNTIME}saga_log/outputs.py",
+                    "        if step in self.own:\n            return self._row(row_name_of(step, self.item_key))",
+                    "        if step in self.own:\n            return self._by_key(step) or None",
+                ),
+            ],
+        ),
+        Revert(
+            name="event-id-reused",
+            defect="A report under an event id that had come with another job, or outcome, was dropped",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/rows.py",
+                    'return found.get(a.JOB_ID) == {"S": self.job_id} and found.get(a.OK) == {"BOOL": self.ok}',
+                    "return a.JOB_ID in found",
+                )
+            ],
+        ),
+        Revert(
+            name="inline-own-failure",
+            defect="Two executions of an inline saga gave different reasons for one failure",
+            edits=[
+                Edit(
+                    f"{_ASL}direction.py",
+                    'expression(f"$parse($states.result.Attributes.{RecordAttribute.FAILURE}.S)")',
+                    'expression("$failure")',
+                )
+            ],
+            stack="inline",
+        ),
+        Revert(
+            name="inline-own-route",
+            defect="Two executions that skipped a refused step continued with different outputs",
+            edits=[
+                Edit(
+                    f"{_ASL}fence.py",
+                    "    if instead is not None:\n        # Another",
+                    "    if False:\n        # Another",
+                )
+            ],
+            stack="inline",
+        ),
+        Revert(
+            name="inline-unrecorded-output",
+            defect="Two executions of an inline saga gave later steps different outputs that no row keeps",
+            edits=[
+                Edit(
+                    "constructs_lib/saga/validation/inline.py",
+                    'step.direct.output != "{}" and step is not steps[-1]:',
+                    "False:",
+                ),
+                Edit("tests/simulator/drawn/sagas.py", "return not looked_up and all(", "return all("),
+                Edit(
+                    "tests/simulator/drawn/stack.py",
+                    """output=None if self._inline else '{"found": $exists($states.result.Item)}',""",
+                    """output='{"found": $exists($states.result.Item)}',""",
+                ),
+            ],
+            stack="inline",
+        ),
+        Revert(
+            name="inline-not-delegated",
+            defect="What DynamoDB refused an Express execution was not delegated to Standard",
+            edits=[
+                Edit(
+                    f"{_ASL}inline.py",
+                    """    if quick["Type"] == "Task" and name != START_STANDARD""",
+                    """    if False and name != START_STANDARD""",
+                )
+            ],
+            stack="inline",
+        ),
+        Revert(
+            name="inline-not-outlived",
+            defect="A renamed step of an inline saga was applied twice, by a function of an Express execution",
+            edits=[
+                Edit(
+                    f"{_ASL}begin.py",
+                    '"Type": "Wait", "Seconds": OUTLIVE_EXPRESS_SECONDS, "Next": READ_FIRST',
+                    '"Type": "Wait", "Seconds": 0, "Next": READ_FIRST',
+                )
+            ],
+            stack="inline-renamed",
+        ),
+        Revert(
+            name="event-not-started",
+            defect="The redelivery of an event whose start was lost was answered, and started nothing",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}webhooks/intake.py",
+                    "if met is Met.RUNNING and record.due_at is not None and record.due_at > keyed.now_ms:",
+                    "if False:",
+                )
+            ],
+            stack="cart_fulfilment",
+        ),
+    )
+}
+"""By name."""
