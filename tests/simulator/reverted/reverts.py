@@ -329,8 +329,8 @@ REVERTS: Final = {
             edits=[
                 Edit(
                     f"{_RUNTIME}webhooks/intake.py",
-                    "if met is Met.RUNNING and record.due_at is not None and record.due_at > keyed.now_ms:",
-                    "if False:",
+                    "record.due_at > keyed.now_ms and",
+                    "False and",
                 )
             ],
             stack="cart_fulfilment",
