@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from constructs_lib.cli.callbacks.dead_letters import DeadLetters, DeadMessage, Held
     from constructs_lib.cli.callbacks.rows import JobView, TokenRows
     from constructs_lib.cli.callbacks.text import Listing
+    from saga_runtime.callbacks import Receipt
 
 _NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
 """No such table; or one that has not the keys, or the index, of a token table."""
@@ -224,33 +225,34 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -
 
 def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
     """Deliver a job's outcome, as the sweeper does."""
-    import boto3
+    from saga_runtime.shared import aws
 
+    with aws.clients_of(session):
+        receipt = _delivered(options.send_again, options.tokens)
+    told = {"SETTLED": "delivered", "LATE": "no task waited any more"}
+    delivered = told[receipt] if receipt is not None else "delivered by another process"
+    sys.stdout.write(f"job {options.send_again}: {delivered}\n")
+    return 0
+
+
+def _delivered(job: str, tokens: str) -> Receipt | None:
     from saga_runtime.callbacks.store import read_token
     from saga_runtime.callbacks.task_tokens import settle_row
     from saga_runtime.errors import SagaError
     from saga_runtime.protocol import TokenStatus
-    from saga_runtime.shared import aws
 
-    boto3.setup_default_session(profile_name=options.profile, region_name=session.region_name)
-    aws.dynamodb.cache_clear()
-    aws.step_functions.cache_clear()
-    job = options.send_again
     try:
         row = read_token(job)
     except ValueError as error:
-        raise CommandError(f"table {options.tokens}: {error}; name the table of the integration's TokenTable") from None
+        raise CommandError(f"table {tokens}: {error}; name the table of the integration's TokenTable") from None
     if row is None:
-        raise CommandError(f"table {options.tokens} has no job {job}; give its id as this command lists it")
+        raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
     if row.status is not TokenStatus.SETTLING:
         raise CommandError(f"job {job} is {row.status}: only SETTLING outcomes are undelivered")
     try:
-        receipt = settle_row(row)
+        return settle_row(row)
     except SagaError as error:
         raise CommandError(f"the outcome of job {job} was not delivered: {error.message}; repeat this") from None
-    told = {"SETTLED": "delivered", "LATE": "no task waited any more"}
-    sys.stdout.write(f"job {job}: {told[receipt] if receipt is not None else 'delivered by another process'}\n")
-    return 0
 
 
 def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLetters:

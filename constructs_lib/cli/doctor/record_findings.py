@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
 from constructs_lib.cli.shared.moments import moment
-from saga_runtime.idempotency.record import RequestRecord, due_shard_of
+from saga_runtime.idempotency.identity import due_shard_of
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute
 from saga_runtime.recovery.decisions import Need
 from saga_runtime.recovery.saga_reconciler import Seen

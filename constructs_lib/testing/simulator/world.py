@@ -12,7 +12,7 @@ from random import Random
 from typing import Any, Final
 from unittest import mock
 
-import boto3.session
+import botocore.session
 
 from constructs_lib.testing.invariants import Item
 from constructs_lib.testing.names import find
@@ -286,13 +286,14 @@ def running(
 @contextmanager
 def _one_client_of_each() -> Iterator[None]:
     """Make each client once in a process: what a client holds is the same for everybody."""
-    make: Any = boto3.session.Session.client
+    make: Any = botocore.session.Session.create_client
 
     @functools.wraps(make)
     def client(session: Any, service: str, *given: Any, **options: Any) -> Any:
         config = options.get("config")
         told = sorted((name, repr(value)) for name, value in vars(config).items()) if config is not None else ()
         key = (
+            session.user_agent_name,  # boto3 gives some clients methods of its own
             service,
             repr(given),
             repr(sorted((n, repr(v)) for n, v in options.items() if n != "config")),
@@ -300,13 +301,13 @@ def _one_client_of_each() -> Iterator[None]:
         )
         if key not in _clients:
             options["region_name"] = options.get("region_name") or REGION
-            options.setdefault("aws_access_key_id", "simulated")
-            options.setdefault("aws_secret_access_key", "simulated")
+            options["aws_access_key_id"] = options.get("aws_access_key_id") or "simulated"
+            options["aws_secret_access_key"] = options.get("aws_secret_access_key") or "simulated"
             made = _clients[key] = make(session, service, *given, **options)
             made.get_paginator = functools.cache(made.get_paginator)  # botocore makes a class for each call
         return _clients[key]
 
-    with mock.patch.object(boto3.session.Session, "client", client):
+    with mock.patch.object(botocore.session.Session, "create_client", client):
         yield
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime.callbacks.rows import Marker, Outcome, TokenRow
-from saga_runtime.idempotency.record import due_shard_of
+from saga_runtime.idempotency.identity import due_shard_of
 from saga_runtime.protocol import (
     SETTLING_SECONDS,
     TOKEN_DUE_SHARDS,

@@ -91,6 +91,14 @@ def request_id_from(saga_id: str) -> str:
     return saga_id[:REQUEST_ID_LENGTH]
 
 
+def due_shard_of(request_id: str, shards: int) -> str:
+    """Partition of the sparse index in which a record is found while it is to be checked."""
+    if not 1 <= shards <= 100:
+        raise ValueError(f"the number of shards must be 1 to 100, got {shards}")
+    digest = hashlib.sha256(request_id.encode("ascii")).digest()
+    return f"{int.from_bytes(digest[:4], 'big') % shards:02d}"
+
+
 def is_saga_id(text: str) -> bool:
     """Test whether ``text`` has the form of a saga id."""
     return bool(_SAGA_ID.fullmatch(text))

@@ -15,7 +15,6 @@ moment at which something is removed or deleted.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.idempotency.amounts import StatedMoney
+from saga_runtime.idempotency.identity import due_shard_of
 from saga_runtime.protocol import (
     EXPRESS_MARK,
     LEAST_NAME_DAYS,
@@ -100,14 +100,6 @@ def start_input_of(*, saga_id: str, request_id: str, request: str, definition: s
         StartField.DEFINITION: definition,
     }
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def due_shard_of(request_id: str, shards: int) -> str:
-    """Partition of the sparse index in which a record is found while it is to be checked."""
-    if not 1 <= shards <= 100:
-        raise ValueError(f"the number of shards must be 1 to 100, got {shards}")
-    digest = hashlib.sha256(request_id.encode("ascii")).digest()
-    return f"{int.from_bytes(digest[:4], 'big') % shards:02d}"
 
 
 def reserve_put(reservation: Reservation) -> dict[str, Any]:

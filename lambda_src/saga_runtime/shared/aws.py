@@ -1,14 +1,18 @@
-"""The runtime's clients and what their errors mean."""
+"""The runtime's clients and what their errors mean.
+
+Functions need botocore only: boto3 would add a sixth to its import.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -17,10 +21,12 @@ from saga_runtime.protocol import PROTOCOL_VERSION, SERVICE_REFUSALS, Env
 from saga_runtime.shared import typed_json
 
 if TYPE_CHECKING:
+    import boto3
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_stepfunctions import SFNClient
 
@@ -67,13 +73,13 @@ TRANSACTION_CONFLICT: Final = "TransactionConflictException"
 
 
 _sessions: Final[list[boto3.Session]] = []
-"""The session whose clients these are, last; none: the SDK's default one."""
+"""The session whose clients these are, last; none: boto3's default session if the process has one, or botocore's."""
 
 
 @lru_cache(maxsize=1)
 def dynamodb() -> DynamoDBClient:
     """The one DynamoDB client of this process."""
-    made: DynamoDBClient = _maker().client("dynamodb", config=CONFIG)
+    made: DynamoDBClient = _made("dynamodb")
     typed_json.register(made.meta.events)
     _resolve_once(made)
     return made
@@ -100,7 +106,7 @@ def _resolve_once(client: DynamoDBClient) -> None:
 @lru_cache(maxsize=1)
 def step_functions() -> SFNClient:
     """The one Step Functions client of this process."""
-    made: SFNClient = _maker().client("stepfunctions", config=CONFIG)
+    made: SFNClient = _made("stepfunctions")
     return made
 
 
@@ -108,7 +114,7 @@ def step_functions() -> SFNClient:
 def step_functions_once() -> SFNClient:
     """A client without retries: for a caller that slows down everything it does when refused, and then retries."""
     once = Config(retries={"mode": "standard", "total_max_attempts": 1})
-    made: SFNClient = _maker().client("stepfunctions", config=CONFIG.merge(once))
+    made: SFNClient = _made("stepfunctions", CONFIG.merge(once))
     return made
 
 
@@ -116,28 +122,35 @@ def step_functions_once() -> SFNClient:
 def step_functions_for(seconds: int) -> SFNClient:
     """A client that waits for a synchronous execution for so long, and starts it once."""
     patience = Config(read_timeout=seconds, retries={"mode": "standard", "total_max_attempts": 1})
-    made: SFNClient = _maker().client("stepfunctions", config=CONFIG.merge(patience))
+    made: SFNClient = _made("stepfunctions", CONFIG.merge(patience))
     return made
 
 
 @lru_cache(maxsize=1)
 def sqs() -> SQSClient:
     """The one SQS client of this process."""
-    made: SQSClient = _maker().client("sqs", config=CONFIG)
+    made: SQSClient = _made("sqs")
     return made
 
 
 @lru_cache(maxsize=1)
 def events() -> EventBridgeClient:
     """The one EventBridge client of this process."""
-    made: EventBridgeClient = _maker().client("events", config=CONFIG)
+    made: EventBridgeClient = _made("events")
     return made
 
 
 @lru_cache(maxsize=1)
 def s3() -> S3Client:
     """The one S3 client of this process; made when the first large payload comes."""
-    made: S3Client = _maker().client("s3", config=CONFIG)
+    made: S3Client = _made("s3")
+    return made
+
+
+@lru_cache(maxsize=1)
+def secrets_manager() -> SecretsManagerClient:
+    """The one Secrets Manager client of this process."""
+    made: SecretsManagerClient = _made("secretsmanager")
     return made
 
 
@@ -145,7 +158,7 @@ def s3() -> S3Client:
 def functions(read_timeout_ms: int) -> LambdaClient:
     """A Lambda client that waits so long for a function's response, and never retries an invocation."""
     patience = Config(read_timeout=read_timeout_ms / 1_000, retries={"mode": "standard", "total_max_attempts": 1})
-    made: LambdaClient = _maker().client("lambda", config=CONFIG.merge(patience))
+    made: LambdaClient = _made("lambda", CONFIG.merge(patience))
     return made
 
 
@@ -156,20 +169,41 @@ def clients_of(session: boto3.Session) -> Iterator[None]:
     It holds for the whole process, so one thread does it, before it starts others.
     """
     _sessions.append(session)
-    _forget_clients()
+    forget_clients()
     try:
         yield
     finally:
         _sessions.pop()
-        _forget_clients()
+        forget_clients()
 
 
-def _maker() -> Any:
-    return _sessions[-1] if _sessions else boto3
+def _made(service: str, config: Config = CONFIG) -> Any:
+    boto3 = sys.modules.get("boto3")
+    session: Any = _sessions[-1] if _sessions else getattr(boto3, "DEFAULT_SESSION", None)
+    if session is not None:
+        return session.client(service, config=config)
+    return _botocore().create_client(service, config=config)
 
 
-def _forget_clients() -> None:
-    for made in (dynamodb, step_functions, step_functions_once, step_functions_for, sqs, events, s3, functions):
+@lru_cache(maxsize=1)
+def _botocore() -> Any:
+    return botocore.session.get_session()
+
+
+def forget_clients() -> None:
+    """Discard every client: each is made again at its next use."""
+    for made in (
+        dynamodb,
+        step_functions,
+        step_functions_once,
+        step_functions_for,
+        sqs,
+        events,
+        s3,
+        secrets_manager,
+        functions,
+        _botocore,
+    ):
         made.cache_clear()
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import TransientError
@@ -68,7 +67,7 @@ class Secrets:
     """The secrets of this container; ``secrets()`` is the one that there is."""
 
     def __init__(self) -> None:
-        self._client = boto3.client("secretsmanager", config=aws.CONFIG)
+        self._client = aws.secrets_manager()
         self._kept: dict[str, tuple[int, list[_Version]]] = {}
         self._forced_at: int | None = None
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.idempotency.record import Met, RequestRecord, due_shard_of, reserve_put, what_was_met
+from saga_runtime.idempotency.identity import due_shard_of
+from saga_runtime.idempotency.record import Met, RequestRecord, reserve_put, what_was_met
 from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, Finding, Owner, recovery_name, take_over_update, what_to_do
 from saga_runtime.shared.arns import execution_of, machine_of

@@ -17,7 +17,8 @@ from typing import Any
 import boto3
 import pytest
 
-from saga_runtime.idempotency.record import Reservation, due_shard_of, reserve_put
+from saga_runtime.idempotency.identity import due_shard_of
+from saga_runtime.idempotency.record import Reservation, reserve_put
 from saga_runtime.protocol import (
     LogAttribute,
     Metric,

@@ -118,7 +118,8 @@ def _waited(calls: list[str]) -> tuple[int, int]:
     log_puts = sum(calls.count(name) for name in ("PutItem", "UpdateItem")) - len(("registered", "told"))
     token_writes = 2 * (TOKEN_UNITS + INDEX_UNITS) + MOVED_INDEX_UNITS
     received = 2 * (1 + TOKEN_UNITS + 1) * calls.count("TransactWriteItems")
-    return log_puts + token_writes + received, calls.count("GetItem")
+    both_rows = 2 * calls.count("BatchGetItem")
+    return log_puts + token_writes + received, calls.count("GetItem") + both_rows
 
 
 def test_the_writes_of_a_job_and_its_outcome_are_as_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from saga_runtime import Account, Clearing, CollectingAccounts, Hold, LedgerBuil
 from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.idempotency.identity import (
     canonical_json,
+    due_shard_of,
     fingerprint_of,
     parse_json,
     provider_key_of,
@@ -32,7 +33,6 @@ from saga_runtime.idempotency.record import (
     DirectRecord,
     RequestRecord,
     direct_put,
-    due_shard_of,
     remove_response_update,
     reserve_put,
 )

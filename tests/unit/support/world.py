@@ -199,11 +199,7 @@ TABLES: list[dict[str, Any]] = [table_of(name, name) for name in _KEYS]
 
 def forget_cached() -> None:
     """Cold start: no client, no settings."""
-    aws.dynamodb.cache_clear()
-    aws.step_functions.cache_clear()
-    aws.step_functions_once.cache_clear()
-    aws.sqs.cache_clear()
-    aws.events.cache_clear()
+    aws.forget_clients()
     hold._hold.cache_clear()
     forget_layouts()
     gatekeeper.settings.cache_clear()

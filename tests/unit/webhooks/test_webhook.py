@@ -415,7 +415,7 @@ def test_a_function_that_returns_something_else_has_failed(reception: Reception)
 
 
 OUTAGES = [
-    Fault(operation="GetItem", action=Action.THROTTLE, times=60),
+    Fault(operation="BatchGetItem", action=Action.THROTTLE, times=60),
     Fault(operation="TransactWriteItems", action=Action.THROTTLE, times=60),
     Fault(operation="TransactWriteItems", action=Action.DROP, times=60),
     Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=60),
