@@ -8,6 +8,7 @@ from typing import Final
 from tests.specification import (
     test_adopted_saga,
     test_atomic_step,
+    test_begun_saga,
     test_callback_step,
     test_changed_definition,
     test_check_and_set,
@@ -34,6 +35,7 @@ SUITES: Final = {
     "test_request_record.py": test_request_record.TestRequestRecord.suite,
     "test_direct_operation.py": test_direct_operation.TestDirectOperation.suite,
     "test_event_intake.py": test_event_intake.TestEventIntake.suite,
+    "test_begun_saga.py": test_begun_saga.TestBegunSaga.suite,
     "test_outbox.py": test_outbox.TestOutbox.suite,
     "test_atomic_step.py": test_atomic_step.TestAtomicStep.suite,
     "test_hold.py": test_hold.TestHold.suite,

@@ -6,6 +6,7 @@ from tests.for_each import for_each
 from tests.specification import catalogue
 from tests.specification.adopted_saga import AdoptPromise
 from tests.specification.atomic_step import StepPromise
+from tests.specification.begun_saga import BegunPromise
 from tests.specification.callback_conditions import CallbackPromise
 from tests.specification.changed_definition import DefinitionPromise
 from tests.specification.check_and_set import VersionPromise
@@ -29,6 +30,7 @@ PROMISES = (
     RecordPromise,
     DirectPromise,
     IntakePromise,
+    BegunPromise,
     StepPromise,
     HoldPromise,
     CollectingPromise,
