@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
     from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.migration.migration import Migration
+    from constructs_lib.observability.saga_monitoring import SagaMonitoring
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
         Effect,
@@ -78,6 +79,7 @@ __all__ = [
     "Retry",
     "Run",
     "RuntimeFunction",
+    "SagaMonitoring",
     "SagaStateMachine",
     "StandardWebhooks",
     "Step",
@@ -126,6 +128,7 @@ __getattr__, __dir__ = lazy_exports(
         "Retry": "constructs_lib.saga",
         "Run": "constructs_lib.saga",
         "RuntimeFunction": "constructs_lib.functions.runtime_function",
+        "SagaMonitoring": "constructs_lib.observability.saga_monitoring",
         "SagaStateMachine": "constructs_lib.saga",
         "StandardWebhooks": "constructs_lib.callbacks.webhook_schemes",
         "Step": "constructs_lib.saga",

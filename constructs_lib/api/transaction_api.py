@@ -20,7 +20,7 @@ from constructs_lib.api.openapi import METADATA_TYPE, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
-from constructs_lib.monitoring.callback_alarms import counted_alarm
+from constructs_lib.monitoring.alarms import Runbook, counted_alarm
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -197,6 +197,7 @@ class TransactionApi(Construct):
             name: counted_alarm(
                 alarms,
                 name,
+                Runbook.START_REFUSED,
                 f"Step Functions refuses to start sagas of {name}, and will until something is changed: see the "
                 "gatekeeper's log event start_refused, and cdk-sagas doctor",
                 [Metric.START_REFUSED],

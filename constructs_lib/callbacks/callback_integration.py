@@ -25,7 +25,7 @@ from constructs_lib.callbacks.subscriptions import ServedSaga
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
-from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm, oldest_waiting_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, depth_alarm, runtime_metric
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.description.function_facts import facts_of
 from constructs_lib.shared.arguments import require_between, require_seconds
@@ -465,7 +465,11 @@ class CallbackIntegration(Construct):
         )
         self.event_dead_letters = queue
         self.event_dead_letters_alarm = depth_alarm(
-            self._alarm_scope, "EventDeadLetters", "An event could not be delivered, or not be handled", queue
+            self._alarm_scope,
+            "EventDeadLetters",
+            Runbook.EVENT_DEAD_LETTERS,
+            "An event could not be delivered, or not be handled",
+            queue,
         )
         self.alarms.append(self.event_dead_letters_alarm)
         return queue
@@ -520,16 +524,29 @@ class CallbackIntegration(Construct):
     def _add_alarms(self, longest_wait: int) -> None:
         self._alarm_scope = scope = Construct(self, "Alarms")
         sweeper = service_of(self.sweeper)
-        self.oldest_waiting_alarm = oldest_waiting_alarm(scope, sweeper, longest_wait)
+        # A wait that is overdue for a moment, until its state machine retries, does not alarm.
+        self.oldest_waiting_alarm = SagaAlarm(
+            scope,
+            "OldestWaiting",
+            runbook=Runbook.CALLBACK_OVERDUE,
+            text=f"A job is overdue, or its outcome not delivered, for more than {longest_wait} s, or there is no "
+            "data: see cdk-sagas callbacks",
+            metric=runtime_metric(Metric.OLDEST_WAITING, sweeper, "Maximum"),
+            above=longest_wait,
+            periods=3,
+            silence_breaches=True,
+        )
         self.dead_letters_alarm = depth_alarm(
             scope,
             "DeadLetters",
+            Runbook.CALLBACK_DEAD_LETTERS,
             "A job could not be dispatched, or was never reported: see cdk-sagas callbacks",
             self.dead_letters,
         )
         self.late_alarm = counted_alarm(
             scope,
             "Late",
+            Runbook.CALLBACK_LATE,
             "An outcome arrived when no task waited any more: late effects are compensated automatically",
             [Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE],
             [self.service, sweeper],
@@ -537,6 +554,7 @@ class CallbackIntegration(Construct):
         self.conflict_alarm = counted_alarm(
             scope,
             "Conflict",
+            Runbook.CALLBACK_CONFLICT,
             "A provider reported two outcomes of one job, or used one event id for two things: ask it which is true",
             [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED],
             [self.service],
@@ -544,6 +562,7 @@ class CallbackIntegration(Construct):
         self.unknown_alarm = counted_alarm(
             scope,
             "Unknown",
+            Runbook.CALLBACK_UNKNOWN_JOB,
             "An outcome arrived for an unknown job: it is stored",
             [Metric.CALLBACK_UNKNOWN],
             [self.service],
@@ -551,6 +570,7 @@ class CallbackIntegration(Construct):
         self.signature_alarm = counted_alarm(
             scope,
             "Signature",
+            Runbook.WEBHOOK_SIGNATURE,
             "A signature was wrong or too old: a secret was changed on one side, or requests are forged or copied",
             [Metric.SIGNATURE_REFUSED],
             [self.service],
@@ -558,6 +578,7 @@ class CallbackIntegration(Construct):
         self.refused_alarm = counted_alarm(
             scope,
             "Refused",
+            Runbook.CALLBACK_REFUSED,
             "A provider's report failed, and nothing was stored: see receiver_failed in the logs",
             [Metric.CALLBACK_REFUSED],
             [self.service],

@@ -21,7 +21,7 @@ from constructs_lib.callbacks.webhook_schemes import WebhookScheme
 from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import StepFunction
-from constructs_lib.monitoring.callback_alarms import counted_alarm, depth_alarm
+from constructs_lib.monitoring.alarms import Runbook, counted_alarm, depth_alarm
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
@@ -203,12 +203,14 @@ class EventIntake(Construct):
         self.parked_alarm: cloudwatch.Alarm = depth_alarm(
             alarms,
             "Parked",
+            Runbook.EVENT_PARKED,
             "An event was refused, or kept for too long: correct its cause, then redrive it",
             self.parked,
         )
         self.refused_alarm: cloudwatch.Alarm = counted_alarm(
             alarms,
             "Refused",
+            Runbook.EVENT_REFUSED,
             "An event could not be handled, and will not be without a change: see the log event receiver_failed",
             [Metric.EVENT_REFUSED, *([Metric.START_REFUSED] if saga is not None else [])],
             [service_of(fn)],
@@ -216,6 +218,7 @@ class EventIntake(Construct):
         self.signature_alarm: cloudwatch.Alarm = counted_alarm(
             alarms,
             "Signature",
+            Runbook.WEBHOOK_SIGNATURE,
             "A signature was wrong or too old: a secret was changed on one side, or requests are forged or copied",
             [Metric.SIGNATURE_REFUSED],
             [service_of(fn)],

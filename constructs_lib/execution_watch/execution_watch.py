@@ -24,14 +24,14 @@ from constructs_lib.execution_watch.watched_machine import (
 )
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
-from constructs_lib.monitoring.callback_alarms import depth_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm, runtime_metric
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
 from constructs_lib.shared.arguments import require_minutes, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
-from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, BadEnd, Env, Metric, WatchAttribute, WatchedField
+from saga_runtime.protocol import DUE_INDEX, BadEnd, Env, Metric, WatchAttribute, WatchedField
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
 
 _DAY: Final = 86_400
@@ -108,7 +108,7 @@ class ExecutionWatch(Construct):
         every = Duration.minutes(require_minutes("schedule", schedule or Duration.minutes(1)))
         oldest = require_seconds("oldest_untold", oldest_untold or Duration.hours(1), at_least=60, at_most=_YEAR)
         life = max(_LEAST_SECONDS, *(machine.function_seconds + MARGIN_SECONDS for machine in machines))
-        self._period = Duration.minutes(_measured_within(int(every.to_minutes()), life))
+        self._period_minutes = _measured_within(int(every.to_minutes()), life)
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
         self.dead_letters = dead_letters_of(self, encryption_key)
         self.function = RuntimeFunction(
@@ -203,21 +203,37 @@ class ExecutionWatch(Construct):
 
     def _add_alarms(self, oldest: int) -> None:
         scope = Construct(self, "Alarms")
-        self.found_alarm = self._alarm(
-            scope, "Found", "An execution failed; its function is called automatically", Metric.BAD_ENDS
+        service = service_of(self.function)
+        minutes = self._period_minutes
+        self.found_alarm = SagaAlarm(
+            scope,
+            "Found",
+            runbook=Runbook.WATCH_FOUND,
+            text="An execution failed; its function is called automatically",
+            metric=runtime_metric(Metric.BAD_ENDS, service, "Sum", minutes),
         )
-        self.stuck_alarm = self._alarm(
-            scope, "Stuck", "The function of a failed execution failed on every attempt", Metric.BAD_ENDS_STUCK
+        self.stuck_alarm = SagaAlarm(
+            scope,
+            "Stuck",
+            runbook=Runbook.WATCH_STUCK,
+            text="The function of a failed execution failed on every attempt",
+            metric=runtime_metric(Metric.BAD_ENDS_STUCK, service, "Sum", minutes),
         )
-        self.oldest_alarm = self._alarm(
+        self.oldest_alarm = SagaAlarm(
             scope,
             "Oldest",
-            f"A function's call for a failed execution is delayed by more than {oldest} s, or there is no data",
-            Metric.OLDEST_BAD_END,
+            runbook=Runbook.WATCH_LATE,
+            text=f"A function's call for a failed execution is delayed by more than {oldest} s, or there is no data",
+            metric=runtime_metric(Metric.OLDEST_BAD_END, service, "Maximum", minutes),
             above=oldest,
+            silence_breaches=True,
         )
         self.dead_letters_alarm = depth_alarm(
-            scope, "DeadLetters", "An execution's end could not be handled or reported", self.dead_letters
+            scope,
+            "DeadLetters",
+            Runbook.WATCH_DEAD_LETTERS,
+            "An execution's end could not be handled or reported",
+            self.dead_letters,
         )
         self.alarms: list[cloudwatch.Alarm] = [
             self.found_alarm,
@@ -225,28 +241,6 @@ class ExecutionWatch(Construct):
             self.oldest_alarm,
             self.dead_letters_alarm,
         ]
-
-    def _alarm(
-        self, scope: Construct, id: str, description: str, metric: Metric, *, above: int | None = None
-    ) -> cloudwatch.Alarm:
-        """Counted at all, or an age above a limit, of which silence is alarming, too: every look measures it."""
-        missing = cloudwatch.TreatMissingData.NOT_BREACHING if above is None else cloudwatch.TreatMissingData.BREACHING
-        return cloudwatch.Alarm(
-            scope,
-            id,
-            alarm_description=description,
-            metric=cloudwatch.Metric(
-                namespace=METRIC_NAMESPACE,
-                metric_name=metric,
-                dimensions_map={"service": service_of(self.function)},
-                statistic="Sum" if above is None else "Maximum",
-                period=self._period,
-            ),
-            threshold=above or 0,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            evaluation_periods=1,
-            treat_missing_data=missing,
-        )
 
 
 class _WatchTable(StatefulTable):

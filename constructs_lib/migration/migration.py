@@ -13,7 +13,7 @@ from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
-from constructs_lib.monitoring.callback_alarms import counted_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -160,19 +160,18 @@ class Migration(Construct):
         self.difference_alarm: cloudwatch.Alarm = counted_alarm(
             self,
             "Different",
+            Runbook.MIGRATION_DIFFERENCE,
             "Old and new item of a concern differ: see cdk-sagas migrate status",
             [Metric.MIGRATION_DIFFERENCE],
             [service_of(self.worker)],
         )
-        self.failed_alarm = cloudwatch.Alarm(
+        self.failed_alarm: cloudwatch.Alarm = SagaAlarm(
             self,
             "Failed",
-            alarm_description="The worker of a migration failed three times in a row: see its log",
+            runbook=Runbook.MIGRATION_FAILING,
+            text="The worker of a migration failed three times in a row: see its log",
             metric=self.worker.function.metric_errors(period=Duration.minutes(5)),
-            threshold=0,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            evaluation_periods=3,
-            treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+            periods=3,
         )
         self.alarms = [self.difference_alarm, self.failed_alarm]
 

@@ -1,4 +1,4 @@
-"""Alarms of callbacks and of the reconciler, and the operators' queues.
+"""Alarms, each with its page of the runbook, and the operators' queues.
 
-Imports ``functions``, ``tables`` and ``shared``.
+Imports ``functions`` and ``shared``.
 """

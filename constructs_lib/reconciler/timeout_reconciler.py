@@ -14,7 +14,7 @@ from constructs import Construct
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
-from constructs_lib.monitoring.reconciler_alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
+from constructs_lib.reconciler.alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib.reconciler.sagas import late_tokens_of, require_sagas, told_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of

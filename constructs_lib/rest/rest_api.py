@@ -13,6 +13,7 @@ from constructs import Construct
 
 from constructs_lib.rest.problem_documents import add_default_responses, add_problem_responses
 from constructs_lib.shared.arguments import require_between, require_match
+from constructs_lib.shared.service_names import service_of
 
 _STAGE: Final = r"^[A-Za-z0-9_]{1,32}$"
 _LOGGING: Final = "CdkSagasApiLogging"
@@ -80,6 +81,8 @@ def rest_api(
     api = apigateway.RestApi(
         scope,
         "RestApi",
+        # CloudWatch's metrics of a REST API are by its name, which need not be unique.
+        rest_api_name=service_of(scope),
         description=description,
         endpoint_types=[apigateway.EndpointType.REGIONAL],
         cloud_watch_role=False,

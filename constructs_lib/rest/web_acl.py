@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from math import ceil
 from typing import Final
 
@@ -12,10 +13,12 @@ from aws_cdk import aws_wafv2 as wafv2
 from constructs import Construct
 
 from constructs_lib.shared.arguments import require_between
+from constructs_lib.shared.service_names import service_of
 
 _WINDOW_SECONDS: Final = 300
 """Over which WAF counts requests by default, in every region."""
 _RETRY_AFTER_SECONDS: Final = 60
+_LONGEST_METRIC_NAME: Final = 128
 _TOO_MANY: Final = "TooManyRequests"
 _TOO_MANY_PROBLEM: Final = {
     "type": "urn:cdk-sagas:problem:throttled",
@@ -73,21 +76,21 @@ class WebAcl(Construct):
 
     def __init__(self, scope: Construct, id: str, *, stage: apigateway.Stage, rate_per_address: float) -> None:
         super().__init__(scope, id)
-        acl = wafv2.CfnWebACL
+        acl, own = wafv2.CfnWebACL, service_of(self)
         self.web_acl = acl(
             self,
             "Acl",
             default_action=acl.DefaultActionProperty(allow=acl.AllowActionProperty()),
             scope="REGIONAL",
-            visibility_config=_visible("Acl"),
+            visibility_config=_visible(own),
             custom_response_bodies={
                 _TOO_MANY: acl.CustomResponseBodyProperty(
                     content=json.dumps(_TOO_MANY_PROBLEM), content_type="APPLICATION_JSON"
                 )
             },
             rules=[
-                _managed("CommonRules", 0, "AWSManagedRulesCommonRuleSet", counted=_COUNTED_OF_COMMON_RULES),
-                _managed("KnownBadInputs", 1, "AWSManagedRulesKnownBadInputsRuleSet"),
+                _managed(own, "CommonRules", 0, "AWSManagedRulesCommonRuleSet", counted=_COUNTED_OF_COMMON_RULES),
+                _managed(own, "KnownBadInputs", 1, "AWSManagedRulesKnownBadInputsRuleSet"),
                 acl.RuleProperty(
                     name="RatePerAddress",
                     priority=2,
@@ -110,7 +113,7 @@ class WebAcl(Construct):
                             limit=ceil(rate_per_address * _WINDOW_SECONDS), aggregate_key_type="IP"
                         )
                     ),
-                    visibility_config=_visible("RatePerAddress"),
+                    visibility_config=_visible(own, "RatePerAddress"),
                 ),
             ],
         )
@@ -120,7 +123,7 @@ class WebAcl(Construct):
 
 
 def _managed(
-    name: str, priority: int, rule_group: str, *, counted: tuple[str, ...] = ()
+    own: str, name: str, priority: int, rule_group: str, *, counted: tuple[str, ...] = ()
 ) -> wafv2.CfnWebACL.RuleProperty:
     acl = wafv2.CfnWebACL
     count = acl.RuleActionProperty(count=acl.CountActionProperty())
@@ -138,11 +141,15 @@ def _managed(
                 or None,
             )
         ),
-        visibility_config=_visible(name),
+        visibility_config=_visible(own, name),
     )
 
 
-def _visible(name: str) -> wafv2.CfnWebACL.VisibilityConfigProperty:
+def _visible(own: str, rule: str = "") -> wafv2.CfnWebACL.VisibilityConfigProperty:
+    """Metrics under names of this web ACL alone: CloudWatch has them by these names, not by the ACL's."""
+    name = "-".join(filter(None, (own, rule)))
+    if not Token.is_unresolved(name) and len(name) > _LONGEST_METRIC_NAME:
+        name = f"{name[: _LONGEST_METRIC_NAME - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
     return wafv2.CfnWebACL.VisibilityConfigProperty(
         cloud_watch_metrics_enabled=True, metric_name=name, sampled_requests_enabled=False
     )

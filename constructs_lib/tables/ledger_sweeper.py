@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
 from constructs_lib.shared.service_names import service_of
-from saga_runtime.protocol import METRIC_NAMESPACE, Metric
+from saga_runtime.protocol import Metric
 
 _INTERVAL: Final = Duration.minutes(5)
 _TIMEOUT: Final = Duration.minutes(4)
-_PERIOD: Final = Duration.minutes(15)
+_PERIOD_MINUTES: Final = 15
 _LATE_SECONDS: Final = 3_600
 
 
@@ -55,46 +55,20 @@ class LedgerSweeper(Construct):
         self.schedule = run_every(
             self, "Schedule", self.function, _INTERVAL, description="Sweeps what is due in a ledger"
         )
-        self.unswept_alarm = self._alarm(
-            "Unswept",
-            "A hold or a window has been due for more than an hour, or the sweeper does not run: see its log",
-            Metric.OLDEST_UNSWEPT,
-            statistic="Maximum",
-            above=_LATE_SECONDS,
-            silence=cloudwatch.TreatMissingData.BREACHING,
-        )
-        self.suspense_alarm = self._alarm(
-            "Suspense",
-            "An account could not take what was collected for it: see the suspense account",
-            Metric.SUSPENDED,
-            statistic="Sum",
-            above=0,
-            silence=cloudwatch.TreatMissingData.NOT_BREACHING,
-        )
-
-    def _alarm(
-        self,
-        id: str,
-        description: str,
-        metric: Metric,
-        *,
-        statistic: str,
-        above: int,
-        silence: cloudwatch.TreatMissingData,
-    ) -> cloudwatch.Alarm:
-        return cloudwatch.Alarm(
+        service = service_of(self.function)
+        self.unswept_alarm = SagaAlarm(
             self,
-            id,
-            alarm_description=description,
-            metric=cloudwatch.Metric(
-                namespace=METRIC_NAMESPACE,
-                metric_name=metric,
-                dimensions_map={"service": service_of(self.function)},
-                statistic=statistic,
-                period=_PERIOD,
-            ),
-            threshold=above,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            evaluation_periods=1,
-            treat_missing_data=silence,
+            "Unswept",
+            runbook=Runbook.LEDGER_UNSWEPT,
+            text="A hold or a window has been due for more than an hour, or the sweeper does not run: see its log",
+            metric=runtime_metric(Metric.OLDEST_UNSWEPT, service, "Maximum", _PERIOD_MINUTES),
+            above=_LATE_SECONDS,
+            silence_breaches=True,
+        )
+        self.suspense_alarm = SagaAlarm(
+            self,
+            "Suspense",
+            runbook=Runbook.LEDGER_SUSPENSE,
+            text="An account could not take what was collected for it: see the suspense account",
+            metric=runtime_metric(Metric.SUSPENDED, service, "Sum", _PERIOD_MINUTES),
         )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy, Stack
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -17,11 +16,12 @@ from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
 from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
-from saga_runtime.protocol import METRIC_NAMESPACE, Env, Metric, OutboxAttribute
+from saga_runtime.protocol import Env, Metric, OutboxAttribute
 
 _INTERVAL: Final = Duration.minutes(1)
 _TIMEOUT: Final = Duration.seconds(50)
@@ -29,7 +29,7 @@ _TIMEOUT: Final = Duration.seconds(50)
 _BATCH: Final = 100
 _STREAM_AGE: Final = Duration.hours(1)
 """An older row is left to the sweep."""
-_LATE: Final = Duration.minutes(15)
+_LATE_MINUTES: Final = 15
 _SOURCE: Final = r"^(?!aws\.)[\x21-\x7e]{1,128}$"
 
 
@@ -123,22 +123,15 @@ class Outbox(StatefulTable):
         self.schedule = run_every(
             self, "Schedule", self.publisher, _INTERVAL, description="Publishes what is left in an outbox"
         )
-        self.unpublished_alarm = cloudwatch.Alarm(
+        self.unpublished_alarm = SagaAlarm(
             self,
             "Unpublished",
-            alarm_description="An event has waited to be published for more than 15 minutes, or the publisher does not "
+            runbook=Runbook.EVENT_UNPUBLISHED,
+            text="An event has waited to be published for more than 15 minutes, or the publisher does not "
             "run: see its log event publish_failed",
-            metric=cloudwatch.Metric(
-                namespace=METRIC_NAMESPACE,
-                metric_name=Metric.OLDEST_UNPUBLISHED,
-                dimensions_map={"service": service_of(self.publisher)},
-                statistic="Maximum",
-                period=_LATE,
-            ),
-            threshold=_LATE.to_seconds(),
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            evaluation_periods=1,
-            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,
+            metric=runtime_metric(Metric.OLDEST_UNPUBLISHED, service_of(self.publisher), "Maximum", _LATE_MINUTES),
+            above=60 * _LATE_MINUTES,
+            silence_breaches=True,
         )
 
     @property

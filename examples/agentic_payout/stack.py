@@ -21,6 +21,7 @@ from constructs_lib import (
     Notify,
     Operation,
     Retry,
+    SagaMonitoring,
     SagaStateMachine,
     Step,
     StepFunction,
@@ -29,6 +30,7 @@ from constructs_lib import (
 )
 from examples.agentic_payout.functions.payout import controls, model
 from examples.agentic_payout.functions.payout.intent import PERIOD_PATTERN, PURPOSE_PATTERN
+from examples.on_call import on_call
 from saga_runtime import ACCOUNT_ID_PATTERN
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
@@ -198,6 +200,7 @@ class AgenticPayoutStack(Stack):
             ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
+        SagaMonitoring(self, "Monitoring", alarm_actions=on_call(self))
 
     def _recommender(self, bedrock: BedrockGrant | None) -> StepFunction:
         """The one function that may ask a model. It may neither see the ledger nor move anything."""

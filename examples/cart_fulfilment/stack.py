@@ -23,6 +23,7 @@ from constructs_lib import (
     Outbox,
     Provider,
     Retry,
+    SagaMonitoring,
     SagaStateMachine,
     StandardWebhooks,
     Step,
@@ -35,6 +36,7 @@ from constructs_lib import (
 )
 from examples.cart_fulfilment.investigation import READ_SECONDS, Investigation, unanswered_queue
 from examples.cart_fulfilment.waits import Waits
+from examples.on_call import on_call
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 
@@ -162,6 +164,7 @@ class CartFulfilmentStack(Stack):
             ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
+        SagaMonitoring(self, "Monitoring", alarm_actions=on_call(self))
 
     def _check(self, review_from: int) -> StepGroup:
         """Create the first phase, in one call: price, approval needed or not, and the hold of the goods."""

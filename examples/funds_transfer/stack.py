@@ -13,12 +13,14 @@ from constructs_lib import (
     Notify,
     Operation,
     Run,
+    SagaMonitoring,
     SagaStateMachine,
     Step,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
 )
+from examples.on_call import on_call
 
 FUNCTIONS = Path(__file__).parent / "functions"
 INLINE_DEFINITION = Path(__file__).parent / "inline.json"
@@ -111,6 +113,7 @@ class FundsTransferStack(Stack):
             ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
+        SagaMonitoring(self, "Monitoring", alarm_actions=on_call(self))
 
     def _function(self, id: str, handler: str, ledger: LedgerTable) -> StepFunction:
         """A step function that may post to one ledger."""

@@ -16,12 +16,14 @@ from constructs_lib import (
     Operation,
     Provider,
     Run,
+    SagaMonitoring,
     SagaStateMachine,
     Step,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
 )
+from examples.on_call import on_call
 from examples.order_processing.mailer import Mailer
 
 FUNCTIONS = Path(__file__).parent / "functions"
@@ -158,6 +160,7 @@ class OrderProcessingStack(Stack):
             ReconcilerMeasureRule=reconciler.measure.rule_name,
             ReconcilerQueueUrl=reconciler.queue.queue_url,
         )
+        SagaMonitoring(self, "Monitoring", alarm_actions=on_call(self))
 
     def _function(
         self, id: str, handler: str, *actions: str, environment: Mapping[str, str] | None = None

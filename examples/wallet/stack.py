@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from aws_cdk import Acknowledgment, CfnOutput, Duration, RemovalPolicy, Stack, Validations
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
@@ -19,13 +18,13 @@ from constructs_lib import (
     EventIntake,
     IdempotencyTable,
     KeyPolicy,
+    SagaMonitoring,
     StepFunction,
     StripeSignature,
     TransactionApi,
 )
-from constructs_lib.shared.service_names import service_of
+from examples.on_call import on_call
 from examples.wallet.functions.wallet import operations
-from saga_runtime.protocol import METRIC_NAMESPACE, Metric
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 CAP: Final = 1_000
@@ -107,7 +106,6 @@ class WalletStack(Stack):
         )
         self.requests = IdempotencyTable(self, "Requests", replay_for=Duration.days(REPLAYED_DAYS))
         self._variables = {operations.TABLE: self.table.table_name, operations.CAP: str(cap)}
-        self.alarms: list[cloudwatch.Alarm] = []
         outputs = {"WalletTableName": self.table.table_name, "RequestTableName": self.requests.table.table_name}
         for index, (face, names) in enumerate(FACES.items()):
             policy = KeyPolicy.OPTIONAL if face in optional_keys else KeyPolicy.REQUIRED
@@ -134,11 +132,12 @@ class WalletStack(Stack):
         }
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)
+        SagaMonitoring(self, "Monitoring", alarm_actions=on_call(self))
 
     def _face(self, face: str, names: Collection[str], policy: KeyPolicy, *, cloud_watch_role: bool) -> TransactionApi:
         scope = Construct(self, face)
         functions = {name: self._function(scope, face, name) for name in names}
-        api = TransactionApi(
+        return TransactionApi(
             scope,
             "Api",
             operations={
@@ -154,10 +153,6 @@ class WalletStack(Stack):
             waf=True,
             cloud_watch_role=cloud_watch_role,
         )
-        for name, fn in functions.items():
-            self._alarm(fn, name, "TransactionConflict", Metric.CONFLICT, above=5)
-            self._alarm(fn, name, "IdempotencyKeyMissing", Metric.KEY_MISSING, above=0)
-        return api
 
     def _function(self, scope: Construct, face: str, name: str) -> DirectFunction:
         fn = DirectFunction(
@@ -183,23 +178,3 @@ class WalletStack(Stack):
     def _grant(self, fn: DirectFunction | StepFunction) -> None:
         """Write items, and check conditions of others. Nothing is read."""
         self.table.grant(fn, "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem")
-
-    def _alarm(self, fn: DirectFunction, name: str, id: str, metric: Metric, *, above: int) -> None:
-        self.alarms.append(
-            cloudwatch.Alarm(
-                fn,
-                id,
-                alarm_description=f"{id} of {name}: more than {above} in 5 minutes",
-                metric=cloudwatch.Metric(
-                    namespace=METRIC_NAMESPACE,
-                    metric_name=metric,
-                    dimensions_map={"service": service_of(fn)},
-                    statistic="Sum",
-                    period=Duration.minutes(5),
-                ),
-                threshold=above,
-                comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-                evaluation_periods=1,
-                treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-            )
-        )

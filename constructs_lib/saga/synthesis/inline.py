@@ -9,6 +9,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm
 from saga_runtime.protocol import Env
 
 _PERCENT: Final = 20
@@ -22,7 +23,7 @@ def express_environment(express: sfn.StateMachine | None) -> dict[str, str]:
     return {Env.EXPRESS_MACHINE_ARN: express.state_machine_arn} if express is not None else {}
 
 
-def delegated_alarm(scope: Construct, express: sfn.StateMachine) -> cloudwatch.Alarm:
+def delegated_alarm(scope: Construct, express: sfn.StateMachine) -> SagaAlarm:
     """Create the alarm of Express executions that do not settle their sagas: they delegate, fail or time out."""
     period = Duration.minutes(_PERIOD_MINUTES)
     ended = {
@@ -31,10 +32,11 @@ def delegated_alarm(scope: Construct, express: sfn.StateMachine) -> cloudwatch.A
         "settled": express.metric_succeeded(period=period),
     }
     unsettled = "(FILL(failed, 0) + FILL(late, 0))"
-    return cloudwatch.Alarm(
+    return SagaAlarm(
         scope,
         "DelegatedAlarm",
-        alarm_description=f"More than {_PERCENT} % of the sagas are not settled by their Express executions: the "
+        runbook=Runbook.INLINE_DELEGATED,
+        text=f"More than {_PERCENT} % of the sagas are not settled by their Express executions: the "
         "Standard machine continues them, slower and at its price; see the Express machine's log",
         metric=cloudwatch.MathExpression(
             expression=f"100 * {unsettled} / ({unsettled} + FILL(settled, 0))",
@@ -42,8 +44,6 @@ def delegated_alarm(scope: Construct, express: sfn.StateMachine) -> cloudwatch.A
             period=period,
             label="Delegated, %",
         ),
-        threshold=_PERCENT,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-        evaluation_periods=_PERIODS,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
+        above=_PERCENT,
+        periods=_PERIODS,
     )

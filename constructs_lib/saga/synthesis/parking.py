@@ -6,9 +6,10 @@ from functools import cache
 from typing import Final
 
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
+
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm
 
 _READ_BY_PEOPLE: Final = Acknowledgment(
     id="AwsSolutions-SQS3",
@@ -19,7 +20,7 @@ _READ_BY_PEOPLE: Final = Acknowledgment(
 
 def operators_of(
     scope: Construct, given: sqs.IQueue | None, removal_policy: RemovalPolicy
-) -> tuple[sqs.IQueue, cloudwatch.Alarm]:
+) -> tuple[sqs.IQueue, SagaAlarm]:
     """The operators' queue, the construct's own if none was given, and its alarm.
 
     Raises:
@@ -31,17 +32,8 @@ def operators_of(
             "no harm, and one that is not deduplicated is never lost; give a standard queue"
         )
     queue = given or _own_queue(scope, removal_policy)
-    alarm = cloudwatch.Alarm(
-        scope,
-        "ParkedAlarm",
-        alarm_description="A saga waits for a person: see cdk-sagas inspect",
-        metric=queue.metric_approximate_number_of_messages_visible(period=_minute(), statistic="Maximum"),
-        threshold=0,
-        comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-        evaluation_periods=1,
-        treat_missing_data=cloudwatch.TreatMissingData.NOT_BREACHING,
-    )
-    return queue, alarm
+    text = "A saga is parked until an operator resolves it: see cdk-sagas inspect"
+    return queue, depth_alarm(scope, "ParkedAlarm", Runbook.SAGA_PARKED, text, queue)
 
 
 def _own_queue(scope: Construct, removal_policy: RemovalPolicy) -> sqs.Queue:
@@ -55,11 +47,6 @@ def _own_queue(scope: Construct, removal_policy: RemovalPolicy) -> sqs.Queue:
     )
     Validations.of(queue).acknowledge(_READ_BY_PEOPLE)
     return queue
-
-
-@cache
-def _minute() -> Duration:
-    return Duration.minutes(1)
 
 
 @cache

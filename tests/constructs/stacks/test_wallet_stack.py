@@ -76,14 +76,22 @@ def test_each_face_has_functions_and_an_api_of_its_own(cloud: Cloud) -> None:
     assert len({r.path for r in cloud.of_type("AWS::Lambda::Function")} & {f"{f}/Function" for f in FUNCTIONS}) == 9
 
 
-def test_conflicts_and_missing_keys_set_off_alarms(cloud: Cloud) -> None:
+def test_conflicts_and_missing_keys_set_off_alarms(new_app: AppFactory) -> None:
+    cloud = Cloud(WalletStack(new_app(), "Wallet", optional_keys=FACES))
     alarms = {r.path: r.properties for r in cloud.of_type("AWS::CloudWatch::Alarm")}
+    of_functions = {
+        alarm["Dimensions"][0]["Value"]: path.rpartition("/")[0]
+        for path, alarm in alarms.items()
+        if path.endswith("/KeyMissing")
+    }
 
+    assert len(of_functions) == len(FUNCTIONS)
     for function in FUNCTIONS:
-        conflict, missing = alarms[f"{function}/TransactionConflict"], alarms[f"{function}/IdempotencyKeyMissing"]
+        service = cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.SERVICE]
+        room = of_functions[service]
+        conflict, missing = alarms[f"{room}/Conflicts"], alarms[f"{room}/KeyMissing"]
         assert (conflict["MetricName"], conflict["Threshold"], conflict["Period"]) == ("TransactionConflict", 5, 300)
         assert (missing["MetricName"], missing["Threshold"]) == ("IdempotencyKeyMissing", 0)
-        service = cloud.one(f"{function}/Function").properties["Environment"]["Variables"][Env.SERVICE]
         assert conflict["Dimensions"] == [{"Name": "service", "Value": service}]
 
 

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from aws_cdk import Duration
-from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from constructs_lib.monitoring.callback_alarms import depth_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm, runtime_metric
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.tables.units import AmountsByUnit, unit_argument
-from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
+from saga_runtime.protocol import CURRENCY_DIMENSION, Metric
 
 LONGEST_SECONDS: Final = 366 * 86_400
 _MINUTES: Final = 15
@@ -24,9 +23,19 @@ _MISSED: Final = 3
 _MOST_MONEY: Final = 2**53
 """Metrics are doubles."""
 _MOST_RECOVERIES: Final = 1_000_000
-_MISSING: Final = {
-    True: cloudwatch.TreatMissingData.BREACHING,
-    False: cloudwatch.TreatMissingData.NOT_BREACHING,
+_RUNBOOKS: Final = {
+    Metric.RECOVERIES: Runbook.MANY_RECOVERIES,
+    Metric.UNSETTLED: Runbook.SAGA_UNSETTLED,
+    Metric.OLDEST_IN_FLIGHT: Runbook.SAGA_IN_FLIGHT_TOO_LONG,
+    Metric.OLDEST_PARKED: Runbook.SAGA_PARKED_TOO_LONG,
+    Metric.UNATTENDED: Runbook.SAGAS_UNATTENDED,
+    Metric.MONEY_IN_FLIGHT: Runbook.MONEY_IN_FLIGHT,
+    Metric.LATE_STANDS: Runbook.LATE_EFFECT,
+    Metric.RECORD_MISSING: Runbook.SAGA_WITHOUT_RECORD,
+    Metric.RECONCILE_FAILED: Runbook.RECONCILER_FAILING,
+    Metric.LOOK_INCOMPLETE: Runbook.RECONCILER_INCOMPLETE,
+    Metric.OLDEST_OVERDUE: Runbook.RECONCILER_OVERDUE,
+    Metric.HOLD_AGE: Runbook.RECONCILER_HELD,
 }
 
 
@@ -192,10 +201,16 @@ class ReconcilerAlarms(Construct):
             above=limits.longest_hold,
             silence=False,
         )
-        self.dead_letters = depth_alarm(self, "DeadLetters", "A status event could not be handled", dead_letters)
+        self.dead_letters = depth_alarm(
+            self,
+            "DeadLetters",
+            Runbook.STATUS_EVENT_DEAD_LETTERS,
+            "A status event could not be handled",
+            dead_letters,
+        )
 
     @property
-    def all(self) -> list[cloudwatch.Alarm]:
+    def all(self) -> list[SagaAlarm]:
         """Every one of them."""
         return [
             self.recoveries,
@@ -213,14 +228,14 @@ class ReconcilerAlarms(Construct):
             self.dead_letters,
         ]
 
-    def _counted(self, id: str, description: str, metric: Metric, *, above: int = 0) -> cloudwatch.Alarm:
+    def _counted(self, id: str, description: str, metric: Metric, *, above: int = 0) -> SagaAlarm:
         return self._alarm(id, description, metric, statistic="Sum", minutes=_MINUTES, above=above, silence=False)
 
-    def _age(self, id: str, description: str, metric: Metric, above: int) -> cloudwatch.Alarm:
+    def _age(self, id: str, description: str, metric: Metric, above: int) -> SagaAlarm:
         minutes = self._measured
         return self._alarm(id, description, metric, statistic="Maximum", minutes=minutes, above=above, silence=True)
 
-    def _money(self, limits: Mapping[str, int]) -> dict[str, cloudwatch.Alarm]:
+    def _money(self, limits: Mapping[str, int]) -> dict[str, SagaAlarm]:
         """Without money of a currency in flight there is no data; the ages' alarms detect missing measurements."""
         scope = Construct(self, "MoneyInFlight") if limits else self
         return {
@@ -250,20 +265,13 @@ class ReconcilerAlarms(Construct):
         silence: bool,
         scope: Construct | None = None,
         dimensions: Mapping[str, str] | None = None,
-    ) -> cloudwatch.Alarm:
-        return cloudwatch.Alarm(
+    ) -> SagaAlarm:
+        return SagaAlarm(
             scope or self,
             id,
-            alarm_description=description,
-            metric=cloudwatch.Metric(
-                namespace=METRIC_NAMESPACE,
-                metric_name=metric,
-                dimensions_map={"service": self._service, **(dimensions or {})},
-                statistic=statistic,
-                period=Duration.minutes(minutes),
-            ),
-            threshold=above,
-            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-            evaluation_periods=1,
-            treat_missing_data=_MISSING[silence],
+            runbook=_RUNBOOKS[metric],
+            text=description,
+            metric=runtime_metric(metric, self._service, statistic, minutes, dimensions),
+            above=above,
+            silence_breaches=silence,
         )

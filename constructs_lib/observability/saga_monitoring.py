@@ -1,0 +1,124 @@
+"""SagaMonitoring: the alarms of a system, and who gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from aws_cdk import Duration, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from constructs_lib.api.transaction_api import TransactionApi
+from constructs_lib.callbacks.approval_page import ApprovalPage
+from constructs_lib.callbacks.receivers import Webhook
+from constructs_lib.monitoring.alarms import SagaAlarm
+from constructs_lib.observability.service_alarms import api_alarms, saga_alarms, stage_alarms, table_alarms
+from constructs_lib.reconciler.timeout_reconciler import HoldTable, TimeoutReconciler
+from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.shared.arguments import require_seconds
+from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.types import checked
+from constructs_lib.tables.stateful_table import StatefulTable
+
+_SLOW_AFTER: Final = Duration.seconds(3)
+_WATCHED: Final = (
+    TransactionApi,
+    Webhook,
+    ApprovalPage,
+    SagaStateMachine,
+    TimeoutReconciler,
+    StatefulTable,
+    cloudwatch.Alarm,
+)
+
+
+class SagaMonitoring(Construct):
+    """Alarms of everything of this library next to it, with your actions.
+
+    Finds every construct of this library in its parent's tree, as far as it is in the same stack: usually the whole
+    stack. Creates the alarms of metrics that AWS emits (functions of operations, APIs, tables, executions), and adds
+    your actions to these and to all alarms that are there: the constructs' own, and yours. The description of each
+    alarm of this library names the page of the runbook that explains it.
+
+    Declare it last: the synth warns of a construct that is declared after it, and has no alarms and actions from it.
+
+    Example::
+
+        SagaMonitoring(self, "Monitoring", alarm_actions=[SnsAction(on_call)])
+
+    Args:
+        scope: parent construct: whose tree is monitored.
+        id: construct id.
+        alarm_actions: what each alarm does when it fires; nothing by default.
+        ok_actions: what each alarm does when it clears; nothing by default.
+        slow_after: how long the slowest hundredth of the responses may take, in addition to an operation's
+            ``max_wait``; 1 s to 29 s in whole seconds, 3 s by default.
+
+    Attributes:
+        alarms: every alarm of the tree: those that it found, and those that it created.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy, and where nothing is found.
+    """
+
+    @checked
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        alarm_actions: Sequence[cloudwatch.IAlarmAction] = (),
+        ok_actions: Sequence[cloudwatch.IAlarmAction] = (),
+        slow_after: Duration = _SLOW_AFTER,
+    ) -> None:
+        super().__init__(scope, id)
+        require_seconds("slow_after", slow_after, at_least=1, at_most=29)
+        self._scope = scope
+        found = list(self._watched())
+        if not found:
+            raise ValueError(
+                f"{self.node.path} must be declared after what it monitors, got nothing in {scope.node.path}; "
+                "declare it last, in the stack of the sagas"
+            )
+        self._slow_after = slow_after
+        own = [alarm for construct in found for alarm in self._alarms_of(construct)]
+        self.alarms: list[cloudwatch.Alarm] = [*(a for a in found if isinstance(a, cloudwatch.Alarm)), *own]
+        for alarm in self.alarms:
+            if alarm_actions:
+                alarm.add_alarm_action(*alarm_actions)
+            if ok_actions:
+                alarm.add_ok_action(*ok_actions)
+        self._known = {construct.node.path for construct in (*found, *own)}
+        self.node.add_validation(WhenAllIsKnown(self._report_later_ones))
+
+    def _watched(self) -> Iterator[Construct]:
+        """Every construct of this library in the scope's tree and in the same stack."""
+        stack = Stack.of(self)
+        for construct in self._scope.node.find_all():
+            if isinstance(construct, _WATCHED) and Stack.of(construct) is stack:
+                yield construct
+
+    def _alarms_of(self, construct: Construct) -> Iterator[SagaAlarm]:
+        if isinstance(construct, TransactionApi):
+            yield from api_alarms(self._room_of(construct), construct, self._slow_after)
+        elif isinstance(construct, Webhook | ApprovalPage):
+            yield from stage_alarms(self._room_of(construct), construct.api)
+        elif isinstance(construct, SagaStateMachine):
+            yield from saga_alarms(self._room_of(construct), construct)
+        elif isinstance(construct, StatefulTable) and not isinstance(construct, HoldTable):
+            yield from table_alarms(self._room_of(construct), construct)
+
+    def _room_of(self, construct: Construct) -> Construct:
+        """The construct under which its alarms are: named by its path, so that no other one's change moves them."""
+        path = construct.node.path.removeprefix(self._scope.node.path).strip("/")
+        return Construct(self, path.replace("/", "-"))
+
+    def _report_later_ones(self) -> None:
+        later = [path for construct in self._watched() if (path := construct.node.path) not in self._known]
+        if later:
+            Validations.of(self).add_warning(
+                "cdk-sagas-monitored-too-early",
+                f"{self.node.path} must be declared after what it monitors, got {', '.join(sorted(later))} later; "
+                "declare it last",
+            )

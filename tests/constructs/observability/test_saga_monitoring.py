@@ -1,0 +1,287 @@
+"""SagaMonitoring: alarms of a system, their actions, their pages, and metrics of their own for each deployment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import pytest
+from aws_cdk import App, Duration, Stack, Stage
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_stepfunctions as sfn
+from aws_cdk.assertions import Annotations, Match
+
+from constructs_lib import (
+    EventIntake,
+    ExecutionWatch,
+    IdempotencyTable,
+    KeyPolicy,
+    LedgerTable,
+    Operation,
+    Outbox,
+    Run,
+    SagaMonitoring,
+    StepFunction,
+    TimeoutReconciler,
+    TransactionApi,
+    WatchedMachine,
+)
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm
+from examples.agentic_payout.stack import AgenticPayoutStack
+from examples.cart_fulfilment.stack import CartFulfilmentStack
+from examples.funds_transfer.stack import FundsTransferStack
+from examples.on_call import TOPIC_CONTEXT
+from examples.order_processing.stack import OrderProcessingStack
+from examples.wallet.stack import WalletStack
+from tests.constructs.migration.test_migration import _migration
+from tests.constructs.support.cloud import Cloud, Resource
+from tests.constructs.support.factories import AppFactory, context
+from tests.constructs.support.integrations import WarehouseStack, own
+from tests.constructs.support.sagas import FUNCTIONS, saga
+
+TOPIC: Final = "arn:aws:sns:eu-west-1:111111111111:OnCall"
+EXAMPLES: Final[tuple[Callable[..., Stack], ...]] = (
+    FundsTransferStack,
+    OrderProcessingStack,
+    AgenticPayoutStack,
+    CartFulfilmentStack,
+    WalletStack,
+)
+ALARM: Final = "AWS::CloudWatch::Alarm"
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> list[Cloud]:
+    app = App(
+        outdir=str(tmp_path_factory.mktemp("app")),
+        context={**context(), TOPIC_CONTEXT: TOPIC},
+        analytics_reporting=False,
+    )
+    return [Cloud(stack(Stage(app, f"Stage{n}"), f"Example{n}")) for n, stack in enumerate(EXAMPLES)]
+
+
+def _everything(app: App) -> Stack:
+    """A stack with an alarm of each kind, except those of an inline saga and of webhooks."""
+    stack = Stack(app, "Everything")
+    made = saga(stack)
+    TransactionApi(
+        stack, "Api", operations={"orders": Operation(saga=made, key_policy=KeyPolicy.OPTIONAL), "returns": made}
+    )
+    TimeoutReconciler(stack, "Reconciler", sagas=[made], money_in_flight={"EUR": 1})
+    intake = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake.handler")
+    EventIntake(stack, "Intake", operation="stripe", fn=intake, requests=IdempotencyTable(stack, "Events"))
+    LedgerTable(stack, "Ledger", holds=True)
+    Outbox(stack, "Outbox", bus=events.EventBus(stack, "Bus"), source="shop")
+    nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
+    ExecutionWatch(stack, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=own(stack, "Release"))])
+    SagaMonitoring(stack, "Monitoring")
+    return stack
+
+
+def _alarms(stack: Stack) -> list[SagaAlarm]:
+    return [found for found in stack.node.find_all() if isinstance(found, SagaAlarm)]
+
+
+def test_every_page_of_the_runbook_is_named_by_an_alarm(new_app: AppFactory) -> None:
+    stacks = [
+        _everything(new_app()),
+        WarehouseStack(new_app(), "Shop"),
+        FundsTransferStack(new_app(), "Inline", run=Run.INLINE),
+        _migration(Stack(new_app(), "Moves")),
+    ]
+
+    assert {alarm.runbook for stack in stacks for alarm in _alarms(stack)} == set(Runbook)
+
+
+def test_every_alarm_of_an_example_names_its_page_in_its_description(examples: list[Cloud]) -> None:
+    pages = {page.path for page in Runbook}
+    own_alarms = 0
+    for cloud in examples:
+        for alarm in cloud.of_type(ALARM):
+            text, _, page = alarm.properties["AlarmDescription"].partition(". Runbook: ")
+            own_alarms += not page
+            assert text
+            assert len(alarm.properties["AlarmDescription"]) <= 1_024
+            assert not page or page in pages, alarm.path
+
+    assert own_alarms == 2, "the cart's investigation has two of its own"
+
+
+def test_every_alarm_of_an_example_has_the_action(examples: list[Cloud]) -> None:
+    for cloud in examples:
+        assert {(alarm.path, str(alarm.properties.get("AlarmActions"))) for alarm in cloud.of_type(ALARM)} == {
+            (alarm.path, str([TOPIC])) for alarm in cloud.of_type(ALARM)
+        }
+
+
+def _metrics(alarm: Resource) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Namespace, name and dimensions of the metrics of an alarm."""
+    singles = [alarm.properties] if "MetricName" in alarm.properties else []
+    several = [part["MetricStat"]["Metric"] for part in alarm.properties.get("Metrics", []) if "MetricStat" in part]
+    for metric in (*singles, *several):
+        dimensions = {each["Name"]: each["Value"] for each in metric.get("Dimensions", [])}
+        yield metric["Namespace"], metric["MetricName"], dimensions
+
+
+def _identities(stack: Stack) -> set[str]:
+    """Everything by which the stack's metrics differ from others': dimensions of alarms, and functions' services."""
+    cloud = Cloud(stack)
+    found = {
+        json.dumps(metric, sort_keys=True)
+        for alarm in cloud.of_type(ALARM)
+        for metric in _metrics(alarm)
+        # A reference is to a resource of this deployment.
+        if not any("${" in str(value) for value in metric[2].values())
+    }
+    for function in cloud.of_type("AWS::Lambda::Function"):
+        service = function.properties.get("Environment", {}).get("Variables", {}).get("POWERTOOLS_SERVICE_NAME")
+        found |= {f"service {service}"} if service else set()
+    found |= {f"api {api.properties['Name']}" for api in cloud.of_type("AWS::ApiGateway::RestApi")}
+    for acl in cloud.of_type("AWS::WAFv2::WebACL"):
+        shown = [acl.properties["VisibilityConfig"], *(rule["VisibilityConfig"] for rule in acl.properties["Rules"])]
+        found |= {f"web ACL {each['MetricName']}" for each in shown}
+    return found
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.__name__)
+def test_two_deployments_of_an_app_share_no_metric(new_app: AppFactory, example: Callable[..., Stack]) -> None:
+    class Named(example):  # type: ignore[misc, valid-type]  # the class is a parameter
+        @property
+        def stack_name(self) -> str:
+            return name
+
+    name = "shop-test"
+    first = _identities(Named(new_app(), "Shop"))
+    name = "shop-production"
+    second = _identities(Named(new_app(), "Shop"))
+
+    assert first
+    assert first & second == set()
+
+
+def test_metric_names_of_a_web_acl_are_short_enough_and_differ(new_app: AppFactory) -> None:
+    stack = Stack(new_app(), "S" * 120)
+    TransactionApi(stack, "Api", operations={"orders": saga(stack)}, waf=True)
+    (acl,) = Cloud(stack).of_type("AWS::WAFv2::WebACL")
+    shown = [acl.properties["VisibilityConfig"], *(rule["VisibilityConfig"] for rule in acl.properties["Rules"])]
+    names = {each["MetricName"] for each in shown}
+
+    assert len(names) == len(shown)
+    assert all(len(name) <= 128 for name in names)
+
+
+def test_own_alarms_watch_what_they_are_named_by(examples: list[Cloud]) -> None:
+    cart = examples[3]
+    watched = {
+        alarm.path.removeprefix("Monitoring/"): list(_metrics(alarm))
+        for alarm in cart.of_type(ALARM)
+        if alarm.path.startswith("Monitoring/")
+    }
+
+    assert [name for _, name, _ in watched["Api/Errors"]] == ["5XXError"]
+    assert [name for _, name, _ in watched["Api/carts/Throttled"]] == ["Throttles"]
+    assert {d["StateMachineArn"] for _, _, d in watched["Cart/TimedOut"]} == {
+        "${Cart/StateMachine}",
+        "${Cart/Recovery}",
+    }
+    assert {d["TableName"] for _, _, d in watched["Requests/SystemErrors"]} == {"${Requests/Table}"}
+    assert {d["service"].rpartition("-")[2] for _, _, d in watched["Cart/Conflicts"]} == {
+        "ReserveFunction",
+        "ReleaseFunction",
+        "CommitFunction",
+        "CancelFunction",
+        "ShipFunction",
+    }
+    assert all(len(metrics) <= 10 for metrics in watched.values())
+
+
+def test_reconcilers_hold_table_has_no_alarm_of_its_own(examples: list[Cloud]) -> None:
+    assert not [alarm.path for cloud in examples for alarm in cloud.of_type(ALARM) if "Hold/" in alarm.path]
+
+
+def test_key_alarm_is_created_for_optional_keys_only(new_app: AppFactory) -> None:
+    cloud = Cloud(_everything(new_app()))
+
+    (alarm,) = [each for each in cloud.of_type(ALARM) if each.path.endswith("KeyMissing")]
+    assert alarm.path == "Monitoring/Api/orders/KeyMissing"
+    ((namespace, name, dimensions),) = _metrics(alarm)
+    assert (namespace, name) == ("CdkSagas", "IdempotencyKeyMissing")
+    assert dimensions == {"service": "Everything-Api-Gatekeeper-orders"}
+    assert alarm.properties["Period"] == 86_400
+
+
+def test_slow_responses_are_slower_than_what_clients_may_wait_for(stack: Stack) -> None:
+    made = saga(stack)
+    operations = {"fast": Operation(saga=made), "slow": Operation(saga=made, max_wait=Duration.seconds(20))}
+    TransactionApi(stack, "Api", operations=operations)
+    SagaMonitoring(stack, "Monitoring", slow_after=Duration.seconds(2))
+    cloud = Cloud(stack)
+
+    assert cloud.one("Monitoring/Api/fast/Slow").properties["Threshold"] == 2_000
+    assert cloud.one("Monitoring/Api/slow/Slow").properties["Threshold"] == 22_000
+    assert cloud.one("Monitoring/Api/Slow").properties["Threshold"] == 22_000
+
+
+def test_actions_are_added_to_alarms_of_users_too(stack: Stack) -> None:
+    made = saga(stack)
+    metric = made.state_machine.metric_started()
+    mine = metric.create_alarm(stack, "Mine", threshold=1, evaluation_periods=1)
+    topic = sns.Topic(stack, "OnCall")
+    monitoring = SagaMonitoring(
+        stack, "Monitoring", alarm_actions=[actions.SnsAction(topic)], ok_actions=[actions.SnsAction(topic)]
+    )
+
+    assert mine.node.path in {alarm.node.path for alarm in monitoring.alarms}
+    for alarm in Cloud(stack).of_type(ALARM):
+        assert alarm.properties["AlarmActions"] == alarm.properties["OKActions"] == ["${OnCall}"], alarm.path
+
+
+def test_alarms_of_other_stacks_are_left_alone(new_app: AppFactory) -> None:
+    app = new_app()
+    outer = Stack(app, "Outer")
+    saga(outer)
+    saga(Stack(outer, "Inner"))
+    monitoring = SagaMonitoring(outer, "Monitoring")
+
+    assert all(Stack.of(alarm) is outer for alarm in monitoring.alarms)
+
+
+def test_construct_that_is_declared_later_is_warned_of(stack: Stack) -> None:
+    saga(stack)
+    SagaMonitoring(stack, "Monitoring")
+    LedgerTable(stack, "Ledger")
+
+    (warning,) = Annotations.from_stack(stack).find_warning("/Test/Monitoring", Match.any_value())
+    assert "must be declared after what it monitors, got Test/Ledger later" in str(warning.entry.data)
+
+
+def test_nothing_to_monitor_is_refused(stack: Stack) -> None:
+    with pytest.raises(ValueError, match="must be declared after what it monitors, got nothing in Test; declare it"):
+        SagaMonitoring(stack, "Monitoring")
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_slow_after_that_no_response_takes_is_refused(stack: Stack, seconds: int) -> None:
+    saga(stack)
+    with pytest.raises(ValueError, match="slow_after"):
+        SagaMonitoring(stack, "Monitoring", slow_after=Duration.seconds(seconds))
+
+
+def test_alarm_of_a_runbook_is_an_alarm_of_the_cdk(stack: Stack) -> None:
+    made = saga(stack)
+
+    assert isinstance(made.parked_alarm, cloudwatch.Alarm)
+    assert made.parked_alarm.runbook is Runbook.SAGA_PARKED
+
+
+def test_context_without_a_topic_leaves_alarms_without_actions(new_app: AppFactory) -> None:
+    values: list[Any] = [
+        alarm.properties.get("AlarmActions")
+        for alarm in Cloud(FundsTransferStack(new_app(), "FundsTransfer")).of_type(ALARM)
+    ]
+
+    assert set(map(str, values)) == {"None"}
