@@ -160,7 +160,9 @@ def saga_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[SagaAlarm]
     services = _services_with_transactions(saga)
     for first in range(0, len(services), _METRICS_OF_AN_ALARM):
         number = f"{first // _METRICS_OF_AN_ALARM + 1}" if first else ""
-        yield _conflicts_alarm(scope, f"Conflicts{number}", saga.node.id, services[first : first + _METRICS_OF_AN_ALARM])
+        yield _conflicts_alarm(
+            scope, f"Conflicts{number}", saga.node.id, services[first : first + _METRICS_OF_AN_ALARM]
+        )
 
 
 def _services_with_transactions(saga: SagaStateMachine) -> list[str]:

@@ -14,6 +14,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.assertions import Annotations, Match
+from constructs import IConstruct
 
 from constructs_lib import (
     EventIntake,
@@ -82,7 +83,7 @@ def _everything(app: App) -> Stack:
     return stack
 
 
-def _alarms(stack: Stack) -> list[SagaAlarm]:
+def _alarms(stack: IConstruct) -> list[SagaAlarm]:
     return [found for found in stack.node.find_all() if isinstance(found, SagaAlarm)]
 
 
