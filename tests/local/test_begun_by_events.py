@@ -3,102 +3,25 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 import pytest
 
-from constructs_lib.testing import Fault, LocalAws
+from constructs_lib.testing import Fault
 from constructs_lib.testing.fault_plan import Action, Moment
-from saga_runtime import DirectCall, Outbox
 
-from .begun.stack import NAME, SOURCE, synthesize
+from .begun.stack import NAME
+from .market import Market, deployed_market
 from .support import eventually
 
 SPEED = 10.0
 
 
-@dataclass(frozen=True)
-class Market:
-    """The deployed stack."""
-
-    aws: LocalAws
-    outputs: Mapping[str, str]
-
-    def publish(self, *trades: str, kind: str = "trade") -> None:
-        """Publish a signal for each trade."""
-        entries = [
-            {
-                "Source": SOURCE,
-                "DetailType": "signal",
-                "EventBusName": self.outputs["BusName"],
-                "Detail": json.dumps({"kind": kind, "trade": trade}),
-            }
-            for trade in trades
-        ]
-        answer = self.aws.client("events").put_events(Entries=entries)
-        assert answer["FailedEntryCount"] == 0
-
-    def send(self, trade: str, *, fifo: bool = False) -> None:
-        """Send a signal to a queue."""
-        body = json.dumps({"detail": {"kind": "trade", "trade": trade}})
-        sqs = self.aws.client("sqs")
-        if fifo:
-            sqs.send_message(
-                QueueUrl=self.outputs["FifoUrl"],
-                MessageBody=body,
-                MessageGroupId="g",
-                MessageDeduplicationId=uuid.uuid4().hex,
-            )
-        else:
-            sqs.send_message(QueueUrl=self.outputs["QueueUrl"], MessageBody=body)
-
-    def put(self, trade: str) -> None:
-        """Put a trade into the table."""
-        item = {"id": {"S": trade}, "seen": {"S": uuid.uuid4().hex}}
-        self.aws.client("dynamodb").put_item(TableName=self.outputs["TradeTableName"], Item=item)
-
-    def commit(self, *trades: str) -> None:
-        """Commit an event of each trade, as a step does."""
-        for trade in trades:
-            call = DirectCall(key=trade, idempotency_key=trade, request={}, now_ms=1_000)
-            write = Outbox(table=self.outputs["OutboxTableName"]).event(
-                call, "signal", {"kind": "trade", "trade": trade}
-            )
-            entries: Any = [write.action]
-            self.aws.client("dynamodb").transact_write_items(TransactItems=entries)
-
-    def unpublished(self) -> list[Any]:
-        """Events that wait."""
-        return list(self.aws.client("dynamodb").scan(TableName=self.outputs["OutboxTableName"])["Items"])
-
-    def effects(self) -> dict[str, int]:
-        """Count the effects of each trade."""
-        items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
-        return {item["id"]["S"].removesuffix("/Pay"): int(item["n"]["N"]) for item in items}
-
-    def executions(self) -> int:
-        """Count the sagas that were started."""
-        found = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs["MachineArn"])
-        return len(found["executions"])
-
-    def until(self, *trades: str) -> None:
-        """Wait until each of these trades has an effect."""
-        eventually(lambda: True if set(trades) <= self.effects().keys() else None)
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
-    assembly = synthesize(tmp_path_factory.mktemp("begun") / "cdk.out")
-    with LocalAws(speed=SPEED, sandboxes=3) as aws:
-        outputs = aws.deploy(assembly)[NAME]
-        for function in ("Reader", "Step", "Outbox/Publisher"):
-            name = aws.resolve_function(f"{NAME}/{function}/Function")
-            aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=280)
-        yield Market(aws, outputs)
+    with deployed_market(tmp_path_factory.mktemp("begun"), speed=SPEED) as market:
+        yield market
 
 
 @pytest.fixture

@@ -11,7 +11,17 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from constructs_lib import EventIntake, IdempotencyTable, Outbox, Retry, SagaStateMachine, Step, StepFunction
+from constructs_lib import (
+    EventIntake,
+    IdempotencyTable,
+    Outbox,
+    Retry,
+    Run,
+    SagaStateMachine,
+    Step,
+    StepFunction,
+    TimeoutReconciler,
+)
 
 _FUNCTIONS: Final = Path(__file__).parent / "functions"
 _COUNTING: Final = Path(__file__).parent.parent / "counting" / "functions"
@@ -21,10 +31,17 @@ _PATIENT: Final = Retry(in_doubt_attempts=4, in_doubt_interval=10, in_doubt_cap=
 
 
 class BegunStack(Stack):
-    """Each trade that a signal reports counts once."""
+    """Each trade that a signal reports counts once.
 
-    def __init__(self, scope: Construct, id: str) -> None:
+    Args:
+        scope: parent construct.
+        id: construct id.
+        definition: where an inline saga's definition is kept; None: the saga runs in the Standard machine.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, definition: Path | None = None) -> None:
         super().__init__(scope, id)
+        inline = definition is not None
         counters = dynamodb.TableV2(
             self, "Counters", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
@@ -34,17 +51,30 @@ class BegunStack(Stack):
             code=_COUNTING,
             handler="steps.step",
             environment={"COUNTERS": counters.table_name},
-            timeout=Duration.seconds(120),
+            timeout=Duration.seconds(40 if inline else 120),
         )
         counters.grant(step, "dynamodb:UpdateItem")
-        requests = IdempotencyTable(self, "Requests")
+        requests = IdempotencyTable(self, "Requests", due_after=Duration.seconds(10) if inline else None)
         pay = [Step.atomic("Pay", fn=step, retry=_PATIENT)]
-        saga = SagaStateMachine(self, "Saga", requests=requests, steps=pay, timeout=Duration.hours(2))
-        reader = StepFunction(self, "Reader", code=_FUNCTIONS, handler="placed.handler", timeout=Duration.seconds(28))
+        saga = SagaStateMachine(
+            self,
+            "Saga",
+            requests=requests,
+            steps=pay,
+            timeout=Duration.hours(2),
+            run=Run.INLINE if inline else Run.STANDARD,
+            definition_file=definition,
+        )
+        if inline:
+            TimeoutReconciler(self, "Reconciler", sagas=[saga])
+        seconds = 10 if inline else 28
+        reader = StepFunction(
+            self, "Reader", code=_FUNCTIONS, handler="placed.handler", timeout=Duration.seconds(seconds)
+        )
         intake = EventIntake(self, "Signals", operation="trades", fn=reader, saga=saga)
         bus = events.EventBus(self, "Bus")
         intake.add_event_rule("Rule", bus=bus, pattern=events.EventPattern(source=[SOURCE]))
-        visible = Duration.seconds(168)
+        visible = Duration.seconds(6 * seconds)
         dead = sqs.Queue(self, "Dead")
         queue = sqs.Queue(
             self,
@@ -79,13 +109,14 @@ class BegunStack(Stack):
             "CounterTableName": counters.table_name,
             "ParkedQueueUrl": intake.parked.queue_url,
             "MachineArn": saga.state_machine.state_machine_arn,
+            "RequestTableName": requests.table.table_name,
         }.items():
             CfnOutput(self, name, value=value)
 
 
-def synthesize(folder: Path) -> Path:
+def synthesize(folder: Path, *, inline: bool = False) -> Path:
     """The assembly."""
     app = App(outdir=str(folder))
-    BegunStack(app, NAME)
+    BegunStack(app, NAME, definition=folder / "saga.json" if inline else None)
     app.synth()
     return folder
