@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from constructs_lib.testing import Fault
+from constructs_lib.testing.fault_plan import Moment
 from constructs_lib.testing.fault_schedules import First
 
 from .begun.stack import NAME
@@ -73,15 +74,15 @@ def test_express_that_is_refused_leaves_the_saga_to_standard(market: Market) -> 
     assert (market.effects(), market.executions()) == ({"t": 1}, 1)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_step_that_dies_in_express_counts_once(market: Market, moment: str) -> None:
+@pytest.mark.parametrize("moment", list(Moment))
+def test_step_that_dies_in_express_counts_once(market: Market, moment: Moment) -> None:
     market.aws.faults.plan(
         Fault(
             function=f"{NAME}/Step/Function",
             call="dynamodb:TransactWriteItems",
             moment=moment,
             action="kill",
-            on=First(3 if moment == "before" else 1),
+            on=First(3 if moment is Moment.BEFORE else 1),
         )
     )
 
