@@ -1,4 +1,4 @@
-"""Generated definitions and the template, as linters see them."""
+"""Generated definitions and templates, as linters see them: two of definitions, the reference JSONata, cfn-lint."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from aws_cdk import App, Stack
 from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 
+from constructs_lib import Run
 from constructs_lib.saga.asl import definition_of, recovery_of
 from examples.agentic_payout.stack import AgenticPayoutStack
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
 from examples.order_processing.stack import OrderProcessingStack
+from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.groups import GROUPED, machines_of
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.exhaustive
 
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 LINTER = ROOT / "node_modules" / "asl-validator" / "dist" / "bin" / "asl-validator.js"
+SERVICE = ROOT / "tools" / "lint_definitions.cjs"
 
 
 def _lint(*files: Path) -> subprocess.CompletedProcess[str]:
@@ -46,6 +49,7 @@ EXAMPLES: Final[tuple[Callable[[App, str], Stack], ...]] = (
     OrderProcessingStack,
     AgenticPayoutStack,
     CartFulfilmentStack,
+    WalletStack,
 )
 
 
@@ -58,18 +62,56 @@ def _machines(cloud: Cloud) -> list[str]:
     return [machine.path for machine in cloud.of_type("AWS::StepFunctions::StateMachine")]
 
 
-def test_the_linter_finds_nothing(examples: list[Cloud], kinds: Cloud, tmp_path: Path) -> None:
-    definitions = [cloud.definition(path) for cloud in (*examples, kinds) for path in _machines(cloud)]
-    assert len(definitions) > 10
+def _read_by_service(*files: Path) -> dict[str, Any]:
+    """Findings of AWS's language service in definitions, and of the reference JSONata in their expressions."""
+    assert (ROOT / "node_modules" / "amazon-states-language-service").is_dir(), "run `make setup`"
+    result = subprocess.run(
+        ["node", str(SERVICE), *map(str, files)], capture_output=True, text=True, check=True, timeout=600, cwd=ROOT
+    )
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def definitions(examples: list[Cloud], kinds: Cloud, new_app: AppFactory, tmp_path_factory: Any) -> list[Path]:
+    """Every definition that is generated for examples and tests, as files."""
+    inline = Cloud(FundsTransferStack(new_app(), "Inline", run=Run.INLINE))
+    found = [cloud.definition(path) for cloud in (*examples, kinds, inline) for path in _machines(cloud)]
     for plan in PLANS.values():
-        definitions += [definition_of(plan), recovery_of(plan, FORWARD_MACHINE)]
+        found += [definition_of(plan), recovery_of(plan, FORWARD_MACHINE)]
     for plan in GROUPED.values():
-        definitions += machines_of(plan).values()
-    files = [tmp_path / f"{number}.json" for number in range(len(definitions))]
-    for file, definition in zip(files, definitions, strict=True):
-        file.write_text(json.dumps(definition), encoding="utf-8")
-    result = _lint(*files)
+        found += machines_of(plan).values()
+    folder = tmp_path_factory.mktemp("definitions")
+    files = [folder / f"{number}.json" for number in range(len(found))]
+    for file, definition in zip(files, found, strict=True):
+        file.write_text(json.dumps(definition, indent=1), encoding="utf-8")
+    return files
+
+
+def test_the_linter_finds_nothing(definitions: list[Path]) -> None:
+    assert len(definitions) > 50
+    result = _lint(*definitions)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_aws_language_service_and_reference_jsonata_find_nothing(definitions: list[Path]) -> None:
+    result = _read_by_service(*definitions)
+
+    assert result["files"] == len(definitions)
+    assert result["distinct"] > 150
+    assert result["findings"] == []
+
+
+def test_language_service_would_find_a_missing_target_and_jsonata_a_wrong_expression(tmp_path: Path) -> None:
+    definition = definition_of(PLANS["one step"])
+    definition["States"]["Transfer"]["Next"] = "Nowhere"
+    definition["States"]["Transfer"]["Output"] = "{% $states.result. %}"
+    (tmp_path / "broken.json").write_text(json.dumps(definition), encoding="utf-8")
+
+    found = "\n".join(_read_by_service(tmp_path / "broken.json")["findings"])
+
+    assert "language service" in found
+    assert "$.States.Transfer.Output: jsonata: S0207" in found
 
 
 def test_the_linter_would_find_a_missing_target(tmp_path: Path) -> None:
