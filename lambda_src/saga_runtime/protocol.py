@@ -973,7 +973,7 @@ class PhaseField(StrEnum):
     FAILURE = "failure"
 
 
-UNDO_STATE: Final = "Undo "
+UNDO_STATE: Final = "Compensate "
 """Beginning of the name of a compensation's state, the step's name behind it; a saga may be stuck there."""
 
 REFERENCE_FIELD: Final = "cdk_sagas_ref"

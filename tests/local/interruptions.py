@@ -300,7 +300,7 @@ class Interrupted:
         """
         found: set[Door] = set()
         for machine, definition in self.definitions().items():
-            undoing = (name for name in definition["States"] if name.startswith("Undo "))
+            undoing = (name for name in definition["States"] if name.startswith("Compensate "))
             found |= {Door(machine=machine, state=name) for name in {*_without_catch(definition), *undoing}}
         return found
 

@@ -337,8 +337,8 @@ class TestACart:
         states = day.system.states_of(day.system.forward, day["calm"].saga_id)
 
         assert states == [
-            "CheckCart", "CheckCart over?", "AuthorizePayment", "After AuthorizePayment", "CommitOrder",
-            "CapturePayment", "Fulfil", "Fulfil over?", "Notify", "Notify over?", "Settle completed",
+            "CheckCart", "CheckCart over?", "AuthorizePayment", "Select step after AuthorizePayment", "CommitOrder",
+            "CapturePayment", "Fulfil", "Fulfil - result", "Notify", "Notify - result", "Settle completed",
         ]  # fmt: skip
 
     def test_that_compensates_does_so_in_reverse_order(self, day: Day) -> None:

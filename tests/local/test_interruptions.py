@@ -150,11 +150,11 @@ def transfers(system: TwoLedgers) -> Interrupted:
     ways = [
         Way(name="own", status=200, ask=own, decided="Transfer"),
         Way(name="partner", status=200, ask=partner, decided="Credit"),
-        Way(name="refused", status=422, ask=partial(partner, closed=True), decided="Compensate from Credit"),
+        Way(name="refused", status=422, ask=partial(partner, closed=True), decided="Begin compensation at Credit"),
     ]
     # One of two opposite conditions holds: no transfer leads around both pivots.
     # Nothing is deployed meanwhile: test_replaced_saga.py.
-    elsewhere = frozenset({"Only forward to Receipt", "First start?", "Note the first definition"})
+    elsewhere = frozenset({"Only forward to Receipt", "First start?", "Note first definition"})
     return Interrupted(system=system, forward=FORWARD, ways=ways, elsewhere=elsewhere)
 
 
@@ -164,7 +164,7 @@ def orders(system: OrderSystem) -> Interrupted:
 
     ways = [
         Way(name="happy", status=200, ask=ask, decided="UpdateInventory"),
-        Way(name="refused", status=422, ask=partial(ask, on_shelf=0), decided="Compensate from UpdateInventory"),
+        Way(name="refused", status=422, ask=partial(ask, on_shelf=0), decided="Begin compensation at UpdateInventory"),
     ]
     return Interrupted(system=system, forward=system.forward, ways=ways)
 
@@ -176,7 +176,7 @@ def payouts(system: PayoutSystem) -> Interrupted:
 
     ways = [
         Way(name="happy", status=200, ask=ask, decided="Act"),
-        Way(name="refused", status=402, ask=partial(ask, opening=10), decided="Compensate from Act"),
+        Way(name="refused", status=402, ask=partial(ask, opening=10), decided="Begin compensation at Act"),
     ]
     return Interrupted(system=system, forward=payout_system.FORWARD, ways=ways)
 
@@ -194,8 +194,8 @@ def carts(system: CartSystem) -> Interrupted:
     # The review of a cart has its own tests; notifications of failures are in other examples; a saga log of several
     # pages is in the tests of long logs.
     # The phase Notify is tried again in the simulation, where its calls break.
-    again = {"Try Notify again?", "Notify waits"}
-    elsewhere = frozenset({"FraudReview", "Tell of the failure", "Ask the log: more", *again})
+    again = {"Retries left for Notify?", "Wait before retrying Notify"}
+    elsewhere = frozenset({"FraudReview", "Notify failure", "Query saga log - more", *again})
     return Interrupted(system=system, forward=system.forward, ways=ways, elsewhere=elsewhere)
 
 

@@ -255,7 +255,7 @@ def test_every_parked_saga_has_an_entry_that_names_its_step(parked: Parked) -> N
         entry = entries[parked.sagas[case.order]]
         assert entry["request_id"] == request_id_from(entry["saga_id"])
         assert entry["execution"].startswith(entry["saga_id"])
-        assert entry["stuck"]["step"].removeprefix("Undo ") == case.says[0]
+        assert entry["stuck"]["step"].removeprefix("Compensate ") == case.says[0]
         assert entry["stuck"]["error"] == "StepUndecided"
 
 

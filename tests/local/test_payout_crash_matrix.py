@@ -190,8 +190,17 @@ class Cell:
 
 STATES_HAPPY: Final = ["Analyze", "Claim", "Recommend", "Act", "Notify", "Settle completed"]
 STATES_REFUSED: Final = [
-    *("Analyze", "Claim", "Recommend", "Act", "Fence Act", "Compensate from Act", "Undo Claim", "Ask the log"),
-    *("Nothing stands?", "Tell of the failure", "Settle failed"),
+    *(
+        "Analyze",
+        "Claim",
+        "Recommend",
+        "Act",
+        "Fence Act",
+        "Begin compensation at Act",
+        "Compensate Claim",
+        "Query saga log",
+    ),
+    *("All compensated?", "Notify failure", "Settle failed"),
 ]
 
 

@@ -106,7 +106,7 @@ SCENARIOS: Final = (
     # Its recovery goes forward.
     Scenario(name="credited", interrupted=("Credit", Moment.AFTER)),
     # Its recovery finds the direction written.
-    Scenario(name="refunding", closed=True, interrupted=("Undo Debit", Moment.BEFORE)),
+    Scenario(name="refunding", closed=True, interrupted=("Compensate Debit", Moment.BEFORE)),
 )
 
 
@@ -229,20 +229,25 @@ class TestASagaThatIsStoppedAgain:
 
         assert declared - seen == {
             # Nothing is deployed meanwhile: tests/local/test_replaced_saga.py.
-            *("First start?", "Note the first definition", "End under another definition"),
+            *("First start?", "Note first definition", "End under another definition"),
             # The way of one ledger, which is not this system's.
-            *("Transfer", "After Transfer", "Compensate from Transfer", "Forward from Transfer"),
-            *("Fence Transfer: look", "Fence Transfer: stands?"),
+            *(
+                "Transfer",
+                "Select step after Transfer",
+                "Begin compensation at Transfer",
+                "Continue forward at Transfer",
+            ),
+            *("Fence Transfer - read row", "Fence Transfer - applied?"),
             # A debit that fails, and a credit whose retries end although it was applied: in the crash matrix.
-            *("Compensate from Debit", "Forward from Credit"),
+            *("Begin compensation at Debit", "Continue forward at Credit"),
             # A write that is refused: tested one by one below.
-            *("Look at the record", "Who settled?", "Already settled", "End fenced"),
-            *("Tell the operators", "Park the saga", "End parked"),
+            *("Read record", "Check owner", "Already settled", "End fenced"),
+            *("Notify operators", "Park saga", "End parked"),
             # A forward execution that fails where there is only forward, and another definition: likewise.
-            *("Look at the direction", "Only forward?", "Try again?", "Wait to go on", "Go on where?"),
-            *("Outlive earlier functions", "Note the definition"),
+            *("Check direction", "Direction is forward?", "Retries left?", "Wait before retry", "Select step to retry"),
+            *("Wait for earlier functions to end", "Note definition"),
             # A path without a pivot, and a log of several pages: tested on definitions.
-            *("Only forward to Receipt", "Ask the log: more", "Read the rows: more"),
+            *("Only forward to Receipt", "Query saga log - more", "Query log rows - more"),
         }
 
     def test_ends_as_expected_and_moves_its_money_once_or_not_at_all(self, stops: Stops) -> None:
@@ -484,7 +489,7 @@ class TestASettleThatComesLate:
                     seconds=seconds,
                     containing=request_id,
                 ),
-                StopAt(machine=RECOVERY, state="Read the direction", moment="before", containing=request_id),
+                StopAt(machine=RECOVERY, state="Read direction", moment="before", containing=request_id),
             )
             with system.aws.calls.record() as calls:
                 saga_id = system.begin(key, way.body)
@@ -542,8 +547,8 @@ class TestADirection:
         assert money_of(system, way) == MOVED
         states = system.states_of(FORWARD, record.owner)
         again = [
-            *("Debit", "Compensate from Debit", "Look at the direction", "Only forward?"),
-            *("Try again?", "Wait to go on", "Go on where?"),
+            *("Debit", "Begin compensation at Debit", "Check direction", "Direction is forward?"),
+            *("Retries left?", "Wait before retry", "Select step to retry"),
         ]
         assert states[-18:] == [*again, *again, "Debit", "Credit", "Receipt", "Settle completed"]
 

@@ -90,8 +90,8 @@ ENDS: Final = (
     End(name="credited", state="Credit", moment=AFTER, status=ABORTED, recovered=200),
     End(name="told", state="Receipt", moment=AFTER, status=TIMED_OUT, recovered=200),
     End(name="unsettled", state="Settle completed", moment=BEFORE, status=None, recovered=200),
-    End(name="refusing", state="Undo Debit", moment=BEFORE, status=ABORTED, recovered=422, closed=True),
-    End(name="refunded", state="Undo Debit", moment=AFTER, status=TIMED_OUT, recovered=422, closed=True),
+    End(name="refusing", state="Compensate Debit", moment=BEFORE, status=ABORTED, recovered=422, closed=True),
+    End(name="refunded", state="Compensate Debit", moment=AFTER, status=TIMED_OUT, recovered=422, closed=True),
 )
 
 

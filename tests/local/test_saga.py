@@ -203,7 +203,7 @@ class TestARefusal:
         # Never retried: every function once.
         invoked = [call.state for call in calls if call.call == "lambda:Invoke" and call.execution == saga_id]
         forward = {"Transfer": ["Transfer"], "Debit": ["Debit"], "Credit": ["Debit", "Credit"]}[step]
-        assert invoked == forward + ["Undo Debit"] * (step != "Transfer")
+        assert invoked == forward + ["Compensate Debit"] * (step != "Transfer")
         # No trace of the code anywhere.
         look = system.look(saga_id)
         record = json.dumps(dict(system.item(saga_id)), default=str)
@@ -390,7 +390,7 @@ class TestTransitions:
 
         assert system.await_end(FORWARD, saga_id) == "SUCCEEDED"
         assert system.states_of(FORWARD, saga_id) == [
-            "Which step first?", "Debit", "Credit", "Receipt", "Settle completed",
+            "Select first step", "Debit", "Credit", "Receipt", "Settle completed",
         ]  # fmt: skip
 
 
@@ -405,7 +405,7 @@ class TestAStepThatBreaks:
         assert "secret" not in answer.text
         assert counting.counts("k") == {"First": 0}
         assert [call.state for call in calls if call.call == "lambda:Invoke"].count("Second") == 5
-        assert states[-4:] == ["Undo First", "Ask the log", "Nothing stands?", "Settle failed"]
+        assert states[-4:] == ["Compensate First", "Query saga log", "All compensated?", "Settle failed"]
 
 
 class TestACallThatAwsRefuses:
@@ -445,7 +445,7 @@ class TestANamedRefusal:
         assert (answer.status, answer.json()["error"]) == (422, "Declined")
         assert counting.counts("k") == {"First": 0}
         assert drain(counting.aws, counting.outputs["AlarmQueueUrl"]) == [{"declined": "Second"}]
-        assert "Tell of Declined" in counting.states("RoutedMachineArn", answer)
+        assert "Notify Declined" in counting.states("RoutedMachineArn", answer)
 
     def test_continues_in_the_recovery_of_a_saga_that_was_stopped_after_it(self, counting: Counting) -> None:
         counting.aws.faults.plan(StopAt(machine="Counting/Routed/StateMachine", state="Second", moment="after"))

@@ -83,7 +83,7 @@ def test_the_owners_condition_keeps_a_late_settle_from_ending_a_saga_that_was_ta
         held = Fault(function=f"states:{FORWARD}", call="dynamodb:UpdateItem", action="delay", seconds=seconds)
         (settle, _) = system.aws.faults.plan(
             replace(held, containing=request_id),
-            StopAt(machine=RECOVERY, state="Read the direction", moment="before", containing=request_id),
+            StopAt(machine=RECOVERY, state="Read direction", moment="before", containing=request_id),
         )
         states = system.aws.client("stepfunctions")
         with system.aws.calls.record() as calls:

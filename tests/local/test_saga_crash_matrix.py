@@ -132,7 +132,7 @@ class Cell:
     @property
     def loses_its_reason(self) -> bool:
         """True if the execution dies before it stores its failure: the recovery compensates all the same."""
-        deciding = self.point.state in {"Fence Credit", "Compensate from Credit"}
+        deciding = self.point.state in {"Fence Credit", "Begin compensation at Credit"}
         return deciding and self.trouble.moment is Moment.BEFORE and self.trouble.times > 1
 
     @property
@@ -152,7 +152,7 @@ class Cell:
 
 def troubles(point: Point) -> Iterator[Trouble]:
     """Ways to break a call: of the notice, one that parks the saga; of all others, every one."""
-    if point.is_of_machine and point.call == "sqs:SendMessage" and point.state == "Tell of the failure":
+    if point.is_of_machine and point.call == "sqs:SendMessage" and point.state == "Notify failure":
         yield Trouble(action=Action.DROP, moment=Moment.AFTER, times=SERVICE_TRIES)
         return
     for moment in Moment:
@@ -335,8 +335,8 @@ class TestTheMatrix:
         assert callers[True] == {gatekeeper, DEBIT, CREDIT, REFUND, FORWARD}
         assert states[False] == ["Debit", "Credit", "Receipt", "Settle completed"]
         assert states[True] == [
-            *("Debit", "Credit", "Fence Credit", "Compensate from Credit", "Undo Debit", "Ask the log"),
-            *("Tell of the failure", "Settle failed"),
+            *("Debit", "Credit", "Fence Credit", "Begin compensation at Credit", "Compensate Debit", "Query saga log"),
+            *("Notify failure", "Settle failed"),
         ]
 
 

@@ -20,8 +20,9 @@ ITEMS: Final = [{"sku": "x", "q": 1}, {"sku": "y"}]
 EVERYTHING: Final = {"items": ITEMS, "rate": True}
 MACHINE: Final = "Kinds/Kinds/StateMachine"
 WAY: Final = [
-    "Quote", "Look", "Prepare", "Prepare over?", "Both", "Both over?", "After Both", "Ship", "Ship over?", "Mark",
-    "Pay", "Fulfil", "Fulfil over?", "Announce", "Pause", "Receipt", "Settle completed",
+    "Quote", "Look", "Prepare", "Prepare - result", "Both", "Both - result", "Select step after Both",
+    "Ship", "Ship - result", "Mark",
+    "Pay", "Fulfil", "Fulfil - result", "Announce", "Pause", "Receipt", "Settle completed",
 ]  # fmt: skip
 COUNTED: Final = {
     "Reserve": 1, "Hold": 1, "Left": 1, "Further": 1, "Pack[x]": 1, "Pack[y]": 1, "Mark": 1, "Dispatch": 1,
@@ -37,7 +38,18 @@ REFUSALS: Final[Mapping[str, Mapping[str, object]]] = {
     "transaction": {"mark": "Reserve"},
     "pivot": {"Pay": "decline"},
 }
-STOPS: Final = ("Quote", "Prepare", "Prepare over?", "Both", "Both over?", "Ship", "Mark", "Pay", "Fulfil", "Announce")
+STOPS: Final = (
+    "Quote",
+    "Prepare",
+    "Prepare - result",
+    "Both",
+    "Both - result",
+    "Ship",
+    "Mark",
+    "Pay",
+    "Fulfil",
+    "Announce",
+)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +205,7 @@ class TestAMapWithoutAPivotOverWhatAStepAnswered:
         assert system.counts("undone") == {}
 
     def test_is_compensated_by_a_recovery_that_reads_the_items_from_the_log(self, system: KindsSystem) -> None:
-        system.aws.faults.plan(StopAt(machine="Kinds/Items/StateMachine", state="Parcels over?", moment="before"))
+        system.aws.faults.plan(StopAt(machine="Kinds/Items/StateMachine", state="Parcels - result", moment="before"))
         saga_id = system.begin("items", "recovered", {"book": True})
 
         record = system.recover(saga_id)
@@ -208,7 +220,7 @@ class TestFiveLocalStepsInOneExpressPhase:
         answer = system.settle("phase", "five", {})
 
         assert answer.status == 200
-        assert system.states("Phase", answer.json()["saga_id"]) == ["All", "All over?", "Settle completed"]
+        assert system.states("Phase", answer.json()["saga_id"]) == ["All", "All - result", "Settle completed"]
 
     def test_are_compensated_when_the_pivot_in_it_refuses(self, system: KindsSystem) -> None:
         answer = system.settle("phase", "pivot-refuses", {"Five": "decline"})

@@ -85,7 +85,7 @@ def test_everything_is_drawn() -> None:
     assert {step.kind for saga in sagas for step in saga.steps} == KINDS
     assert {node.kind for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)} == GROUPS
     assert {sum(step.pivot for step in saga.steps) for saga in sagas} == {0, 1, 2}
-    assert {step.route for saga in sagas for step in saga.steps} == {None, "notify", "go on"}
+    assert {step.route for saga in sagas for step in saga.steps} == {None, "notify", "continue"}
     assert {saga.inline for saga in sagas} == {False, True}
     for saga in sagas:
         assert any(step.kind in MUTATING for step in saga.steps)

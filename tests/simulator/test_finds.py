@@ -100,7 +100,7 @@ def test_a_run_continues_behind_the_real_clock(deployed: Deployed) -> None:
     began = time.monotonic()
     result = simulate_once(deployed("funds_transfer"), Transfers(), 3, sagas=10, coverage=_coverage(), traced=True)
     assert result.virtual > 20 * (time.monotonic() - began) * 1_000_000 or result.virtual > 60_000_000
-    assert any("[Which step first?]" in line for line in result.trace)
+    assert any("[Select first step]" in line for line in result.trace)
 
 
 def _coverage() -> Any:

@@ -123,7 +123,7 @@ def test_an_example_without_a_saga_fails_it() -> None:
 
 
 def test_a_saga_that_needs_an_operator_is_reported_and_does_not_fail_it() -> None:
-    stuck = {"step": "Undo ShippingLabel", "error": "StepInDoubt", "detail": "the carrier answered 409"}
+    stuck = {"step": "Compensate ShippingLabel", "error": "StepInDoubt", "detail": "the carrier answered 409"}
     run = run_of(saga={"end": End.PARKED, "ended": None, "stuck": stuck})
 
     assert run.problems() == []

@@ -11,7 +11,7 @@ from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.saga import PLACEHOLDER
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
 from constructs_lib.saga.graph.timeline import duration
-from saga_runtime.protocol import Direction, Side, StepStatus
+from saga_runtime.protocol import UNDO_STATE, Direction, Side, StepStatus
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.takeover import Finding
 
@@ -112,7 +112,7 @@ def _open(saga: Inspection) -> Iterator[StepView]:
     if saga.direction == Direction.COMPENSATE and not in_doubt:
         standing = [step for step in saga.steps if step.status == StepStatus.DONE]
         # Where a compensation stopped the saga, those of other steps have yet to run.
-        stopped = str(saga.stuck.get("step", "")).removeprefix("Undo ")
+        stopped = str(saga.stuck.get("step", "")).removeprefix(UNDO_STATE)
         yield from [step for step in standing if step.step.partition("[")[0] == stopped] or standing
 
 

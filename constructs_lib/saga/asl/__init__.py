@@ -5,11 +5,11 @@ happens::
 
     Debit --> Credit (pivot) --> Settle completed
       |          |
-      | gives up | gives up --> Fence Credit (tombstone) --> Compensate from Credit
+      | gives up | gives up --> Fence Credit (tombstone) --> Begin compensation at Credit
       v          (its row is DONE: Forward from Credit)             |
-    Compensate from Debit (direction) --> Undo Debit --> ... <---+
+    Begin compensation at Debit (direction) --> Compensate Debit --> ... <---+
                                               |
-                                     Ask the log --> Settle failed
+                                     Query saga log --> Settle failed
 """
 
 from constructs_lib.saga.asl.begin import begin_saga

@@ -26,9 +26,9 @@ from saga_runtime.protocol import EXPRESS_MARK, OUTLIVE_EXPRESS_SECONDS, Directi
 
 SAME_DEFINITION: Final = "Same definition?"
 WHOSE_START: Final = "First start?"
-OUTLIVE_EXPRESS: Final = "Outlive Express"
-READ_FIRST: Final = "Read the record first"
-NOTE_FIRST: Final = "Note the first definition"
+OUTLIVE_EXPRESS: Final = "Wait for Express to end"
+READ_FIRST: Final = "Read record first"
+NOTE_FIRST: Final = "Note first definition"
 OTHER_DEFINITION: Final = "End under another definition"
 GIVEN: Final = f"{INPUT}.{StartField.DEFINITION}"
 

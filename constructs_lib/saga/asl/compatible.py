@@ -9,8 +9,8 @@ from constructs_lib.saga.asl.outputs import rows
 from constructs_lib.saga.asl.plan import WAYS_AT, CompiledGroup, Node, SagaPlan, State
 from saga_runtime.protocol import NOTHING_STANDS, LogAttribute, RecordAttribute, StepStatus
 
-READ_ROWS: Final = "Read the rows"
-COMPATIBLE: Final = "Compatible?"
+READ_ROWS: Final = "Query log rows"
+COMPATIBLE: Final = "Definition compatible?"
 RAN_UNDER: Final = f"$record.{RecordAttribute.DEFINITION}.S"
 """Definition of the saga's last owner, in the record that was read."""
 _ROWS: Final = 1_000

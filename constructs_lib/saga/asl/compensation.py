@@ -134,7 +134,7 @@ def _undo_writes(
     if step.writes is None:
         raise TypeError(f"{step.name} has nothing that undoes it")
     name, a = _undo_name(step), LogAttribute
-    undoing, again = f"{name}: writes", f"{name}: done?"
+    undoing, look, again = f"{name} - write", f"{name} - read written row", f"{name} - written?"
     row = {
         "Update": {
             "TableName": plan.log_table,
@@ -157,7 +157,7 @@ def _undo_writes(
         row=f'({row_text(flow, step)} & "#undo")',
         also=output,
     )
-    canceled = {"ErrorEquals": ["States.ALL"], "Next": f"{again} look"}
+    canceled = {"ErrorEquals": ["States.ALL"], "Next": look}
     status = f"${flow.row}.{a.STATUS}.S"
     reason = found_at(row_name(flow, step) if flow.inner else name, "TransactionCanceled", "the undo was refused")
     refused = {flow.failure: reason["stuck"]} if flow.inner else reason
@@ -171,7 +171,7 @@ def _undo_writes(
             "Next": following,
         },
         # The transaction may have been written although its response was lost: the row shows it.
-        f"{again} look": look_at_row(plan, flow, step, again),
+        look: look_at_row(plan, flow, step, again),
         again: {
             "Type": "Choice",
             "Choices": [{"Condition": expression(f'{status} = "{StepStatus.UNDONE}"'), "Next": following}],
@@ -185,8 +185,8 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
     """Every item's compensations, last step first; one that is stuck does not keep the others from being undone."""
     flow = Flow(nodes=(), end="", variable="own", base=KNOWN_ON_THE_WAY_BACK, of_map=group)
     name = _undo_name(group, late=way.late)
-    done, stuck, fenced = (f"{name}: {what}" for what in ("item undone", "item stuck", "item fenced"))
-    over = f"{name}: over?"
+    done, stuck, fenced = (f"{name} - {what}" for what in ("item compensated", "item parked", "item fenced"))
+    over = f"{name} - result"
     states: dict[str, State] = {}
     ahead = done
     for step in group.leaves:

@@ -16,14 +16,14 @@ from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import Direction, RecordAttribute
 
-COMPENSATE: Final = "Compensate"
-FORWARD: Final = "Forward"
+COMPENSATE: Final = "Set direction to compensate"
+FORWARD: Final = "Set direction to forward"
 
 
 def give_up_name(plan: SagaPlan, index: int) -> str:
     """State at which a failed node, up to the last pivot, ends."""
     node = plan.steps[index]
-    return f"Give up {node.name}?" if _pivots_passed(plan, index) else _way_back_name(plan, index)
+    return f"Pivot passed before {node.name}?" if _pivots_passed(plan, index) else _way_back_name(plan, index)
 
 
 def _way_back_name(plan: SagaPlan, index: int) -> str:
@@ -59,7 +59,7 @@ def _exclude(one: str | None, other: str | None) -> bool:
 
 
 def _compensate_name(node: Node) -> str:
-    return f"Compensate from {node.name}"
+    return f"Begin compensation at {node.name}"
 
 
 def go_again(node: Node) -> State:
@@ -69,7 +69,7 @@ def go_again(node: Node) -> State:
 
 def wait_name(group: CompiledGroup) -> str:
     """State from which a group is tried again where there is only forward."""
-    return f"Try {group.name} again?"
+    return f"Retries left for {group.name}?"
 
 
 def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) -> dict[str, State]:
@@ -93,7 +93,7 @@ def giving_up(plan: SagaPlan, flow: Flow, index: int, *, outputs: str | None) ->
     pivot = _pivot_of(node)
     if pivot is None:
         return states
-    forward = f"Forward from {pivot.name}"
+    forward = f"Continue forward at {pivot.name}"
     if outputs is None and isinstance(node, CompiledGroup):
         ahead = direct(plan, Direction.FORWARD, wait_name(node)) | {"Assign": go_again(node)}
     else:
@@ -159,7 +159,7 @@ def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
     if not pivots:
         return {}
     node = plan.steps[index]
-    stuck = f"No way back from {node.name}"
+    stuck = f"Pivot applied before {node.name}"
     passed = " or ".join(f"$exists($outputs.{pivot.name})" for pivot in pivots)
     reason = found_at(node.name, "NoWayBack", "the step failed after an applied pivot")
     return {

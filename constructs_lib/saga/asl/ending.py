@@ -48,22 +48,22 @@ from saga_runtime.protocol import (
 
 SETTLE_COMPLETED: Final = "Settle completed"
 SETTLE_FAILED: Final = "Settle failed"
-ASK_THE_LOG: Final = "Ask the log"
-NOTHING_LEFT: Final = "Nothing stands?"
-WHOM_TO_TELL: Final = "Whom to tell?"
-TELL_OF_FAILURE: Final = "Tell of the failure"
-LOOK_AT_RECORD: Final = "Look at the record"
-WHO_SETTLED: Final = "Who settled?"
+ASK_THE_LOG: Final = "Query saga log"
+NOTHING_LEFT: Final = "All compensated?"
+WHOM_TO_TELL: Final = "Select notification"
+TELL_OF_FAILURE: Final = "Notify failure"
+LOOK_AT_RECORD: Final = "Read record"
+WHO_SETTLED: Final = "Check owner"
 ALREADY_SETTLED: Final = "Already settled"
 FENCED: Final = "End fenced"
-TELL_OPERATORS: Final = "Tell the operators"
-PARK: Final = "Park the saga"
+TELL_OPERATORS: Final = "Notify operators"
+PARK: Final = "Park saga"
 PARKED: Final = "End parked"
-LOOK_AT_DIRECTION: Final = "Look at the direction"
-ONLY_FORWARD: Final = "Only forward?"
-TRY_AGAIN: Final = "Try again?"
-WAIT: Final = "Wait to go on"
-GO_ON: Final = "Go on where?"
+LOOK_AT_DIRECTION: Final = "Check direction"
+ONLY_FORWARD: Final = "Direction is forward?"
+TRY_AGAIN: Final = "Retries left?"
+WAIT: Final = "Wait before retry"
+GO_ON: Final = "Select step to retry"
 START_STANDARD: Final = "Start Standard"
 DELEGATED: Final = "End delegated"
 # Every name has a space or a mark in it, which a step's name never has: no step can be taken for one of them.
@@ -300,7 +300,7 @@ def _tell(plan: SagaPlan) -> tuple[str, dict[str, State]]:
     states: dict[str, State] = {}
     by_error: dict[str, str] = {}
     for error, notice in sorted(plan.on_error.items()):
-        name = f"Tell of {error}"
+        name = f"Notify {error}"
         by_error[error] = name
         states[name] = _send(plan, notice)
     general = SETTLE_FAILED

@@ -58,7 +58,7 @@ def fence_states(
         buried_outputs: what the outputs become in the first case, if anything.
         standing_outputs: what they become in the second, and where another execution's tombstone keeps an output.
     """
-    look, decide, ask = f"{name}: look", f"{name}: stands?", f"{name}: ask"
+    look, decide, ask = f"{name} - read row", f"{name} - applied?", f"{name} - verify"
     status = f"${flow.row}.{LogAttribute.STATUS}.S"
     awaited = step.wait is not None and not step.job
     stand = [StepStatus.DONE, StepStatus.READ] if awaited else [StepStatus.DONE]

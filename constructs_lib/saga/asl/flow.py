@@ -29,7 +29,7 @@ class Flow:
 
     nodes: Sequence[Node]
     end: str
-    first: str = "Which step first?"
+    first: str = "Select first step"
     variable: str = "outputs"
     base: str | None = None
     of_map: CompiledGroup | None = None
@@ -148,7 +148,7 @@ class Flow:
         return index >= 0 and self.nodes[index].when == when and "$outputs" not in when
 
     def _choice_name(self, index: int) -> str:
-        return f"After {self.nodes[index].name}" if index >= 0 else self.first
+        return f"Select step after {self.nodes[index].name}" if index >= 0 else self.first
 
     def _unassigned(self, index: int) -> bool:
         """Test whether the variable is still unassigned when this node begins."""

@@ -52,7 +52,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     if not isinstance(kind, CompiledGroupKind):
         raise TypeError(f"kind of {group.name} must be a CompiledGroupKind, got {group.kind!r}; make it a GroupOfSteps")
     run = kind.state(plan, group, known)
-    over = f"{group.name} over?"
+    over = f"{group.name} - result"
     back = index <= plan.last_pivot
     give_up = give_up_name(plan, index) if back else wait_name(group)
     again: State = {} if back else go_again(group)
@@ -63,7 +63,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     if back:
         # It answered nothing: what its steps answered before one failed is in the log only.
         named = plan.named_to_undo.intersection(step.name for step in group.leaves)
-        lost, reading = read_outputs(plan, named, give_up, label=", lost")
+        lost, reading = read_outputs(plan, named, give_up, label=" (lost)")
     if lost != give_up and kind.machine is Machine.EXPRESS:
         unheard = expression(f'$phase.{PhaseField.FAILURE}.step = "{group.name}"')
         choices = [{"Condition": unheard, "Next": lost, "Assign": {"failure": broken(group.name)}}]
@@ -72,7 +72,11 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
         bad = refused(plan, group.name, error=kind.refusals[0], detail="the items are not what the step can work on")
         errors = ["States.QueryEvaluationError"]
         catch_bad = [{"ErrorEquals": errors, "Next": give_up, "Assign": {"failure": bad, **again}}]
-    loop = {} if back and not group.pivot else waiting(plan, wait_name(group), f"{group.name} waits", group.name)
+    loop = (
+        {}
+        if back and not group.pivot
+        else waiting(plan, wait_name(group), f"Wait before retrying {group.name}", group.name)
+    )
     return {
         **loop,
         **reading,
@@ -130,18 +134,18 @@ def machine_retries() -> list[State]:
 
 
 def _stops_name(label: str) -> str:
-    return f"{label} stops"
+    return f"{label} - failed"
 
 
 def branch_states(plan: SagaPlan, group: CompiledGroup, number: int, known: str) -> tuple[str, dict[str, State]]:
     """Start and states of one branch."""
     kind = group_kind(group.kind)
     label = group.name if len(group.branches) == 1 else f"{group.name} {number + 1}"
-    through, stops, fenced = f"{label} is through", _stops_name(label), f"{label} is fenced"
+    through, stops, fenced = f"{label} - succeeded", _stops_name(label), f"{label} - fenced"
     flow = Flow(
         nodes=group.branches[number],
         end=through,
-        first=f"Which step of {label} first?",
+        first=f"Select first step of {label}",
         variable="own",
         base=known,
         of_map=group if kind.per_item else None,

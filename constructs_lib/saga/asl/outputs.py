@@ -77,7 +77,7 @@ def read_outputs(
     states: dict[str, State] = {}
     for step, group in _placed(plan.steps):
         if step.name in names and step.logged:
-            first = f"Read the output of {step.name}{label}"
+            first = f"Read output of {step.name}{label}"
             states |= (
                 _read_items(plan, step, first, following)
                 if _is_map(group)
@@ -129,14 +129,14 @@ def pages(first: str, arguments: State, assign: State, *, over: str, again: Stat
     further = arguments | {"ExclusiveStartKey": expression(f"${_REST}")}
     return {
         first: {**query, "Arguments": arguments, "Assign": assign | told, "Next": over},
-        f"{first}: more": {**query, "Arguments": further, "Assign": (again or assign) | told, "Next": over},
+        f"{first} - more": {**query, "Arguments": further, "Assign": (again or assign) | told, "Next": over},
     }
 
 
 def next_page(first: str, *, while_: str = "true") -> State:
     """Rule of a choice: on to the next page, if there is one and it matters."""
     more = f"$exists(${_REST}.{LogAttribute.SAGA_ID}) and {while_}"
-    return {"Condition": expression(more), "Next": f"{first}: more"}
+    return {"Condition": expression(more), "Next": f"{first} - more"}
 
 
 def rows(plan: SagaPlan, *attributes: LogAttribute) -> State:

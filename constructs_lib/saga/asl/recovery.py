@@ -47,18 +47,18 @@ from saga_runtime.protocol import (
     StartField,
 )
 
-READ_DIRECTION: Final = "Read the direction"
-WHICH_DIRECTION: Final = "Which direction?"
-COMPENSATE: Final = "Compensate"
-FORWARD: Final = "Forward"
-GO_FORWARD: Final = "Start forward"
-HANDED_OVER: Final = "Handed over"
-OUTLIVE: Final = "Outlive earlier functions"
-NOTE_DEFINITION: Final = "Note the definition"
-SAME_WAYS: Final = "By the same conditions?"
-LATE_UNDONE: Final = "Late undone"
-TELL_OF_LATE: Final = "Tell the operators of late"
-LATE_STUCK: Final = "End late stuck"
+READ_DIRECTION: Final = "Read direction"
+WHICH_DIRECTION: Final = "Select direction"
+COMPENSATE: Final = "Set direction to compensate"
+FORWARD: Final = "Set direction to forward"
+GO_FORWARD: Final = "Start forward execution"
+HANDED_OVER: Final = "Forward execution started"
+OUTLIVE: Final = "Wait for earlier functions to end"
+NOTE_DEFINITION: Final = "Note definition"
+SAME_WAYS: Final = "Same conditions?"
+LATE_UNDONE: Final = "Late effects compensated"
+TELL_OF_LATE: Final = "Notify operators (late)"
+LATE_STUCK: Final = "End late not compensated"
 
 
 def recovery_of(plan: SagaPlan, forward_machine_arn: str) -> State:

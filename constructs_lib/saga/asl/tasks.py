@@ -251,7 +251,7 @@ def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> 
         raise TypeError(f"{step.name} writes nothing directly")
     known, row, a = flow.known(index), row_text(flow, step), LogAttribute
     output = bound(step.writes.output, known, row=row)
-    look, decide = f"{step.name}: row", f"{step.name}: stands?"
+    look, decide = f"{step.name} - read row", f"{step.name} - applied?"
     item = {
         **row_key(row_name(flow, step)),
         a.STATUS: {"S": StepStatus.DONE},
@@ -324,7 +324,7 @@ def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> 
 
 
 def _going_on_name(step: CompiledStep, error: str) -> str:
-    return f"Pass over {step.name} ({error})"
+    return f"Skip {step.name} ({error})"
 
 
 def _going_on(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:

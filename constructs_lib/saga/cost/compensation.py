@@ -82,10 +82,10 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
         # A canceled transaction may have been a conflict: it is retried a few times, then the row is read.
         _enter(tally, f"{leaf.name}, again", CANCELED_RETRIES)
         write_transaction(tally, leaf, CANCELED_RETRIES)
-        _enter(tally, f"{leaf.name}: row")
-        _enter(tally, f"{leaf.name}: stands?")
+        _enter(tally, f"{leaf.name} - read row")
+        _enter(tally, f"{leaf.name} - applied?")
     elif refuser.branches and group_kind(refuser.kind).machine is not Machine.EXPRESS:
-        _enter(tally, f"{refuser.name} stops")
+        _enter(tally, f"{refuser.name} - failed")
     if _a_pivot_may_stand(saga, refuser):
         _enter(tally, "give up?")
     if leaf.side == PIVOT:
@@ -93,8 +93,8 @@ def _give_up(tally: Tally, saga: SagaDescription, refuser: StepDescription) -> N
         tally.write(Purpose.LOG, "fence", tally.inputs.row_units)
         if kind.mutation is Mutation.OUTSIDE:
             # Its row is FAILED already: the tombstone is refused, and the row is read.
-            _enter(tally, "fence: look")
-            _enter(tally, "fence: stands?")
+            _enter(tally, "fence - read row")
+            _enter(tally, "fence - applied?")
             tally.read(Purpose.LOG, "fence", 1)
     _enter(tally, "direction")
     tally.write(Purpose.LOG, "direction", tally.inputs.record_units)
@@ -152,10 +152,10 @@ def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, re
     _enter(tally, name, ran + idle)
     tally.write(Purpose.LOG, name, tally.inputs.row_units * (ran + idle))
     buried_by_fence = idle if refused and step.side == PIVOT else 0
-    _enter(tally, f"{name}: look", ran + buried_by_fence)
-    _enter(tally, f"{name}: stands?", ran + buried_by_fence)
+    _enter(tally, f"{name} - read row", ran + buried_by_fence)
+    _enter(tally, f"{name} - applied?", ran + buried_by_fence)
     tally.read(Purpose.LOG, name, ran + buried_by_fence)
-    _enter(tally, f"{name}: writes", ran)
+    _enter(tally, f"{name} - write", ran)
     if ran:
         write_transaction(tally, step, ran, name)
 
@@ -165,10 +165,10 @@ def _settle_failed(tally: Tally, saga: SagaDescription, steps: Sequence[StepDesc
     rows = rows_of(steps, tally.inputs)
     _enter(tally, "ask the log")
     tally.read(Purpose.LOG, "ask the log", read_units(rows * tally.inputs.row_bytes))
-    _enter(tally, "nothing stands?")
+    _enter(tally, "all compensated?")
     routed = any("notify" in leaf.routes.values() for leaf in saga.leaves)
     if routed:
-        _enter(tally, "whom to tell?")
+        _enter(tally, "select notification")
     if routed or saga.tells_of_failure:
         _enter(tally, "tell")
         tally.add(Meter.FIFO_REQUESTS, Purpose.EFFECTS, "tell", 1)

@@ -63,7 +63,7 @@ def step_card(step: StepDescription, *, center: float, y: float, width: float, l
 def undo_card(step: StepDescription, *, center: float, width: float) -> Card:
     """The card of a step's compensation; it is placed later."""
     room = width - 2 * PADDING - ICON - PADDING
-    name = wrap_name(f"Undo {step.name}", room, NAME_SIZE)
+    name = wrap_name(f"Compensate {step.name}", room, NAME_SIZE)
     place = _UNDO_PLACES.get(look_of(step).tone, "")
     height = 2 * _PADDING_Y + len(name) * NAME_LINE + (CAPTION_LINE if place else 0)
     return Card(

@@ -70,14 +70,14 @@ class _Layout:
     def drawing(self) -> Drawing:
         sheet = self._sheet
         start = pill(End.START, "Request", "under one key", center=SPINE, y=_TOP, width=BACK_WIDTH)
-        told = "undone, notice sent" if self._saga.tells_of_failure else "nothing stands"
+        told = "compensated, notified" if self._saga.tells_of_failure else "all compensated"
         failed = pill(End.FAILED, "Failed", told, center=BACK, y=_TOP, width=BACK_WIDTH)
         sheet.cards += [start, failed]
         column = _Column(center=SPINE, width=_MAIN)
         end = self._flow(parts_of(self._saga.steps), column, start.box.bottom + _GAP, enter=start.box.bottom)
         bottom = end.bottom + _GAP
         sheet.line(Way.FORWARD, (SPINE, end.anchor), (SPINE, bottom))
-        completed = pill(End.COMPLETED, "Completed", "every effect stands", center=SPINE, y=bottom, width=BACK_WIDTH)
+        completed = pill(End.COMPLETED, "Completed", "every effect applied", center=SPINE, y=bottom, width=BACK_WIDTH)
         sheet.cards.append(completed)
         sheet.way_back(failed.box)
         line = sheet.way_to_a_person(bottom)

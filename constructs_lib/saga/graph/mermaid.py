@@ -53,13 +53,13 @@ class _Chart:
         saga = self._saga
         self._say('start(["Request"])')
         exits = self._flow(parts_of(saga.steps), (("start", ""),))
-        told = "undone, notice sent" if saga.tells_of_failure else "nothing stands"
-        self._say('completed(["Completed: every effect stands"])')
+        told = "compensated, notified" if saga.tells_of_failure else "all compensated"
+        self._say('completed(["Completed: every effect applied"])')
         self._enter(exits, "completed")
         self._back(saga.steps)
         after = [self._nodes[step.name] for step in saga.leaves if step.side == Side.AFTER]
         self._say(f'failed(["Failed: {told}"])')
-        self._say('parked(["Parked: a person decides"])')
+        self._say('parked(["Parked: operator needed"])')
         pivots = [self._nodes[step.name] for step in saga.leaves if step.side == Side.PIVOT]
         in_doubt = after or pivots
         self._edges += [f"{node} -.-> parked" for node in in_doubt]
@@ -130,7 +130,7 @@ class _Chart:
             for leaf in leaves:
                 undo = self._undo.get(leaf.name)
                 if undo is not None:
-                    self._say(f'{undo}["{_lines([f"Undo {leaf.name}"])}"]')
+                    self._say(f'{undo}["{_lines([f"Compensate {leaf.name}"])}"]')
                     self._edges.append(f"{undo} -.-> {chain}")
                     chain = undo
                 if not together:

@@ -118,7 +118,7 @@ class Sheet:
             return []
         width = badge_width(PIVOT_TEXT)
         label = Box(x=BACK - width / 2, y=self.pivot_y - 14, width=width, height=28)
-        parked = pill(End.PARKED, "Parked", "a person decides", center=BACK, y=y, width=BACK_WIDTH)
+        parked = pill(End.PARKED, "Parked", "operator needed", center=BACK, y=y, width=BACK_WIDTH)
         self.cards.append(parked)
         for box in self._after:
             self.line(Way.PARK, (box.right, box.middle), (BACK, box.middle), arrow=False)

@@ -52,7 +52,7 @@ _ENDS: Final = {
 }
 _LEGEND: Final = (
     (Way.FORWARD, "the way forward"),
-    (Way.FAIL, "given up"),
+    (Way.FAIL, "failed"),
     (Way.UNDO, "compensations, last step first"),
     (Way.PARK, "retried; still in doubt: parked"),
 )

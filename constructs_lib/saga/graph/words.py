@@ -12,7 +12,7 @@ from constructs_lib.saga.graph.structure import goes_back
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import Side
 
-GO_ON: Final = "go on"
+GO_ON: Final = "continue"
 """Route of an error that does not end the saga."""
 
 
@@ -43,7 +43,7 @@ def subtitle(saga: SagaDescription) -> str:
 
 def route_note(error: str, route: str) -> str:
     """Route of an error."""
-    return f"{error}: go on without it" if route == GO_ON else f"{error}: undo, then {route}"
+    return f"{error}: continue without it" if route == GO_ON else f"{error}: compensate, then {route}"
 
 
 def hint(step: StepDescription) -> str:
@@ -66,9 +66,9 @@ def described(saga: SagaDescription) -> str:
     sentences = [f"Forward: {'; '.join(_told(saga.steps))}."]
     undone = [step.name for step in goes_back(saga)]
     if undone:
-        sentences.append(f"Back, when a step before the pivot is given up: undo {', '.join(undone)}.")
-    told = ", and somebody is told" if saga.tells_of_failure else ""
-    sentences.append(f"It ends completed; failed, with every effect undone{told}; or parked in front of a person.")
+        sentences.append(f"Compensation, when a step before the pivot fails: {', '.join(undone)}.")
+    told = " and a notice sent" if saga.tells_of_failure else ""
+    sentences.append(f"It ends completed; failed, with every effect compensated{told}; or parked for an operator.")
     return " ".join(sentences)
 
 

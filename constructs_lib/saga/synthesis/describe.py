@@ -86,7 +86,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
         transient=node.retry.transient,
         in_doubt=node.retry.in_doubt,
-        routes={error: "go on" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
+        routes={error: "continue" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
     )
     return declared_kind(node).describe(node, described)
 

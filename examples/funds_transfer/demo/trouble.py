@@ -75,9 +75,9 @@ class Trouble(StrEnum):
     STOPPED_AFTER_CREDIT = "stopped after Credit"
     STOPPED_BEFORE_RECEIPT = "stopped before Receipt"
     STOPPED_BEFORE_SETTLING = "stopped before Settle completed"
-    STOPPED_BEFORE_UNDO = "stopped before Undo Debit"
+    STOPPED_BEFORE_UNDO = "stopped before Compensate Debit"
     STOPPED_BEFORE_SETTLING_A_FAILURE = "stopped before Settle failed"
-    RECOVERY_STOPPED_AFTER_UNDO = "recovery stopped after Undo Debit"
+    RECOVERY_STOPPED_AFTER_UNDO = "recovery stopped after Compensate Debit"
 
     @property
     def kind(self) -> Kind:
@@ -201,7 +201,7 @@ _AIMS: Final[Mapping[Trouble, tuple[_Aim | _Stop, ...]]] = {
     Trouble.STOPPED_AFTER_CREDIT: _stop("Credit", Moment.AFTER),
     Trouble.STOPPED_BEFORE_RECEIPT: _stop("Receipt", Moment.BEFORE),
     Trouble.STOPPED_BEFORE_SETTLING: _stop("Settle completed", Moment.BEFORE),
-    Trouble.STOPPED_BEFORE_UNDO: _stop("Undo Debit", Moment.BEFORE),
+    Trouble.STOPPED_BEFORE_UNDO: _stop("Compensate Debit", Moment.BEFORE),
     Trouble.STOPPED_BEFORE_SETTLING_A_FAILURE: _stop("Settle failed", Moment.BEFORE),
-    Trouble.RECOVERY_STOPPED_AFTER_UNDO: (_Stop(kind=Kind.STOP_AGAIN, state="Undo Debit", moment=Moment.AFTER),),
+    Trouble.RECOVERY_STOPPED_AFTER_UNDO: (_Stop(kind=Kind.STOP_AGAIN, state="Compensate Debit", moment=Moment.AFTER),),
 }

@@ -121,4 +121,4 @@ def test_standard_outlives_what_an_intake_may_still_start(stack: Stack, tmp_path
     functions = [cloud.one(path).properties["Timeout"] for path in ("Begin/Function", "Function")]
     assert saga.express_definition is not None
     longest = sum(functions) + saga.express_definition["TimeoutSeconds"]
-    assert saga.definition["States"]["Outlive Express"]["Seconds"] > longest
+    assert saga.definition["States"]["Wait for Express to end"]["Seconds"] > longest

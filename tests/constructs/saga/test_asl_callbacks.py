@@ -92,8 +92,8 @@ def test_a_dispatchers_word_that_the_time_is_up_is_final(name: str) -> None:
 def test_a_job_without_an_outcome_fails_and_its_compensation_queries(why: Failure) -> None:
     done = forward(JOBS, Pay=why)
 
-    assert done.trace[1:5] == ["Pay", "Compensate from Pay", "Undo Pay", "Undo Reserve"]
-    assert "mode" not in done.sent["Undo Pay"]["Payload"]
+    assert done.trace[1:5] == ["Pay", "Begin compensation at Pay", "Compensate Pay", "Compensate Reserve"]
+    assert "mode" not in done.sent["Compensate Pay"]["Payload"]
     assert body(done, "Settle failed")["error"] == "StepFailed"
 
 
@@ -110,7 +110,7 @@ def test_a_wait_that_times_out_is_a_refusal(why: Failure) -> None:
 
     answer = body(done, "Settle failed")
     assert (answer["error"], answer["step"], answer["status"]) == (ErrorName.CALLBACK_TIMED_OUT, "Review", 422)
-    assert done.trace[3:6] == ["Compensate from Review", "Undo Pay", "Undo Reserve"]
+    assert done.trace[3:6] == ["Begin compensation at Review", "Compensate Pay", "Compensate Reserve"]
 
 
 @pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, refusal(TIMED_OUT)])
@@ -121,8 +121,11 @@ def test_a_saga_may_skip_a_wait_that_times_out(why: Failure) -> None:
 
 
 def test_an_outcome_that_arrives_before_the_skip_is_used() -> None:
-    passing = f"Pass over Review ({TIMED_OUT})"
-    known = {passing: Failure("DynamoDB.ConditionalCheckFailedException"), f"{passing}: look": row("READ", '{"ok":1}')}
+    passing = f"Skip Review ({TIMED_OUT})"
+    known = {
+        passing: Failure("DynamoDB.ConditionalCheckFailedException"),
+        f"{passing} - read row": row("READ", '{"ok":1}'),
+    }
     done = run(definition_of(PLANS["a wait that may be skipped"]), answers({"Review": TIME_IS_UP, **known}))
 
     assert body(done)["result"]["Review"] == {"ok": 1}
@@ -146,12 +149,12 @@ def test_a_pivot_in_doubt_is_verified_by_its_dispatcher() -> None:
     known = {
         "Pay": TIME_IS_UP,
         "Fence Pay": Failure("DynamoDB.ConditionalCheckFailedException"),
-        "Fence Pay: look": [row("INTENT"), row("DONE", '{"of": "Pay"}')],
+        "Fence Pay - read row": [row("INTENT"), row("DONE", '{"of": "Pay"}')],
         "Scan": {"output": {}},
     }
     done = run(definition_of(PIVOT), answers(known))
 
-    assert called(done, "Fence Pay: ask")[0]["Payload"]["mode"] == "ask"
+    assert called(done, "Fence Pay - verify")[0]["Payload"]["mode"] == "ask"
     assert done.status == "SUCCEEDED"
     assert done.trace[-2:] == ["Scan", "Settle completed"]
 
@@ -160,11 +163,17 @@ def test_a_pivot_with_a_late_effect_is_compensated() -> None:
     known = {
         "Pay": TIME_IS_UP,
         "Fence Pay": Failure("DynamoDB.ConditionalCheckFailedException"),
-        "Fence Pay: look": row("APPLIED_LATE"),
+        "Fence Pay - read row": row("APPLIED_LATE"),
     }
     done = run(definition_of(PIVOT), answers(known))
 
-    assert done.trace[-5:] == ["Undo Pay", "Undo Reserve", "Ask the log", "Nothing stands?", "Settle failed"]
+    assert done.trace[-5:] == [
+        "Compensate Pay",
+        "Compensate Reserve",
+        "Query saga log",
+        "All compensated?",
+        "Settle failed",
+    ]
 
 
 # --- Late
@@ -173,12 +182,13 @@ def test_a_pivot_with_a_late_effect_is_compensated() -> None:
 @pytest.mark.parametrize("log", [LATE, UNDONE_BY_OTHERS])
 @pytest.mark.parametrize("saga", [JOBS, PIVOT])
 def test_an_effect_during_compensation_is_compensated_before_the_settle(saga: SagaPlan, log: dict[str, Any]) -> None:
-    known = {"Reserve": refusal(), "Ask the log": [log, {"Items": [], "Count": 0}]}
+    known = {"Reserve": refusal(), "Query saga log": [log, {"Items": [], "Count": 0}]}
     done = run(definition_of(saga), answers(known))
 
-    asked = done.trace.index("Ask the log")
+    asked = done.trace.index("Query saga log")
     assert done.trace[asked:] == [
-        "Ask the log", "Nothing stands?", "Undo Pay", "Undo Reserve", "Ask the log", "Nothing stands?", "Settle failed",
+        "Query saga log", "All compensated?", "Compensate Pay", "Compensate Reserve", "Query saga log",
+        "All compensated?", "Settle failed",
     ]  # fmt: skip
 
 
@@ -190,16 +200,16 @@ def test_an_effect_during_compensation_is_compensated_before_the_settle(saga: Sa
     ],
 )
 def test_other_applied_effects_need_an_operator(log: dict[str, Any]) -> None:
-    done = run(definition_of(JOBS), answers({"Reserve": refusal(), "Ask the log": log}))
+    done = run(definition_of(JOBS), answers({"Reserve": refusal(), "Query saga log": log}))
 
     assert done.trace[-1] == "End parked"
 
 
 def test_only_late_effects_are_compensated_and_the_record_is_unchanged() -> None:
-    done = late(JOBS, {"Read the direction": record(status="FAILED")})
+    done = late(JOBS, {"Read direction": record(status="FAILED")})
 
-    assert done.trace[2:] == ["Undo late Pay", "Late undone"]
-    payload = done.sent["Undo late Pay"]["Payload"]
+    assert done.trace[2:] == ["Compensate late Pay", "Late effects compensated"]
+    payload = done.sent["Compensate late Pay"]["Payload"]
     assert (payload["mode"], payload["logged"]["steps"]) == ("late", ["Reserve"])
     assert not [arguments for _, arguments in done.calls if "UpdateExpression" in arguments]
 
@@ -211,11 +221,11 @@ def late(saga: SagaPlan, known: dict[str, Any]) -> Run:
 def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
     operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
     done = late(
-        operated, {"Read the direction": {}, "Undo late Pay": Failure("StepUndecided", '{"errorMessage": "?"}')}
+        operated, {"Read direction": {}, "Compensate late Pay": Failure("StepUndecided", '{"errorMessage": "?"}')}
     )
 
-    assert done.trace[-3:] == ["Undo late Pay", "Tell the operators of late", "End late stuck"]
-    entry = json.loads(done.sent["Tell the operators of late"]["MessageBody"])
+    assert done.trace[-3:] == ["Compensate late Pay", "Notify operators (late)", "End late not compensated"]
+    entry = json.loads(done.sent["Notify operators (late)"]["MessageBody"])
     assert (entry["late"], entry["stuck"]["error"]) == (True, "StepUndecided")
 
 
@@ -230,13 +240,13 @@ def test_late_jobs_of_a_map_are_compensated_item_by_item() -> None:
     saga = plan(group, step("Commit", pivot=True))
     definition = recovery_of(saga, FORWARD_MACHINE)
     request = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}]})
-    known = {"Read the direction": record(status="FAILED")}
+    known = {"Read direction": record(status="FAILED")}
     done = run(definition, answers(known), request=request, late=True)
 
-    sent = [arguments["Payload"] for name, arguments in done.calls if name == "Undo late Pick"]
+    sent = [arguments["Payload"] for name, arguments in done.calls if name == "Compensate late Pick"]
     assert [(payload["item_key"], payload["mode"]) for payload in sent] == [("a", "late"), ("b", "late")]
-    assert not called(done, "Undo late Label")
-    assert done.trace[-1] == "Late undone"
+    assert not called(done, "Compensate late Label")
+    assert done.trace[-1] == "Late effects compensated"
 
 
 def test_a_saga_without_jobs_has_no_way_for_late_effects() -> None:
@@ -278,4 +288,4 @@ def test_a_branch_with_an_unanswered_job_returns_its_failure() -> None:
     done = run(definition_of(saga), answers({"Pick": TIME_IS_UP}))
 
     assert body(done, "Settle failed")["step"] == "Pick"
-    assert called(done, "Undo Pick")
+    assert called(done, "Compensate Pick")

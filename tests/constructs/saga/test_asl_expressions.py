@@ -37,7 +37,7 @@ def _answers(**by_state: Any) -> Answer:
             raise found
         if found is not None:
             return found
-        return {"Count": 0} if name == "Ask the log" else {"Payload": {"output": {"of": name}}}
+        return {"Count": 0} if name == "Query saga log" else {"Payload": {"output": {"of": name}}}
 
     return answer
 
@@ -140,7 +140,7 @@ def test_the_message_of_an_unexpected_failure_never_reaches_the_response() -> No
 
 def test_a_saga_that_went_well_settles_with_every_output() -> None:
     done = run(TWO, _answers(), request=PARTNER)
-    assert done.trace == ["Which step first?", "Debit", "Credit", "Receipt", "Settle completed"]
+    assert done.trace == ["Select first step", "Debit", "Credit", "Receipt", "Settle completed"]
     assert done.status == "SUCCEEDED"
     assert _body(done, "Settle completed") == {
         "saga_id": EXECUTION,
@@ -221,7 +221,7 @@ def test_every_step_receives_the_outputs_of_earlier_steps() -> None:
 @pytest.mark.parametrize("request_", ["{}", '{"to_ledger":"main"}', '{"to_ledger":null}'])
 def test_steps_whose_condition_is_not_met_are_skipped(request_: str) -> None:
     done = run(TWO, _answers(), request=request_)
-    assert done.trace == ["Which step first?", "Transfer", "After Transfer", "Receipt", "Settle completed"]
+    assert done.trace == ["Select first step", "Transfer", "Select step after Transfer", "Receipt", "Settle completed"]
 
 
 def test_a_condition_sees_outputs() -> None:
@@ -233,19 +233,19 @@ def test_a_condition_sees_outputs() -> None:
 def test_giving_up_before_the_pivot_compensates_and_settles_failed() -> None:
     done = run(TWO, _answers(Debit=Failure("InsufficientFunds", _cause("poor"))), request=PARTNER)
     assert done.trace == [
-        "Which step first?",
+        "Select first step",
         "Debit",
-        "Compensate from Debit",
-        "Undo Debit",
-        "Ask the log",
-        "Nothing stands?",
+        "Begin compensation at Debit",
+        "Compensate Debit",
+        "Query saga log",
+        "All compensated?",
         "Settle failed",
     ]
 
 
 def test_giving_up_on_the_pivot_fences_it_first() -> None:
     done = run(TWO, _answers(Credit=Failure("Runtime.ExitError")), request=PARTNER)
-    assert done.trace[2:6] == ["Credit", "Fence Credit", "Compensate from Credit", "Undo Debit"]
+    assert done.trace[2:6] == ["Credit", "Fence Credit", "Begin compensation at Credit", "Compensate Debit"]
     tombstone = done.sent["Fence Credit"]
     assert tombstone["Item"]["status"] == {"S": "TOMBSTONE"}
     assert tombstone["ConditionExpression"] == "attribute_not_exists(#saga_id)"
@@ -261,12 +261,12 @@ def test_a_pivot_that_was_applied_goes_forward_with_the_output_of_its_row() -> N
         _answers(
             Credit=Failure("States.Timeout"),
             Fence_Credit=Failure(CONDITION_FAILED),
-            **{"Fence Credit: look": _row("DONE")},
+            **{"Fence Credit - read row": _row("DONE")},
         ),
         request=PARTNER,
     )
-    assert done.trace[-3:] == ["Forward from Credit", "Receipt", "Settle completed"]
-    assert done.sent["Forward from Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
+    assert done.trace[-3:] == ["Continue forward at Credit", "Receipt", "Settle completed"]
+    assert done.sent["Continue forward at Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
     assert _body(done, "Settle completed")["result"]["Credit"] == {"entry": "e"}
 
 
@@ -277,7 +277,7 @@ def test_a_pivot_whose_row_has_no_effect_is_compensated(status: str) -> None:
         _answers(
             Transfer=Failure("States.Timeout"),
             Fence_Transfer=Failure(CONDITION_FAILED),
-            **{"Fence Transfer: look": _row(status)},
+            **{"Fence Transfer - read row": _row(status)},
         ),
     )
     assert done.trace[-1] == "Settle failed"
@@ -290,31 +290,33 @@ def test_a_pivot_with_an_unknown_row_is_parked(found: dict[str, Any]) -> None:
         _answers(
             Transfer=Failure("States.Timeout"),
             Fence_Transfer=Failure(CONDITION_FAILED),
-            **{"Fence Transfer: look": found},
+            **{"Fence Transfer - read row": found},
         ),
     )
-    assert done.trace[-2:] == ["Park the saga", "End parked"]
+    assert done.trace[-2:] == ["Park saga", "End parked"]
     assert done.status == "FAILED"
 
 
 @pytest.mark.parametrize("answer", [{"Count": 1}, {"Count": 0, "LastEvaluatedKey": {"saga_id": {"S": "x"}}}])
 def test_a_saga_with_a_remaining_effect_or_a_partly_read_log_is_parked(answer: dict[str, Any]) -> None:
-    done = run(ONE, _answers(Transfer=Failure("Invalid", _cause("no")), Ask_the_log=answer))
+    done = run(ONE, _answers(Transfer=Failure("Invalid", _cause("no")), Query_saga_log=answer))
     assert "Settle failed" not in done.trace
     assert done.trace[-1] == "End parked"
 
 
 def test_a_step_after_the_pivot_is_parked_and_never_compensated() -> None:
     done = run(TWO, _answers(Receipt=Failure("Runtime.ExitError")), request=PARTNER)
-    assert done.trace[-3:] == ["Receipt", "Park the saga", "End parked"]
+    assert done.trace[-3:] == ["Receipt", "Park saga", "End parked"]
 
 
 def test_a_compensation_that_fails_is_parked() -> None:
-    done = run(TWO, _answers(Credit=Failure("Invalid", _cause("no")), Undo_Debit=Failure("KeyError")), request=PARTNER)
-    assert done.trace[-3:] == ["Undo Debit", "Park the saga", "End parked"]
+    done = run(
+        TWO, _answers(Credit=Failure("Invalid", _cause("no")), Compensate_Debit=Failure("KeyError")), request=PARTNER
+    )
+    assert done.trace[-3:] == ["Compensate Debit", "Park saga", "End parked"]
 
 
-@pytest.mark.parametrize("state", ["Debit", "Undo_Debit"])
+@pytest.mark.parametrize("state", ["Debit", "Compensate_Debit"])
 def test_a_fenced_execution_ends_at_once(state: str) -> None:
     answers = {"Credit": Failure("Invalid", _cause("no")), state: Failure("SagaFenced")}
     done = run(TWO, _answers(**answers), request=PARTNER)
@@ -341,7 +343,7 @@ def _record(**changes: str) -> dict[str, Any]:
     ],
 )
 def test_a_refused_settle_ends_as_the_record_requires(record: dict[str, Any], end: str) -> None:
-    done = run(ONE, _answers(Settle_completed=Failure(CONDITION_FAILED), Look_at_the_record=record))
+    done = run(ONE, _answers(Settle_completed=Failure(CONDITION_FAILED), Read_record=record))
     assert done.trace[-1] == end
 
 
@@ -350,18 +352,18 @@ def test_a_refused_direction_is_read_before_anything_is_compensated() -> None:
         TWO,
         _answers(
             Debit=Failure("Invalid", _cause("no")),
-            Compensate_from_Debit=Failure(CONDITION_FAILED),
-            Look_at_the_direction=_record(direction="forward"),
+            Begin_compensation_at_Debit=Failure(CONDITION_FAILED),
+            Check_direction=_record(direction="forward"),
         ),
         request=PARTNER,
     )
     assert done.trace[-1] == "End parked"
-    assert "Undo Debit" not in done.trace
-    assert done.trace.count("Debit") == done.trace.count("Wait to go on") + 1 == 21
+    assert "Compensate Debit" not in done.trace
+    assert done.trace.count("Debit") == done.trace.count("Wait before retry") + 1 == 21
 
 
 def test_a_park_that_is_refused_is_fenced() -> None:
-    done = run(TWO, _answers(Receipt=Failure("KeyError"), Park_the_saga=Failure(CONDITION_FAILED)), request=PARTNER)
+    done = run(TWO, _answers(Receipt=Failure("KeyError"), Park_saga=Failure(CONDITION_FAILED)), request=PARTNER)
     assert done.trace[-1] == "End fenced"
 
 
@@ -376,7 +378,7 @@ def test_a_refusal_with_a_substitute_fences_the_step_and_continues() -> None:
         )
     )
     done = run(definition, _answers(Discount=Failure("Invalid", _cause("no code"))))
-    fence = "Pass over Discount (Invalid)"
+    fence = "Skip Discount (Invalid)"
     assert done.trace == ["Discount", fence, "Charge", "Settle completed"]
     assert done.sent[fence]["Item"]["status"] == {"S": "TOMBSTONE"}
     assert done.sent[fence]["Item"]["output"] == {"S": '{"percent": "0"}'}
@@ -394,9 +396,9 @@ def test_two_executions_refused_by_different_errors_take_one_route() -> None:
         )
     )
     first = run(definition, _answers(Wallet=Failure("Empty", _cause("empty"))))
-    kept = first.sent["Pass over Wallet (Empty)"]["Item"]
-    fence = "Pass over Wallet (Locked)"
-    met = {fence: Failure(CONDITION_FAILED), f"{fence}: look": {"Item": kept}}
+    kept = first.sent["Skip Wallet (Empty)"]["Item"]
+    fence = "Skip Wallet (Locked)"
+    met = {fence: Failure(CONDITION_FAILED), f"{fence} - read row": {"Item": kept}}
     second = run(definition, _answers(Wallet=Failure("Locked", _cause("locked")), **met))
 
     assert "PayBank" in first.trace
@@ -407,10 +409,16 @@ def test_two_executions_refused_by_different_errors_take_one_route() -> None:
 
 def test_saga_that_two_executions_compensate_names_the_failure_in_its_record() -> None:
     made = plan(step("Pay", undo=True), step("Wallet"), alongside=True)
-    first = run(definition_of(made), _answers(Wallet=Failure("Empty", _cause("empty")), Compensate=_written("Empty")))
-    second = run(definition_of(made), _answers(Wallet=Failure("Locked", _cause("x")), Compensate=_written("Empty")))
+    first = run(
+        definition_of(made),
+        _answers(Wallet=Failure("Empty", _cause("empty")), Set_direction_to_compensate=_written("Empty")),
+    )
+    second = run(
+        definition_of(made),
+        _answers(Wallet=Failure("Locked", _cause("x")), Set_direction_to_compensate=_written("Empty")),
+    )
 
-    assert second.sent["Compensate"]["ReturnValues"] == "UPDATED_NEW"
+    assert second.sent["Set direction to compensate"]["ReturnValues"] == "UPDATED_NEW"
     assert _body(second, "Settle failed")["error"] == "Empty"
     assert _body(second, "Settle failed") == _body(first, "Settle failed")
 
@@ -443,13 +451,13 @@ def test_a_message_is_sent_as_text(message: str, sent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "state"), [("InsufficientFunds", "Tell of InsufficientFunds"), ("Invalid", "Tell of the failure")]
+    ("error", "state"), [("InsufficientFunds", "Notify InsufficientFunds"), ("Invalid", "Notify failure")]
 )
 def test_a_failure_is_notified_once_and_before_it_settles(error: str, state: str) -> None:
     definition = definition_of(PLANS["notices of failures"])
     done = run(definition, _answers(Debit=Failure(error, _cause("why"))))
     assert done.trace[-2:] == [state, "Settle failed"]
-    assert [name for name in done.trace if name.startswith("Tell")] == [state]
+    assert [name for name in done.trace if name.startswith("Notify")] == [state]
     assert done.sent[state]["MessageGroupId"] == REQUEST_ID
     assert done.sent[state]["MessageDeduplicationId"].startswith(EXECUTION)
     assert "why" in done.sent[state]["MessageBody"]
@@ -461,13 +469,13 @@ RECOVERY = recovery_of(PLANS["two pivots"], FORWARD_MACHINE)
 
 
 def _recover(record: dict[str, Any], **answers: Any) -> Run:
-    return run(RECOVERY, _answers(Read_the_direction=record, **answers), request=PARTNER)
+    return run(RECOVERY, _answers(Read_direction=record, **answers), request=PARTNER)
 
 
 def test_a_recovery_that_finds_forward_starts_the_forward_machine_under_its_own_name() -> None:
     done = _recover(_record(direction="forward"))
-    assert done.trace[-2:] == ["Start forward", "Handed over"]
-    sent = done.sent["Start forward"]
+    assert done.trace[-2:] == ["Start forward execution", "Forward execution started"]
+    sent = done.sent["Start forward execution"]
     assert (sent["StateMachineArn"], sent["Name"]) == (FORWARD_MACHINE, EXECUTION)
     assert json.loads(sent["Input"])["request"] == PARTNER
 
@@ -475,20 +483,25 @@ def test_a_recovery_that_finds_forward_starts_the_forward_machine_under_its_own_
 def test_a_recovery_that_finds_compensate_compensates_with_the_recorded_reason() -> None:
     failure = {"step": "Credit", "error": "Invalid", "detail": "d", "status": 422, "title": "t", "kind": "saga-refused"}
     done = _recover(_record(direction="compensate", failure=json.dumps(failure)))
-    assert done.trace[-4:] == ["Undo Debit", "Ask the log", "Nothing stands?", "Settle failed"]
+    assert done.trace[-4:] == ["Compensate Debit", "Query saga log", "All compensated?", "Settle failed"]
     assert _body(done, "Settle failed")["error"] == "Invalid"
 
 
 def test_a_recovery_that_finds_no_direction_fences_every_pivot_before_it_compensates() -> None:
     done = _recover(_record())
-    assert done.trace[5:8] == ["Fence Transfer", "Fence Credit", "Compensate"]
+    assert done.trace[5:8] == ["Fence Transfer", "Fence Credit", "Set direction to compensate"]
     assert done.trace[-1] == "Settle failed"
     assert _body(done, "Settle failed")["error"] == "SagaInterrupted"
 
 
 def test_a_recovery_that_finds_a_pivot_done_goes_forward() -> None:
-    done = _recover(_record(), Fence_Credit=Failure(CONDITION_FAILED), **{"Fence Credit: look": _row("DONE")})
-    assert done.trace[-4:] == ["Forward", "By the same conditions?", "Start forward", "Handed over"]
+    done = _recover(_record(), Fence_Credit=Failure(CONDITION_FAILED), **{"Fence Credit - read row": _row("DONE")})
+    assert done.trace[-4:] == [
+        "Set direction to forward",
+        "Same conditions?",
+        "Start forward execution",
+        "Forward execution started",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -496,11 +509,13 @@ def test_a_recovery_that_finds_a_pivot_done_goes_forward() -> None:
 )
 def test_a_recovery_that_does_not_own_the_record_touches_nothing(record: dict[str, Any]) -> None:
     done = _recover(record)
-    assert done.trace == ["Read the direction", "Which direction?", "End fenced"]
+    assert done.trace == ["Read direction", "Select direction", "End fenced"]
 
 
 def test_a_recovery_whose_forward_execution_exists_succeeds() -> None:
-    done = _recover(_record(direction="forward"), Start_forward=Failure("Sfn.ExecutionAlreadyExistsException"))
+    done = _recover(
+        _record(direction="forward"), Start_forward_execution=Failure("Sfn.ExecutionAlreadyExistsException")
+    )
     assert done.status == "SUCCEEDED"
 
 

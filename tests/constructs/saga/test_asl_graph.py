@@ -68,8 +68,15 @@ def test_every_task_that_waits_for_a_callback_has_a_heartbeat(definition: dict[s
 
 
 def test_every_failure_ends_settled_fenced_parked_or_transferred(definition: dict[str, Any]) -> None:
-    known = {"Settle completed", "Settle failed", "Already settled", "End fenced", "End parked", "Handed over"}
-    known |= {"Late undone", "End late stuck", "End under another definition"}
+    known = {
+        "Settle completed",
+        "Settle failed",
+        "Already settled",
+        "End fenced",
+        "End parked",
+        "Forward execution started",
+    }
+    known |= {"Late effects compensated", "End late not compensated", "End under another definition"}
     for edge in edges(definition["States"]):
         if edge.kind == "catch":
             assert endings(definition, edge.target) <= known, edge
@@ -81,7 +88,13 @@ def test_every_success_has_settled_or_has_another_owner(definition: dict[str, An
         for name, state in definition["States"].items()
         if state["Type"] == "Succeed" or (state["Type"] == "Task" and state.get("End"))
     }
-    assert succeeding <= {"Settle completed", "Settle failed", "Already settled", "Handed over", "Late undone"}
+    assert succeeding <= {
+        "Settle completed",
+        "Settle failed",
+        "Already settled",
+        "Forward execution started",
+        "Late effects compensated",
+    }
 
 
 def _functions(definition: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -126,7 +139,7 @@ def test_permanent_errors_are_never_retried(definition: dict[str, Any], error: E
 
 
 def _forward_steps(definition: dict[str, Any]) -> list[tuple[str, Any]]:
-    return [(name, state) for name, state in _functions(definition) if not name.startswith("Undo ")]
+    return [(name, state) for name, state in _functions(definition) if not name.startswith("Compensate ")]
 
 
 def test_a_refusal_is_never_retried(definition: dict[str, Any]) -> None:
@@ -177,7 +190,7 @@ def test_the_delays_of_errors_in_doubt_outlast_the_function(definition: dict[str
 def test_after_the_pivot_nothing_is_retried_less_than_declared(retry: Retry) -> None:
     saga = plan(step("Debit", undo=True, retry=retry), step("Credit", pivot=True), step("Book", retry=retry))
     for name, state in _functions(definition_of(saga)):
-        if name in {"Undo Debit", "Book"}:
+        if name in {"Compensate Debit", "Book"}:
             doubt, transient = _retry_of(state, "StepInDoubt"), _retry_of(state, "TransientError")
             assert doubt["MaxAttempts"] >= retry.in_doubt_attempts
             assert doubt["MaxDelaySeconds"] >= max(doubt["IntervalSeconds"], retry.in_doubt_cap)
@@ -251,20 +264,35 @@ def test_a_condition_costs_at_most_one_further_transition(name: str) -> None:
 def test_compensations_run_in_reverse_from_the_failed_step() -> None:
     definition = definition_of(with_steps(["One", "Two", "Three", "Last"]))
     states = definition["States"]
-    assert _chain(states, "Compensate from Three") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
-    assert _chain(states, "Compensate from Two") == ["Undo Two", "Undo One", "Ask the log"]
-    assert _chain(states, "Compensate from Last") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
+    assert _chain(states, "Begin compensation at Three") == [
+        "Compensate Three",
+        "Compensate Two",
+        "Compensate One",
+        "Query saga log",
+    ]
+    assert _chain(states, "Begin compensation at Two") == ["Compensate Two", "Compensate One", "Query saga log"]
+    assert _chain(states, "Begin compensation at Last") == [
+        "Compensate Three",
+        "Compensate Two",
+        "Compensate One",
+        "Query saga log",
+    ]
 
 
 def test_a_recovery_compensates_from_the_last_step_and_skips_none() -> None:
     saga = plan(step("One", undo=True), step("Two", pivot=True, undo=True), step("Three", undo=True))
     recovery = recovery_of(saga, FORWARD_MACHINE)
-    assert _chain(recovery["States"], "Compensate") == ["Undo Three", "Undo Two", "Undo One", "Ask the log"]
+    assert _chain(recovery["States"], "Set direction to compensate") == [
+        "Compensate Three",
+        "Compensate Two",
+        "Compensate One",
+        "Query saga log",
+    ]
 
 
 def _chain(states: dict[str, Any], start: str) -> list[str]:
     chain = [states[start]["Next"]]
-    while chain[-1].startswith("Undo "):
+    while chain[-1].startswith("Compensate "):
         chain.append(states[chain[-1]]["Next"])
     return chain
 
@@ -274,7 +302,11 @@ def test_no_path_leads_from_after_the_pivot_to_a_compensation(name: str) -> None
     saga = PLANS[name]
     definition = definition_of(saga)
     for later in saga.steps[saga.last_pivot + 1 :]:
-        assert not [state for state in reachable(definition, later.name) if state.startswith(("Undo", "Compensate "))]
+        assert not [
+            state
+            for state in reachable(definition, later.name)
+            if state.startswith(("Begin compensation", "Compensate "))
+        ]
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -285,22 +317,22 @@ def test_every_compensation_comes_after_the_direction_was_written(name: str) -> 
     """
     for definition in (definition_of(PLANS[name]), recovery_of(PLANS[name], FORWARD_MACHINE)):
         for edge in edges(definition["States"]):
-            if edge.target.startswith("Undo ") and not edge.source.startswith("Undo "):
+            if edge.target.startswith("Compensate ") and not edge.source.startswith("Compensate "):
                 source = definition["States"][edge.source]
                 written = "#direction = :direction" in source.get("Arguments", {}).get("UpdateExpression", "")
-                again = edge.source.startswith(("Which direction?", "Nothing stands?", "Read the output of "))
+                again = edge.source.startswith(("Select direction", "All compensated?", "Read output of "))
                 assert written or again, edge
 
 
 @pytest.mark.parametrize("name", PLANS)
 def test_the_log_is_queried_before_a_saga_settles_as_failed(name: str) -> None:
     for definition in (definition_of(PLANS[name]), recovery_of(PLANS[name], FORWARD_MACHINE)):
-        states = {n: s for n, s in definition["States"].items() if n != "Ask the log"}
+        states = {n: s for n, s in definition["States"].items() if n != "Query saga log"}
         assert "Settle failed" not in reachable({"StartAt": definition["StartAt"], "States": _closed(states)})
 
 
 def _closed(states: dict[str, Any]) -> dict[str, Any]:
-    return {**states, "Ask the log": {"Type": "Fail"}}
+    return {**states, "Query saga log": {"Type": "Fail"}}
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -320,6 +352,10 @@ def test_a_definition_is_far_from_its_largest_size(name: str) -> None:
 def test_a_saga_without_a_pivot_compensates_until_it_settles() -> None:
     made = plan(step("Reserve", undo=True), step("Debit", undo=True))
     forward, recovery = definition_of(made), recovery_of(made, "arn:forward")
-    assert not [name for name in (*forward["States"], *recovery["States"]) if name.startswith(("Fence", "Forward"))]
-    assert {"Undo Reserve", "Undo Debit"} <= reachable(recovery, recovery["StartAt"])
-    assert "Start forward" in recovery["States"], "a direction that was once written is kept to"
+    assert not [
+        name
+        for name in (*forward["States"], *recovery["States"])
+        if name.startswith(("Fence", "Continue forward", "Set direction to forward"))
+    ]
+    assert {"Compensate Reserve", "Compensate Debit"} <= reachable(recovery, recovery["StartAt"])
+    assert "Start forward execution" in recovery["States"], "a direction that was once written is kept to"

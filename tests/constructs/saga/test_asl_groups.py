@@ -81,10 +81,15 @@ def test_a_saga_with_every_kind_of_step_settles_with_every_output() -> None:
 
 def test_every_kind_costs_one_transition_a_group_two() -> None:
     done = _forward("every kind", request="{}", **WELL)
-    path = [name for name in done.trace if name not in {"Left", "Right", "Further", "After Right", "Both 2 is through"}]
+    path = [
+        name
+        for name in done.trace
+        if name not in {"Left", "Right", "Further", "Select step after Right", "Both 2 - succeeded"}
+    ]
     assert path == [
-        "Quote", "Look", "Prepare", "Prepare over?", "Both", "Both over?", "After Both", "Mark", "Pay",
-        "Fulfil", "Fulfil over?", "Announce", "Pause", "Receipt", "Settle completed",
+        "Quote", "Look", "Prepare", "Prepare - result", "Both", "Both - result", "Select step after Both",
+        "Mark", "Pay",
+        "Fulfil", "Fulfil - result", "Announce", "Pause", "Receipt", "Settle completed",
     ]  # fmt: skip
 
 
@@ -208,11 +213,11 @@ def test_a_phase_that_was_refused_is_compensated_step_by_step(kind: str) -> None
     told = _told({"ok": False, "outputs": {"Reserve": {"n": 1}}, "failure": failure}, kind)
     done = run(definition_of(_one_phase(kind)), answers(Prepare=told), given=_STATE)
     assert done.trace == [
-        "Prepare", "Prepare over?", "Compensate from Prepare", "Undo Hold", "Undo Reserve",
-        "Ask the log", "Nothing stands?", "Settle failed",
+        "Prepare", "Prepare - result", "Begin compensation at Prepare", "Compensate Hold", "Compensate Reserve",
+        "Query saga log", "All compensated?", "Settle failed",
     ]  # fmt: skip
     assert (body(done, "Settle failed")["error"], body(done, "Settle failed")["step"]) == ("Invalid", "Hold")
-    assert seen_in_the_log(done, "Undo Hold") == {"steps": ["Reserve"], "per_item": [], "own": []}
+    assert seen_in_the_log(done, "Compensate Hold") == {"steps": ["Reserve"], "per_item": [], "own": []}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +234,7 @@ def test_the_outputs_of_a_lost_phase_are_read_from_the_log(kind: str, answer: An
     done = run(definition_of(_one_phase(kind)), answers(Prepare=answer), given=_STATE)
     assert done.trace[-1] == "Settle failed"
     assert body(done, "Settle failed")["error"] == "StepFailed"
-    assert seen_in_the_log(done, "Undo Hold") == {"steps": ["Reserve"], "per_item": [], "own": []}
+    assert seen_in_the_log(done, "Compensate Hold") == {"steps": ["Reserve"], "per_item": [], "own": []}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -237,19 +242,19 @@ def test_a_fenced_phase_ends_the_execution_at_once(kind: str) -> None:
     done = run(
         definition_of(_one_phase(kind)), answers(Prepare=_told({"ok": False, "fenced": True}, kind)), given=_STATE
     )
-    assert done.trace == ["Prepare", "Prepare over?", "End fenced"]
+    assert done.trace == ["Prepare", "Prepare - result", "End fenced"]
     assert done.error == "SagaFenced"
 
 
 def test_a_failed_group_after_the_pivot_is_retried_and_then_parked() -> None:
     by_state = {
         "Prepare": _told({"ok": False, "failure": {**BROKEN, "step": "Hold"}}),
-        "Compensate from Prepare": CONDITION_FAILED,
-        "Look at the direction": record(direction="forward"),
+        "Begin compensation at Prepare": CONDITION_FAILED,
+        "Check direction": record(direction="forward"),
     }
     done = run(definition_of(_one_phase("express")), answers(by_state))
     assert done.trace.count("Prepare") == 21
-    assert not [name for name in done.trace if name.startswith("Undo")]
+    assert not [name for name in done.trace if name.startswith("Compensate ")]
     entry = operators_are_told(done)
     assert entry["stuck"]["step"] == "Hold"
     assert entry["failure"]["step"] == "Hold"
@@ -262,14 +267,14 @@ FAILED_BEHIND = _told({"ok": False, "failure": {**BROKEN, "step": "Book", "title
 
 def test_a_saga_continues_after_a_phase_with_the_pivot() -> None:
     done = _forward("pivot in an express phase", Money=_told(_went_well("Debit", "Credit", "Book")))
-    assert done.trace == ["Reserve", "Money", "Money over?", "Receipt", "Settle completed"]
+    assert done.trace == ["Reserve", "Money", "Money - result", "Receipt", "Settle completed"]
 
 
 def test_a_phase_whose_pivot_was_not_applied_is_compensated() -> None:
     done = _forward("pivot in an express phase", Money=FAILED_BEHIND)
     assert done.trace[3:] == [
-        "Fence Credit", "Compensate from Money", "Undo Credit", "Undo Debit", "Undo Reserve",
-        "Ask the log", "Nothing stands?", "Settle failed",
+        "Fence Credit", "Begin compensation at Money", "Compensate Credit", "Compensate Debit", "Compensate Reserve",
+        "Query saga log", "All compensated?", "Settle failed",
     ]  # fmt: skip
     assert done.sent["Fence Credit"]["Item"]["side"] == {"S": "pivot"}
 
@@ -278,44 +283,45 @@ def test_a_phase_with_an_applied_pivot_is_retried_until_it_succeeds() -> None:
     by_state = {
         "Money": [FAILED_BEHIND, _told(_went_well("Debit", "Credit", "Book"))],
         "Fence Credit": CONDITION_FAILED,
-        "Fence Credit: look": row("DONE"),
+        "Fence Credit - read row": row("DONE"),
     }
     done = _forward("pivot in an express phase", **by_state)
     assert done.trace[3:] == [
-        "Fence Credit", "Fence Credit: look", "Fence Credit: stands?", "Forward from Credit", "Try Money again?",
-        "Money waits", "Money", "Money over?", "Receipt", "Settle completed",
+        "Fence Credit", "Fence Credit - read row", "Fence Credit - applied?", "Continue forward at Credit",
+        "Retries left for Money?",
+        "Wait before retrying Money", "Money", "Money - result", "Receipt", "Settle completed",
     ]  # fmt: skip
-    assert done.sent["Forward from Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
+    assert done.sent["Continue forward at Credit"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
 
 
 def test_a_phase_with_an_applied_pivot_that_never_succeeds_is_parked() -> None:
-    by_state = {"Money": FAILED_BEHIND, "Fence Credit": CONDITION_FAILED, "Fence Credit: look": row("DONE")}
+    by_state = {"Money": FAILED_BEHIND, "Fence Credit": CONDITION_FAILED, "Fence Credit - read row": row("DONE")}
     done = _forward("pivot in an express phase", **by_state)
     assert done.trace.count("Money") == 21
     assert operators_are_told(done)["stuck"]["step"] == "Book"
-    assert not [name for name in done.trace if name.startswith(("Undo", "Compensate"))]
+    assert not [name for name in done.trace if name.startswith(("Begin compensation", "Compensate"))]
 
 
 def test_a_pivot_in_doubt_in_a_phase_is_verified_with_outputs_of_the_log() -> None:
     by_state = {
         "Money": {"Status": "TIMED_OUT"},
         "Fence Credit": CONDITION_FAILED,
-        "Fence Credit: look": [row("INTENT"), row("DONE")],
-        "Try Money again?": {},
+        "Fence Credit - read row": [row("INTENT"), row("DONE")],
+        "Retries left for Money?": {},
     }
     done = _forward("pivot in an express phase", **by_state)
-    asked = called(done, "Fence Credit: ask")[0]["Payload"]
+    asked = called(done, "Fence Credit - verify")[0]["Payload"]
     assert asked["mode"] == "ask"
     assert asked["logged"] == {"steps": ["Reserve", "Debit"], "per_item": [], "own": []}
-    assert "Forward from Credit" in done.trace
+    assert "Continue forward at Credit" in done.trace
 
 
 def test_a_pivot_in_doubt_that_cannot_be_decided_is_parked_with_its_reason() -> None:
     by_state = {
         "Money": {"Status": "TIMED_OUT"},
         "Fence Credit": CONDITION_FAILED,
-        "Fence Credit: look": row("INTENT"),
-        "Fence Credit: ask": refusal("StepUndecided", "the provider does not know"),
+        "Fence Credit - read row": row("INTENT"),
+        "Fence Credit - verify": refusal("StepUndecided", "the provider does not know"),
     }
     entry = operators_are_told(_forward("pivot in an express phase", **by_state))
     assert entry["stuck"] == {"step": "Credit", "error": "StepUndecided", "detail": "the provider does not know"}
@@ -326,13 +332,13 @@ def test_a_plain_pivot_in_doubt_is_verified_with_its_own_inputs() -> None:
         **WELL,
         "Pay": Failure("States.Timeout"),
         "Fence Pay": CONDITION_FAILED,
-        "Fence Pay: look": [row("INTENT"), row("DONE", '{"receipt": "r"}')],
+        "Fence Pay - read row": [row("INTENT"), row("DONE", '{"receipt": "r"}')],
     }
     done = _forward("every kind", **by_state)
-    seen = seen_in_the_log(done, "Fence Pay: ask")
+    seen = seen_in_the_log(done, "Fence Pay - verify")
     assert seen["steps"] == ["Quote", "Reserve", "Rate", "Hold", "Left", "Right", "Further", "Mark"]
     assert seen["per_item"] == ["Pack", "Label"]
-    assert done.sent["Fence Pay: ask"]["Payload"]["outputs"] == {"Look": {}}, "no row keeps it"
+    assert done.sent["Fence Pay - verify"]["Payload"]["outputs"] == {"Look": {}}, "no row keeps it"
     assert done.trace[-1] == "Settle completed"
     assert body(done)["result"]["Pay"] == {"receipt": "r"}
 
@@ -342,9 +348,15 @@ def test_a_plain_pivot_in_doubt_is_verified_with_its_own_inputs() -> None:
 
 def test_a_refused_branch_is_compensated_after_the_other_has_ended() -> None:
     done = _forward("every kind", Left=refusal(), **WELL)
-    assert {"Right", "Further", "Both 1 stops"} <= set(done.trace)
-    undone = [name for name in done.trace if name.startswith("Undo ")]
-    assert undone == ["Undo Further", "Undo Right", "Undo Left", "Undo Hold", "Undo Reserve"]
+    assert {"Right", "Further", "Both 1 - failed"} <= set(done.trace)
+    undone = [name for name in done.trace if name.startswith("Compensate ")]
+    assert undone == [
+        "Compensate Further",
+        "Compensate Right",
+        "Compensate Left",
+        "Compensate Hold",
+        "Compensate Reserve",
+    ]
     assert body(done, "Settle failed")["step"] == "Left"
 
 
@@ -364,7 +376,7 @@ def test_branches_that_could_not_be_run_are_compensated() -> None:
     made = definition_of(saga)
     made["States"]["Both"]["Branches"][0] = {"StartAt": "Bad", "States": {"Bad": {"Type": "Fail", "Error": "Odd"}}}
     done = run(made, answers())
-    assert [name for name in done.trace if name.startswith("Undo")] == ["Undo Right", "Undo Left"]
+    assert [name for name in done.trace if name.startswith("Compensate ")] == ["Compensate Right", "Compensate Left"]
     assert body(done, "Settle failed")["error"] == "StepFailed"
 
 
@@ -396,7 +408,7 @@ def test_no_item_is_nothing_to_do(items: Any) -> None:
     request = "{}" if items is None else json.dumps({"items": items})
     saga = plan(of_items("Ship", step("Pack", undo=True)), step("Pay", pivot=True))
     done = run(definition_of(saga), answers(), request=request)
-    assert done.trace == ["Ship", "Ship over?", "Pay", "Settle completed"]
+    assert done.trace == ["Ship", "Ship - result", "Pay", "Settle completed"]
     assert body(done)["result"]["Pack"] == {}
 
 
@@ -430,7 +442,7 @@ def test_invalid_items_refuse_the_saga_before_any_effect(items: Any) -> None:
     assert "Pack" not in done.trace
     answer = body(done, "Settle failed")
     assert (answer["error"], answer["step"], answer["status"]) == ("BadItems", "Ship", 422)
-    assert "Undo Pack" not in done.trace, "without items there is nothing to compensate"
+    assert "Compensate Pack" not in done.trace, "without items there is nothing to compensate"
 
 
 @pytest.mark.parametrize("key", ["k" * 64, "aZ09._:/@+=,-"])
@@ -447,7 +459,7 @@ def test_items_may_be_written_out(items: str) -> None:
 def test_a_refused_item_is_compensated_after_the_others_have_ended() -> None:
     done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pack=by_item(refusal("Declined"), others=EMPTY))
     assert keys_called(done, "Label") == ["a", "c"]
-    assert keys_called(done, "Undo Label") == keys_called(done, "Undo Pack") == ["a", "b", "c"]
+    assert keys_called(done, "Compensate Label") == keys_called(done, "Compensate Pack") == ["a", "b", "c"]
     assert body(done, "Settle failed")["error"] == "Declined"
 
 
@@ -465,22 +477,22 @@ def test_a_fenced_item_fences_the_saga() -> None:
 
 def test_an_item_with_a_stuck_compensation_parks_the_saga_after_the_others() -> None:
     undo = by_item(refusal("StepUndecided", "who knows"), others=EMPTY)
-    done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pay=refusal(), **{"Undo Label": undo})
-    assert keys_called(done, "Undo Pack") == ["a", "c"]
+    done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pay=refusal(), **{"Compensate Label": undo})
+    assert keys_called(done, "Compensate Pack") == ["a", "c"]
     entry = operators_are_told(done)
     assert entry["stuck"] == {"step": "Label[b]", "error": "StepUndecided", "detail": "who knows"}
     assert entry["failure"]["step"] == "Pay"
 
 
 def test_an_item_whose_compensation_is_fenced_fences_the_saga() -> None:
-    done = _ship([{"sku": "a"}], Pay=refusal(), **{"Undo Label": refusal("SagaFenced")})
+    done = _ship([{"sku": "a"}], Pay=refusal(), **{"Compensate Label": refusal("SagaFenced")})
     assert done.trace[-1] == "End fenced"
 
 
 def test_items_of_an_output_are_compensated_without_a_pivot() -> None:
     parcels = {"Payload": {"output": {"parcels": [{"id": "x"}, {"id": "y"}]}}}
     done = _forward("items from an output, no pivot", Plan=parcels, Load=refusal())
-    assert keys_called(done, "Undo Load") == ["x", "y"]
+    assert keys_called(done, "Compensate Load") == ["x", "y"]
     assert done.trace[-1] == "Settle failed"
 
 
@@ -506,7 +518,7 @@ def _behind(**by_state: Any) -> Run:
 def test_a_group_after_the_pivot_is_retried_and_then_parked(failing: str, answer: Any, group: str) -> None:
     done = _behind(**{failing: answer})
     assert done.trace.count(group) == 21
-    assert not [name for name in done.trace if name.startswith(("Undo", "Compensate", "Fence"))]
+    assert not [name for name in done.trace if name.startswith(("Begin compensation", "Compensate", "Fence"))]
     entry = operators_are_told(done)
     # A phase that did not answer names itself; a branch, the step that failed in it.
     assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (failing, "StepFailed")
@@ -514,7 +526,15 @@ def test_a_group_after_the_pivot_is_retried_and_then_parked(failing: str, answer
 
 def test_a_saga_continues_after_a_group_after_the_pivot() -> None:
     done = _behind(Quick=[{"Status": "FAILED"}, BEHIND["Quick"]])
-    assert done.trace[:7] == ["Reserve", "Pay", "Quick", "Quick over?", "Try Quick again?", "Quick waits", "Quick"]
+    assert done.trace[:7] == [
+        "Reserve",
+        "Pay",
+        "Quick",
+        "Quick - result",
+        "Retries left for Quick?",
+        "Wait before retrying Quick",
+        "Quick",
+    ]
     assert done.trace[-1] == "Settle completed"
 
 
@@ -533,7 +553,7 @@ def test_invalid_items_after_the_pivot_wait_for_an_operator() -> None:
 # ---- refusals that do not end the saga ------------------------------------------------------------------------------
 
 NO_CODE = refusal("Invalid", "no code")
-SKIP_ASK = "Pass over Ask (Invalid)"
+SKIP_ASK = "Skip Ask (Invalid)"
 
 
 def test_a_step_in_a_phase_is_skipped_and_recorded_as_done() -> None:
@@ -546,7 +566,7 @@ def test_a_step_in_a_phase_whose_row_has_no_effect_is_skipped(status: str) -> No
     by_state = {
         "Ask": NO_CODE,
         SKIP_ASK: CONDITION_FAILED,
-        f"{SKIP_ASK}: look": row(status),
+        f"{SKIP_ASK} - read row": row(status),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "0"}
@@ -556,7 +576,7 @@ def test_a_step_in_a_phase_that_was_applied_keeps_its_output() -> None:
     by_state = {
         "Ask": NO_CODE,
         SKIP_ASK: CONDITION_FAILED,
-        f"{SKIP_ASK}: look": row("DONE", '{"percent": "5"}'),
+        f"{SKIP_ASK} - read row": row("DONE", '{"percent": "5"}'),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "5"}
@@ -566,7 +586,7 @@ def test_a_step_in_a_phase_continues_with_the_output_of_the_tombstone_that_it_fi
     by_state = {
         "Ask": NO_CODE,
         SKIP_ASK: CONDITION_FAILED,
-        f"{SKIP_ASK}: look": row("TOMBSTONE", '{"percent": "7"}'),
+        f"{SKIP_ASK} - read row": row("TOMBSTONE", '{"percent": "7"}'),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "7"}
@@ -576,7 +596,7 @@ def test_a_step_in_a_phase_that_finds_a_tombstone_without_an_output_is_skipped()
     by_state = {
         "Ask": NO_CODE,
         SKIP_ASK: CONDITION_FAILED,
-        f"{SKIP_ASK}: look": {"Item": {"status": {"S": "TOMBSTONE"}}},
+        f"{SKIP_ASK} - read row": {"Item": {"status": {"S": "TOMBSTONE"}}},
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["outputs"]["Ask"] == {"percent": "0"}
@@ -586,8 +606,8 @@ def test_a_step_in_a_phase_with_an_unknown_outcome_stops_the_phase() -> None:
     by_state = {
         "Ask": NO_CODE,
         SKIP_ASK: CONDITION_FAILED,
-        f"{SKIP_ASK}: look": row("INTENT"),
-        f"{SKIP_ASK}: ask": refusal("StepUndecided"),
+        f"{SKIP_ASK} - read row": row("INTENT"),
+        f"{SKIP_ASK} - verify": refusal("StepUndecided"),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["ok"] is False
@@ -606,4 +626,4 @@ def test_steps_in_branches_and_items_are_skipped() -> None:
     result = body(done)["result"]
     assert result["Left"] == result["Right"] == {"percent": "0"}
     assert result["Label"] == {"a": {"label": "l"}, "b": {"percent": "0"}}
-    assert done.sent["Pass over Label (Invalid)"]["Item"]["step"] == {"S": "Label[b]"}
+    assert done.sent["Skip Label (Invalid)"]["Item"]["step"] == {"S": "Label[b]"}

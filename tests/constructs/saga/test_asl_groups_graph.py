@@ -16,7 +16,7 @@ from tests.constructs.support.jsonata import compiled
 from tests.constructs.support.plans import PLANS, step
 
 MACHINES = {f"{name}, {label}": made for name, saga in GROUPED.items() for label, made in machines_of(saga).items()}
-ENDS = {"Settle completed", "Settle failed", "Already settled", "End fenced", "End parked", "Handed over"}
+ENDS = {"Settle completed", "Settle failed", "Already settled", "End fenced", "End parked", "Forward execution started"}
 ENDS |= {"End under another definition"}
 
 
@@ -138,7 +138,9 @@ def test_no_path_leads_from_after_the_pivot_to_a_compensation(name: str) -> None
     saga = GROUPED[name]
     forward = machines_of(saga)["forward"]
     for later in saga.steps[saga.last_pivot + 1 :]:
-        assert not [state for state in reachable(forward, later.name) if state.startswith(("Undo", "Compensate "))]
+        assert not [
+            state for state in reachable(forward, later.name) if state.startswith(("Begin compensation", "Compensate "))
+        ]
 
 
 @pytest.mark.parametrize("name", [*GROUPED, *PLANS])
@@ -150,7 +152,7 @@ def test_every_path_to_the_operators_has_a_reason(name: str) -> None:
             ways = [(way, way.get("Assign", {})) for way in (*state.get("Catch", ()), *state.get("Choices", ()))]
             ways += [({"Next": state[key]}, state.get("Assign", {})) for key in ("Next", "Default") if key in state]
             for way, assigned in ways:
-                if way["Next"] == "Tell the operators":
+                if way["Next"] == "Notify operators":
                     told += 1
                     assert "stuck" in assigned, source
     assert told > 0
@@ -160,8 +162,8 @@ def test_every_path_to_the_operators_has_a_reason(name: str) -> None:
 def test_operators_are_notified_before_the_saga_is_parked(name: str) -> None:
     for label in ("forward", "recovery"):
         states = machines_of(GROUPED[name])[label]["States"]
-        parking = {edge.source for edge in edges(states) if edge.target == "Park the saga"}
-        assert parking == {"Tell the operators"}
+        parking = {edge.source for edge in edges(states) if edge.target == "Park saga"}
+        assert parking == {"Notify operators"}
 
 
 @pytest.mark.parametrize("name", GROUPED)
@@ -172,8 +174,8 @@ def test_the_same_saga_generated_twice_has_the_same_bytes(name: str) -> None:
 def test_a_group_costs_one_transition_and_one_choice() -> None:
     five = GROUPED["pivot in a child"]
     states = machines_of(five)["forward"]["States"]
-    path = ["Money", states["Money"]["Next"], states["Money over?"]["Choices"][0]["Next"]]
-    assert path == ["Money", "Money over?", "Settle completed"]
+    path = ["Money", states["Money"]["Next"], states["Money - result"]["Choices"][0]["Next"]]
+    assert path == ["Money", "Money - result", "Settle completed"]
 
 
 def test_states_of_the_users_own_must_have_names_of_their_own() -> None:
@@ -188,8 +190,8 @@ def test_every_compensation_of_a_group_comes_after_the_direction_was_written() -
         for label in ("forward", "recovery"):
             states = machines_of(saga)[label]["States"]
             for edge in edges(states):
-                if edge.target.startswith("Undo ") and not edge.source.startswith("Undo "):
+                if edge.target.startswith("Compensate ") and not edge.source.startswith("Compensate "):
                     source = states[edge.source]
                     written = "#direction = :direction" in source.get("Arguments", {}).get("UpdateExpression", "")
-                    read = edge.source.startswith(("Which direction?", "Read the output of "))
+                    read = edge.source.startswith(("Select direction", "Read output of "))
                     assert written or read, (name, edge)

@@ -72,7 +72,7 @@ def not_answered_in_time(memory: MemoryDynamoDB, *, meanwhile: Any = None) -> Ru
             raise CONDITION_FAILED from None
 
     usual = {name: {"output": {"of": name}} for name in ("Pay", "Review")}
-    writes = {"Ship": Failure("States.Timeout"), "Tell the operators": tell, "Park the saga": park}
+    writes = {"Ship": Failure("States.Timeout"), "Notify operators": tell, "Park saga": park}
     return run(definition_of(SAGA), answers(usual | writes))
 
 

@@ -53,7 +53,7 @@ def test_a_transaction_writes_its_row_and_its_items_together() -> None:
 @pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
 def test_a_transaction_whose_row_is_done_replays_its_output(failing: str) -> None:
     """Its answer was lost, or another execution wrote it."""
-    by_state = {failing: ROW_EXISTS, f"{failing}: row": row("DONE")}
+    by_state = {failing: ROW_EXISTS, f"{failing} - read row": row("DONE")}
     done = _forward(**by_state)
     assert done.trace[-1] == "Settle completed"
     found = body(done)["result"][failing]
@@ -63,7 +63,7 @@ def test_a_transaction_whose_row_is_done_replays_its_output(failing: str) -> Non
 @pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
 def test_a_transaction_whose_row_is_fenced_is_fenced(failing: str, status: str) -> None:
-    by_state = {failing: ROW_EXISTS, f"{failing}: row": row(status)}
+    by_state = {failing: ROW_EXISTS, f"{failing} - read row": row(status)}
     assert _forward(**by_state).trace[-1] == "End fenced"
 
 
@@ -79,7 +79,7 @@ def test_a_transaction_whose_row_is_fenced_is_fenced(failing: str, status: str) 
     ids=["refused", "conflict", "broken", "lost"],
 )
 def test_a_refused_transaction_makes_the_saga_compensate(failing: str, answer: Failure, error: str) -> None:
-    by_state = {failing: answer, f"{failing}: row": {}}
+    by_state = {failing: answer, f"{failing} - read row": {}}
     done = _forward(**by_state)
     assert done.trace[-1] == "Settle failed"
     assert body(done, "Settle failed")["error"] == error
@@ -88,7 +88,7 @@ def test_a_refused_transaction_makes_the_saga_compensate(failing: str, answer: F
 
 def test_a_refused_transaction_after_the_pivot_waits_for_an_operator() -> None:
     saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
-    by_state = {"Book": canceled("None", "ConditionalCheckFailed"), "Book: row": {}}
+    by_state = {"Book": canceled("None", "ConditionalCheckFailed"), "Book - read row": {}}
     entry = operators_are_told(run(definition_of(saga), answers(by_state)))
     assert (entry["stuck"]["step"], entry["failure"]["error"]) == ("Book", "ConditionFailed")
 
@@ -100,7 +100,7 @@ def test_a_failed_transaction_after_the_pivot_names_its_error() -> None:
     assert entry["stuck"]["error"] == "DynamoDb.ResourceNotFoundException"
 
 
-DONE = {"Undo First": CONDITION_FAILED, "Undo First: look": row("DONE", '{"key": "k"}')}
+DONE = {"Compensate First": CONDITION_FAILED, "Compensate First - read row": row("DONE", '{"key": "k"}')}
 TRANSFER = plan(writes("First"), step("Pay", pivot=True))
 
 
@@ -110,13 +110,13 @@ def _undo(**by_state: Any) -> Run:
 
 def test_a_transaction_that_was_not_applied_is_fenced() -> None:
     done = _undo()
-    assert done.trace[-4:] == ["Undo First", "Ask the log", "Nothing stands?", "Settle failed"]
-    assert done.sent["Undo First"]["Item"]["status"] == {"S": "TOMBSTONE"}
+    assert done.trace[-4:] == ["Compensate First", "Query saga log", "All compensated?", "Settle failed"]
+    assert done.sent["Compensate First"]["Item"]["status"] == {"S": "TOMBSTONE"}
 
 
 def test_an_applied_transaction_is_compensated_together_with_its_row() -> None:
     done = _undo(**DONE)
-    update, delete = done.sent["Undo First: writes"]["TransactItems"]
+    update, delete = done.sent["Compensate First - write"]["TransactItems"]
     assert update["Update"]["ConditionExpression"] == "#status = :done"
     assert update["Update"]["ExpressionAttributeValues"][":undone"] == {"S": "UNDONE"}
     assert delete["Delete"]["Key"] == {"id": {"S": f"k{EXECUTION}#First#undo"}}
@@ -125,36 +125,37 @@ def test_an_applied_transaction_is_compensated_together_with_its_row() -> None:
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
 def test_a_transaction_without_an_effect_is_left_alone(status: str) -> None:
-    done = _undo(**{"Undo First": CONDITION_FAILED, "Undo First: look": row(status)})
-    assert "Undo First: writes" not in done.trace
+    done = _undo(**{"Compensate First": CONDITION_FAILED, "Compensate First - read row": row(status)})
+    assert "Compensate First - write" not in done.trace
     assert done.trace[-1] == "Settle failed"
 
 
 @pytest.mark.parametrize("answer", [ROW_EXISTS, Failure("States.Timeout")], ids=["canceled", "lost"])
 def test_a_compensation_whose_response_was_lost_is_recognized_by_its_row(answer: Failure) -> None:
-    done = _undo(**DONE, **{"Undo First: writes": answer, "Undo First: done? look": row("UNDONE")})
+    done = _undo(**DONE, **{"Compensate First - write": answer, "Compensate First - read written row": row("UNDONE")})
     assert done.trace[-1] == "Settle failed"
 
 
 def test_a_compensation_that_is_refused_waits_for_an_operator() -> None:
-    by_state = {**DONE, "Undo First: writes": canceled("None", "ConditionalCheckFailed")}
-    done = _undo(**by_state, **{"Undo First: done? look": row("DONE")})
+    by_state = {**DONE, "Compensate First - write": canceled("None", "ConditionalCheckFailed")}
+    done = _undo(**by_state, **{"Compensate First - read written row": row("DONE")})
     entry = operators_are_told(done)
-    assert entry["stuck"]["step"] == "Undo First"
+    assert entry["stuck"]["step"] == "Compensate First"
 
 
 def test_a_row_that_no_transaction_can_have_is_parked() -> None:
-    done = _undo(**{"Undo First": CONDITION_FAILED, "Undo First: look": row("INTENT")})
+    done = _undo(**{"Compensate First": CONDITION_FAILED, "Compensate First - read row": row("INTENT")})
     assert operators_are_told(done)["stuck"]["error"] == "StepUndecided"
 
 
 def test_the_writes_of_every_item_are_compensated() -> None:
-    done_rows = {f"Undo {name}": CONDITION_FAILED for name in ("Pack", "Label")}
-    looks = {f"Undo {name}: look": row("DONE", '{"key": "k"}') for name in ("Pack", "Label")}
+    done_rows = {f"Compensate {name}": CONDITION_FAILED for name in ("Pack", "Label")}
+    looks = {f"Compensate {name} - read row": row("DONE", '{"key": "k"}') for name in ("Pack", "Label")}
     by_state = {"Last": Failure("Odd"), **done_rows, **looks}
     done = _forward(**by_state)
     keys = [
-        arguments["TransactItems"][1]["Delete"]["Key"]["id"]["S"] for arguments in called(done, "Undo Pack: writes")
+        arguments["TransactItems"][1]["Delete"]["Key"]["id"]["S"]
+        for arguments in called(done, "Compensate Pack - write")
     ]
     assert keys == [f"k{EXECUTION}#Pack[a]#undo", f"k{EXECUTION}#Pack[b]#undo"]
     assert done.trace[-1] == "Settle failed"
@@ -163,9 +164,9 @@ def test_the_writes_of_every_item_are_compensated() -> None:
 def test_an_items_uncompensated_writes_are_reported() -> None:
     by_state = {
         "Last": Failure("Odd"),
-        "Undo Pack": CONDITION_FAILED,
-        "Undo Pack: look": row("DONE", '{"key": "k"}'),
-        "Undo Pack: writes": canceled("None", "ConditionalCheckFailed"),
-        "Undo Pack: done? look": row("DONE"),
+        "Compensate Pack": CONDITION_FAILED,
+        "Compensate Pack - read row": row("DONE", '{"key": "k"}'),
+        "Compensate Pack - write": canceled("None", "ConditionalCheckFailed"),
+        "Compensate Pack - read written row": row("DONE"),
     }
     assert operators_are_told(_forward(**by_state))["stuck"]["step"] == "Pack[a]"

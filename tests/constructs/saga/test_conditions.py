@@ -34,9 +34,9 @@ def _run(*nodes: Node, request: Any, answer: Any = None, **options: Any) -> Run:
 def test_a_condition_that_is_not_a_boolean_fails_the_saga_before_the_step(request_: Any) -> None:
     done = _run(step("Reserve", undo=True), step("Check", when=BIG), step("Pay", pivot=True), request=request_)
 
-    assert done.trace[:3] == ["Reserve", "After Reserve", "Compensate from Check"]
+    assert done.trace[:3] == ["Reserve", "Select step after Reserve", "Begin compensation at Check"]
     assert {"Check", "Pay"}.isdisjoint(done.trace)
-    assert "Undo Reserve" in done.trace
+    assert "Compensate Reserve" in done.trace
     assert body(done, "Settle failed") == {
         "type": "urn:cdk-sagas:problem:saga-failed",
         "title": "The request failed and has no remaining effects",
@@ -60,11 +60,11 @@ def test_the_first_step_fails_the_saga_as_well() -> None:
     done = _run(step("Check", undo=True, when=BIG), step("Pay", pivot=True), request={})
 
     assert done.trace == [
-        "Which step first?",
-        "Compensate from Check",
-        "Undo Check",
-        "Ask the log",
-        "Nothing stands?",
+        "Select first step",
+        "Begin compensation at Check",
+        "Compensate Check",
+        "Query saga log",
+        "All compensated?",
         "Settle failed",
     ]
 
@@ -82,12 +82,12 @@ def test_on_the_pivot_its_row_decides() -> None:
     pay = [step("Reserve", undo=True), step("Pay", pivot=True, when=BIG), step("Book")]
 
     fresh = _run(*pay, request={})
-    assert fresh.trace[:4] == ["Reserve", "After Reserve", "Fence Pay", "Compensate from Pay"]
+    assert fresh.trace[:4] == ["Reserve", "Select step after Reserve", "Fence Pay", "Begin compensation at Pay"]
     assert fresh.trace[-1] == "Settle failed"
 
-    refused = answers({"Fence Pay": Failure(CONDITION_FAILED), "Fence Pay: look": row("DONE")})
+    refused = answers({"Fence Pay": Failure(CONDITION_FAILED), "Fence Pay - read row": row("DONE")})
     stood = _run(*pay, request={}, answer=refused)
-    assert stood.trace[-3:] == ["Forward from Pay", "Book", "Settle completed"]
+    assert stood.trace[-3:] == ["Continue forward at Pay", "Book", "Settle completed"]
 
 
 def test_after_the_pivot_the_saga_is_parked() -> None:
@@ -105,8 +105,8 @@ def test_a_step_after_the_pivot_without_a_boolean_condition_waits() -> None:
     """Conditions may change while sagas are in flight: another run may have passed the pivot under the former one."""
     forward = answers(
         {
-            "Compensate from Check": Failure(CONDITION_FAILED),
-            "Look at the direction": record(direction="forward"),
+            "Begin compensation at Check": Failure(CONDITION_FAILED),
+            "Check direction": record(direction="forward"),
         }
     )
     done = _run(
@@ -129,7 +129,7 @@ def test_in_a_branch_the_step_and_later_ones_do_not_run(kind: str) -> None:
     done = _run(group, step("Pay", pivot=True), request={"items": [{"sku": "a"}, {"sku": "b"}]})
 
     assert {"Far", "Behind", "Pay"}.isdisjoint(done.trace)
-    assert "Undo Near" in done.trace
+    assert "Compensate Near" in done.trace
     assert (body(done, "Settle failed")["error"], body(done, "Settle failed")["step"]) == ("ConditionNotBoolean", "Far")
 
 
@@ -174,4 +174,4 @@ def test_a_group_after_the_pivot_is_parked_at_once() -> None:
 def test_it_is_sent_to_the_notification_of_failures() -> None:
     done = _run(step("Check", when=BIG), step("Pay", pivot=True), request={}, on_failed=Notice(queue_url=QUEUE))
 
-    assert json.loads(done.sent["Tell of the failure"]["MessageBody"])["error"] == "ConditionNotBoolean"
+    assert json.loads(done.sent["Notify failure"]["MessageBody"])["error"] == "ConditionNotBoolean"

@@ -170,11 +170,11 @@ def _walked(saga: SagaPlan, machine: Mapping[str, Any], taken: set[str], name: s
 def _next(state: Mapping[str, Any], name: str, taken: set[str]) -> str | None:
     if state["Type"] != "Choice":
         return str(state["Next"]) if "Next" in state else None
-    if name.endswith(" over?"):
+    if name.endswith(" - result"):
         return str(state["Choices"][0]["Next"])
     # A condition in a branch always holds here; one of the saga, if its step is on the way.
     ahead = [str(rule["Next"]) for rule in state["Choices"]]
-    chosen = [target for target in ahead if target in taken or name == "After Pick"]
+    chosen = [target for target in ahead if target in taken or name == "Select step after Pick"]
     return chosen[0] if chosen else str(state["Default"])
 
 
@@ -207,22 +207,22 @@ class _Back:
         node = next((node for node in self.saga.steps if node.name == name), None)
         if isinstance(node, CompiledGroup):
             return self._phase({"ok": True, "outputs": {leaf.name: {"large": True} for leaf in node.leaves}}, node)
-        if name == f"{self.refused}: row":
+        if name == f"{self.refused} - read row":
             return {}
-        if name.startswith("Fence ") and name.endswith(": look"):
+        if name.startswith("Fence ") and name.endswith(" - read row"):
             return {"Item": {"status": {"S": "FAILED"}}}
-        if name.endswith(": look"):
+        if name.endswith(" - read row"):
             row = "TOMBSTONE" if self.refused in name else "DONE"
             return {"Item": {"status": {"S": row}, "output": {"S": "{}"}}}
         if name == f"Fence {self.refused}" and self.step.provider is not None:
             raise Failure(CONDITION_FAILED)
         if self._undoes_writes(name):
             raise Failure(CONDITION_FAILED)
-        return {"Count": 0} if name == "Ask the log" else {"Payload": {"output": {"large": True}}}
+        return {"Count": 0} if name == "Query saga log" else {"Payload": {"output": {"large": True}}}
 
     def _undoes_writes(self, name: str) -> bool:
         """A tombstone over a row of the state machine is refused: the row is DONE."""
-        step_name = name.removeprefix("Undo ")
+        step_name = name.removeprefix("Compensate ")
         written = {leaf.name for leaf in self.saga.leaves if leaf.writes is not None}
         return name != step_name and step_name in written and (step_name != self.refused or self.step.pivot)
 
@@ -261,7 +261,7 @@ class _Back:
             if node is self.at and self.step.writes is None:
                 entered += 1  # where a branch stops, instead of ending with its last step
             if node.kind == StepKind.MAP:
-                back = whole[f"Undo {node.name}"]["ItemProcessor"]
+                back = whole[f"Compensate {node.name}"]["ItemProcessor"]
                 entered += ITEMS * _walked(self.saga, back, set()) + 2
         return entered
 

@@ -64,17 +64,18 @@ MEDDLED: tuple[dict[str, str], ...] = (
 EQUIVALENT: dict[str, str] = {
     '{"ErrorEquals": ["DynamoDB.ConditionalCheckFailedException"]': "a read, a message and a start have no condition "
     "that could refuse them; of a write, a law misses the rule",
-    '], "Next": "Park the saga"': "a parked saga keeps where it is stuck, in which the rules of a step after the pivot "
+    '], "Next": "Park saga"': "a parked saga keeps where it is stuck, in which the rules of a step after the pivot "
     "agree, and not its failure",
     "$outputs := {}; ($outputs.*.large) = true": "before the first step, no step has an output",
     "$not(($request.b = true) = false)": "a comparison is always true or false",
     "$not(($not($request.b = true)) = false)": "a comparison is always true or false",
     '$not(($request.to_ledger = \\"partner\\") = false)': "a comparison is always true or false",
     '$not(($not($request.to_ledger = \\"partner\\")) = false)': "a comparison is always true or false",
-    'After * {"Condition": "{% ($request := $parse($states.context.Execution.Input.request); ($request.to_ledger = '
-    '\\"partner\\") = true)': "of two opposite conditions, one skips the step whose end the other one would follow",
-    '(CallbackTimedOut): stands? {"Condition": "{% $row.status.S in [\\"TOMBSTONE\\"': "in these histories a tombstone "
-    "has the output of its route, and another rule finds it; test_asl_groups has one without",
+    'Select step after * {"Condition": "{% ($request := $parse($states.context.Execution.Input.request); '
+    '($request.to_ledger = \\"partner\\") = true)': "of two opposite conditions, one skips the step "
+    "whose end the other one would follow",
+    '(CallbackTimedOut) - applied? {"Condition": "{% $row.status.S in [\\"TOMBSTONE\\"': "in these histories a "
+    "tombstone has the output of its route, and another rule finds it; test_asl_groups has one without",
 }
 """Part of a rule's description, and the reason why nothing misses it."""
 OPEN = 13
@@ -245,7 +246,7 @@ def _histories(saga: Saga) -> Iterator[Callable[..., Simulation]]:
         for way in ("forward", "recovery")
         for flow in _flows(_definition(saga, way))
         for name, state in flow["States"].items()
-        if state["Type"] == "Task" and name.startswith(("Fence", "Tell", "Park", "Undo"))
+        if state["Type"] == "Task" and name.startswith(("Fence", "Notify", "Park", "Compensate "))
     ]
     yield from map(history, MIXED)
     for request in (YES, NO, NEITHER):
@@ -260,13 +261,13 @@ def _histories(saga: Saga) -> Iterator[Callable[..., Simulation]]:
         yield history(stops=stopped, page=1)
         yield history(stops=frozenset({Stop(call=call, moment=Moment.LATE)}))
         yield from (history(stops=stopped, fails={call + 2: error}) for error in OTHERS)
-        yield history(stops=stopped, fails={"Start forward": "Sfn.ExecutionAlreadyExistsException"})
+        yield history(stops=stopped, fails={"Start forward execution": "Sfn.ExecutionAlreadyExistsException"})
         refused = "DynamoDB.ConditionalCheckFailedException"
         for error in ("InsufficientFunds", "States.TaskFailed"):
             yield history(fails={call: error, call + 1: refused})
         yield from (history(meddled=(call, change)) for change in MEDDLED)
         yield history(fails={call: "InsufficientFunds", "Settle failed": refused})
-        asks = [state for state in others if state.endswith(": ask")]
+        asks = [state for state in others if state.endswith(" - verify")]
         yield from (
             history(written=(call, "INTENT"), fails={call: "States.TaskFailed", state: "States.TaskFailed"})
             for state in asks
@@ -279,7 +280,7 @@ def _histories(saga: Saga) -> Iterator[Callable[..., Simulation]]:
             yield history(meddled=(call, change), stops=stopped)
         yield from (history(fails={call: "InsufficientFunds", state: "States.TaskFailed"}) for state in others)
         yield from (history(fails={call: "States.TaskFailed", state: "States.TaskFailed"}) for state in others)
-        undone = [state for state in others if state.startswith("Undo")]
+        undone = [state for state in others if state.startswith("Compensate ")]
         yield from (history(fails={call: "InsufficientFunds", state: "SagaFenced"}) for state in undone)
 
 

@@ -48,9 +48,9 @@ def test_items_of_a_path_have_every_digit_that_the_request_has(items: str) -> No
 def test_compensation_has_the_same_items() -> None:
     found = record(direction="compensate")
     recovery = recovery_of(_saga("$request.items"), FORWARD_MACHINE)
-    done = run(recovery, answers({"Read the direction": found}), request=f'{{"items": {EVERY_TYPE}}}')
+    done = run(recovery, answers({"Read direction": found}), request=f'{{"items": {EVERY_TYPE}}}')
 
-    assert _items(called(done, "Undo Pack")) == parse_json(EVERY_TYPE)
+    assert _items(called(done, "Compensate Pack")) == parse_json(EVERY_TYPE)
 
 
 @pytest.mark.parametrize("items", ["$request.items", "$request.items[true]", "$append($request.items, [])"])

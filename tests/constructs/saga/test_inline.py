@@ -53,7 +53,7 @@ def test_inline_saga_has_an_express_machine_and_an_alarm(stack: Stack, tmp_path:
     properties = Cloud(stack).one("Saga/Express").properties
     assert properties["TracingConfiguration"] == {"Enabled": True}
     assert "Execution.Name" not in json.dumps(saga.express_definition)
-    assert "Park the saga" not in saga.express_definition["States"]
+    assert "Park saga" not in saga.express_definition["States"]
     retries = [retry for state in saga.express_definition["States"].values() for retry in state.get("Retry", ())]
     assert max(retry["MaxAttempts"] for retry in retries) == 2
 
@@ -71,7 +71,7 @@ def test_each_call_of_express_that_fails_is_delegated(stack: Stack, tmp_path: Pa
     }
 
     assert open_ended == {"Start Standard"}
-    assert {"Settle completed", "Settle failed", "Compensate", "Ask the log"} < set(tasks)
+    assert {"Settle completed", "Settle failed", "Set direction to compensate", "Query saga log"} < set(tasks)
 
 
 def test_prepared_saga_has_no_express_machine(stack: Stack, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_prepared_saga_has_no_express_machine(stack: Stack, tmp_path: Path) -> N
     prepared = _saga(stack, steps, tmp_path, Run.PREPARED)
 
     assert prepared.express_machine is None
-    assert "Outlive Express" in prepared.definition["States"]
+    assert "Wait for Express to end" in prepared.definition["States"]
 
 
 def test_standard_saga_keeps_its_definition(stack: Stack) -> None:
@@ -91,7 +91,7 @@ def test_standard_saga_keeps_its_definition(stack: Stack) -> None:
     saga = SagaStateMachine(stack, "Saga", requests=requests, steps=[Step.atomic("Credit", fn=fn)])
 
     assert saga.run is Run.STANDARD
-    assert "Outlive Express" not in saga.definition["States"]
+    assert "Wait for Express to end" not in saga.definition["States"]
 
 
 REFUSED: dict[str, tuple[Callable[[Any], Steps], str]] = {
@@ -266,4 +266,4 @@ def test_standard_outlives_what_a_gatekeeper_may_still_start(stack: Stack, tmp_p
     functions = [cloud.one(path).properties["Timeout"] for path in ("Api/Gatekeeper/credits/Function", "Function")]
     assert saga.express_definition is not None
     longest = sum(functions) + saga.express_definition["TimeoutSeconds"]
-    assert saga.definition["States"]["Outlive Express"]["Seconds"] > longest
+    assert saga.definition["States"]["Wait for Express to end"]["Seconds"] > longest

@@ -37,7 +37,7 @@ def test_every_machine_traces_and_logs_without_data(kinds: Cloud) -> None:
 
 
 def test_five_local_steps_in_one_express_phase_take_three_transitions(kinds: Cloud) -> None:
-    assert happy_path(kinds.definition("Phase/StateMachine")) == ["All", "All over?", "Settle completed"]
+    assert happy_path(kinds.definition("Phase/StateMachine")) == ["All", "All - result", "Settle completed"]
 
 
 def test_plain_steps_take_one_transition_each_and_one_to_settle(stack: Stack) -> None:
@@ -140,7 +140,7 @@ def test_parked_sagas_are_sent_to_the_constructs_queue_with_an_alarm(kinds: Clou
     )
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
     assert alarm["TreatMissingData"] == "notBreaching"
-    assert kinds.definition("Kinds/StateMachine")["States"]["Tell the operators"]["Arguments"]["QueueUrl"] == (
+    assert kinds.definition("Kinds/StateMachine")["States"]["Notify operators"]["Arguments"]["QueueUrl"] == (
         "${Kinds/Operators}"
     )
 
@@ -204,7 +204,7 @@ def test_a_providers_function_receives_its_steps_declared_refusals(stack: Stack)
 
     states = made.definition["States"]
     assert states["Charge"]["Arguments"]["Payload"]["provider"]["refusals"] == ["CardDeclined", "Rejected"]
-    assert states["Undo Charge"]["Arguments"]["Payload"]["provider"]["refusals"] == ["CardDeclined", "Rejected"]
+    assert states["Compensate Charge"]["Arguments"]["Payload"]["provider"]["refusals"] == ["CardDeclined", "Rejected"]
     assert "refusals" not in states["Ship"]["Arguments"]["Payload"]["provider"]
 
 

@@ -24,7 +24,7 @@ STANDS = {"Count": 1, "Items": [{"status": {"S": "DONE"}}]}
 
 
 def _asked(saga: SagaPlan, first: Any, *further: Any) -> Any:
-    pages = {"Ask the log": first, "Ask the log: more": list(further)}
+    pages = {"Query saga log": first, "Query saga log - more": list(further)}
     return run(definition_of(saga), answers({saga.steps[0].name: refusal(), **pages}))
 
 
@@ -33,9 +33,9 @@ def test_a_log_of_three_pages_without_an_effect_is_settled(saga: SagaPlan) -> No
     done = _asked(saga, MORE, MORE, EMPTY)
 
     assert done.trace[-1] == "Settle failed"
-    further = called(done, "Ask the log: more")
+    further = called(done, "Query saga log - more")
     assert [page["ExclusiveStartKey"] for page in further] == [NEXT, NEXT]
-    assert further[0]["FilterExpression"] == done.sent["Ask the log"]["FilterExpression"]
+    assert further[0]["FilterExpression"] == done.sent["Query saga log"]["FilterExpression"]
 
 
 @pytest.mark.parametrize("saga", [PLAIN, JOBS], ids=["plain", "jobs"])
@@ -50,17 +50,17 @@ def test_an_applied_effect_is_found_on_any_page(saga: SagaPlan, page: int) -> No
 
 def operators_told_of(done: Any) -> str:
     error: str = done.variables["stuck"]["error"]
-    assert done.trace[-2:] == ["Park the saga", "End parked"]
+    assert done.trace[-2:] == ["Park saga", "End parked"]
     return error
 
 
 def test_a_late_effect_is_compensated_only_when_the_whole_log_was_read() -> None:
-    pages = {"Ask the log": [{**LATE, "LastEvaluatedKey": NEXT}, EMPTY], "Ask the log: more": EMPTY}
+    pages = {"Query saga log": [{**LATE, "LastEvaluatedKey": NEXT}, EMPTY], "Query saga log - more": EMPTY}
     done = run(definition_of(JOBS), answers({"Reserve": refusal(), **pages}))
 
-    asked = done.trace.index("Ask the log")
+    asked = done.trace.index("Query saga log")
     assert done.trace[asked : asked + 5] == [
-        "Ask the log", "Nothing stands?", "Ask the log: more", "Nothing stands?", "Undo Pay",
+        "Query saga log", "All compensated?", "Query saga log - more", "All compensated?", "Compensate Pay",
     ]  # fmt: skip
     assert done.trace[-1] == "Settle failed"
 
@@ -79,11 +79,11 @@ def _rows(*names: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(("further", "fits"), [("Debit", True), ("Gone", False)])
 def test_rows_of_another_definition_are_compared_on_every_page(further: str, fits: bool) -> None:
     found = record(definition="old", direction="compensate")
-    pages = {"Read the rows": _rows("Debit", LastEvaluatedKey=NEXT), "Read the rows: more": _rows(further)}
+    pages = {"Query log rows": _rows("Debit", LastEvaluatedKey=NEXT), "Query log rows - more": _rows(further)}
     saga = plan(*PLAIN.steps)
-    done = run(recovery_of(saga, FORWARD_MACHINE), answers({"Read the direction": found, **pages}))
+    done = run(recovery_of(saga, FORWARD_MACHINE), answers({"Read direction": found, **pages}))
 
-    assert done.sent["Read the rows: more"]["ExclusiveStartKey"] == NEXT
+    assert done.sent["Query log rows - more"]["ExclusiveStartKey"] == NEXT
     if fits:
         assert done.trace[-1] == "Settle failed"
     else:
@@ -92,10 +92,10 @@ def test_rows_of_another_definition_are_compared_on_every_page(further: str, fit
 
 def test_a_row_that_does_not_fit_ends_the_reading() -> None:
     found = record(definition="old", direction="compensate")
-    pages = {"Read the rows": _rows("Gone", LastEvaluatedKey=NEXT)}
-    done = run(recovery_of(plan(*PLAIN.steps), FORWARD_MACHINE), answers({"Read the direction": found, **pages}))
+    pages = {"Query log rows": _rows("Gone", LastEvaluatedKey=NEXT)}
+    done = run(recovery_of(plan(*PLAIN.steps), FORWARD_MACHINE), answers({"Read direction": found, **pages}))
 
-    assert "Read the rows: more" not in done.trace
+    assert "Query log rows - more" not in done.trace
     assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
 
 

@@ -165,7 +165,7 @@ def test_a_saga_near_the_limit_is_refused_or_completed_and_always_ends(shape: st
         sizes = {name: pads[index % 2] for index, name in enumerate(names)}
         done = Simulation(plan=saga, request=BODY, functions=local(sizes)).run()
         ends[done.settled] += 1
-        assert done.settled == ("FAILED" if "Undo One" in _names(done) else "COMPLETED"), (sizes, done.traces)
+        assert done.settled == ("FAILED" if "Compensate One" in _names(done) else "COMPLETED"), (sizes, done.traces)
         assert list(done.traces) == [EXECUTION], "no recovery was needed"
         assert set(done.rows.values()) <= ({"UNDONE", "TOMBSTONE"} if done.settled == "FAILED" else {"DONE"})
 
@@ -190,7 +190,7 @@ def test_a_compensation_of_an_item_sees_the_outputs_that_its_step_saw(recovered:
     stops = frozenset({Stop(call=6, moment=Moment.BEFORE)}) if recovered else frozenset[Stop]()
     refused = frozenset[str]() if recovered else frozenset({"End"})
     provider = Provider(pad=1)
-    seen = _calls(saga, provider, "Undo Label", stops=stops, refused=refused)
+    seen = _calls(saga, provider, "Compensate Label", stops=stops, refused=refused)
 
     assert provider.stands == 0
     assert {"Quote": {"of": "Quote"}} in seen, "of Pack"
@@ -209,7 +209,7 @@ def test_an_output_without_a_row_is_in_the_event() -> None:
     steps = [replace(look, name="Rate", function_arn="arn:Rate"), step("Label", undo=True, provider=GRACE)]
     saga = plan(look, of_items("All", *steps), step("End", pivot=True))
     provider = Provider(pad=1)
-    seen = _calls(saga, provider, "Undo Label", refused=frozenset({"End"}))
+    seen = _calls(saga, provider, "Compensate Label", refused=frozenset({"End"}))
 
     assert seen[0] == {"Look": {"of": "Look"}, "Rate": {"of": f"Rate[{'s0'}]"}}
     assert json.dumps(seen[1]["Rate"]) == json.dumps({"of": "Rate[s1]"})

@@ -45,26 +45,33 @@ def test_a_saga_that_is_stopped_right_before_it_settles_goes_forward(behind: Nod
 def test_the_direction_is_written_before_the_first_step_behind(behind: Node) -> None:
     trace = _saga(behind).run().traces[EXECUTION]
 
-    assert trace[:4] == ["Debit", "After Debit", f"Only forward to {behind.name}", behind.name]
+    assert trace[:4] == ["Debit", "Select step after Debit", f"Only forward to {behind.name}", behind.name]
 
 
 def test_on_a_path_with_a_pivot_nothing_more_is_written() -> None:
     trace = Simulation(plan=plan(DEBIT, FEE, RECEIPT), request={"fee": True}).run().traces[EXECUTION]
 
-    assert trace == ["Debit", "After Debit", "Fee", "Receipt", "Settle completed"]
+    assert trace == ["Debit", "Select step after Debit", "Fee", "Receipt", "Settle completed"]
 
 
 def test_a_path_that_ends_at_the_pivots_settles_at_once() -> None:
     trace = Simulation(plan=plan(DEBIT, FEE), request={"fee": False}).run().traces[EXECUTION]
 
-    assert trace == ["Debit", "After Debit", "Settle completed"]
+    assert trace == ["Debit", "Select step after Debit", "Settle completed"]
 
 
 def test_after_a_pivot_that_ran_the_last_one_may_be_skipped() -> None:
     to_a, to_b = (step(f"Pay{way}", pivot=True, when=f"$request.{way}") for way in "AB")
     trace = Simulation(plan=plan(DEBIT, to_a, to_b, RECEIPT), request={"A": True, "B": False}).run().traces[EXECUTION]
 
-    assert trace == ["Debit", "After Debit", "PayA", "After PayA", "Receipt", "Settle completed"]
+    assert trace == [
+        "Debit",
+        "Select step after Debit",
+        "PayA",
+        "Select step after PayA",
+        "Receipt",
+        "Settle completed",
+    ]
 
 
 def test_a_former_owner_runs_no_step_after_the_pivots() -> None:
@@ -90,11 +97,11 @@ def test_of_two_pivots_neither_may_be_on_the_path() -> None:
     ways = [step(f"PayTo{bank}", pivot=True, when=f'$request.bank = "{bank}"') for bank in "AB"]
     trace = Simulation(plan=plan(DEBIT, *ways, RECEIPT), request={"bank": "C"}).run().traces[EXECUTION]
 
-    assert trace[:4] == ["Debit", "After Debit", "Only forward to Receipt", "Receipt"]
+    assert trace[:4] == ["Debit", "Select step after Debit", "Only forward to Receipt", "Receipt"]
 
 
 def test_a_condition_that_is_known_to_be_false_is_not_evaluated_again() -> None:
-    first = definition_of(PLANS["two pivots"])["States"]["Which step first?"]
+    first = definition_of(PLANS["two pivots"])["States"]["Select first step"]
 
     taken = [rule["Next"] for rule in first["Choices"] if rule["Condition"].endswith("= true) %}")]
     assert taken == ["Transfer", "Debit"]

@@ -50,13 +50,13 @@ FITTING = _rows(
 
 def _recover(saga: Any = SAGA, *, began_as: Any = "old", direction: Any = "compensate", **by_state: Any) -> Run:
     found = record(definition=began_as, direction=direction)
-    return run(recovery_of(saga, FORWARD_MACHINE), answers({"Read the direction": found, **by_state}), request=ITEMS)
+    return run(recovery_of(saga, FORWARD_MACHINE), answers({"Read direction": found, **by_state}), request=ITEMS)
 
 
 def test_under_the_definition_of_the_last_owner_it_waits_for_nothing() -> None:
-    done = _recover(began_as="d", **{"Read the rows": FITTING})
+    done = _recover(began_as="d", **{"Query log rows": FITTING})
     assert done.trace[:5] == [
-        "Read the direction", "Which direction?", "Read the rows", "Compatible?", "Which direction?",
+        "Read direction", "Select direction", "Query log rows", "Definition compatible?", "Select direction",
     ]  # fmt: skip
     assert done.trace[-1] == "Settle failed"
 
@@ -64,34 +64,37 @@ def test_under_the_definition_of_the_last_owner_it_waits_for_nothing() -> None:
 @pytest.mark.parametrize(
     "rows", [FITTING, {"Items": []}, _rows(("Debit", "before", "DONE"))], ids=["all", "none", "one"]
 )
-@pytest.mark.parametrize(("direction", "end"), [("compensate", "Settle failed"), ("forward", "Handed over")])
+@pytest.mark.parametrize(
+    ("direction", "end"), [("compensate", "Settle failed"), ("forward", "Forward execution started")]
+)
 def test_under_another_definition_that_fits_the_rows_the_saga_continues(rows: Any, direction: str, end: str) -> None:
-    done = _recover(direction=direction, **{"Read the rows": rows})
+    done = _recover(direction=direction, **{"Query log rows": rows})
     assert done.trace[:7] == [
-        "Read the direction", "Which direction?", "Outlive earlier functions", "Read the rows", "Compatible?",
-        "Note the definition", "Which direction?",
+        "Read direction", "Select direction", "Wait for earlier functions to end", "Query log rows",
+        "Definition compatible?",
+        "Note definition", "Select direction",
     ]  # fmt: skip
-    assert done.sent["Note the definition"]["ExpressionAttributeValues"][":definition"] == {"S": "d"}
-    assert done.sent["Note the definition"]["ConditionExpression"] == OWNED
+    assert done.sent["Note definition"]["ExpressionAttributeValues"][":definition"] == {"S": "d"}
+    assert done.sent["Note definition"]["ConditionExpression"] == OWNED
     assert done.trace[-1] == end
 
 
 @pytest.mark.parametrize(("ago", "left"), [(0, 1_260), (1_000, 260), (1_260, 0), (100_000, 0)])
 def test_under_another_definition_it_waits_for_the_last_owners_invocations(ago: int, left: int) -> None:
     wait = recovery_of(dataclasses.replace(SAGA, outlived_seconds=1_260), FORWARD_MACHINE)["States"][
-        "Outlive earlier functions"
+        "Wait for earlier functions to end"
     ]
     taken_over = {"updated_at": {"N": f"{evaluate('$millis()') - ago * 1_000}"}}
 
     assert evaluate(wait["Seconds"], record=taken_over) in {left, left + 1}
-    assert (wait["Type"], wait["Next"]) == ("Wait", "Read the rows")
+    assert (wait["Type"], wait["Next"]) == ("Wait", "Query log rows")
 
 
 @pytest.mark.parametrize("direction", ["compensate", "forward"])
 def test_a_former_owner_changes_nothing_after_its_wait(direction: str) -> None:
     lost = record(owner=f"{EXECUTION}-r9")
-    refused = {"Note the definition": CONDITION_FAILED, "Look at the record": lost}
-    assert _recover(direction=direction, **refused).trace[-3:] == ["Look at the record", "Who settled?", "End fenced"]
+    refused = {"Note definition": CONDITION_FAILED, "Read record": lost}
+    assert _recover(direction=direction, **refused).trace[-3:] == ["Read record", "Check owner", "End fenced"]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,10 @@ def test_it_waits_for_phases_with_renamed_steps(began_as: str, left: int) -> Non
     recovery = recovery_of(made, FORWARD_MACHINE)
     taken_over = {"definition": {"S": began_as}, "updated_at": {"N": f"{evaluate('$millis()')}"}}
 
-    assert evaluate(recovery["States"]["Outlive earlier functions"]["Seconds"], record=taken_over) in {left, left + 1}
+    assert evaluate(recovery["States"]["Wait for earlier functions to end"]["Seconds"], record=taken_over) in {
+        left,
+        left + 1,
+    }
     assert recovery["TimeoutSeconds"] == SAGA.timeout_seconds + 4_560
 
 
@@ -137,20 +143,20 @@ def test_a_recoverys_timeout_is_longer_than_its_wait() -> None:
 def test_under_a_definition_that_does_not_fit_the_rows_the_saga_is_parked(
     rows: Any, direction: str, began_as: str
 ) -> None:
-    done = _recover(direction=direction, began_as=began_as, **{"Read the rows": rows})
-    assert not [name for name in done.trace if name.startswith(("Undo", "Fence", "Start", "Compensate"))]
+    done = _recover(direction=direction, began_as=began_as, **{"Query log rows": rows})
+    assert not [name for name in done.trace if name.startswith(("Set direction", "Fence", "Start", "Compensate"))]
     assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
 
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED", "READ"])
 def test_a_row_without_an_effect_fits_every_definition(status: str) -> None:
-    assert _recover(**{"Read the rows": _rows(("Gone", "before", status))}).trace[-1] == "Settle failed"
+    assert _recover(**{"Query log rows": _rows(("Gone", "before", status))}).trace[-1] == "Settle failed"
 
 
 def test_a_record_of_another_owner_is_not_even_compared() -> None:
     found = record(definition="old", owner=f"{EXECUTION}-r9")
-    done = run(recovery_of(SAGA, FORWARD_MACHINE), answers({"Read the direction": found}), request=ITEMS)
-    assert done.trace == ["Read the direction", "Which direction?", "End fenced"]
+    done = run(recovery_of(SAGA, FORWARD_MACHINE), answers({"Read direction": found}), request=ITEMS)
+    assert done.trace == ["Read direction", "Select direction", "End fenced"]
 
 
 # ---- outputs --------------------------------------------------------------------------------------------------------
@@ -160,22 +166,22 @@ BY_OUTPUT = GROUPED["items from an output, no pivot"]
 
 
 def test_a_recovery_reads_the_outputs_with_a_maps_items() -> None:
-    done = _recover(BY_OUTPUT, began_as="d", **{"Read the output of Plan": PARCELS})
-    assert done.sent["Read the output of Plan"]["Key"]["step"] == {"S": "Plan"}
-    assert keys_called(done, "Undo Load") == keys_called(done, "Undo Book") == ["x", "y"]
+    done = _recover(BY_OUTPUT, began_as="d", **{"Read output of Plan": PARCELS})
+    assert done.sent["Read output of Plan"]["Key"]["step"] == {"S": "Plan"}
+    assert keys_called(done, "Compensate Load") == keys_called(done, "Compensate Book") == ["x", "y"]
     assert done.trace[-1] == "Settle failed"
 
 
 def test_without_the_output_with_its_items_a_map_never_began() -> None:
-    done = _recover(BY_OUTPUT, began_as="d", **{"Read the output of Plan": {}})
-    assert "Undo Load" not in done.trace
+    done = _recover(BY_OUTPUT, began_as="d", **{"Read output of Plan": {}})
+    assert "Compensate Load" not in done.trace
     assert done.trace[-1] == "Settle failed"
 
 
 def test_a_recovery_without_a_direction_reads_them_after_the_fence() -> None:
     made = dataclasses.replace(BY_OUTPUT, steps=(*BY_OUTPUT.steps, step("Pay", pivot=True)))
-    done = _recover(made, began_as="d", direction="", **{"Read the output of Plan": PARCELS})
-    assert done.trace[5:9] == ["Fence Pay", "Compensate", "Read the output of Plan", "Undo Parcels"]
+    done = _recover(made, began_as="d", direction="", **{"Read output of Plan": PARCELS})
+    assert done.trace[5:9] == ["Fence Pay", "Set direction to compensate", "Read output of Plan", "Compensate Parcels"]
 
 
 def _undone_by(text: str) -> CompiledStep:
@@ -186,7 +192,7 @@ def _undone_by(text: str) -> CompiledStep:
     return dataclasses.replace(mark, writes=dataclasses.replace(mark.writes, compensate=[undo]))
 
 
-STANDING = {"Undo Mark": CONDITION_FAILED, "Undo Mark: look": row("DONE", "{}")}
+STANDING = {"Compensate Mark": CONDITION_FAILED, "Compensate Mark - read row": row("DONE", "{}")}
 
 
 def test_outputs_of_items_are_read_by_their_keys_page_by_page() -> None:
@@ -198,35 +204,35 @@ def test_outputs_of_items_are_read_by_their_keys_page_by_page() -> None:
         },
         {"Items": [{"step": {"S": "Pack[b]"}, "output": {"S": '{"n": "2"}'}}, {"step": {"S": "Pack[c]"}}]},
     ]
-    first = "Read the output of Pack"
-    done = _recover(saga, began_as="d", **{first: pages[0], f"{first}: more": pages[1]}, **STANDING)
+    first = "Read output of Pack"
+    done = _recover(saga, began_as="d", **{first: pages[0], f"{first} - more": pages[1]}, **STANDING)
 
-    assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "12"}}
+    assert done.sent["Compensate Mark - write"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "12"}}
     assert done.sent[first]["ExpressionAttributeValues"][":items"] == {"S": "Pack["}
-    assert done.sent[f"{first}: more"]["ExclusiveStartKey"] == pages[0]["LastEvaluatedKey"]
+    assert done.sent[f"{first} - more"]["ExclusiveStartKey"] == pages[0]["LastEvaluatedKey"]
 
 
 def test_compensations_without_outputs_read_none() -> None:
     saga = plan(step("Quote", kind="read-only"), external("Charge"), step("Only", pivot=True))
     for machine in (definition_of(saga), recovery_of(saga, FORWARD_MACHINE)):
-        assert not [name for name in machine["States"] if name.startswith("Read the output")]
+        assert not [name for name in machine["States"] if name.startswith("Read output")]
 
 
 def test_writes_that_are_compensated_by_an_output_have_it_read() -> None:
     saga = plan(step("Quote", kind="read-only"), _undone_by("$outputs.Quote.id"), step("Pay", pivot=True))
     log = {"Item": {"output": {"S": '{"id": "q"}'}}}
-    done = _recover(saga, began_as="d", **{"Read the output of Quote": log}, **STANDING)
-    assert done.sent["Undo Mark: writes"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "q"}}
+    done = _recover(saga, began_as="d", **{"Read output of Quote": log}, **STANDING)
+    assert done.sent["Compensate Mark - write"]["TransactItems"][1]["Delete"]["Key"] == {"id": {"S": "q"}}
 
 
 def test_a_pivot_in_doubt_is_verified_with_the_outputs_in_the_log() -> None:
     by_state = {
         "Fence Pay": CONDITION_FAILED,
-        "Fence Pay: look": [row("INTENT"), row("DONE")],
+        "Fence Pay - read row": [row("INTENT"), row("DONE")],
     }
     done = _recover(
         plan(step("Quote", kind="read-only"), external("Pay", pivot=True)), began_as="d", direction="", **by_state
     )
-    asked = done.sent["Fence Pay: ask"]["Payload"]
+    asked = done.sent["Fence Pay - verify"]["Payload"]
     assert (asked["mode"], asked["outputs"], asked["logged"]["steps"]) == ("ask", {}, ["Quote"])
-    assert done.trace[-1] == "Handed over"
+    assert done.trace[-1] == "Forward execution started"

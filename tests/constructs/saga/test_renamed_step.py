@@ -108,7 +108,7 @@ def test_under_the_same_definition_nothing_is_waited_for() -> None:
     began, _ = _definitions(*BEFORE)
     saga = _recovered(began, dataclasses.replace(began), stops={1: Moment.LATE})
 
-    assert not [trace for trace in saga.traces.values() if "Outlive earlier functions" in trace]
+    assert not [trace for trace in saga.traces.values() if "Wait for earlier functions to end" in trace]
     assert (saga.settled, +saga.effects) == ("FAILED", {})
 
 

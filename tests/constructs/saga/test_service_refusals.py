@@ -32,7 +32,7 @@ def test_it_is_not_retried_and_compensated(kind: Any, error: str) -> None:
     done = _run(*nodes, Book=refusal(error, "of AWS, with internals"))
 
     assert _retries(definition_of(plan(*nodes))["States"]["Book"], error) == 0
-    assert done.trace[2:4] == ["Compensate from Book", "Undo Book"]
+    assert done.trace[2:4] == ["Begin compensation at Book", "Compensate Book"]
     answer = body(done, "Settle failed")
     assert (answer["status"], answer["error"], answer["step"]) == (500, error, "Book")
     assert answer["detail"] == "the step could not be completed"
@@ -56,7 +56,7 @@ def test_after_the_pivot_the_saga_is_parked_with_the_message_of_aws() -> None:
 def test_a_compensation_is_tried_for_an_hour() -> None:
     states = definition_of(plan(step("Reserve", undo=True), step("Pay", pivot=True)))["States"]
 
-    assert _retries(states["Undo Reserve"], "AWS.AccessDeniedException") == 20
+    assert _retries(states["Compensate Reserve"], "AWS.AccessDeniedException") == 20
 
 
 @pytest.mark.parametrize("node", [direct("Look"), writes("Mark"), job("Ship", undo=True), wait("Review")])

@@ -23,7 +23,7 @@ def _run_with_failing(failing: str, request: dict[str, bool]) -> Run:
     def answer(name: str, _arguments: Any) -> Any:
         if name == failing:
             raise Failure("Invalid", json.dumps({"errorMessage": "no"}))
-        return {"Count": 0} if name == "Ask the log" else {"Payload": {"output": {"of": name}}}
+        return {"Count": 0} if name == "Query saga log" else {"Payload": {"output": {"of": name}}}
 
     return run(BETWEEN, answer, request=json.dumps(request))
 
@@ -31,25 +31,25 @@ def _run_with_failing(failing: str, request: dict[str, bool]) -> Run:
 def test_after_an_applied_pivot_a_refusal_is_parked_and_not_compensated() -> None:
     done = _run_with_failing("Fee", {"credit": True})
 
-    assert done.trace[-4:] == ["Give up Fee?", "No way back from Fee", "Park the saga", "End parked"]
-    assert done.sent["No way back from Fee"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
+    assert done.trace[-4:] == ["Pivot passed before Fee?", "Pivot applied before Fee", "Park saga", "End parked"]
+    assert done.sent["Pivot applied before Fee"]["ExpressionAttributeValues"][":direction"] == {"S": "forward"}
 
 
 def test_on_a_way_without_the_earlier_pivot_the_same_refusal_is_compensated() -> None:
     done = _run_with_failing("Fee", {"transfer": True})
 
-    assert "Compensate from Fee" in done.trace
-    assert "Undo Debit" in done.trace
+    assert "Begin compensation at Fee" in done.trace
+    assert "Compensate Debit" in done.trace
     assert done.trace[-1] == "Settle failed"
 
 
 def test_a_second_pivot_on_a_way_that_should_have_one_is_parked_too() -> None:
     done = _run_with_failing("Transfer", {"credit": True, "transfer": True})
 
-    assert done.trace[-3:] == ["No way back from Transfer", "Park the saga", "End parked"]
+    assert done.trace[-3:] == ["Pivot applied before Transfer", "Park saga", "End parked"]
 
 
 def test_conditions_that_exclude_each_other_to_the_letter_cost_no_state() -> None:
     names = definition_of(PLANS["two pivots"])["States"]
 
-    assert not [name for name in names if name.startswith(("Give up", "No way back"))]
+    assert not [name for name in names if name.startswith(("Pivot passed before", "Pivot applied before"))]

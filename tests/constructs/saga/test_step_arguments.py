@@ -557,16 +557,16 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
             s.atomic(),
         ),
         (
-            f"a state's name must have at most 80 characters, got 'Pass over {LONG} (NotEnoughSeatsInTheTrain): look' "
+            f"a state's name must have at most 80 characters, got 'Skip {LONG} (NotEnoughSeatsInTheTrain) - read row' "
             "(83); shorten the step's name, or the error's, in it"
         ),
     ),
     "a name of an error that no state may have": (
         lambda s: s.saga(
-            s.atomic(refusals=["E" * 73], on_error={"E" * 73: Notify(queue=s.fifo)}),
+            s.atomic(refusals=["E" * 74], on_error={"E" * 74: Notify(queue=s.fifo)}),
         ),
         (
-            f"a state's name must have at most 80 characters, got 'Tell of {'E' * 73}' "
+            f"a state's name must have at most 80 characters, got 'Notify {'E' * 74}' "
             "(81); shorten the step's name, or the error's, in it"
         ),
     ),

@@ -134,7 +134,7 @@ def test_unanswered_jobs_go_to_the_investigation_and_others_to_their_queue(cloud
 def test_everything_before_the_scan_can_be_compensated(cloud: Cloud) -> None:
     states = cloud.definition("Cart/StateMachine")["States"]
 
-    assert [name.removeprefix("Undo ") for name in states if name.startswith("Undo ")] == [
+    assert [name.removeprefix("Compensate ") for name in states if name.startswith("Compensate ")] == [
         "Pick", "ShippingLabel", "CapturePayment", "CommitOrder", "AuthorizePayment", "ReserveInventory",
     ]  # fmt: skip
 

@@ -95,4 +95,7 @@ def test_a_providers_guarantees_reach_its_functions(new_app: AppFactory) -> None
 def test_the_compensation_begins_at_the_pivot(cloud: Cloud) -> None:
     states = cloud.definition("Order/StateMachine")["States"]
 
-    assert [name for name in states if name.startswith("Undo ")] == ["Undo ProcessPayment", "Undo ReserveInventory"]
+    assert [name for name in states if name.startswith("Compensate ")] == [
+        "Compensate ProcessPayment",
+        "Compensate ReserveInventory",
+    ]

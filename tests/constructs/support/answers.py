@@ -46,9 +46,9 @@ def answers(by_state: dict[str, Any] | None = None, **others: Any) -> Answer:
 
 
 def _usual(name: str) -> Any:
-    if name == "Ask the log":
+    if name == "Query saga log":
         return {"Count": 0}
-    if name.startswith("Read the output of "):
+    if name.startswith("Read output of "):
         return {}
     if name.startswith("Read "):
         return {"Items": []}
@@ -85,10 +85,10 @@ def body(done: Run, state: str = "Settle completed") -> Any:
 
 def operators_are_told(done: Run) -> dict[str, Any]:
     """The operators' entry of a saga that was parked."""
-    assert done.trace[-3:] == ["Tell the operators", "Park the saga", "End parked"], done.trace
-    entry: dict[str, Any] = json.loads(done.sent["Tell the operators"]["MessageBody"])
+    assert done.trace[-3:] == ["Notify operators", "Park saga", "End parked"], done.trace
+    entry: dict[str, Any] = json.loads(done.sent["Notify operators"]["MessageBody"])
     assert entry["saga_id"] == EXECUTION
-    assert json.loads(done.sent["Park the saga"]["ExpressionAttributeValues"][":stuck"]["S"]) == entry["stuck"]
+    assert json.loads(done.sent["Park saga"]["ExpressionAttributeValues"][":stuck"]["S"]) == entry["stuck"]
     return entry
 
 

@@ -239,7 +239,7 @@ class Simulation:
     def _call(self, resource: str, state: str, arguments: Any, name: str) -> Any:
         self.calls += 1
         waits = self._deployed.outlived_seconds and self._record["definition"]["S"] != self._deployed.fingerprint
-        if state == "Read the rows" and waits:
+        if state == "Query log rows" and waits:
             self._arrive()
         stop = next((stop for stop in self.stops if stop.call == self.calls), None)
         if stop is None:

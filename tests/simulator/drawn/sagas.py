@@ -17,7 +17,7 @@ MUTATING: Final = ("atomic", "asked", "keyed", "both", "dynamodb", "job")
 PROVIDERS: Final = ("asked", "keyed", "both")
 """Steps at a provider that can be asked, knows keys, or both."""
 PHASES: Final = ("express", "child")
-SKIP: Final = "go on"
+SKIP: Final = "continue"
 ROUTES: Final = ("Routed", "Rerouted")
 """Refusals for which a step of the route ``SKIP`` is skipped, each with an output of its own."""
 _ONE_WAY: Final = 0.5

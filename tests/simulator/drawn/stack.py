@@ -178,7 +178,7 @@ class DrawnStack(Stack):
             case "read":
                 return Step.read_only(step.name, fn=self._function("atomic.read"), refusals=["SoldOut"], **more)
             case "wait":
-                route = {"CallbackTimedOut": GoOn(output={})} if step.route == "go on" else {}
+                route = {"CallbackTimedOut": GoOn(output={})} if step.route == "continue" else {}
                 return Step.wait_for(
                     step.name,
                     via=self._at("wait"),
@@ -252,7 +252,7 @@ class DrawnStack(Stack):
         match step.route:
             case "notify":
                 return {"Routed": self._told}
-            case "go on":
+            case "continue":
                 return {error: GoOn(output={"instead": error}) for error in ROUTES}
         return {}
 

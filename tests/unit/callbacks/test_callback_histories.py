@@ -377,7 +377,7 @@ def test_a_saga_that_was_parked_again_stays_parked(job_saga: JobSaga) -> None:
     job_saga.change_record(parked=SAGA_ID, stuck='{"step":"Pick"}')
     record = read_record("requests", SAGA_ID)
     assert record is not None
-    job_saga.change_record(stuck='{"step":"Undo Pick"}')
+    job_saga.change_record(stuck='{"step":"Compensate Pick"}')
     assert write(record.due("requests", NOW_MS, unpark=True)) is not None
 
 

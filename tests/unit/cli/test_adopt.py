@@ -36,7 +36,10 @@ def machines(log: str = "log", table: str = "requests") -> dict[str, dict[str, A
     start = {"Type": "Task", "Arguments": {"StateMachineArn": NEW}}
     return {
         NEW: {"Comment": said, "StartAt": "Commit", "States": forward},
-        NEW_RECOVERY: {"Comment": f"{said}, recovery", "States": {"Undo Commit": step, "Start forward": start}},
+        NEW_RECOVERY: {
+            "Comment": f"{said}, recovery",
+            "States": {"Compensate Commit": step, "Start forward execution": start},
+        },
     }
 
 
@@ -299,7 +302,7 @@ def test_an_arn_that_is_not_a_recovery_machine_is_refused(operated: OperatedSaga
 
 
 def without_forward(operated: OperatedSaga) -> None:
-    del operated.definitions[NEW_RECOVERY]["States"]["Start forward"]
+    del operated.definitions[NEW_RECOVERY]["States"]["Start forward execution"]
 
 
 def forward_is_gone(operated: OperatedSaga) -> None:
@@ -319,7 +322,7 @@ def of_another_table(operated: OperatedSaga) -> None:
 
 
 def of_two_logs(operated: OperatedSaga) -> None:
-    operated.definitions[NEW_RECOVERY]["States"]["Undo Commit"] = function_state(
+    operated.definitions[NEW_RECOVERY]["States"]["Compensate Commit"] = function_state(
         "Commit", Side.PIVOT, log_table="other"
     )
 
@@ -327,7 +330,7 @@ def of_two_logs(operated: OperatedSaga) -> None:
 def without_log(operated: OperatedSaga) -> None:
     steps_are_in_phases(operated)
     del operated.definitions[f"{NEW}Phase"]
-    del operated.definitions[NEW_RECOVERY]["States"]["Undo Commit"]
+    del operated.definitions[NEW_RECOVERY]["States"]["Compensate Commit"]
 
 
 def steps_are_in_phases(operated: OperatedSaga) -> None:

@@ -246,7 +246,7 @@ def test_a_refusal_after_the_pivot_is_resolved_by_an_operator() -> None:
 def test_an_applied_step_of_a_compensating_saga_may_be_compensated_by_hand() -> None:
     other = replace(CHARGE, step="Reserve")
 
-    stopped = advice(replace(PARKED, steps=(other, CHARGE), stuck={"step": "Undo Charge"}), [])
+    stopped = advice(replace(PARKED, steps=(other, CHARGE), stuck={"step": "Compensate Charge"}), [])
     unknown = advice(replace(PARKED, steps=(other, CHARGE), stuck={}), [])
 
     assert [one.text.split()[0] for one in stopped] == ["Charge", "If"]

@@ -31,7 +31,7 @@ def test_a_saga_of_two_routes_is_drawn_so() -> None:
 
 
 def test_the_compensations_are_a_chain_from_the_last_step_to_the_first() -> None:
-    names = dict(re.findall(r'(u\d+)\["Undo (\w+)"\]', to_mermaid(ORDER)))
+    names = dict(re.findall(r'(u\d+)\["Compensate (\w+)"\]', to_mermaid(ORDER)))
     chain = re.findall(r"(u\d+) -\.-> (\w+)", to_mermaid(ORDER))
 
     assert [(names[one], names.get(other, other)) for one, other in chain] == [

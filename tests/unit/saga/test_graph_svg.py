@@ -142,13 +142,13 @@ def test_every_way_to_end_is_shown() -> None:
 def test_a_failure_notification_is_shown() -> None:
     notes = [shape.note for shape in lay_out(TRANSFER).shapes if isinstance(shape, Pill) and shape.end is End.FAILED]
 
-    assert notes == ["undone, notice sent"]
+    assert notes == ["compensated, notified"]
 
 
 def test_the_routes_of_named_errors_are_shown() -> None:
     assert [(note.text, note.way) for note in card(ORDER, "Charge").notes] == [
-        ("Busy: go on without it", "forward"),
-        ("Declined: undo, then notify", "undo"),
+        ("Busy: continue without it", "forward"),
+        ("Declined: compensate, then notify", "undo"),
     ]
 
 
@@ -170,7 +170,7 @@ def test_the_file_is_readable_without_eyes() -> None:
     assert root.get("role") == "img"
     assert root.findtext(f"{SVG}title") == "Saga Transfer"
     told = root.findtext(f"{SVG}desc") or ""
-    assert "undo Debit" in told
+    assert "before the pivot fails: Debit" in told
     assert "Receipt: notification" in told
 
 

@@ -58,16 +58,16 @@ def updates() -> dict[str, dict[str, Any]]:
 MINE = {
     "Settle completed": settle(**WHO, status=RecordStatus.COMPLETED),
     "Settle failed": settle(**WHO, status=RecordStatus.FAILED),
-    "Park the saga": park(**WHO),
-    "Compensate from Debit": direct(**WHO, direction=Direction.COMPENSATE),
-    "Compensate from Credit": direct(**WHO, direction=Direction.COMPENSATE),
-    "Forward from Credit": direct(**WHO, direction=Direction.FORWARD),
-    "Note the first definition": note_definition(**WHO, definition="d"),
+    "Park saga": park(**WHO),
+    "Begin compensation at Debit": direct(**WHO, direction=Direction.COMPENSATE),
+    "Begin compensation at Credit": direct(**WHO, direction=Direction.COMPENSATE),
+    "Continue forward at Credit": direct(**WHO, direction=Direction.FORWARD),
+    "Note first definition": note_definition(**WHO, definition="d"),
     "recovery: Settle failed": settle(**WHO, status=RecordStatus.FAILED),
-    "recovery: Park the saga": park(**WHO),
-    "recovery: Note the definition": note_definition(**WHO, definition="d"),
-    "recovery: Compensate": direct(**WHO, direction=Direction.COMPENSATE),
-    "recovery: Forward": direct(**WHO, direction=Direction.FORWARD),
+    "recovery: Park saga": park(**WHO),
+    "recovery: Note definition": note_definition(**WHO, definition="d"),
+    "recovery: Set direction to compensate": direct(**WHO, direction=Direction.COMPENSATE),
+    "recovery: Set direction to forward": direct(**WHO, direction=Direction.FORWARD),
 }
 
 
@@ -87,7 +87,7 @@ def test_the_update_is_the_machines_own(updates: dict[str, dict[str, Any]], stat
 
 
 def test_a_waiting_saga_is_not_parked_over_a_new_outcome() -> None:
-    theirs = definition_of(PLANS["jobs"])["States"]["Park the saga"]["Arguments"]
+    theirs = definition_of(PLANS["jobs"])["States"]["Park saga"]["Arguments"]
     mine = park(**WHO, waits=True)
 
     for part in ("UpdateExpression", "ConditionExpression", "ExpressionAttributeNames"):

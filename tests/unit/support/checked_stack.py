@@ -107,7 +107,7 @@ def definition(recovery: bool = False) -> dict[str, Any]:
         "States": {
             "Pick": {"Type": "Task", "Arguments": {"MessageBody": told}, "Next": "Settle completed"},
             "Settle completed": {"Type": "Task", "Arguments": settle},
-            "Tell the operators": {"Type": "Task", "Arguments": {"QueueUrl": "{operators}", "MessageBody": "x"}},
+            "Notify operators": {"Type": "Task", "Arguments": {"QueueUrl": "{operators}", "MessageBody": "x"}},
         },
     }
 

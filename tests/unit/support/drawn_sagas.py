@@ -41,7 +41,7 @@ TRANSFER = saga(
 ORDER = saga(
     step("Quote", "read-only"),
     group("Prepare", "express", [step("Reserve", compensated=True), step("Look", "service")], timeout=300),
-    step("Charge", "external", compensated=True, routes={"Declined": "notify", "Busy": "go on"}),
+    step("Charge", "external", compensated=True, routes={"Declined": "notify", "Busy": "continue"}),
     group("Fulfil", "parallel", [step("Pick", "dynamodb", compensated=True)], [step("Book", "external")]),
     group("Ship", "map", [step("Label", compensated=True)], max_items=40, when="$request.physical"),
     step("Commit", side="pivot"),
@@ -86,7 +86,7 @@ class _Dice:
         return self._random.choice((None, *_CONDITIONS))
 
     def _plain(self, side: str) -> StepDescription:
-        routes = {self._name(): route for route in ("notify", "go on") if self._random.random() < 0.2}
+        routes = {self._name(): route for route in ("notify", "continue") if self._random.random() < 0.2}
         return step(
             self._name(),
             self._random.choice(_PLAIN),

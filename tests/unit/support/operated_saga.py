@@ -71,8 +71,8 @@ def definitions_of(shop: Shop) -> dict[str, dict[str, Any]]:
         },
         RECOVERY_MACHINE_ARN: {
             "States": {
-                "Undo Charge": function_state("Charge", Side.BEFORE, **provider),
-                "Start forward": {"Type": "Task", "Arguments": {"StateMachineArn": MACHINE_ARN}},
+                "Compensate Charge": function_state("Charge", Side.BEFORE, **provider),
+                "Start forward execution": {"Type": "Task", "Arguments": {"StateMachineArn": MACHINE_ARN}},
             }
         },
         CHILD_ARN: {"States": {"Ship map": {"Type": "Map", "ItemProcessor": ship}}},
