@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy wheel spec-full simulate soak bench lock clean clean-all
+.PHONY: help setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy wheel spec-full simulate parity soak bench lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -92,6 +92,9 @@ ifneq ($(REVERTED),)
 else
 	@python -m tests.simulator $(if $(SAGAS),--sagas $(SAGAS)) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record)
 endif
+
+parity: setup ## compare the fake DynamoDB with DynamoDB Local (Java 17; Maven fetches it): unit tests, limits, drawn requests
+	@python -m tests.parity $(TESTS)
 
 soak: setup ## sagas of all examples for 10 minutes while everything fails (SEED=n repeats); build/soak-report.html
 	@python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 _BIN = Path(sys.prefix) / "bin"
 if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] != str(_BIN):
@@ -14,3 +15,16 @@ if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] 
 # What is alive here lives long (moto's models, constructs, snapshots): looking for garbage among it at every turn takes
 # a twelfth of the time.
 gc.set_threshold(200_000, 20, 50)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Report what was compared with DynamoDB Local, if it ran."""
+    if "CDK_SAGAS_DYNAMODB_LOCAL" not in os.environ:
+        return
+    # Imported here: other runs do not need it.
+    from tests.parity.mirror import server
+
+    local = server()
+    if local is not None:
+        for line in local.report():
+            terminalreporter.write_line(line)

@@ -163,13 +163,17 @@ def execution_that_is_refused(of: Services) -> Any:
 
 
 def task_tokens(of: Services) -> Any:
-    """Refuse a token that does not exist, an output that is not JSON, and a token that was used."""
+    """Refuse a token that does not exist or was used, and what is too long or is not JSON."""
     states = of.client("stepfunctions")
     execution = states.start_execution(stateMachineArn=of.waits, name="tokens")["executionArn"]
     token = json.loads(of.moved(of.plain))["token"]
     refused = [
         code_of(states.send_task_success, taskToken="x" * 20, output="{}"),
+        code_of(states.send_task_success, taskToken="x" * 20, output="{"),
         code_of(states.send_task_success, taskToken=token, output="{"),
+        code_of(states.send_task_success, taskToken=token, output=json.dumps("x" * 262_144)),
+        code_of(states.send_task_failure, taskToken=token, error="x" * 257),
+        code_of(states.send_task_failure, taskToken=token, cause="x" * 32_769),
         code_of(states.send_task_heartbeat, taskToken=token),
         code_of(states.send_task_success, taskToken=token, output='{"a": 1}'),
     ]
@@ -338,7 +342,7 @@ EXCHANGES: Final = (
     Exchange(
         act=task_tokens,
         answers=[
-            ["InvalidToken", "InvalidOutput", "none", "none"],
+            ["InvalidToken", "InvalidOutput", "InvalidOutput", *3 * ["ValidationException"], "none", "none"],
             "SUCCEEDED",
             {"a": 1},
             ["TaskTimedOut", "TaskTimedOut", "TaskTimedOut"],

@@ -24,8 +24,51 @@ RUNS: Final = 8
 REQUESTS: Final = 60
 
 
-class _Drawn:
-    """Draws requests."""
+TABLE: Final[dict[str, Any]] = {
+    "TableName": "t",
+    "BillingMode": "PAY_PER_REQUEST",
+    "KeySchema": [{"AttributeName": "h", "KeyType": "HASH"}, {"AttributeName": "r", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [
+        {"AttributeName": "h", "AttributeType": "S"},
+        {"AttributeName": "r", "AttributeType": "N"},
+        {"AttributeName": "shard", "AttributeType": "S"},
+        {"AttributeName": "due", "AttributeType": "N"},
+    ],
+    "GlobalSecondaryIndexes": [
+        {
+            "IndexName": "due",
+            "KeySchema": [
+                {"AttributeName": "shard", "KeyType": "HASH"},
+                {"AttributeName": "due", "KeyType": "RANGE"},
+            ],
+            "Projection": {"ProjectionType": "ALL"},
+        }
+    ],
+}
+"""The table of the requests, as it is created."""
+
+
+class Requests:
+    """Draws requests.
+
+    Attributes:
+        returns: what an update returns.
+        conditions: kinds of conditions.
+    """
+
+    returns: tuple[str, ...] = ("NONE", "ALL_OLD", "ALL_NEW")
+    conditions: tuple[str, ...] = (
+        "=",
+        "<>",
+        "<",
+        "exists",
+        "missing",
+        "between",
+        "in",
+        "begins",
+        "contains",
+        "type",
+    )
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -40,8 +83,7 @@ class _Drawn:
             case "delete":
                 return "DeleteItem", self._with_condition({"TableName": "t", "Key": self._key()}, ("NONE", "ALL_OLD"))
             case "update":
-                returns = ("NONE", "ALL_OLD", "ALL_NEW")
-                return "UpdateItem", self._with_condition(self._update(), returns)
+                return "UpdateItem", self._with_condition(self._update(), self.returns)
             case "get":
                 return "GetItem", {"TableName": "t", "Key": self._key(), "ConsistentRead": True, **self._projection()}
             case "query":
@@ -91,8 +133,9 @@ class _Drawn:
             return f"NOT ({self._condition(names, values, 0)})"
         name = self._one(("a", "b", "n", "tags", "due", "h"))
         path = self._named(name, names)
-        kind = self._one(("=", "<>", "<", "exists", "missing", "between", "in", "begins", "contains", "type"))
-        match kind:
+        match self._one(self.conditions):
+            case "size":
+                return f"size({path}) {self._one(('>', '<', '='))} {self._valued({'N': '2'}, values)}"
             case "exists":
                 return f"attribute_exists({path})"
             case "missing":
@@ -197,27 +240,7 @@ class _Drawn:
 def client() -> Iterator[Any]:
     with mock_aws():
         found: Any = boto3.client("dynamodb", region_name="us-east-1")
-        found.create_table(
-            TableName="t",
-            BillingMode="PAY_PER_REQUEST",
-            KeySchema=[{"AttributeName": "h", "KeyType": "HASH"}, {"AttributeName": "r", "KeyType": "RANGE"}],
-            AttributeDefinitions=[
-                {"AttributeName": "h", "AttributeType": "S"},
-                {"AttributeName": "r", "AttributeType": "N"},
-                {"AttributeName": "shard", "AttributeType": "S"},
-                {"AttributeName": "due", "AttributeType": "N"},
-            ],
-            GlobalSecondaryIndexes=[
-                {
-                    "IndexName": "due",
-                    "KeySchema": [
-                        {"AttributeName": "shard", "KeyType": "HASH"},
-                        {"AttributeName": "due", "KeyType": "RANGE"},
-                    ],
-                    "Projection": {"ProjectionType": "ALL"},
-                }
-            ],
-        )
+        found.create_table(**TABLE)
         yield found
 
 
@@ -268,7 +291,7 @@ def _sorted(value: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_same_requests_have_the_same_responses(seed: int, client: Any) -> None:
-    drawn, db = _Drawn(seed), _ours()
+    drawn, db = Requests(seed), _ours()
     for _ in range(REQUESTS):
         operation, request = drawn.request()
         ours = _asked_ours(db, operation, request)

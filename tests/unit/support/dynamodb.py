@@ -12,6 +12,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.service import DynamoDB, Late
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, KeySchema, Table
 from constructs_lib.testing.simulator.aws.dynamodb.values import Item, item_size
 from constructs_lib.testing.simulator.errors import ServiceError
+from tests.parity.mirror import mirror_of
 from tests.unit.support import clauses
 from tests.unit.support.wire import body_of, error_response, response
 
@@ -33,6 +34,7 @@ class Database:
 
     def __init__(self, tables: Iterable[Mapping[str, Any]] = ()) -> None:
         self.dynamodb = DynamoDB(clock=lambda: 0)
+        self._mirror = mirror_of(self.dynamodb)
         for request in tables:
             self.call("CreateTable", request)
 
@@ -51,20 +53,24 @@ class Database:
         """
         if operation == "CreateTable":
             self.dynamodb.tables[body["TableName"]] = _table(body)
+            if self._mirror is not None:
+                self._mirror.create(body)
             return {"TableDescription": {"TableName": body["TableName"]}}
         if operation == "DeleteTable":
-            del self.dynamodb.tables[self.dynamodb.table(body["TableName"]).name]
+            self._forget(self.dynamodb.tables.pop(self.dynamodb.table(body["TableName"]).name))
             return {}
         if operation == "UpdateTable":
             for update in body["GlobalSecondaryIndexUpdates"]:
                 del self.dynamodb.table(body["TableName"]).indexes[update["Delete"]["IndexName"]]
+            self._forget(self.dynamodb.table(body["TableName"]))
             return {}
         if operation in WRITES:
             (written,) = clauses.passing([{WRITES[operation]: body}], self._find)
             ((_, body),) = written.items()
         elif operation == "TransactWriteItems":
             body = {**body, "TransactItems": clauses.passing(body["TransactItems"], self._find)}
-        answer = self.dynamodb.call(operation, body)
+        asked = self.dynamodb.call if self._mirror is None else self._mirror.compare
+        answer = asked(operation, body)
         assert not isinstance(answer, Later)
         if body.get("ReturnConsumedCapacity") == "TOTAL":
             answer["ConsumedCapacity"] = {"CapacityUnits": self._units(operation, body)}
@@ -72,6 +78,10 @@ class Database:
             sizes = [item_size(item) for item in self.dynamodb.table(body["TableName"]).every()]
             answer["Table"] |= {"ItemCount": len(sizes), "TableSizeBytes": sum(sizes)}
         return answer
+
+    def _forget(self, table: Table) -> None:
+        if self._mirror is not None:
+            self._mirror.forget(table.name)
 
     def _find(self, kind: str, request: Mapping[str, Any]) -> Item | None:
         table = self.dynamodb.table(request["TableName"])
@@ -99,6 +109,8 @@ class Database:
             table = self.dynamodb.tables[name] = _empty(before)
             for key, item in held:
                 table.put(key, item, 0)
+            if self._mirror is not None:
+                self._mirror.renew(name)
 
 
 def _stored(table: Table) -> Iterator[tuple[Any, Any]]:

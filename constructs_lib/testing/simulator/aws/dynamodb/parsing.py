@@ -54,6 +54,8 @@ _FUNCTIONS: Final = {
     "contains": 2,
 }
 _MOST_CHOICES: Final = 100
+_MOST_BYTES: Final = 4_096
+_MOST_OPERATORS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Expression:
         names: placeholders of names that it uses.
         values: placeholders of values that it uses.
         typed: of a condition: operands of operators that take some types only.
+        attributes: top-level names, or their placeholders, of all paths.
     """
 
     text: str
@@ -73,6 +76,7 @@ class Expression:
     names: frozenset[str]
     values: frozenset[str]
     typed: tuple[Typed, ...]
+    attributes: frozenset[str]
 
     def check_given(self, kind: str, names: Mapping[str, str], values: Mapping[str, Any]) -> None:
         """Refuse a request that leaves a placeholder undefined.
@@ -122,12 +126,18 @@ def projection_of(text: str) -> Expression:
 def _parsed(text: str, kind: str, rule: Callable[[_Parser], Any]) -> Expression:
     if not text.strip():
         raise invalid(f"Invalid {kind}: The expression can not be empty;")
+    if len(text.encode("utf-8")) > _MOST_BYTES:
+        raise invalid(f"Invalid {kind}: Expression size has exceeded the maximum allowed size;")
     parser = _Parser(text, kind)
     tree = rule(parser)
     if parser.token is not None:
         parser.refuse()
     typed = tuple(typed_operands(tree)) if rule is _Parser.condition else ()
-    return Expression(text, tree, frozenset(parser.names), frozenset(parser.values), typed)
+    if parser.operators > _MOST_OPERATORS:
+        raise invalid(f"Invalid {kind}: The expression contains too many operators;")
+    return Expression(
+        text, tree, frozenset(parser.names), frozenset(parser.values), typed, frozenset(parser.attributes)
+    )
 
 
 class _Parser:
@@ -139,6 +149,8 @@ class _Parser:
         self._at = 0
         self.names: set[str] = set()
         self.values: set[str] = set()
+        self.attributes: set[str] = set()
+        self.operators = 0
         self.what = ""
         self.token: str | None = None
         self._enclosed: Condition | None = None  # the content of the last pair of parentheses
@@ -177,6 +189,11 @@ class _Parser:
             return True
         return False
 
+    def _takes_operator(self, word: str) -> bool:
+        taken = self._take(word)
+        self.operators += taken
+        return taken
+
     def _need(self, word: str) -> None:
         if not self._take(word):
             self.refuse()
@@ -186,18 +203,18 @@ class _Parser:
     def condition(self) -> Condition:
         """``a OR b``."""
         parts = [self._conjunction()]
-        while self._take("OR"):
+        while self._takes_operator("OR"):
             parts.append(self._conjunction())
         return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
     def _conjunction(self) -> Condition:
         parts = [self._negation()]
-        while self._take("AND"):
+        while self._takes_operator("AND"):
             parts.append(self._negation())
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def _negation(self) -> Condition:
-        if self._take("NOT"):
+        if self._takes_operator("NOT"):
             return Not(self._negation())
         if not self._take("("):
             return self._test()
@@ -213,13 +230,14 @@ class _Parser:
         if self.what == "word" and word in _FUNCTIONS and self._text[self._at :].lstrip().startswith("("):
             return self._function(word)
         operand = self._operand()
-        if self._take("BETWEEN"):
+        if self._takes_operator("BETWEEN"):
             low = self._operand()
             self._need("AND")
             return Between(operand, low, self._operand())
-        if self._take("IN"):
+        if self._takes_operator("IN"):
             return self._choice(operand)
         operator = self._next()
+        self.operators += 1
         if operator not in ("=", "<>", "<", "<=", ">", ">="):
             self.refuse()
         right = self._operand()
@@ -242,6 +260,7 @@ class _Parser:
 
     def _function(self, name: str) -> Function:
         self._next()
+        self.operators += 1
         self._need("(")
         operands = [self._operand()]
         while self._take(","):
@@ -261,6 +280,7 @@ class _Parser:
     def _operand(self) -> Operand:
         if self._is("SIZE") and self._text[self._at :].lstrip().startswith("("):
             self._next()
+            self.operators += 1
             self._need("(")
             inner = self._operand()
             self._need(")")
@@ -276,7 +296,9 @@ class _Parser:
 
     def path(self) -> Path:
         """``a.b[1]``."""
-        elements: list[str | int] = [self._element()]
+        first = self._element()
+        self.attributes.add(first)
+        elements: list[str | int] = [first]
         while self.token in (".", "["):
             if self._next() == ".":
                 elements.append(self._element())

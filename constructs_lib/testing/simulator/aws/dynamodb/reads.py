@@ -77,7 +77,20 @@ def get_item(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str,
 
 def _projection(source: Mapping[str, Any]) -> Expression | None:
     text = source.get("ProjectionExpression")
-    return None if text is None else projection_of(text)
+    if text is None:
+        return None
+    projection = projection_of(text)
+    names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
+    projection.check_given("ProjectionExpression", names, {})
+    places = [path.resolved(names) for path in projection.tree]
+    for at, place in enumerate(places):
+        for other in places[:at]:
+            if place[: len(other)] == other or other[: len(place)] == place:
+                raise invalid(
+                    "Invalid ProjectionExpression: Two document paths overlap with each other; must remove or rewrite "
+                    f"one of these paths; path one: {list(other)}, path two: {list(place)}"
+                )
+    return projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +118,19 @@ def query(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) 
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
     values = stored_item(source.get("ExpressionAttributeValues") or {})
     text = source.get("KeyConditionExpression")
+    if source.get("Limit", 1) < 1:
+        raise invalid("Limit must be greater than or equal to 1")
     if text is None:
         raise invalid("Either the KeyConditions or KeyConditionExpression parameter must be specified in the request.")
     condition = condition_of(text, "KeyConditionExpression")
     filtered, projection = _filter(source), _projection(source)
     check_placeholders([part for part in (condition, filtered, projection) if part is not None], names, values)
     check_types(condition.typed, values)
+    of_key = [name for name in (filtered.attributes if filtered else ()) if names.get(name, name) in schema.names]
+    if of_key:
+        raise invalid(
+            f"Filter Expression can only contain non-primary key attributes: Primary key attribute: {of_key[0]}"
+        )
     wanted = _range_of(text, tuple(names.items()), schema)
     partition = _operand(wanted.partition, schema.kinds[0], names, values)
     found: Sequence[tuple[Key, Item]]

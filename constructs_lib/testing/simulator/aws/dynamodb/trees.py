@@ -307,8 +307,21 @@ def without(condition: Condition, clause: Condition) -> Condition:
     return condition
 
 
-Typed: TypeAlias = tuple[str, str, tuple[str, ...]]
-"""An operator, the placeholder of an operand, and the types that the operator takes there."""
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A value of an operator that takes some types only.
+
+    Attributes:
+        operator: the operator.
+        name: the value's placeholder.
+        kinds: types that the operator takes there.
+        most: placeholder of the upper bound, if this is the lower one.
+    """
+
+    operator: str
+    name: str
+    kinds: tuple[str, ...]
+    most: str | None = None
 
 
 def typed_operands(condition: Condition) -> Iterator[Typed]:
@@ -322,7 +335,9 @@ def typed_operands(condition: Condition) -> Iterator[Typed]:
         case Comparison(left, operator, right) if operator not in ("=", "<>"):
             yield from _typed(operator, (left, right), ("S", "N", "B"))
         case Between(_, low, high):
-            yield from _typed("BETWEEN", (low, high), ("S", "N", "B"))
+            yield from _typed("BETWEEN", (high, low), ("S", "N", "B"))
+            if isinstance(low, Placeholder) and isinstance(high, Placeholder):
+                yield Typed("BETWEEN", low.name, ("S", "N", "B"), most=high.name)
         case Function("begins_with", (_, operand)):
             yield from _typed("begins_with", (operand,), ("S", "B"))
         case Function("attribute_type", (_, operand)):
@@ -332,7 +347,7 @@ def typed_operands(condition: Condition) -> Iterator[Typed]:
 
 
 def _typed(operator: str, operands: tuple[Operand, ...], kinds: tuple[str, ...]) -> Iterator[Typed]:
-    return ((operator, operand.name, kinds) for operand in operands if isinstance(operand, Placeholder))
+    return (Typed(operator, operand.name, kinds) for operand in operands if isinstance(operand, Placeholder))
 
 
 def check_types(operands: tuple[Typed, ...], values: Values) -> None:
@@ -341,12 +356,17 @@ def check_types(operands: tuple[Typed, ...], values: Values) -> None:
     Raises:
         ServiceError: naming operator and type.
     """
-    for operator, name, kinds in operands:
-        value = values[name]
-        if kind_of(value) not in kinds:
+    for operand in operands:
+        value = values[operand.name]
+        if kind_of(value) not in operand.kinds:
             raise invalid(
                 "Incorrect operand type for operator or function; "
-                f"operator or function: {operator}, operand type: {kind_of(value)}"
+                f"operator or function: {operand.operator}, operand type: {kind_of(value)}"
             )
-        if operator == "attribute_type" and not is_type(value.get("S")):
+        if operand.operator == "attribute_type" and not is_type(value.get("S")):
             raise invalid(f"Invalid attribute type name found; type: {value.get('S')}")
+        if operand.most is not None and not _ordered(le, value, values[operand.most]):
+            raise invalid(
+                "The BETWEEN operator requires upper bound to be greater than or equal to lower bound; "
+                f"lower bound operand: {value}, upper bound operand: {values[operand.most]}"
+            )

@@ -33,6 +33,7 @@ from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
 _MOST_CAUSE: Final = 32_768
+_MOST_ERROR: Final = 256
 _EXPRESS_SECONDS: Final = 300
 _BOUNDARIES: Final = 10
 """An execution that is stopped is stopped at one of so many of its states."""
@@ -330,6 +331,7 @@ class StateMachines:
         return {"executions": told, **more}
 
     def _send(self, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        _check_answer(params)
         waiting = self._waiting.get(str(params.get("taskToken")))
         if waiting is None:
             raise ServiceError("InvalidToken", "Invalid Token: 'Invalid token'")
@@ -338,17 +340,30 @@ class StateMachines:
         if operation == "SendTaskHeartbeat":
             waiting.heard = self._kernel.now
         elif operation == "SendTaskSuccess":
-            output = str(params["output"])
-            try:
-                json.loads(output)
-            except ValueError:
-                raise ServiceError("InvalidOutput", "Invalid Output") from None
-            if len(output.encode()) > MOST_BYTES:
-                raise ServiceError("InvalidOutput", "Invalid Output: too large")
-            waiting.outcome.set(("success", output, None))
+            waiting.outcome.set(("success", str(params["output"]), None))
         else:
             waiting.outcome.set(("failure", str(params.get("error", "")), params.get("cause")))
         return {}
+
+
+def _check_answer(params: Mapping[str, Any]) -> None:
+    """Refuse an invalid response to a task, before its token is read (API reference of ``SendTask*``)."""
+    output = str(params.get("output", "{}"))
+    for member, size, most in (
+        ("output", len(output.encode()), MOST_BYTES),
+        ("error", len(params.get("error") or ""), _MOST_ERROR),
+        ("cause", len(params.get("cause") or ""), _MOST_CAUSE),
+    ):
+        if size > most:
+            raise ServiceError(
+                "ValidationException",
+                f"Value at '{member}' failed to satisfy constraint: "
+                f"Member must have length less than or equal to {most}",
+            )
+    try:
+        json.loads(output)
+    except ValueError:
+        raise ServiceError("InvalidOutput", "Invalid Output: 'Invalid JSON'") from None
 
 
 def _check_input(text: str) -> None:
