@@ -20,6 +20,7 @@ from constructs_lib.api.openapi import METADATA_TYPE, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.monitoring.alarms import Runbook, counted_alarm
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
@@ -127,6 +128,8 @@ class TransactionApi(Construct):
         cloud_watch_role: whether this stack sets the role by which API Gateway writes logs. It is a setting of the
             whole account and region, made once per stack and kept when the stack is deleted. ``False`` where another
             stack, deployed before, sets it.
+        snap_start: whether the functions that answer start from a snapshot of their initialized state (Lambda
+            SnapStart), those of direct operations included; no by default. AWS bills snapshots, and restoring them.
         removal_policy: of the log groups; retained by default.
 
     Attributes:
@@ -159,6 +162,7 @@ class TransactionApi(Construct):
         rate_per_address: float | None = None,
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
+        snap_start: bool = False,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
@@ -170,6 +174,7 @@ class TransactionApi(Construct):
         check_stage(stage_name, rate_limit, burst_limit)
         per_address = check_rate_per_address(waf, rate_limit, rate_per_address)
         self._removal_policy = removal_policy
+        self._snap_start = snap_start
         self._identity = identity
         self._methods = apigateway.MethodOptions(
             authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
@@ -226,7 +231,7 @@ class TransactionApi(Construct):
             function = operation.serve(self.node.path, name, self._identity)
         else:
             function = self._gatekeeper(name, operation)
-        integration = _integration(function)
+        integration = self._integration(name, function)
         status = self.status_functions.get(name)
         collection = self.api.root.add_resource(name)
         # JSON, and nothing more: a request that was recorded under an earlier schema must reach the gatekeeper.
@@ -251,7 +256,7 @@ class TransactionApi(Construct):
             ),
             collection.add_resource("{saga_id}").add_method(
                 "GET",
-                integration if status is None else _integration(status),
+                integration if status is None else self._integration(name, status),
                 authorization_type=self._methods.authorization_type,
                 authorizer=self._methods.authorizer,
                 request_parameters={"method.request.path.saga_id": True},
@@ -267,6 +272,11 @@ class TransactionApi(Construct):
                 )
             )
         return function
+
+    def _integration(self, name: str, function: RuntimeFunction) -> apigateway.LambdaIntegration:
+        own = function.function
+        invoked = from_snapshot(f"the function of operation {name}", own) if self._snap_start else own
+        return apigateway.LambdaIntegration(invoked, proxy=True, allow_test_invoke=False)
 
     def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
@@ -335,10 +345,6 @@ class TransactionApi(Construct):
             **money,
             **waiting,
         }
-
-
-def _integration(function: RuntimeFunction) -> apigateway.LambdaIntegration:
-    return apigateway.LambdaIntegration(function.function, proxy=True, allow_test_invoke=False)
 
 
 def _check(

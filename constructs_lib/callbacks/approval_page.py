@@ -12,6 +12,7 @@ from constructs import Construct
 
 from constructs_lib.callbacks.receivers import add_open_method
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.shared.arguments import require_match, require_seconds
@@ -64,6 +65,7 @@ class ApprovalPage(Construct):
         stage_name: str,
         cloud_watch_role: bool,
         encryption_key: kms.IKey | None,
+        snap_start: bool,
         removal_policy: RemovalPolicy,
     ) -> None:
         check_stage(stage_name, rate_limit, burst_limit)
@@ -116,8 +118,10 @@ class ApprovalPage(Construct):
             problems=False,
             removal_policy=removal_policy,
         )
+        own = self.page.function
+        invoked = from_snapshot(f"approval page {id}", own) if snap_start else own
         for verb in ("GET", "HEAD", "POST"):
-            add_open_method(self.api, self.api.root, verb, self.page.function, reason=_LINKED)
+            add_open_method(self.api, self.api.root, verb, invoked, reason=_LINKED)
         self.web_acl = (
             WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
         )

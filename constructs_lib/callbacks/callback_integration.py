@@ -252,6 +252,7 @@ class CallbackIntegration(Construct):
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
         web_acl_arn: str | None = None,
+        snap_start: bool = False,
     ) -> Webhook:
         """Receive what the provider posts to an address of ours.
 
@@ -269,6 +270,8 @@ class CallbackIntegration(Construct):
             stage_name: ``v1`` by default.
             cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
             web_acl_arn: a web ACL of your own before the stage; none by default.
+            snap_start: whether ``fn`` starts from a snapshot of its initialized state (Lambda SnapStart); no by
+                default. AWS bills snapshots, and restoring them.
 
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -296,6 +299,7 @@ class CallbackIntegration(Construct):
             stage_name=stage_name,
             cloud_watch_role=cloud_watch_role,
             web_acl_arn=web_acl_arn,
+            snap_start=snap_start,
             removal_policy=self._removal_policy,
         )
         function.add_environment(Env.WEBHOOK_SCHEME, text)
@@ -361,6 +365,7 @@ class CallbackIntegration(Construct):
         rate_per_address: float | None = None,
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
+        snap_start: bool = False,
     ) -> ApprovalPage:
         """A page on which people decide; ``fn`` sends them links that ``saga_runtime.approval_link`` makes.
 
@@ -376,6 +381,7 @@ class CallbackIntegration(Construct):
             rate_per_address: requests per second of one address; 1 by default.
             stage_name: ``v1`` by default.
             cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
+            snap_start: as for ``add_webhook``, for the page's function.
 
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -402,6 +408,7 @@ class CallbackIntegration(Construct):
             stage_name=stage_name,
             cloud_watch_role=cloud_watch_role,
             encryption_key=self._encryption_key,
+            snap_start=snap_start,
             removal_policy=self._removal_policy,
         )
         self._workers.adopt(id, self.approval.page)

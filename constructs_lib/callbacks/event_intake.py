@@ -237,6 +237,7 @@ class EventIntake(Construct):
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
         web_acl_arn: str | None = None,
+        snap_start: bool = False,
     ) -> Webhook:
         """Receive what the provider posts, as ``CallbackIntegration.add_webhook`` does.
 
@@ -249,6 +250,7 @@ class EventIntake(Construct):
             stage_name: ``v1`` by default.
             cloud_watch_role: whether this stack sets API Gateway's role for logs, as for ``TransactionApi``.
             web_acl_arn: a web ACL of your own before the stage; none by default.
+            snap_start: as for ``CallbackIntegration.add_webhook``; events of queues and streams start no snapshot.
 
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -270,6 +272,7 @@ class EventIntake(Construct):
             stage_name=stage_name,
             cloud_watch_role=cloud_watch_role,
             web_acl_arn=web_acl_arn,
+            snap_start=snap_start,
             removal_policy=self._removal_policy,
         )
         self.function.function.add_environment(Env.WEBHOOK_SCHEME, text)

@@ -12,6 +12,7 @@ from aws_cdk import aws_wafv2 as wafv2
 from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.types import checked
@@ -53,6 +54,7 @@ class Webhook(Construct):
         stage_name: str,
         cloud_watch_role: bool,
         web_acl_arn: str | None,
+        snap_start: bool,
         removal_policy: RemovalPolicy,
     ) -> None:
         if path is not None:
@@ -76,7 +78,8 @@ class Webhook(Construct):
             removal_policy=removal_policy,
         )
         resource = self.api.root.resource_for_path(path) if path is not None else self.api.root
-        add_open_method(self.api, resource, "POST", function, reason=_SIGNED)
+        invoked = from_snapshot(f"fn of webhook {id}", function) if snap_start else function
+        add_open_method(self.api, resource, "POST", invoked, reason=_SIGNED)
         self.url = self.api.url_for_path(f"/{path}" if path is not None else "/")
         self.association = (
             wafv2.CfnWebACLAssociation(
@@ -122,7 +125,7 @@ class DirectReceiver(RuntimeFunction):
 
 
 def add_open_method(
-    api: apigateway.RestApi, resource: apigateway.IResource, verb: str, function: lambda_.Function, *, reason: str
+    api: apigateway.RestApi, resource: apigateway.IResource, verb: str, function: lambda_.IFunction, *, reason: str
 ) -> None:
     """A method that the gateway lets everybody call, since the function finds out who does; and why that is right."""
     found = api.node.try_find_child("Validator")

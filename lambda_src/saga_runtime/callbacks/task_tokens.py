@@ -25,6 +25,9 @@ NOBODY_WAITS: Final = frozenset({"TaskTimedOut", "InvalidToken", "TaskDoesNotExi
 """Error codes of Step Functions for a token whose task has ended, however it ended."""
 
 
+aws.at_init(aws.step_functions)
+
+
 def send_directly(token: str, outcome: Outcome) -> bool:
     """Deliver an outcome with a token; return whether a task waited.
 

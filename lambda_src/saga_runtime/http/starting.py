@@ -9,6 +9,8 @@ from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import machine_of
 
+aws.at_init(aws.step_functions)
+
 
 def reserve(request_table: str, reservation: Reservation) -> RequestRecord | None:
     """Reserve; None if this call did it, otherwise the record that exists."""

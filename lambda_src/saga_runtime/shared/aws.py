@@ -6,10 +6,12 @@ Functions need botocore only: boto3 would add a sixth to its import.
 from __future__ import annotations
 
 import os
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import botocore.session
@@ -71,6 +73,9 @@ VALIDATION: Final = "ValidationException"
 TRANSACTION_CANCELED: Final = "TransactionCanceledException"
 TRANSACTION_CONFLICT: Final = "TransactionConflictException"
 
+
+_INITIALIZATION: Final = "AWS_LAMBDA_INITIALIZATION_TYPE"
+"""Lambda sets it: ``on-demand``, ``provisioned-concurrency`` or ``snap-start``."""
 
 _sessions: Final[list[boto3.Session]] = []
 """The session whose clients these are, last; none: boto3's default session if the process has one, or botocore's."""
@@ -160,6 +165,17 @@ def functions(read_timeout_ms: int) -> LambdaClient:
     patience = Config(read_timeout=read_timeout_ms / 1_000, retries={"mode": "standard", "total_max_attempts": 1})
     made: LambdaClient = _made("lambda", CONFIG.merge(patience))
     return made
+
+
+def at_init(*makers: Callable[[], object]) -> None:
+    """Make clients while Lambda initializes the function, and nowhere else.
+
+    A function has more processor time then than in an invocation, and a snapshot of SnapStart contains them. They have
+    no connection yet. https://docs.aws.amazon.com/lambda/latest/dg/best-practices.html
+    """
+    if _INITIALIZATION in os.environ:
+        for make in makers:
+            make()
 
 
 @contextmanager
@@ -254,3 +270,18 @@ def check_protocol() -> None:
             f"this runtime speaks protocol {PROTOCOL_VERSION}, the function was deployed for {declared}; "
             "deploy code and stack of one release together"
         )
+
+
+def _draw_differently_after_restore() -> None:
+    """Seed the generator of pauses in each environment that is restored from one snapshot.
+
+    Else all of them would repeat conflicting writes at the same moments. Nothing else may be shared: ids are of
+    ``uuid4``, which reads the operating system's generator; clients have no connection before the first call, and read
+    expired credentials again. https://docs.aws.amazon.com/lambda/latest/dg/snapstart-uniqueness.html
+    """
+    if os.environ.get(_INITIALIZATION) == "snap-start":
+        import_module("snapshot_restore_py").register_after_restore(random.seed)
+
+
+at_init(dynamodb)  # the client of every function, and the one that takes longest
+_draw_differently_after_restore()
