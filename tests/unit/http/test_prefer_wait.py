@@ -12,15 +12,19 @@ import pytest
 from handlers import gatekeeper
 from saga_runtime.http.idempotent_request import preferred_wait_of
 from saga_runtime.http.waiting import settled_in_time
+from saga_runtime.idempotency.identity import canonical_json
+from saga_runtime.payloads import claim_check as payloads
 from saga_runtime.protocol import (
     PREFER_HEADER,
     PREFERENCE_APPLIED_HEADER,
+    REFERENCE_FIELD,
     REPLAYED_HEADER,
     Env,
     InProgressAnswer,
     Metric,
     RecordStatus,
 )
+from saga_runtime.shared import aws
 from tests.unit.support.client import accepted, settled
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID, get, post
 from tests.unit.support.wire import Action, Fault
@@ -28,6 +32,7 @@ from tests.unit.support.world import Context, World
 
 RESULT = '{"result":{"moved":200}}'
 LOOK = "GetItem"
+BUCKET = "payloads"
 
 
 @pytest.fixture(autouse=True)
@@ -54,13 +59,15 @@ def slept(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[
     return arrange
 
 
-def _settles(world: World, after: float, status: RecordStatus = RecordStatus.COMPLETED) -> Callable[[float], None]:
+def _settles(
+    world: World, after: float, status: RecordStatus = RecordStatus.COMPLETED, body: str = RESULT
+) -> Callable[[float], None]:
     done: list[float] = []
 
     def meanwhile(passed: float) -> None:
         if passed >= after and not done:
             done.append(passed)
-            settled(world, SAGA_ID, status, RESULT)
+            settled(world, SAGA_ID, status, body)
 
     return meanwhile
 
@@ -183,6 +190,26 @@ class TestNotInTime:
         world.wire.plan(Fault(operation=LOOK, action=action, times=1_000))
 
         assert _send()["statusCode"] == 202
+
+    @pytest.mark.parametrize(("action", "status"), [(Action.DROP, 503), (None, 507)])
+    def test_a_stored_response_that_cannot_be_read_is_not_the_preferred_one(
+        self, world: World, slept: Slept, monkeypatch: pytest.MonkeyPatch, action: Action | None, status: int
+    ) -> None:
+        monkeypatch.setenv(Env.PAYLOADS, BUCKET)
+        gatekeeper.settings.cache_clear()
+        aws.s3.cache_clear()
+        aws.s3().create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+        body = canonical_json({"receipt": payloads.store(BUCKET, SAGA_ID, '"kept"')})
+        slept(_settles(world, after=1, body=body))
+        if action is not None:
+            world.wire.plan(Fault(operation="GetObject", action=action, times=1_000))
+        else:
+            aws.s3().delete_object(Bucket=BUCKET, Key=json.loads(body)["receipt"][REFERENCE_FIELD])
+
+        answer = _send()
+
+        assert answer["statusCode"] == status
+        assert PREFERENCE_APPLIED_HEADER not in answer["headers"]
 
     def test_another_saga_under_the_key_is_not_its_response(self, world: World, slept: Slept) -> None:
         settled(world, accepted(world), RecordStatus.COMPLETED, RESULT)

@@ -210,6 +210,22 @@ class TestATable:
         assert taken(changed("o-1", 1), changed("o-1", 2)) == []
         assert len(provider.records()) == 1
 
+    def test_has_exact_fractions_which_a_request_may_contain(self, provider: Provider) -> None:
+        change = changed("o-1")
+        change["dynamodb"]["ApproximateCreationDateTime"] = 1_795_407_621.25
+        planned: list[Any] = []
+
+        def read(event: dict[str, Any]) -> Begin:
+            return Begin(key="o-1", request={"at": event["dynamodb"]["ApproximateCreationDateTime"]})
+
+        def plan(call: DirectCall) -> Commit:
+            planned.append(call.request["at"])
+            return Commit(output={})
+
+        assert event_operation(read)(plan)({"Records": [change]}, Context()) == {"batchItemFailures": []}
+        assert [(type(at), at) for at in planned] == [(Decimal, Decimal("1795407621.25"))]
+        assert provider.messages(provider.parked) == []
+
     @pytest.mark.parametrize("order", ["early-1", "failing-1"])
     def test_keeps_a_change_that_fails_and_continues(self, provider: Provider, order: str) -> None:
         assert taken(changed(order, 1), changed("o-2", 2)) == []
