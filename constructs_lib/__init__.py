@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
     from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.migration.migration import Migration
+    from constructs_lib.observability.compliance import Compliance
     from constructs_lib.observability.saga_monitoring import SagaMonitoring
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
@@ -55,6 +56,7 @@ __all__ = [
     "BadEnd",
     "CallbackIntegration",
     "CollectingAccounts",
+    "Compliance",
     "DirectFunction",
     "DirectOperation",
     "DirectReceiver",
@@ -128,6 +130,7 @@ __getattr__, __dir__ = lazy_exports(
         "Retry": "constructs_lib.saga",
         "Run": "constructs_lib.saga",
         "RuntimeFunction": "constructs_lib.functions.runtime_function",
+        "Compliance": "constructs_lib.observability.compliance",
         "SagaMonitoring": "constructs_lib.observability.saga_monitoring",
         "SagaStateMachine": "constructs_lib.saga",
         "StandardWebhooks": "constructs_lib.callbacks.webhook_schemes",

@@ -213,7 +213,15 @@ class TransactionApi(Construct):
         }
         self.alarms = list(self.start_refused_alarms.values())
         self.web_acl = (
-            WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
+            WebAcl(
+                self,
+                "WebAcl",
+                stage=self.api.deployment_stage,
+                rate_per_address=per_address,
+                removal_policy=removal_policy,
+            )
+            if waf
+            else None
         )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -123,7 +123,15 @@ class ApprovalPage(Construct):
         for verb in ("GET", "HEAD", "POST"):
             add_open_method(self.api, self.api.root, verb, invoked, reason=_LINKED)
         self.web_acl = (
-            WebAcl(self, "WebAcl", stage=self.api.deployment_stage, rate_per_address=per_address) if waf else None
+            WebAcl(
+                self,
+                "WebAcl",
+                stage=self.api.deployment_stage,
+                rate_per_address=per_address,
+                removal_policy=removal_policy,
+            )
+            if waf
+            else None
         )
         self.url = url if url is not None else self.api.url
 

@@ -1,4 +1,4 @@
-"""``SagaMonitoring``: alarms of AWS's own metrics, and actions of all alarms.
+"""``SagaMonitoring``, alarms of AWS's own metrics and actions of all alarms; ``Compliance``, logs and findings.
 
 Imports every other room but ``cli``.
 """

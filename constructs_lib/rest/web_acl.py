@@ -7,8 +7,9 @@ from hashlib import sha256
 from math import ceil
 from typing import Final
 
-from aws_cdk import Token
+from aws_cdk import ArnFormat, Aws, Fn, RemovalPolicy, Stack, Token
 from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_wafv2 as wafv2
 from constructs import Construct
 
@@ -19,6 +20,8 @@ _WINDOW_SECONDS: Final = 300
 """Over which WAF counts requests by default, in every region."""
 _RETRY_AFTER_SECONDS: Final = 60
 _LONGEST_METRIC_NAME: Final = 128
+_LOGGED: Final = ("BLOCK", "COUNT", "EXCLUDED_AS_COUNT")
+_REDACTED_HEADERS: Final = ("authorization", "cookie", "idempotency-key", "x-amz-security-token")
 _TOO_MANY: Final = "TooManyRequests"
 _TOO_MANY_PROBLEM: Final = {
     "type": "urn:cdk-sagas:problem:throttled",
@@ -72,9 +75,18 @@ class WebAcl(Construct):
     Attributes:
         web_acl: the web ACL.
         association: its association with the stage.
+        log_group: the log of requests that a rule blocked or counted.
     """
 
-    def __init__(self, scope: Construct, id: str, *, stage: apigateway.Stage, rate_per_address: float) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        stage: apigateway.Stage,
+        rate_per_address: float,
+        removal_policy: RemovalPolicy,
+    ) -> None:
         super().__init__(scope, id)
         acl, own = wafv2.CfnWebACL, service_of(self)
         self.web_acl = acl(
@@ -120,6 +132,49 @@ class WebAcl(Construct):
         self.association = wafv2.CfnWebACLAssociation(
             self, "Association", resource_arn=stage.stage_arn, web_acl_arn=self.web_acl.attr_arn
         )
+        self.log_group = self._logs(removal_policy)
+
+    def _logs(self, removal_policy: RemovalPolicy) -> logs.LogGroup:
+        """The log of requests that a rule blocked or counted: without credentials, and without keys of requests.
+
+        WAF demands the prefix of the name
+        (https://docs.aws.amazon.com/waf/latest/developerguide/logging-cw-logs.html). The rest changes with each new
+        stack, so that a group that an earlier one left behind is not in the way.
+        """
+        group = logs.LogGroup(self, "Log", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
+        stack = Stack.of(self)
+        resource = group.node.default_child
+        if isinstance(resource, logs.CfnLogGroup):
+            unique = Fn.select(2, Fn.split("/", Aws.STACK_ID))
+            resource.log_group_name = f"aws-waf-logs-{Aws.STACK_NAME}-{resource.logical_id}-{unique}"
+        wafv2.CfnLoggingConfiguration(
+            self,
+            "Logging",
+            resource_arn=self.web_acl.attr_arn,
+            log_destination_configs=[
+                stack.format_arn(
+                    service="logs",
+                    resource="log-group",
+                    resource_name=group.log_group_name,
+                    arn_format=ArnFormat.COLON_RESOURCE_NAME,
+                )
+            ],
+            redacted_fields=[
+                wafv2.CfnLoggingConfiguration.FieldToMatchProperty(single_header={"Name": name})
+                for name in _REDACTED_HEADERS
+            ],
+            logging_filter={
+                "DefaultBehavior": "DROP",
+                "Filters": [
+                    {
+                        "Behavior": "KEEP",
+                        "Requirement": "MEETS_ANY",
+                        "Conditions": [{"ActionCondition": {"Action": action}} for action in _LOGGED],
+                    }
+                ],
+            },
+        )
+        return group
 
 
 def _managed(

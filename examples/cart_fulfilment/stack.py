@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aws_cdk import Acknowledgment, CfnOutput, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -37,10 +36,12 @@ from constructs_lib import (
 from examples.cart_fulfilment.investigation import READ_SECONDS, Investigation, unanswered_queue
 from examples.cart_fulfilment.waits import Waits
 from examples.on_call import on_call
+from examples.provider_secret import provider_secret
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 
 MOMENT: Final = Duration.seconds(5)
+_SIGNS: Final = "Signs a provider's webhooks; known to it and to us"
 QUICK: Final = Retry(transient_attempts=2, in_doubt_attempts=2)
 """Of the first phase: whatever happens in it, it is over in the five minutes that an Express phase has."""
 
@@ -306,7 +307,7 @@ class CartFulfilmentStack(Stack):
             "AuthorizeFunction", "payment.authorize", environment={**self._payments_url, **within}
         )
         payments = CallbackIntegration(self, "Payments", fn=authorize, tokens=self._tokens, unanswered=self._unanswered)
-        secret = self._secret("PaymentsSecret")
+        secret = provider_secret(self, "PaymentsSecret", _SIGNS)
         webhook = payments.add_webhook(
             "Webhook",
             fn=self._function("PaymentEventsFunction", "payment.from_provider", environment=self._payments_url),
@@ -346,7 +347,7 @@ class CartFulfilmentStack(Stack):
         within = {"PICK_SECONDS": str(self._waits.pick.within.to_seconds())}
         pick = self._function("PickFunction", "picking.pick", environment={**self._warehouse_url, **within})
         warehouse = CallbackIntegration(self, "Warehouse", fn=pick, tokens=self._tokens, unanswered=self._unanswered)
-        secret = self._secret("WarehouseSecret")
+        secret = provider_secret(self, "WarehouseSecret", _SIGNS)
         webhook = warehouse.add_webhook(
             "Webhook",
             fn=self._function("PickEventsFunction", "picking.from_warehouse", environment=self._warehouse_url),
@@ -358,7 +359,7 @@ class CartFulfilmentStack(Stack):
     def _carrier(self) -> CallbackIntegration:
         """Create the integration that publishes scans; the saga is one subscriber, and its functions poll, too."""
         bus = events.EventBus(self, "Parcels")
-        secret = self._secret("CarrierSecret")
+        secret = provider_secret(self, "CarrierSecret", _SIGNS)
         publishes = {**self._carrier_url, "EVENT_BUS_NAME": bus.event_bus_name}
         publish = self._function("PublishScanFunction", "shipping.publish_scan", environment=publishes)
         look = self._function("LookFunction", "shipping.look", environment=publishes)
@@ -415,23 +416,6 @@ class CartFulfilmentStack(Stack):
                 resource_arns=[self._shop.table_arn],
             )
         return function
-
-    def _secret(self, id: str) -> secretsmanager.Secret:
-        """Create the secret that a provider signs with: 64 letters and digits, which is base64, too."""
-        secret = secretsmanager.Secret(
-            self,
-            id,
-            description="Signs a provider's webhooks; known to it and to us",
-            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
-        )
-        Validations.of(secret).acknowledge(
-            Acknowledgment(
-                id="AwsSolutions-SMG4",
-                reason="The provider needs the new secret, too: change it there and here; the "
-                "previous version counts until the next change.",
-            )
-        )
-        return secret
 
     def _shop_table(self) -> dynamodb.TableV2:
         """Goods, who holds them, their movements, and orders. Holds that are over are deleted some day."""

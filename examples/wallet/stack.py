@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aws_cdk import Acknowledgment, CfnOutput, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
-from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from constructs_lib import (
@@ -24,6 +23,7 @@ from constructs_lib import (
     TransactionApi,
 )
 from examples.on_call import on_call
+from examples.provider_secret import provider_secret
 from examples.wallet.functions.wallet import operations
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
@@ -111,18 +111,7 @@ class WalletStack(Stack):
             policy = KeyPolicy.OPTIONAL if face in optional_keys else KeyPolicy.REQUIRED
             api = self._face(face, names, policy, cloud_watch_role=index == 0)
             outputs |= {f"{face}ApiId": api.api.rest_api_id}
-        self.secret = secretsmanager.Secret(
-            self,
-            "StripeSecret",
-            description="The webhook's signing secret: replace it by Stripe's",
-            generate_secret_string=secretsmanager.SecretStringGenerator(password_length=64, exclude_punctuation=True),
-        )
-        Validations.of(self.secret).acknowledge(
-            Acknowledgment(
-                id="AwsSolutions-SMG4",
-                reason="Stripe makes this secret; it is rotated there, and the new value is stored here.",
-            )
-        )
+        self.secret = provider_secret(self, "StripeSecret", "The webhook's signing secret: replace it by Stripe's")
         self.stripe = self._stripe()
         outputs |= {
             "StripeApiId": self._webhook.api.rest_api_id,

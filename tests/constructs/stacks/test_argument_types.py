@@ -29,6 +29,7 @@ from constructs import Construct
 import constructs_lib
 from constructs_lib import (
     CallbackIntegration,
+    Compliance,
     DirectFunction,
     DirectOperation,
     Effect,
@@ -111,6 +112,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
         CallbackIntegration.add_webhook,
         lambda w: {"self": w.via, "fn": w.receiver, "scheme": StandardWebhooks(secrets=[w.secret])},
     ),
+    "Compliance": (Compliance, lambda w: {"log_key": w.key}),
     "DirectFunction": (DirectFunction, lambda _: {"code": FUNCTIONS, "handler": "direct.handler"}),
     "DirectOperation": (DirectOperation, lambda w: {"fn": w.direct, "requests": w.requests, "previous": None}),
     "EventIntake": (EventIntake, lambda w: {"operation": "stripe", "fn": w.intake, "requests": w.requests}),

@@ -198,6 +198,7 @@ def test_every_acknowledging_construct_is_tried_here() -> None:
     found = {source.stem for source in sources if "acknowledge(" in source.read_text("utf-8")}
     tried = {module.__name__.rpartition(".")[2] for module in ACKNOWLEDGING}
     elsewhere = {
+        "compliance": "test_compliance.py",
         "payload_bucket": "test_payload_bucket.py",
         "timeout_reconciler": "test_timeout_reconciler.py",
         "execution_watch": "test_watched_machines.py",

@@ -1,0 +1,245 @@
+"""Compliance: logs under a key, and reasons for findings of cdk-nag's packs for regulations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from aws_cdk import Acknowledgment, Aws, CfnResource, Stack, Validations
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
+from constructs import Construct, IConstruct
+
+from constructs_lib.callbacks.receivers import Webhook
+from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.types import checked
+
+_SERVERLESS: Final = "Serverless"
+_NIST: Final = "NIST.800.53.R5"
+_PCI: Final = "PCI.DSS.321"
+_HIPAA: Final = "HIPAA.Security"
+_REGULATIONS: Final = (_NIST, _PCI, _HIPAA)
+_OURS: Final = "constructs_lib"
+_FIELD: Final = "deadLetterTargetArn"
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    rule: str
+    packs: tuple[str, ...]
+    reason: str
+
+
+_ROLE: Final = _Finding(
+    "IAMNoInlinePolicy",
+    _REGULATIONS,
+    "The policy belongs to one role of one function or state machine, and is deleted with it. It names the "
+    "actions and resources of that one; a managed policy could be attached to another principal.",
+)
+_OUTSIDE_VPC: Final = _Finding(
+    "LambdaInsideVPC",
+    _REGULATIONS,
+    "The function accepts no network connection: Lambda invokes it by IAM. It calls AWS's public endpoints, and "
+    "providers, over TLS with signed requests; it reaches nothing inside a VPC.",
+)
+_UNRESERVED: Final = _Finding(
+    "LambdaConcurrency",
+    (_NIST, _HIPAA),
+    "Concurrency is limited where work enters: by the throttle of the API's stage, the concurrency of queues, "
+    "and the account's quota. A reservation would refuse work that others leave room for; throttles of the "
+    "functions that answer clients have an alarm.",
+)
+_INVOKED_AND_AWAITED: Final = _Finding(
+    "LambdaDLQ",
+    (_SERVERLESS, _NIST, _HIPAA),
+    "A dead-letter target receives asynchronous events only. API Gateway, Step Functions and queues await the "
+    "function's response and handle its failure; a schedule repeats within minutes, and its silence has an "
+    "alarm.",
+)
+_QUEUE_OR_SWEEP: Final = _Finding(
+    "LambdaEventSourceMappingDestination",
+    (_SERVERLESS,),
+    "Lambda takes no failure destination for a queue: its redrive policy moves the message to a dead-letter "
+    "queue with an alarm. Records of an outbox's stream that fail stay in the table, and a schedule publishes "
+    "them.",
+)
+_NEXT_RUN: Final = _Finding(
+    "LambdaAsyncFailureDestination",
+    (_SERVERLESS,),
+    "The event is a schedule's and carries no data: the next run, minutes later, does the same work. Missing "
+    "runs have an alarm.",
+)
+_NEXT_EVENT: Final = _Finding(
+    "EventBusDLQ",
+    (_SERVERLESS,),
+    "The rule is a schedule: the next event, minutes later, replaces one that was not delivered. Missing runs "
+    "of the function have an alarm.",
+)
+_LAST_QUEUE: Final = _Finding(
+    "SQSRedrivePolicy",
+    (_SERVERLESS,),
+    "The queue is the last destination of messages that need an operator: nothing receives from it "
+    "automatically, so no message in it can fail. It has an alarm, or its source has.",
+)
+_NO_CACHE: Final = _Finding(
+    "APIGWCacheEnabledAndEncrypted",
+    _REGULATIONS,
+    "Responses are of one caller and one key, and change while a saga runs. A cache would return an outdated "
+    "status, or keep personal data for longer.",
+)
+_NO_CLIENT_CERTIFICATE: Final = _Finding(
+    "APIGWSSLEnabled",
+    _REGULATIONS,
+    "A client certificate proves API Gateway to an HTTP backend. Every integration is a Lambda function, which "
+    "API Gateway invokes by IAM; clients connect over TLS.",
+)
+_SIGNED: Final = _Finding(
+    "APIGWAssociatedWithWAF",
+    (_NIST, _PCI),
+    "One provider calls this stage, and each request is refused before it is read unless the provider's "
+    "signature is genuine and recent. The stage is throttled; web_acl_arn takes a web ACL.",
+)
+_LINKS_SECRET: Final = _Finding(
+    "SecretsManagerRotationEnabled",
+    (_NIST, _HIPAA),
+    "The secret is generated, no person and no other system has it, and it signs links that expire; changing it "
+    "on a schedule would void links that people still hold. It can be rotated at any time: the previous version "
+    "is valid for previous_for.",
+)
+_AWS_KEY: Final = _Finding(
+    "SecretsManagerUsingKMSKey",
+    _REGULATIONS,
+    "The secret is encrypted with the key of AWS Secrets Manager in this account, and read by the functions "
+    "that policies name. It signs links, and is neither card nor health data.",
+)
+_FINDINGS: Final[tuple[tuple[type[CfnResource], tuple[_Finding, ...]], ...]] = (
+    (lambda_.CfnFunction, (_OUTSIDE_VPC, _UNRESERVED, _INVOKED_AND_AWAITED)),
+    (iam.CfnPolicy, (_ROLE,)),
+    (lambda_.CfnEventSourceMapping, (_QUEUE_OR_SWEEP,)),
+    (apigateway.CfnStage, (_NO_CACHE, _NO_CLIENT_CERTIFICATE)),
+    (secretsmanager.CfnSecret, (_LINKS_SECRET, _AWS_KEY)),
+)
+"""Findings in every resource of a type, if this library made it."""
+
+
+class Compliance(Construct):
+    """Logs under your key, and a reason per resource for what cdk-nag's packs for regulations find.
+
+    Encrypts every log group of its parent's tree with your key, and lets CloudWatch Logs of this account and region use
+    it. Acknowledges, on each resource of this library alone, findings of the packs ``Serverless``, ``NIST80053R5``,
+    ``PCIDSS321`` and ``HIPAASecurity`` for the reasons of this module. Read them: what a regulation demands of you is
+    for your auditor. A finding that is not listed is not acknowledged.
+
+    Declare it last: a log group that is declared after it ends the synth.
+
+    Example::
+
+        Compliance(self, "Compliance", log_key=kms.Key(self, "LogKey", enable_key_rotation=True))
+
+    Args:
+        scope: parent construct: whose tree is covered.
+        id: construct id.
+        log_key: a KMS key of your own. Of an imported one, its policy must let CloudWatch Logs use it.
+
+    Attributes:
+        log_key: as given.
+    """
+
+    @checked
+    def __init__(self, scope: Construct, id: str, *, log_key: kms.IKey) -> None:
+        super().__init__(scope, id)
+        self.log_key = log_key
+        self._scope = scope
+        self._let_logs_use(log_key)
+        resources = list(self._resources())
+        last = _dead_letters_of(resources)
+        for resource in resources:
+            if isinstance(resource, logs.CfnLogGroup):
+                resource.kms_key_id = log_key.key_arn
+            _acknowledge(resource, _findings_of(resource, last))
+        self.node.add_validation(WhenAllIsKnown(self._refuse_later_ones))
+
+    def _resources(self) -> Iterator[CfnResource]:
+        stack = Stack.of(self)
+        for construct in self._scope.node.find_all():
+            if isinstance(construct, CfnResource) and construct.stack is stack:
+                yield construct
+
+    def _let_logs_use(self, key: kms.IKey) -> None:
+        """As AWS demands: https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html."""
+        groups = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:*"
+        key.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
+                principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.amazonaws.com")],
+                resources=["*"],
+                conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
+            ),
+            True,
+        )
+
+    def _refuse_later_ones(self) -> None:
+        for resource in self._resources():
+            if isinstance(resource, logs.CfnLogGroup) and resource.kms_key_id is None:
+                Validations.of(self).add_error(
+                    "cdk-sagas-log-without-key",
+                    f"{self.node.path} must be declared after every log group, got {resource.node.path} later; "
+                    "declare it last",
+                )
+
+
+def _dead_letters_of(resources: Iterable[CfnResource]) -> frozenset[str]:
+    """Logical ids of the queues that are dead-letter queues of others."""
+    found: set[str] = set()
+    for resource in resources:
+        if isinstance(resource, sqs.CfnQueue):
+            policy = resource.stack.resolve(resource.redrive_policy)
+            if policy:
+                found.add(policy[_FIELD].get("Fn::GetAtt", [""])[0])
+    return frozenset(found)
+
+
+def _findings_of(resource: CfnResource, last: frozenset[str]) -> Iterator[_Finding]:
+    """Findings in a resource of this library, with their reasons; and in the last queue of others."""
+    ours = any(type(each).__module__.partition(".")[0] == _OURS for each in _above(resource))
+    if isinstance(resource, sqs.CfnQueue):
+        is_last = ours or resource.stack.resolve(resource.logical_id) in last
+        if is_last and resource.redrive_policy is None:
+            yield _LAST_QUEUE
+    if not ours:
+        return
+    for type_, findings in _FINDINGS:
+        if isinstance(resource, type_):
+            yield from findings
+    if isinstance(resource, lambda_.CfnEventInvokeConfig) and resource.destination_config is None:
+        yield _NEXT_RUN
+    if isinstance(resource, events.CfnRule) and resource.schedule_expression is not None:
+        yield _NEXT_EVENT
+    if isinstance(resource, apigateway.CfnStage):
+        webhooks = [each for each in _above(resource) if isinstance(each, Webhook)]
+        if any(webhook.association is None for webhook in webhooks):
+            yield _SIGNED
+
+
+def _acknowledge(resource: CfnResource, findings: Iterable[_Finding]) -> None:
+    acknowledged = [
+        Acknowledgment(id=f"{pack}-{finding.rule}", reason=finding.reason)
+        for finding in findings
+        for pack in finding.packs
+    ]
+    if acknowledged:
+        Validations.of(resource).acknowledge(*acknowledged)
+
+
+def _above(resource: IConstruct) -> Iterator[IConstruct]:
+    above = resource.node.scope
+    while above is not None:
+        yield above
+        above = above.node.scope
