@@ -30,6 +30,20 @@ ROUNDS: Final = 60
 CALLS_PER_ROUND: Final = 40
 OURS: Final = "gatekeeper"
 THEIRS: Final = "@idempotent"
+_FIRST_REQUEST: Final = """\
+import time
+begun = time.process_time()
+import {module} as function
+until_then = time.process_time() - begun
+import botocore.endpoint
+from benchmarks.aws_stub import AwsStub
+from benchmarks.gatekeeper import FakeContext, event_of
+stub, event = AwsStub(), event_of("first")
+botocore.endpoint.Endpoint._send = lambda endpoint, request: stub.answer(request)
+begun = time.process_time()
+assert function.handler(event, FakeContext())["statusCode"] == 202
+print(until_then + time.process_time() - begun)
+"""
 Warm = tuple[dict[str, dict[str, list[float]]], dict[str, dict[str, Counter[str]]], dict[str, dict[str, int]]]
 
 
@@ -49,17 +63,16 @@ class FakeContext:
 
 def main() -> None:
     """Measure, and write the report."""
-    write(
-        "gatekeeper",
-        imports=import_times({OURS: "handlers.gatekeeper", THEIRS: "benchmarks.powertools_handler"}),
-        warm=warm_times(),
-    )
+    modules = {OURS: "handlers.gatekeeper", THEIRS: "benchmarks.powertools_handler"}
+    cold = {"first_request_ratio": ratio(cold_times(modules))}
+    write("gatekeeper", imports=import_times(modules), warm=warm_times(), more=cold)
 
 
-def write(name: str, *, imports: dict[str, list[float]], warm: Warm) -> None:
+def write(name: str, *, imports: dict[str, list[float]], warm: Warm, more: dict[str, Any] | None = None) -> None:
     """Write the report of a comparison, and print it. Each side comes first, then the other."""
     times, calls, interpreted = warm
     report: dict[str, Any] = {
+        **(more or {}),
         "import_ms": {name: round(min(times) * 1e3, 1) for name, times in imports.items()},
         "import_ratio": ratio(imports),
         "warm_call_us": {
@@ -87,14 +100,25 @@ def ratio(sides: dict[str, list[float]]) -> dict[str, float]:
 
 
 def import_times(modules: dict[str, str]) -> dict[str, list[float]]:
-    """Seconds to import each handler's module in a fresh interpreter."""
+    """Seconds of processor time to import each handler's module in a fresh interpreter."""
+    code = "import time; t = time.process_time(); import {module}; print(time.process_time() - t)"
+    return fresh_times(modules, code)
+
+
+def cold_times(modules: dict[str, str]) -> dict[str, list[float]]:
+    """Seconds of processor time until a fresh interpreter has answered its first request, clients included."""
+    return fresh_times(modules, _FIRST_REQUEST)
+
+
+def fresh_times(modules: dict[str, str], code: str) -> dict[str, list[float]]:
+    """Seconds that a program prints, of each module in turn."""
     times: dict[str, list[float]] = {name: [] for name in modules}
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'lambda_src'}", **environment_of_functions()}
     for _ in range(IMPORT_RUNS):
         for name, module in modules.items():
-            code = f"import time; t = time.perf_counter(); import {module}; print(time.perf_counter() - t)"
-            done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
-            times[name].append(float(done.stdout))
+            command = [sys.executable, "-c", code.format(module=module)]
+            done = subprocess.run(command, env=environment, capture_output=True, check=True)
+            times[name].append(float(done.stdout.split()[-1]))
     return times
 
 

@@ -170,8 +170,8 @@ def functions(read_timeout_ms: int) -> LambdaClient:
 def at_init(*makers: Callable[[], object]) -> None:
     """Make clients while Lambda initializes the function, and nowhere else.
 
-    A function has more processor time then than in an invocation, and a snapshot of SnapStart contains them. They have
-    no connection yet. https://docs.aws.amazon.com/lambda/latest/dg/best-practices.html
+    AWS recommends it, and a snapshot of SnapStart contains them. They have no connection yet.
+    https://docs.aws.amazon.com/lambda/latest/dg/best-practices.html
     """
     if _INITIALIZATION in os.environ:
         for make in makers:
