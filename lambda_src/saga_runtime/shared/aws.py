@@ -206,8 +206,8 @@ def _botocore() -> Any:
     return botocore.session.get_session()
 
 
-def forget_clients() -> None:
-    """Discard every client: each is made again at its next use."""
+_FORGETTING: Final = tuple(
+    made.cache_clear
     for made in (
         dynamodb,
         step_functions,
@@ -219,8 +219,14 @@ def forget_clients() -> None:
         secrets_manager,
         functions,
         _botocore,
-    ):
-        made.cache_clear()
+    )
+)
+
+
+def forget_clients() -> None:
+    """Discard every client: each is made again at its next use."""
+    for forget in _FORGETTING:
+        forget()
 
 
 def error_code(error: BaseException) -> str | None:
