@@ -19,7 +19,7 @@ from constructs_lib.api.money_field import MoneyField
 from constructs_lib.api.openapi import METADATA_TYPE, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.monitoring.alarms import Runbook, counted_alarm
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
@@ -28,6 +28,8 @@ from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.saga.synthesis.inline import express_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import check_fields, checked
 from saga_runtime.http.key_source import KeySource
@@ -297,6 +299,14 @@ class TransactionApi(Construct):
             timeout=_TIMEOUT if operation.max_wait is None else _TIMEOUT_OF_WAITING,
             removal_policy=self._removal_policy,
             environment=self._environment(name, operation),
+        )
+        name_role(gatekeeper, "the gatekeeper")
+        Manifest.of(self).add(
+            Part.OPERATIONS,
+            name=name,
+            requests=saga.requests.table_name,
+            path=saga.node.path,
+            identity=self._identity,
         )
         saga.requests.grant_reserve(gatekeeper)
         saga.requests.grant_look(gatekeeper)

@@ -29,6 +29,8 @@ from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, 
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.description.function_facts import facts_of
 from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -177,14 +179,11 @@ class CallbackIntegration(Construct):
             visibility_timeout=Duration.seconds(self.visibility_seconds),
             dead_letters=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=max_receives),
         )
-        self.dispatcher.add_event_source(
-            event_sources.SqsEventSource(
-                self.queue,
-                batch_size=batch_size,
-                max_concurrency=max_concurrency,
-                report_batch_item_failures=True,
-            )
+        source = event_sources.SqsEventSource(
+            self.queue, batch_size=batch_size, max_concurrency=max_concurrency, report_batch_item_failures=True
         )
+        self.dispatcher.add_event_source(source)
+        self._describe(source)
         if unanswered is not None and unanswered.fifo:
             raise ValueError(
                 f"unanswered of {self.node.path} must be a standard queue, got {unanswered.node.path}, a FIFO queue; "
@@ -193,6 +192,19 @@ class CallbackIntegration(Construct):
         self._unanswered = unanswered or self.dead_letters
         self._tells_of_jobs = False
         self._add_alarms(longest_wait)
+
+    def _describe(self, source: event_sources.SqsEventSource) -> None:
+        manifest, name = Manifest.of(self), self.dispatcher.function_name
+        manifest.add(Part.FUNCTIONS, name=name, role="the dispatcher of callbacks")
+        manifest.add(Part.SOURCES, uuid=source.event_source_mapping_id, queue=self.queue.queue_name, function=name)
+        manifest.add(Part.QUEUES, url=self.dead_letters.queue_url, role=QueueRole.JOBS)
+        manifest.add(
+            Part.INTEGRATIONS,
+            path=self.node.path,
+            table=self.tokens.table_name,
+            queue=self.queue.queue_url,
+            dead=self.dead_letters.queue_url,
+        )
 
     @property
     def sweeper(self) -> RuntimeFunction:
@@ -326,7 +338,7 @@ class CallbackIntegration(Construct):
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
         function = self._receiver(f"fn of event rule {id}", fn, "event_receiver")
-        return events.Rule(
+        rule = events.Rule(
             self,
             id,
             description="Events that may report a job's outcome",
@@ -341,6 +353,8 @@ class CallbackIntegration(Construct):
                 )
             ],
         )
+        Manifest.of(self).add(Part.RULES, name=rule.rule_name, bus=bus.event_bus_name, function=function.function_name)
+        return rule
 
     @checked
     def add_direct(self, id: str) -> DirectReceiver:
@@ -471,6 +485,7 @@ class CallbackIntegration(Construct):
             )
         )
         self.event_dead_letters = queue
+        Manifest.of(self).add(Part.QUEUES, url=queue.queue_url, role=QueueRole.DEAD)
         self.event_dead_letters_alarm = depth_alarm(
             self._alarm_scope,
             "EventDeadLetters",

@@ -27,6 +27,8 @@ from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.saga.synthesis.inline import express_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
@@ -178,9 +180,12 @@ class EventIntake(Construct):
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.parked, max_receive_count=park_seconds // retry_seconds),
             removal_policy=removal_policy,
         )
-        fn.function.add_event_source(
-            event_sources.SqsEventSource(self.kept, batch_size=10, report_batch_item_failures=True)
-        )
+        source = event_sources.SqsEventSource(self.kept, batch_size=10, report_batch_item_failures=True)
+        fn.function.add_event_source(source)
+        manifest, name = Manifest.of(self), fn.function.function_name
+        manifest.add(Part.FUNCTIONS, name=name, role="the event intake")
+        manifest.add(Part.SOURCES, uuid=source.event_source_mapping_id, queue=self.kept.queue_name, function=name)
+        manifest.add(Part.QUEUES, url=self.parked.queue_url, role=QueueRole.DEAD)
         table.grant_reserve(fn)
         if saga is None:
             table.grant_look(fn)
@@ -291,7 +296,7 @@ class EventIntake(Construct):
             bus: where the events come from.
             pattern: which ones.
         """
-        return events.Rule(
+        rule = events.Rule(
             self,
             id,
             description="Events that begin an operation",
@@ -306,6 +311,8 @@ class EventIntake(Construct):
                 )
             ],
         )
+        Manifest.of(self).add(Part.RULES, name=rule.rule_name, bus=bus.event_bus_name, queue=self.kept.queue_name)
+        return rule
 
     @checked
     def add_queue(self, queue: sqs.IQueue, *, batch_size: int = 10) -> None:
@@ -331,8 +338,13 @@ class EventIntake(Construct):
         made = queue.node.default_child
         if isinstance(made, sqs.CfnQueue):
             self._require_fit(queue.node.path, made)
-        self.function.function.add_event_source(
-            event_sources.SqsEventSource(queue, batch_size=batch_size, report_batch_item_failures=True)
+        source = event_sources.SqsEventSource(queue, batch_size=batch_size, report_batch_item_failures=True)
+        self.function.function.add_event_source(source)
+        Manifest.of(self).add(
+            Part.SOURCES,
+            uuid=source.event_source_mapping_id,
+            queue=queue.queue_name,
+            function=self.function.function.function_name,
         )
 
     def _require_fit(self, path: str, queue: sqs.CfnQueue) -> None:

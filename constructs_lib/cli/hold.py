@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
+from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
-from saga_runtime.protocol import Env, HoldAttribute
+from saga_runtime.protocol import HoldAttribute
 
 if TYPE_CHECKING:
     from constructs_lib.cli.doctor.aws import Aws
-    from constructs_lib.cli.doctor.switch import Switch
+    from constructs_lib.cli.doctor.stack import Switch
 
 _NO_REASON: Final = "no reason given"
 _MOST_REASON: Final = 1_000
@@ -29,13 +29,7 @@ def add_parser(commands: Any) -> None:
         "releases it. Exit status: 0 done, or shown; 1 the stack has no reconciler, or AWS refused a call.",
     )
     parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
-    parser.add_argument(
-        "--stack",
-        metavar="NAME",
-        action="append",
-        required=True,
-        help="name of the CloudFormation stack, nested ones included; repeat it for others",
-    )
+    add_stack_option(parser)
     parser.add_argument("--reason", help="with on: why; kept with the switch, and shown")
     add_aws_options(parser)
     parser.set_defaults(run=_run)
@@ -89,20 +83,16 @@ def _hold(aws: Aws, switch: Switch, reason: str) -> None:
 
 def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:
     """The switches of all reconcilers of some stacks."""
-    from constructs_lib.cli.doctor.aws import all_of
-    from constructs_lib.cli.doctor.stack import FUNCTION, resources
-    from constructs_lib.cli.doctor.switch import read_switch
+    from constructs_lib.cli.doctor.stack import read_switches
+    from constructs_lib.cli.shared.manifest import read_manifest
 
-    names = resources(aws, list(dict.fromkeys(stacks)))[FUNCTION]
-    client = aws.client("lambda")
-    described = all_of(lambda name: client.get_function_configuration(FunctionName=name), names)
-    tables = {
-        one["FunctionName"]: one.get("Environment", {}).get("Variables", {}).get(Env.HOLD_TABLE) for one in described
-    }
-    switches = [read_switch(aws, function, table) for function, table in sorted(tables.items()) if table]
+    manifest = read_manifest(aws.client("cloudformation"), stacks)
+    switches = sorted(read_switches(aws, manifest), key=lambda one: one.function)
+    if aws.denied:
+        raise CommandError(f"not every reconciler can be read: {aws.denied[0].what}; {aws.denied[0].then}")
     if not switches:
         raise CommandError(
-            f"stack {', '.join(stacks)} must have a TimeoutReconciler of sagas, got none; name the stack that has it"
+            f"{manifest.said} must have a TimeoutReconciler of sagas, got none; name the stack that has it"
         )
     return switches
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, environment, one_line_errors, session_of
+from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, environment, one_line_errors, session_of
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
 from constructs_lib.cli.shared.saga import time_of
-from saga_runtime.protocol import Env, MigrationField
+from saga_runtime.protocol import Env
 
 if TYPE_CHECKING:
     import boto3
@@ -62,7 +61,7 @@ def add_parser(commands: Any) -> None:
         "open. Exit status: 0 done, or shown; 1 refused, items differ or are left, or AWS refused a call.",
     )
     parser.add_argument("action", metavar="|".join(_ACTIONS), choices=_ACTIONS, help="what to do")
-    parser.add_argument("--stack", metavar="NAME", required=True, help="name of the CloudFormation stack")
+    add_stack_option(parser)
     parser.add_argument("--name", help="name of the layout, if the stack has several migrations")
     parser.add_argument(
         "--to", metavar="PHASE", type=int, help="of advance and back: the phase to reach; done if it is there already"
@@ -97,32 +96,21 @@ def _run(options: argparse.Namespace) -> int:
 # -- what is deployed -----------------------------------------------------------------------------------------------
 
 
-def _deployed(session: boto3.Session, stack: str, name: str | None) -> Deployed:
-    from constructs_lib.cli.doctor.aws import Aws
-    from constructs_lib.cli.doctor.stack import FUNCTION, resources
+def _deployed(session: boto3.Session, stacks: list[str], name: str | None) -> Deployed:
+    from constructs_lib.cli.shared.manifest import read_manifest
     from saga_runtime.migration.store import Store
     from saga_runtime.migration.terms import Terms
 
-    client: Any = session.client("lambda")
-    workers = []
-    for function in resources(Aws(session=session), [stack])[FUNCTION]:
-        try:
-            described = client.get_function_configuration(FunctionName=function)
-        except client.exceptions.ResourceNotFoundException:
-            continue
-        variables = described.get("Environment", {}).get("Variables", {})
-        told = json.loads(variables.get(Env.MIGRATION, "{}"))
-        if MigrationField.WRITERS in told:  # writers have the layout alone
-            terms = Terms.from_json(told)
-            if name in {None, terms.layout.name}:
-                workers.append((terms, variables[Env.MIGRATION_TABLE]))
-    if len(workers) != 1:
-        names = ", ".join(sorted(terms.layout.name for terms, _ in workers)) or "none"
+    manifest = read_manifest(session.client("cloudformation"), stacks)
+    workers = [(Terms.from_json(layout), table) for layout, table in manifest.migrations]
+    chosen = [(terms, table) for terms, table in workers if name in {None, terms.layout.name}]
+    if len(chosen) != 1:
+        names = ", ".join(sorted(terms.layout.name for terms, _ in chosen)) or "none"
         raise CommandError(
-            f"stack {stack} must have one Migration{f' named {name}' if name else ''}, got {names}; name the stack "
+            f"{manifest.said} must have one Migration{f' named {name}' if name else ''}, got {names}; name the stack "
             "that has it, and choose one with --name"
         )
-    ((terms, table),) = workers
+    ((terms, table),) = chosen
     return Deployed(terms=terms, store=Store(layout=terms.layout, table=table), session=session)
 
 

@@ -81,12 +81,14 @@ def add_parser(commands: Any) -> None:
         "several starts, one runs. A run that failed, or whose process ended without a result, is run again with "
         "--again only. Exit status: the command's; 0 it was done before; 75 it is running, or its process ended "
         "without a result; of a run that failed before, its own.",
-        usage="cdk-sagas once NAME PERIOD --table TABLE [options] -- COMMAND [ARGUMENT ...]",
+        usage="cdk-sagas once NAME PERIOD --stack NAME [options] -- COMMAND [ARGUMENT ...]",
     )
     parser.add_argument("name", metavar="NAME", help="of the job: letters, digits, dots, dashes, underscores")
     parser.add_argument("period", metavar="PERIOD", help="minutes, hours or days: 15m, 6h, 1d")
     parser.add_argument("command", metavar="COMMAND", nargs="+", help="what to run, behind --")
-    parser.add_argument("--table", required=True, help="name of the IdempotencyTable's table")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--stack", metavar="NAME", action="append", help="name of the stack that has the request table")
+    where.add_argument("--table", help="name of the IdempotencyTable's table, for a job with few rights")
     parser.add_argument(
         "--again",
         action="store_true",
@@ -114,23 +116,37 @@ def _run(options: argparse.Namespace) -> int:
 
     aws = Aws(session=session)
     with one_line_errors(f"{options.name} was not run"):
-        now_ms = aws.now_ms(options.table)
+        table = options.table or _table(aws, options.stack)
+        now_ms = aws.now_ms(table)
         begins = now_ms - now_ms % period_ms
         until = moment(begins + period_ms)
         key = {RecordAttribute.ID: {"S": f"{ONCE_PREFIX}{options.name}#{options.period}#{begins}"}}
         owner = uuid.uuid4().hex
         item: Any = {**key, **_item(owner, now_ms, expires_at=begins + period_ms + _KEPT_MS)}
-        met = _begin(aws, options.table, item, owner)
+        met = _begin(aws, table, item, owner)
         if met is not None and options.again and met.state is not State.DONE:
-            met = _take(aws, options.table, item, owner, met)
+            met = _take(aws, table, item, owner, met)
     if met is not None:
         return _explain(options.name, met, until)
     status = _execute(command)
     with one_line_errors(
         f"{options.name} ended with {status}, which was not noted: it is treated as running until {until}"
     ):
-        _end(aws, options.table, key, owner, status)
+        _end(aws, table, key, owner, status)
     return status
+
+
+def _table(aws: Aws, stacks: list[str]) -> str:
+    """Return the request table of a stack."""
+    from constructs_lib.cli.shared.manifest import read_manifest
+
+    manifest = read_manifest(aws.client("cloudformation"), stacks)
+    tables = dict.fromkeys(served.requests for served in manifest.served)
+    if len(tables) != 1:
+        raise CommandError(
+            f"{manifest.said} must have one request table, got {', '.join(tables) or 'none'}; choose one with --table"
+        )
+    return next(iter(tables))
 
 
 def _begin(aws: Aws, table: str, item: Any, owner: str) -> Run | None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
+from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
+from constructs_lib.cli.shared.errors import CommandError
 
 Item = Mapping[str, Mapping[str, Any]]
 
@@ -116,7 +117,10 @@ def add_parser(commands: Any) -> None:
         "snapshot: while postings run, use a restored copy of the table. Exit status: 0 it adds up; 1 it does not, or "
         "the table could not be read.",
     )
-    parser.add_argument("table", metavar="TABLE", help="name of the LedgerTable's table")
+    add_stack_option(parser)
+    parser.add_argument(
+        "--ledger", metavar="TABLE", help="table of one ledger, or a copy of it; all of the stack by default"
+    )
     parser.add_argument("--accounts", action="store_true", help="print every account, not only sums")
     add_aws_options(parser)
     parser.set_defaults(run=_run)
@@ -124,11 +128,24 @@ def add_parser(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     session = session_of(options)
-    with one_line_errors(f"table {options.table} was not added up"):
-        pages = session.client("dynamodb").get_paginator("scan").paginate(TableName=options.table, ConsistentRead=True)
-        result = add_up(item for page in pages for item in page["Items"])
-    _print(result, accounts=options.accounts)
-    return 1 if result.wrong else 0
+    from constructs_lib.cli.shared.manifest import read_manifest
+
+    with one_line_errors("no ledger was added up"):
+        manifest = read_manifest(session.client("cloudformation"), options.stack)
+    # A restored copy has a name that no stack knows.
+    tables = manifest.ledgers if options.ledger is None else (options.ledger,)
+    if not tables:
+        raise CommandError(f"{manifest.said} must have a LedgerTable, got none; name the stack that has it")
+    wrong = False
+    for table in tables:
+        with one_line_errors(f"table {table} was not added up"):
+            pages = session.client("dynamodb").get_paginator("scan").paginate(TableName=table, ConsistentRead=True)
+            result = add_up(item for page in pages for item in page["Items"])
+        if len(tables) > 1:
+            sys.stdout.write(f"{table}\n")
+        _print(result, accounts=options.accounts)
+        wrong = wrong or bool(result.wrong)
+    return 1 if wrong else 0
 
 
 def _print(result: TrialBalance, *, accounts: bool) -> None:

@@ -22,12 +22,14 @@ from constructs_lib.execution_watch.watched_machine import (
     WatchedMachine,
     require_each_once_and_here,
 )
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm, runtime_metric
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
 from constructs_lib.shared.arguments import require_minutes, require_seconds
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
@@ -110,7 +112,7 @@ class ExecutionWatch(Construct):
         life = max(_LEAST_SECONDS, *(machine.function_seconds + MARGIN_SECONDS for machine in machines))
         self._period_minutes = _measured_within(int(every.to_minutes()), life)
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
-        self.dead_letters = dead_letters_of(self, encryption_key)
+        self.dead_letters = dead_letters_of(self, encryption_key, QueueRole.DEAD)
         self.function = RuntimeFunction(
             self,
             "Function",
@@ -125,6 +127,7 @@ class ExecutionWatch(Construct):
             },
             removal_policy=removal_policy,
         )
+        name_role(self.function, "the watch over state machines")
         self.queue = queue_for(
             self.function,
             self,
@@ -144,6 +147,12 @@ class ExecutionWatch(Construct):
             description="Checks for failed executions, and ends that are due",
         )
         self._add_alarms(oldest)
+        Manifest.of(self).add(
+            Part.WATCHES,
+            function=self.function.function.function_name,
+            table=self.table.table_name,
+            watched=[_fields(machine) for machine in machines],
+        )
 
     def _told(self, machines: Sequence[WatchedMachine]) -> str:
         fields = [_fields(machine) for machine in machines]

@@ -18,6 +18,8 @@ from constructs_lib.functions.handlers import find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
@@ -121,6 +123,7 @@ class RuntimeFunction(Construct):
             },
         )
         Validations.of(self.role).acknowledge(_TRACING)
+        Manifest.of(self).add(Part.FUNCTIONS, name=self.function.function_name)
 
     def _read_handler(self, name: str, folder: Path, handler: str, environment: Mapping[str, str]) -> None:
         """Find a handler in a user's folder, and warn of a ledger or outbox that it needs and was not given."""
@@ -205,6 +208,11 @@ class StepFunction(RuntimeFunction):
             removal_policy=removal_policy,
         )
         self._read_handler(f"StepFunction {id}", Path(code), handler, environment or {})
+
+
+def name_role(function: RuntimeFunction, role: str) -> None:
+    """Give a function the name by which operators know it, ``the reconciler`` for example."""
+    Manifest.of(function).add(Part.FUNCTIONS, name=function.function.function_name, role=role)
 
 
 def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:

@@ -10,6 +10,9 @@ from aws_cdk import aws_events_targets as targets
 from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
+from saga_runtime.protocol import LookField
 
 _LATEST = Duration.minutes(1)
 
@@ -46,4 +49,12 @@ def run_every(
         max_event_age=_LATEST,
         event=None if event is None else events.RuleTargetInput.from_object(dict(event)),
     )
-    return events.Rule(scope, id, description=description, schedule=events.Schedule.rate(interval), targets=[target])
+    rule = events.Rule(scope, id, description=description, schedule=events.Schedule.rate(interval), targets=[target])
+    Manifest.of(scope).add(
+        Part.RULES,
+        name=rule.rule_name,
+        scheduled=True,
+        measures=LookField.LOOK in (event or {}) or None,
+        function=function.function.function_name,
+    )
+    return rule

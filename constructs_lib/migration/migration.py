@@ -11,10 +11,12 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm
 from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from saga_runtime.migration.layout import Layout
@@ -139,6 +141,8 @@ class Migration(Construct):
             timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
+        name_role(self.worker, "the worker of the migration")
+        Manifest.of(self).add(Part.MIGRATIONS, layout=terms.to_json(), table=table.table_name)
         _grant(table, self.worker, _WORKER_ACTIONS)
         # Writers need the layout alone: so a deployment that allows the next phase does not replace them.
         followed = stack.to_json_string(layout.to_json())

@@ -11,6 +11,8 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from saga_runtime.protocol import METRIC_NAMESPACE, Metric
 
 _SERVICE: Final = "service"
@@ -118,6 +120,7 @@ class SagaAlarm(cloudwatch.Alarm):
             evaluation_periods=periods,
             treat_missing_data=_SILENT[silence_breaches],
         )
+        Manifest.of(self).add(Part.ALARMS, name=self.alarm_name, runbook=runbook)
         self.runbook = runbook
 
 

@@ -17,6 +17,8 @@ from aws_cdk.interfaces.aws_events import IRuleRef
 from constructs import Construct
 
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part, QueueRole
 from saga_runtime.protocol import BadEnd
 
 _RECEIVES: Final = 5
@@ -30,9 +32,11 @@ IMPORTED_KEY: Final = "cdk-sagas-imported-key"
 """Id of the warning that a key's policy has to be changed by hand."""
 
 
-def dead_letters_of(scope: Construct, key: kms.IKey | None) -> sqs.Queue:
+def dead_letters_of(scope: Construct, key: kms.IKey | None, role: QueueRole) -> sqs.Queue:
     """Create the queue of status events that could not be delivered (whole) or handled."""
-    return _queue(scope, "DeadLetters", key, retention=Duration.days(14))
+    queue = _queue(scope, "DeadLetters", key, retention=Duration.days(14))
+    Manifest.of(scope).add(Part.QUEUES, url=queue.queue_url, role=role)
+    return queue
 
 
 def queue_for(
@@ -53,10 +57,15 @@ def queue_for(
         visible_after=visible_after,
         dead_letters=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=_RECEIVES),
     )
-    function.function.add_event_source(
-        event_sources.SqsEventSource(
-            queue, batch_size=batch_size, max_concurrency=_AT_ONCE, report_batch_item_failures=True
-        )
+    source = event_sources.SqsEventSource(
+        queue, batch_size=batch_size, max_concurrency=_AT_ONCE, report_batch_item_failures=True
+    )
+    function.function.add_event_source(source)
+    Manifest.of(scope).add(
+        Part.SOURCES,
+        uuid=source.event_source_mapping_id,
+        queue=queue.queue_name,
+        function=function.function.function_name,
     )
     if key is not None:
         _let_event_bridge_use(key, scope)
@@ -74,7 +83,7 @@ def rule_for(
     ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED, BadEnd.FAILED),
 ) -> events.Rule:
     """Create the rule for executions of these state machines that failed, timed out or were aborted."""
-    return events.Rule(
+    rule = events.Rule(
         scope,
         id,
         description=description,
@@ -88,6 +97,8 @@ def rule_for(
         ),
         targets=[_Names(queue, dead_letters)],
     )
+    Manifest.of(scope).add(Part.RULES, name=rule.rule_name, queue=queue.queue_name)
+    return rule
 
 
 @jsii.implements(events.IRuleTarget)

@@ -59,7 +59,7 @@ def told_of(scope: Construct, sagas: Sequence[SagaStateMachine]) -> str:
     Raises:
         ValueError: if there is no room for it.
     """
-    fields = {saga: _fields(saga) for saga in sagas}
+    fields = {saga: fields_of(saga) for saga in sagas}
     length = len(_text([_with_longest_names(saga, entry) for saga, entry in fields.items()]))
     if length > _MAX_ENVIRONMENT_BYTES:
         raise ValueError(
@@ -80,7 +80,7 @@ def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
     return found
 
 
-def _fields(saga: SagaStateMachine) -> dict[str, Any]:
+def fields_of(saga: SagaStateMachine) -> dict[str, Any]:
     """Fields of a saga for the function; names are tokens until the deployment."""
     f = ReconciledField
     return {

@@ -11,14 +11,16 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.reconciler.alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
-from constructs_lib.reconciler.sagas import late_tokens_of, require_sagas, told_of
+from constructs_lib.reconciler.sagas import fields_of, late_tokens_of, require_sagas, told_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
 from constructs_lib.shared.arguments import require_between, require_minutes
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.nag_ids import executions_id
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -177,13 +179,14 @@ class TimeoutReconciler(Construct):
             environment=told,
             removal_policy=removal_policy,
         )
+        name_role(self.function, "the reconciler")
         self.hold = HoldTable(self, "Hold")
         self.function.function.add_environment(Env.HOLD_TABLE, self.hold.table_name)
         self.hold.grant_look(self.function)
         for saga in sagas:
             self._grant(saga)
             saga.look_after(every=every * 60)
-        self.dead_letters = dead_letters_of(self, encryption_key)
+        self.dead_letters = dead_letters_of(self, encryption_key, QueueRole.EVENTS)
         self.queue = queue_for(
             self.function,
             self,
@@ -205,6 +208,13 @@ class TimeoutReconciler(Construct):
             event={LookField.LOOK: Look.IN_FLIGHT},
         )
         self._add_alarms(limits)
+        Manifest.of(self).add(
+            Part.RECONCILERS,
+            function=self.function.function.function_name,
+            hold=self.hold.table_name,
+            limit=int(told[Env.RECOVERIES_LIMIT]),
+            serves=[fields_of(saga) for saga in sagas],
+        )
 
     def _grant(self, saga: SagaStateMachine) -> None:
         """Read what is due, take it over, start it; and nothing else."""

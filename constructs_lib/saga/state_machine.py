@@ -30,6 +30,7 @@ from constructs_lib.saga.synthesis.compile import (
     served_steps,
 )
 from constructs_lib.saga.synthesis.declared import declared_saga
+from constructs_lib.saga.synthesis.described_entry import always_taken, steps_entry
 from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into
 from constructs_lib.saga.synthesis.machines import Machines, Made
 from constructs_lib.saga.synthesis.parking import operators_of
@@ -54,6 +55,8 @@ from constructs_lib.saga.validation.checks import (
 from constructs_lib.saga.validation.inline import unreconciled
 from constructs_lib.saga.validation.retention import recovery_findings
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
@@ -208,6 +211,23 @@ class SagaStateMachine(Construct):
         self.node.add_validation(WhenAllIsKnown(self._report_recoveries))
         self._grant()
         self._serve()
+        Manifest.of(self).add(
+            Part.SAGAS,
+            path=self.node.path,
+            machine=self.state_machine.state_machine_name,
+            arn=self._arn,
+            recovery=self.recovery_machine.state_machine_arn,
+            requests=requests.table_name,
+            shards=requests.due_shards,
+            remember=requests.remember_seconds,
+            log=self.log.table_name,
+            days=log_retention_days,
+            operators=self.operators.queue_url,
+            timeout=self.description.timeout,
+            definition=self.definition_fingerprint,
+            steps=steps_entry(steps, self.description),
+            always=always_taken(steps, self.description),
+        )
 
     def _plan(self) -> SagaPlan:
         """Everything that the definitions are made of."""

@@ -22,18 +22,15 @@ MACHINE_ACTIONS: Final = ("states:SendTaskFailure", "states:SendTaskSuccess")
 
 # cdk-sagas doctor; docs/how-to/find-what-is-stuck.md has a policy to copy.
 DOCTOR_LOOKS: Final = (
-    "cloudformation:ListStackResources",
+    "cloudformation:DescribeStacks",
     "dynamodb:BatchGetItem",
     "dynamodb:DescribeTable",
     "dynamodb:GetItem",
     "dynamodb:Query",
     "dynamodb:Scan",
     "events:DescribeRule",
-    "events:ListTargetsByRule",
     "lambda:GetEventSourceMapping",
     "lambda:GetFunctionConcurrency",
-    "lambda:GetFunctionConfiguration",
-    "lambda:GetFunctionEventInvokeConfig",
     "sqs:GetQueueAttributes",
     "states:DescribeExecution",
     "states:DescribeStateMachine",

@@ -9,7 +9,7 @@ from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
 from constructs_lib.shared.service_names import service_of
@@ -51,6 +51,7 @@ class LedgerSweeper(Construct):
             timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
+        name_role(self.function, "the sweeper of the ledger")
         iam.Grant.add_to_principal(grantee=self.function, actions=["dynamodb:Query"], resource_arns=[index_arn])
         self.schedule = run_every(
             self, "Schedule", self.function, _INTERVAL, description="Sweeps what is due in a ledger"

@@ -12,6 +12,8 @@ from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from constructs_lib.functions.ledger_use import may_post
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.ledger_sweeper import LedgerSweeper
 from constructs_lib.tables.stateful_table import StatefulTable
@@ -80,6 +82,7 @@ class LedgerTable(StatefulTable):
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
+        Manifest.of(self).add(Part.LEDGERS, table=self.table_name)
         self.sweeper: LedgerSweeper | None = None
         if self.terms.need_sweeper:
             self.sweeper = LedgerSweeper(
@@ -102,6 +105,8 @@ class LedgerTable(StatefulTable):
     def grant_transfer(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts and holds, and post to them in transactions. No delete, no scan, no query."""
         may_post(grantee)
+        if isinstance(grantee, Construct):  # perhaps in another stack, whose doctor compares with this ledger
+            Manifest.of(grantee).add(Part.LEDGERS, table=self.table_name)
         return self._grant(grantee, "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
 
 

@@ -14,7 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
 from constructs_lib.shared.arguments import require_match
@@ -106,6 +106,7 @@ class Outbox(StatefulTable):
             timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
+        name_role(self.publisher, "the publisher of the outbox")
         self._grant(self.publisher, "dynamodb:DeleteItem", "dynamodb:Scan")
         iam.Grant.add_to_principal(
             grantee=self.publisher, actions=["events:PutEvents"], resource_arns=[bus.event_bus_arn]

@@ -10,8 +10,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
+from constructs_lib.shared.manifest import Manifest
+from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TABLE_ACTIONS
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
@@ -98,11 +100,13 @@ class TokenTable(StatefulTable):
             environment={Env.TOKEN_TABLE: self.table_name},
             removal_policy=removal_policy,
         )
+        name_role(self.sweeper, "the sweeper of tokens")
         self._grant_due(self.sweeper)
         self.grant_receive(self.sweeper)
         self.schedule = run_every(
             self, "Schedule", self.sweeper, Duration.minutes(1), description="Checks token rows that are due"
         )
+        Manifest.of(self).add(Part.TOKENS, table=self.table_name, function=self.sweeper.function.function_name)
 
     def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read and write single rows: register waiting tasks, and store outcomes."""

@@ -127,7 +127,7 @@ class Callbacks:
             Env.CLOCK: self.aws.clock,
         }
         done = subprocess.run(
-            [sys.executable, "-m", "constructs_lib.cli", *words, "--table", self.outputs["RequestTableName"]],
+            [sys.executable, "-m", "constructs_lib.cli", *words, "--stack", "Callbacks"],
             env=environment,
             capture_output=True,
             text=True,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from constructs_lib.shared.manifest_format import OUTPUT
 from constructs_lib.testing import ApiUser, LocalAws
 from constructs_lib.testing.invariants import audit_sagas, read_table, require_all_hold
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
@@ -76,7 +77,7 @@ class Parked:
             "COLUMNS": "100",
         }
         done = subprocess.run(
-            [sys.executable, "-m", "constructs_lib.cli", *words, "--table", self.outputs["RequestTableName"]],
+            [sys.executable, "-m", "constructs_lib.cli", *words, "--stack", "Parked"],
             env=environment,
             capture_output=True,
             text=True,
@@ -270,7 +271,7 @@ def test_at_the_end_records_rows_and_books_agree(parked: Parked) -> None:
 
 
 def copied(parked: Parked, order: str) -> str:
-    """Put copies in the place of a saga's state machines, as one who deleted them would deploy; the recovery's ARN."""
+    """Put copies in the place of a saga's state machines, as another deployment would; the recovery's ARN."""
     machines, record = parked.aws.client("stepfunctions"), parked.record(order)
     forward = machine_of(record["execution_arn"])
     moved: dict[str, str] = {}
@@ -282,6 +283,18 @@ def copied(parked: Parked, order: str) -> str:
             roleArn=described["roleArn"],
         )["stateMachineArn"]
         machines.delete_state_machine(stateMachineArn=arn)
+    cloudformation = parked.aws.client("cloudformation")
+    text: str = parked.outputs[OUTPUT]
+    template = json.loads(json.dumps(cloudformation.get_template(StackName="Parked")["TemplateBody"]))
+    for arn, new in moved.items():
+        text = text.replace(f'"{arn}"', f'"{new}"')
+    template["Outputs"][OUTPUT]["Value"] = text
+    store = parked.aws.client("s3")
+    store.create_bucket(Bucket="again")
+    store.put_object(Bucket="again", Key="template.json", Body=json.dumps(template).encode())
+    url = f"{parked.aws.endpoint_url}/again/template.json"
+    cloudformation.update_stack(StackName="Parked", TemplateURL=url, Capabilities=["CAPABILITY_IAM"])
+    cloudformation.get_waiter("stack_update_complete").wait(StackName="Parked")
     return str(moved[record["recovery_machine_arn"]])
 
 
@@ -307,7 +320,7 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
         name: before[name] for name in ("owner", "parked", "stuck")
     }
 
-    assert parked.run("adopt", saga, "--recovery-machine", recovery, *WHY) == (
+    assert parked.run("adopt", saga, *WHY) == (
         0,
         f"saga {saga} is on {recovery}: started {saga}-r1\n",
     )

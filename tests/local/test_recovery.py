@@ -582,7 +582,7 @@ def park(system: TwoLedgers, saga_id: str) -> None:
 
 def recover_by_hand(system: TwoLedgers, *arguments: str, **environment: str) -> tuple[int, str, str]:
     """Run the command against local AWS: its status, its output and its errors."""
-    table = ("--table", system.outputs["RequestTableName"])
+    stack = () if "--stack" in arguments else ("--stack", system.stack)
     given = {
         "PATH": os.environ["PATH"],
         "AWS_ENDPOINT_URL": system.aws.endpoint_url,
@@ -595,7 +595,14 @@ def recover_by_hand(system: TwoLedgers, *arguments: str, **environment: str) -> 
         **environment,
     }
     done = subprocess.run(
-        [sys.executable, "-m", "constructs_lib.cli", "recover", *(() if "--table" in arguments else table), *arguments],
+        [
+            sys.executable,
+            "-m",
+            "constructs_lib.cli",
+            "recover",
+            *arguments,
+            *stack,
+        ],
         env=given,
         capture_output=True,
         text=True,
@@ -622,8 +629,8 @@ class TestTheCommand:
         ("arguments", "complaint"),
         [
             (["transfer-17"], "not a saga id: 'transfer-17'; give it as the API answered it"),
-            (["a" * 26 + "-abc"], "has no saga " + "a" * 26 + "-abc; check the table's name and the id"),
-            (["a" * 26 + "-abc", "--table", "elsewhere"], "could not be read: ResourceNotFoundException"),
+            (["a" * 26 + "-abc"], "must have saga " + "a" * 26 + "-abc, got no record of it in "),
+            (["a" * 26 + "-abc", "--stack", "elsewhere"], "there is no stack elsewhere"),
         ],
     )
     def test_reports_in_one_line_what_is_wrong(self, system: TwoLedgers, arguments: list[str], complaint: str) -> None:
@@ -642,10 +649,10 @@ class TestTheCommand:
         assert (status, said, complained.count("\n")) == (1, "", 1)
         assert "Could not connect to the endpoint URL" in complained
 
-    def test_needs_a_table(self, system: TwoLedgers) -> None:
+    def test_needs_a_stack(self, system: TwoLedgers) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "constructs_lib.cli", "recover", "x"], capture_output=True, text=True, check=False
         )
 
         assert done.returncode == 2
-        assert "--table" in done.stderr
+        assert "--stack" in done.stderr

@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import NO_RIGHTS, add_aws_options, environment, one_line_errors, session_of
+from constructs_lib.cli.shared.aws import (
+    NO_RIGHTS,
+    add_aws_options,
+    add_stack_option,
+    environment,
+    one_line_errors,
+    options_again,
+    session_of,
+)
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.output import say
 
@@ -41,9 +49,13 @@ def add_parser(commands: Any) -> None:
         "Exit status: 0 listed, or the requested change is made; 1 AWS refused a call, or the change could not be "
         "made.",
     )
-    parser.add_argument("--tokens", required=True, metavar="TABLE", help="name of the TokenTable's table")
-    parser.add_argument("--dead-letters", metavar="URL", help="URL of the integration's dead-letter queue")
-    parser.add_argument("--queue", metavar="URL", help="URL of the integration's queue; --redrive needs it")
+    add_stack_option(parser)
+    parser.add_argument(
+        "--integration",
+        metavar="PATH",
+        help="path of the CallbackIntegration, or the end of it; needed if the stack has several",
+    )
+    parser.add_argument("--dead-letters", action="store_true", help="also the jobs in its dead-letter queue")
     parser.add_argument("--saga", metavar="SAGA", help="only what is of this saga")
     parser.add_argument("--all", action="store_true", help="also what is settled, early, or was never answered")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
@@ -58,6 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     _check(options)
     session = session_of(options)
     with _errors(options):
+        _find_integration(options, session)
         if options.send_again is not None:
             from saga_runtime.protocol import Env
 
@@ -74,12 +87,25 @@ def _check(options: argparse.Namespace) -> None:
 
     if options.saga is not None and not is_saga_id(options.saga):
         raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
-    if (options.redrive or options.forget) and options.dead_letters is None:
-        raise CommandError("--redrive and --forget are about a dead-letter queue; name it with --dead-letters")
-    if options.redrive and options.queue is None:
-        raise CommandError("--redrive puts jobs back into the integration's queue; name it with --queue")
     if options.send_again is not None and (options.redrive or options.forget):
         raise CommandError("--send-again is about one job of the table; leave --redrive and --forget out")
+
+
+def _find_integration(options: argparse.Namespace, session: boto3.Session) -> None:
+    """Add the integration's token table and its queues to the options."""
+    from constructs_lib.cli.shared.manifest import read_manifest
+
+    manifest = read_manifest(session.client("cloudformation"), options.stack)
+    path = options.integration
+    found = [one for one in manifest.integrations if path is None or f"/{one.path}".endswith(f"/{path.strip('/')}")]
+    if len(found) != 1:
+        names = ", ".join(one.path for one in found) or "none"
+        raise CommandError(
+            f"{manifest.said} must have one CallbackIntegration{f' {path}' if path is not None else ''}, got {names}; "
+            "choose one with --integration, or name its stack"
+        )
+    (integration,) = found
+    options.tokens, options.queue, options.dead = integration.tokens, integration.queue, integration.dead_letters
 
 
 @contextmanager
@@ -94,11 +120,10 @@ def _errors(options: argparse.Namespace) -> Iterator[None]:
             code = str(error.response.get("Error", {}).get("Code"))
             if code in _NO_TABLE:
                 raise CommandError(
-                    f"there is no token table {options.tokens} in this account and region; "
-                    "name the table of the integration's TokenTable"
+                    f"table {options.tokens} must be a token table, got none; deploy its stack"
                 ) from None
             if code in _NO_QUEUE:
-                raise CommandError(f"there is no such queue: {_operation(error)}; check the queues' URLs") from None
+                raise CommandError(f"queue {options.dead} must exist, got none; deploy its stack") from None
             if code in NO_RIGHTS:
                 raise CommandError(
                     f"not allowed: {_operation(error)}; CallbackIntegration.grant_operate grants what this command "
@@ -132,7 +157,7 @@ def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
     found = tokens.all() if options.all else tokens.open()
     rows = [row for row in found if options.saga in (None, row.saga_id)]
     busy, complete, dead = 0, True, None
-    if options.dead_letters is not None:
+    if options.dead_letters:
         letters = _dead_letters(options, session)
         with _let_go(letters):
             messages = [held.shown for held in letters.messages()]
@@ -158,14 +183,7 @@ def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
 
 def _recover(options: argparse.Namespace, row: JobView) -> str:
     """Command that compensates a late effect."""
-    table = row.request_table or "REQUEST_TABLE"
-    more = [
-        word
-        for name in ("profile", "region")
-        if (value := getattr(options, name)) is not None
-        for word in (f"--{name}", value)
-    ]
-    return shlex.join(["cdk-sagas", "recover", row.saga_id or "SAGA", "--table", table, *more])
+    return shlex.join(["cdk-sagas", "recover", row.saga_id or "SAGA", *options_again(options)])
 
 
 def _document(listing: Listing) -> dict[str, Any]:
@@ -244,7 +262,7 @@ def _delivered(job: str, tokens: str) -> Receipt | None:
     try:
         row = read_token(job)
     except ValueError as error:
-        raise CommandError(f"table {tokens}: {error}; name the table of the integration's TokenTable") from None
+        raise CommandError(f"table {tokens}: {error}") from None
     if row is None:
         raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
     if row.status is not TokenStatus.SETTLING:
@@ -258,7 +276,7 @@ def _delivered(job: str, tokens: str) -> Receipt | None:
 def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLetters:
     from constructs_lib.cli.callbacks.dead_letters import DeadLetters
 
-    return DeadLetters(sqs=session.client("sqs"), url=options.dead_letters)
+    return DeadLetters(sqs=session.client("sqs"), url=options.dead)
 
 
 @contextmanager

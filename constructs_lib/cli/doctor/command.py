@@ -7,18 +7,24 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from constructs_lib.cli.shared.aws import add_aws_options, environment, one_line_errors, session_of
+from constructs_lib.cli.shared.aws import (
+    add_aws_options,
+    add_stack_option,
+    environment,
+    one_line_errors,
+    options_again,
+    session_of,
+)
 from constructs_lib.cli.shared.output import say
 
 if TYPE_CHECKING:
     from constructs_lib.cli.doctor.aws import Aws
     from constructs_lib.cli.doctor.findings import Finding
     from constructs_lib.cli.doctor.records import Records
-    from constructs_lib.cli.doctor.system import System
+    from constructs_lib.cli.doctor.stack import System
     from constructs_lib.cli.doctor.text import Report
 
 _QUIET = {"POWERTOOLS_LOG_LEVEL": "CRITICAL", "POWERTOOLS_METRICS_DISABLED": "true"}
@@ -35,21 +41,8 @@ def add_parser(commands: Any) -> None:
         "action is required; 1 operator action is required, or a part, or everything, could not be checked; 2 wrong "
         "options; 130 interrupted.",
     )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--stack",
-        metavar="NAME",
-        action="append",
-        help="name of the CloudFormation stack, nested ones included; repeat it for a reconciler's own",
-    )
-    what.add_argument("--table", help="name of an IdempotencyTable's table, without the right to list the stack")
-    parser.add_argument("--log-table", help="with --table: name of the saga log")
-    parser.add_argument(
-        "--token-table", metavar="TABLE", action="append", help="with --table: name of a TokenTable's table; repeat it"
-    )
-    parser.add_argument(
-        "--ledger", metavar="TABLE", action="append", help="with --table: name of a LedgerTable's table; repeat it"
-    )
+    add_stack_option(parser)
+    parser.add_argument("--log-table", help="saga log of sagas whose state machine was replaced in the stack")
     parser.add_argument("--deep", action="store_true", help="also read whole tables: prints the reads beforehand")
     parser.add_argument(
         "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
@@ -71,8 +64,6 @@ def _positive(text: str) -> int:
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.stack is not None and (options.log_table or options.token_table or options.ledger):
-        parser.error("--log-table, --token-table and --ledger need --table: a stack names its own")
     if options.rate is not None and not options.deep:
         parser.error("--rate is about --deep")
     session = session_of(options)
@@ -92,17 +83,19 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
     from constructs_lib.cli.doctor.records import Records
     from constructs_lib.cli.doctor.repair import Repairer
     from constructs_lib.cli.doctor.resource_findings import part_findings
+    from constructs_lib.cli.doctor.stack import read_system
     from constructs_lib.cli.doctor.text import Report
 
     aws = Aws(session=session)
-    system = _system(options, aws)
-    more = _more(options, "profile", "region")
+    system = read_system(aws, options.stack)
     records = Records(
         aws=aws,
         sagas=system.sagas,
         now_ms=aws.now_ms(system.tables[0]),
-        more=[*_more(options, "log_table"), *more],
+        more=options_again(options),
+        log=options.log_table or "",
     )
+    more = options_again(options, "profile", "region")
     found = [*part_findings(system, more), *records.look(), *_deeper(options, aws, system, records), *records.overdue]
     found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
     findings = ordered([*(while_held(one) for one in found), *aws.denied])
@@ -110,7 +103,7 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
         findings = Repairer(records=records).repair(findings)
     findings = [records.with_money(one) for one in findings]
     return Report(
-        system=system.name,
+        system=system.manifest.said,
         now_ms=records.now_ms,
         sagas=sorted({saga.served.machine for saga in system.sagas if saga.served.machine}),
         records=records.looked_at,
@@ -122,16 +115,6 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
     )
 
 
-def _system(options: argparse.Namespace, aws: Aws) -> System:
-    from constructs_lib.cli.doctor.stack import check_tables, named_system, read_stacks
-
-    if options.stack is not None:
-        return read_stacks(aws, list(dict.fromkeys(options.stack)))
-    tokens, ledgers = options.token_table or (), options.ledger or ()
-    check_tables(aws, [options.table, *tokens, *ledgers, *([options.log_table] if options.log_table else [])])
-    return named_system(options.table, options.log_table, tokens, ledgers)
-
-
 def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
     """Token tables, what is kept of hand-written machines, and with ``--deep`` whole tables."""
     from constructs_lib.cli.doctor.contradictions import Contradictions
@@ -139,14 +122,14 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
     from constructs_lib.cli.doctor.saga_log_scan import Deep
     from constructs_lib.cli.doctor.scan import RATE, Scan
     from constructs_lib.cli.doctor.tokens import Tokens
-    from constructs_lib.cli.doctor.watched import Watch
+    from constructs_lib.cli.doctor.watched import Watched
 
-    watches = [Watch(aws=aws, function=function, now_ms=records.now_ms) for function in system.watches]
+    watches = [Watched(aws=aws, watch=watch, now_ms=records.now_ms) for watch in system.manifest.watches]
     scan = Scan(aws=aws, rate=options.rate or RATE) if options.deep else None
     found: list[Finding] = []
     deep = None
     if scan is not None:
-        contradictions = Contradictions(records=records, scan=scan, ledgers=system.ledgers)
+        contradictions = Contradictions(records=records, scan=scan, ledgers=system.manifest.ledgers)
         deep = Deep(records=records, scan=scan, contradictions=contradictions)
         scan.announce([*deep.tables(), *system.token_tables, *(watch.table for watch in watches)])
     for table in system.token_tables:
@@ -157,12 +140,6 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
         late = {one.id for one in found if one.kind is Kind.LATE}
         found += [one for one in deep.look() if one.kind is not Kind.LATE or one.id not in late]
     return found
-
-
-def _more(options: argparse.Namespace, *names: str) -> Sequence[str]:
-    """Options that the suggested commands need."""
-    given = [(f"--{name.replace('_', '-')}", getattr(options, name)) for name in names]
-    return [word for name, value in given if value is not None for word in (name, value)]
 
 
 def _print(report: Report, *, as_json: bool) -> None:

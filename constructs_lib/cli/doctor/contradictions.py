@@ -264,7 +264,7 @@ class Contradictions:
             what=what,
             then=then,
             since=since,
-            command=self.records.command(saga, "inspect", saga_id) if kind is Kind.RECORD_WRONG else "",
+            command=self.records.command("inspect", saga_id) if kind is Kind.RECORD_WRONG else "",
             saga_id=saga_id,
             saga=saga,
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from constructs_lib.cli.shared.manifest import DeployedSaga
     from saga_runtime.recovery.saga_reconciler import Served
 
 UNKNOWN_DAYS: Final = 100_000
@@ -91,8 +92,6 @@ class Saga:
     Attributes:
         served: its names, as in its reconciler's environment; unknown ones are empty.
         limit: recoveries before it is parked.
-        limit_known: whether that is so, and not only usual: nothing is parked by a guess.
-        shards_known: whether the number of its index's shards is; else all possible ones are read.
         has_reconciler: whether one serves it.
         attended: whether that one works.
         held: whether it is kept from acting, so that nothing may be repaired.
@@ -105,8 +104,6 @@ class Saga:
 
     served: Served
     limit: int = RECOVERIES
-    limit_known: bool = True
-    shards_known: bool = True
     has_reconciler: bool = False
     attended: bool = False
     held: bool = False
@@ -115,6 +112,21 @@ class Saga:
     arn: str = ""
     definition: str = ""
     always: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, served: Served, said: DeployedSaga | None, **more: Any) -> Saga:
+        """A saga, with its entry in the manifest; None: it is in a stack that was not named."""
+        if said is None:
+            return cls(served=served, **more)
+        return cls(
+            served=served,
+            timeout_seconds=said.timeout_seconds,
+            remember_seconds=said.remember_seconds,
+            arn=said.arn,
+            definition=said.definition,
+            always=said.always,
+            **more,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,8 +73,7 @@ class RecordFindings:
                 return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
             case Found.DEAD if need is Need.PARK:
                 what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
-                found = self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
-                return found if self.saga.limit_known else replace(found, repair=None)
+                return self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
             case Found.DEAD:
                 return self._interrupted(seen)
             case Found.RUNNING:
@@ -88,9 +87,9 @@ class RecordFindings:
             Kind.MACHINE_GONE,
             Severity.OPERATOR,
             f"in progress, and {arn} was deleted: nothing can start it",
-            "name a recovery machine that writes the same saga log",
+            "move it to the saga that writes the same saga log",
             self.record.updated_at,
-            command=self.command("adopt", self.record.saga_id, "--recovery-machine", "ARN"),
+            command=self.command("adopt", self.record.saga_id),
         )
 
     def rows_end(self) -> Finding:
@@ -102,7 +101,7 @@ class RecordFindings:
         """A record in progress that no look would ever find; None: one does."""
         shards = self.saga.served.shards
         shard = self.item.get(RecordAttribute.DUE_SHARD, {}).get("S", "")
-        looked_at = len(shard) == 2 and shard.isdecimal() and (not self.saga.shards_known or int(shard) < shards)
+        looked_at = len(shard) == 2 and shard.isdecimal() and int(shard) < shards
         if self.record.settled or (self.record.due_at is not None and looked_at):
             return None
         lacks = [name for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
@@ -242,8 +241,8 @@ def stuck_in_words(item: Item) -> str:
 
 
 def shard_for(saga: Saga, request_id: str) -> str:
-    """The shard that a record belongs into; the first one, which every index has, where their number is not known."""
-    return due_shard_of(request_id, saga.served.shards) if saga.shards_known else "00"
+    """The shard that a record belongs into."""
+    return due_shard_of(request_id, saga.served.shards)
 
 
 def _tail(name: str) -> str:

@@ -24,8 +24,6 @@ from constructs_lib.cli.doctor.record_findings import (
     nobody_came,
     unreadable,
 )
-from constructs_lib.cli.doctor.stack import Machine, read_machine, with_machine
-from constructs_lib.cli.doctor.system import MOST_SHARDS
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import DUE_INDEX, LogAttribute, RecordAttribute
 from saga_runtime.recovery.decisions import Found, kept_until, may_forget
@@ -47,7 +45,8 @@ class Records:
 
     Attributes:
         sagas: those that are known.
-        more: options that a command needs in addition to the table: profile, region.
+        more: options that a command needs: the stacks, a profile, a region.
+        log: saga log of sagas whose state machine is not of the stacks any more; empty: not known.
         looked_at: how many records were read.
     """
 
@@ -55,10 +54,10 @@ class Records:
     sagas: Sequence[Saga]
     now_ms: int
     more: Sequence[str] = ()
+    log: str = ""
     looked_at: int = 0
     _overdue: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     _in_flight: dict[str, RequestRecord] = field(default_factory=dict)
-    _said: dict[str, Machine | None] = field(default_factory=dict)
     _money: dict[str, tuple[int, str]] = field(default_factory=dict)
     _gone: dict[str, bool] = field(default_factory=dict)
 
@@ -136,27 +135,13 @@ class Records:
         known = next((saga for saga in mine if saga.served.machine == machine), None)
         if known is not None:
             return known
-        whichever = next((saga for saga in mine if not saga.served.machine), None)
-        if whichever is not None:
-            return self._as_said(whichever, machine_of(execution_arn))
-        names = Served(machine=machine, requests=table, shards=MOST_SHARDS, log="", days=UNKNOWN_DAYS, operators="")
-        return Saga(served=names, shards_known=False)
+        shards = max(saga.served.shards for saga in mine)
+        names = Served(machine=machine, requests=table, shards=shards, log=self.log, days=UNKNOWN_DAYS, operators="")
+        return Saga(served=names)
 
-    def _as_said(self, saga: Saga, arn: str) -> Saga:
-        """A saga of a named table, with its machine's properties: read once."""
-        if arn not in self._said and self._is_gone(arn):
-            self._said[arn] = None
-        if arn not in self._said:
-            self._said[arn] = self.aws.allowed(f"machine {arn}", partial(read_machine, self.aws, arn))
-        served, said = replace(saga.served, machine=arn.rpartition(":")[2]), self._said[arn]
-        if said is None or said.requests != served.requests:
-            return replace(saga, served=served)
-        served = replace(served, log=said.log or served.log, days=said.days or served.days, operators=said.operators)
-        return with_machine(replace(saga, served=served), said)
-
-    def command(self, saga: Saga, *words: str) -> str:
-        """A command of ours about a saga, to be copied."""
-        return shlex.join(["cdk-sagas", *words, "--table", saga.served.requests, *self.more])
+    def command(self, *words: str) -> str:
+        """A command of ours, to be copied."""
+        return shlex.join(["cdk-sagas", *words, *self.more])
 
     def caretaker(self, saga: Saga) -> Caretaker:
         """Reconciler of one saga, used for its assessment."""
@@ -165,8 +150,7 @@ class Records:
     def _tables(self) -> dict[str, int]:
         shards: dict[str, int] = {}
         for saga in self.sagas:
-            count = saga.served.shards if saga.shards_known else MOST_SHARDS
-            shards[saga.served.requests] = max(count, shards.get(saga.served.requests, 0))
+            shards[saga.served.requests] = max(saga.served.shards, shards.get(saga.served.requests, 0))
         return shards
 
     def _keys(self, table: str, shard: int) -> list[str]:
@@ -210,10 +194,8 @@ class Records:
         gone = self._gone_machine(record)
         if gone is None and seen.found.is_due(self.now_ms - NOBODY_CAME_MS) and record.due_at is not None:
             self.nobody_came(saga, record.due_at)
-        about = RecordFindings(
-            saga=saga, record=record, item=item, now_ms=self.now_ms, command=partial(self.command, saga)
-        )
-        log = saga.served.log  # a table alone does not name the log
+        about = RecordFindings(saga=saga, record=record, item=item, now_ms=self.now_ms, command=self.command)
+        log = saga.served.log  # of a saga whose state machine is not of the stacks, it is not known
         open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
         if gone is not None:
             yield about.machine_gone(gone)

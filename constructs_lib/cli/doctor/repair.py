@@ -137,9 +137,7 @@ class Repairer:
         record, need = seen.found.record, seen.decision.need
         reason = seen.decision.reason
         # An owner that may not be described here may be described by the reconciler.
-        guessed = reason is ParkedFor.OWNER_UNKNOWN
-        guessed = guessed or (reason is ParkedFor.RECOVERIES_EXHAUSTED and not saga.limit_known)
-        if need is Need.PARK and (guessed or not saga.served.operators):
+        if need is Need.PARK and (reason is ParkedFor.OWNER_UNKNOWN or not saga.served.operators):
             return ""
         if not saga.served.log:  # its log is unknown: its rows cannot be extended
             seen = replace(seen, found=replace(seen.found, record=replace(record, rows_until=None)))

@@ -196,7 +196,7 @@ class Deep:
                 row,
                 f"its saga is {record.status}, and it is {row.status}: it was never compensated",
                 "record or log were restored or edited: find out which is right, and undo it by hand if it exists",
-                command=self.records.command(saga, "inspect", row.saga_id),
+                command=self.records.command("inspect", row.saga_id),
                 saga=saga,
             )
             return
@@ -206,7 +206,7 @@ class Deep:
                 row,
                 f"its saga is {record.status}, and whether it happened is not known",
                 f"ask its provider, by the key {provider_key_of(f'{row.saga_id}#{row.step}')}",
-                command=self.records.command(saga, "inspect", row.saga_id),
+                command=self.records.command("inspect", row.saga_id),
                 saga=saga,
             )
             return
@@ -220,7 +220,7 @@ class Deep:
         if undo.finding is LateFinding.EXHAUSTED or not _undoable(saga, row.step):
             words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
             then = "compensate it by hand, and record that"
-            yield self._finding(Kind.LATE, row, what, then, command=self.records.command(saga, *words), saga=saga)
+            yield self._finding(Kind.LATE, row, what, then, command=self.records.command(*words), saga=saga)
             return
         # The check of late effects finds it by its token's row; this one may have none.
         yield replace(

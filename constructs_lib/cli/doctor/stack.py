@@ -1,292 +1,202 @@
-"""Reads the resources of a deployed stack that the doctor checks."""
+"""A deployed system as the doctor finds it: what its manifest names, and what has been switched off, or is full."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.doctor.aws import Aws, all_of, refusal_of
-from constructs_lib.cli.doctor.findings import RECOVERIES, UNKNOWN_DAYS, Saga
-from constructs_lib.cli.doctor.readers import read_function, read_queue, read_rule, read_source
-from constructs_lib.cli.doctor.switch import read_switch
-from constructs_lib.cli.doctor.system import MOST_SHARDS, Function, Rule, System
-from constructs_lib.cli.saga.definition import always_taken, deployed_saga
-from constructs_lib.cli.shared.aws import NO_RIGHTS
+from constructs_lib.cli.doctor.aws import Aws, all_of
+from constructs_lib.cli.doctor.findings import Saga
 from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.saga.asl.ending import TELL_OPERATORS
-from saga_runtime.protocol import Env
-from saga_runtime.recovery.saga_reconciler import Served, served_of
+from constructs_lib.cli.shared.manifest import DeployedRule, DeployedSource, Manifest, read_manifest
 
-_FORWARD: Final = re.compile(r"cdk-sagas protocol \d+, definition ([0-9a-f]+)")
-"""Comment of a saga's forward machine; those of its recovery and of its phases have more."""
-_RETENTION: Final = re.compile(r"\+ (\d+)\)")
+if TYPE_CHECKING:
+    from saga_runtime.recovery.hold import Held
 
-_STACK: Final = "AWS::CloudFormation::Stack"
-FUNCTION: Final = "AWS::Lambda::Function"
-_MACHINE: Final = "AWS::StepFunctions::StateMachine"
-_QUEUE: Final = "AWS::SQS::Queue"
-_RULE: Final = "AWS::Events::Rule"
-_BUS: Final = "AWS::Events::EventBus"
-_SOURCE: Final = "AWS::Lambda::EventSourceMapping"
-_INVOKED: Final = "AWS::Lambda::EventInvokeConfig"
-_LOOKED_AT: Final = (FUNCTION, _MACHINE, _QUEUE, _RULE, _BUS, _SOURCE, _INVOKED)
+_COUNTED: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """Properties of a saga's forward machine; empty and None: unknown."""
+class Switch:
+    """The switch of one reconciler.
 
-    name: str
-    requests: str
-    log: str
-    days: int | None
-    operators: str
-    timeout_seconds: int | None
-    remember_seconds: int | None
-    arn: str = ""
-    definition: str = ""
-    always: frozenset[str] = frozenset()
+    Attributes:
+        function: the reconciler.
+        table: where the item is that holds it.
+        held: since when, and why, it changes nothing; None: it may.
+    """
+
+    function: str
+    table: str
+    held: Held | None
 
 
-def read_stacks(aws: Aws, names: Sequence[str]) -> System:
-    """Read stacks, nested ones included: a saga and its reconciler may be in two.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue, its ARN, and about how many messages it has, those that are being read included."""
+
+    url: str
+    arn: str
+    messages: int
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.arn.rpartition(":")[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """Resources to check. What could not be read is assumed to work: overdue records show the opposite.
+
+    Attributes:
+        manifest: what there is.
+        sagas: those of it, and those of other stacks that its reconcilers serve.
+        at_zero: functions whose reserved concurrency is 0: they never run.
+        switches: what may hold the reconcilers, by function.
+        gone: rules that do not exist any more.
+        disabled: rules that are disabled.
+        unread: event source mappings that are disabled.
+        queues: that only operators read.
+    """
+
+    manifest: Manifest
+    sagas: tuple[Saga, ...]
+    at_zero: frozenset[str]
+    switches: Mapping[str, Switch]
+    gone: frozenset[DeployedRule]
+    disabled: frozenset[DeployedRule]
+    unread: tuple[DeployedSource, ...]
+    queues: tuple[Queue, ...]
+
+    @property
+    def token_tables(self) -> tuple[str, ...]:
+        """Those of its callbacks, whose sweeper may be in another stack."""
+        manifest = self.manifest
+        late = (table for served in manifest.served for table in served.tokens)
+        return tuple(sorted({*manifest.sweepers, *(one.tokens for one in manifest.integrations), *late}))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Tables that are checked."""
+        requests = (saga.served.requests for saga in self.sagas)
+        return (*requests, *self.token_tables, *(watch.table for watch in self.manifest.watches))
+
+    @property
+    def unscheduled(self) -> tuple[str, ...]:
+        """Functions that should look by a schedule, and have none."""
+        manifest = self.manifest
+        looks = (
+            *(one.function for one in manifest.reconcilers),
+            *(one.function for one in manifest.watches),
+            *manifest.sweepers.values(),
+        )
+        return tuple(function for function in looks if not set(schedules_of(manifest, function)) - self.gone)
+
+    def sweeps(self, tokens: str) -> bool:
+        """Test whether a token table's sweeper works; one of another stack is assumed to."""
+        function = self.manifest.sweepers.get(tokens)
+        return function is None or runs(self.manifest, function, self.at_zero, self.gone | self.disabled)
+
+
+def schedules_of(manifest: Manifest, function: str) -> list[DeployedRule]:
+    """Schedules by which a function looks, and does not only measure."""
+    return [rule for rule in manifest.rules if rule.scheduled and not rule.measures and rule.function == function]
+
+
+def runs(manifest: Manifest, function: str, at_zero: frozenset[str], off: frozenset[DeployedRule]) -> bool:
+    """Test whether a function runs by a schedule."""
+    return function not in at_zero and bool(set(schedules_of(manifest, function)) - off)
+
+
+def read_system(aws: Aws, names: Sequence[str]) -> System:
+    """Read stacks: a saga and its reconciler may be in two.
 
     Raises:
-        CommandError: if there is no such stack, it may not be listed, or none has a saga.
+        CommandError: if there is no such stack, it may not be described, or none has anything to check.
     """
-    ids = resources(aws, names)
-    asks = bool(ids[_INVOKED])
-    functions = _present(
-        all_of(lambda one: aws.allowed(f"function {one}", lambda: read_function(aws, one, asks)), ids[FUNCTION])
+    manifest = read_manifest(aws.client("cloudformation"), names)
+    zeros = all_of(
+        lambda one: aws.allowed(f"concurrency of function {one}", lambda: _at_zero(aws, one)), manifest.functions
     )
-    functions = [_with_switch(aws, function) for function in functions]
-    functions_known = not any(aws.is_unknown(f"function {one}") for one in ids[FUNCTION])
-    machines = _present(
-        all_of(lambda one: aws.allowed(f"machine {one}", lambda: read_machine(aws, one)), ids[_MACHINE])
-    )
-    rules = _present(all_of(lambda one: aws.allowed(f"rule {one}", lambda: read_rule(aws, one, ids[_BUS])), ids[_RULE]))
-    rules_known = not any(aws.is_unknown(f"rule {one}") for one in ids[_RULE])
-    sources = _present(all_of(lambda one: aws.allowed(f"source {one}", lambda: read_source(aws, one)), ids[_SOURCE]))
-    sagas = [
-        # A reconciler that cannot be read may well work: overdue records show the opposite.
-        saga if saga.has_reconciler or functions_known else replace(saga, attended=True)
-        for saga in sagas_of(functions, rules, machines, rules_known=rules_known)
-    ]
-    tokens = {table for saga in sagas for table in saga.served.tokens}
-    tokens |= {
-        function.environment[Env.TOKEN_TABLE] for function in functions if Env.TOKEN_TABLE in function.environment
-    }
-    urls = dict.fromkeys([*ids[_QUEUE], *(saga.served.operators for saga in sagas if saga.served.operators)])
-    queues = _present(all_of(lambda one: aws.allowed(f"queue {one}", lambda: read_queue(aws, one)), urls))
-    said = f"stack{'' if len(names) == 1 else 's'} {', '.join(names)}"
+    at_zero = frozenset(name for name, zero in zip(manifest.functions, zeros, strict=True) if zero)
+    states = all_of(lambda rule: aws.allowed(f"rule {rule.name}", lambda: _state(aws, rule)), manifest.rules)
+    read = list(zip(manifest.rules, states, strict=True))
+    gone = frozenset(rule for rule, state in read if state is None and not aws.is_unknown(f"rule {rule.name}"))
+    disabled = frozenset(rule for rule, state in read if state == "DISABLED")
+    sources = all_of(lambda one: aws.allowed(f"source {one.uuid}", lambda: _reads(aws, one)), manifest.sources)
+    urls = dict.fromkeys([*manifest.dead_letters, *(one.operators for one in manifest.served if one.operators)])
+    queues = all_of(lambda url: aws.allowed(f"queue {url}", lambda: _queue(aws, url)), urls)
+    switches = {one.function: one for one in read_switches(aws, manifest)}
     system = System(
-        name=said,
-        stacks=tuple(names),
-        sagas=tuple(sagas),
-        token_tables=tuple(sorted(tokens)),
-        functions=tuple(functions),
-        rules=tuple(rules),
-        sources=tuple(sources),
-        queues=tuple(queues),
-        functions_known=functions_known,
-        rules_known=rules_known,
-        ledgers=tuple(
-            sorted({one.environment[Env.LEDGER_TABLE] for one in functions if Env.LEDGER_TABLE in one.environment})
-        ),
+        manifest=manifest,
+        sagas=_sagas(manifest, switches, at_zero, gone | disabled),
+        at_zero=at_zero,
+        switches=switches,
+        gone=gone,
+        disabled=disabled,
+        unread=tuple(one for one, reads in zip(manifest.sources, sources, strict=True) if reads is False),
+        queues=tuple(queue for queue in queues if queue is not None),
     )
     if not system.tables:
-        denied = f", or it may not be read: {aws.denied[0].what}" if aws.denied else ""
-        raise CommandError(f"{said} has no saga{denied}; name the stack of a SagaStateMachine")
+        raise CommandError(f"{manifest.said} must have a saga, got none; name the stack of a SagaStateMachine")
     return system
 
 
-def _with_switch(aws: Aws, function: Function) -> Function:
-    """A reconciler, and whether it is held."""
-    table = function.environment.get(Env.HOLD_TABLE)
-    if table is None:
-        return function
-    switch = aws.allowed(f"table {table}", lambda: read_switch(aws, function.name, table))
-    return replace(function, switch=switch)
-
-
-def check_tables(aws: Aws, tables: Sequence[str]) -> None:
-    """Refuse a table that is not there: nothing wrong would be found in it.
-
-    Raises:
-        CommandError: naming it.
-    """
-    from botocore.exceptions import ClientError
-
-    for table in tables:
-        try:
-            aws.dynamodb.describe_table(TableName=table)
-        except ClientError as error:
-            refusal = refusal_of(error)
-            if refusal is None:
-                raise
-            if refusal.gone:
-                raise CommandError(
-                    f"there is no table {table} in this account and region; name it as DynamoDB lists it"
-                ) from None
-
-
-def named_system(table: str, log: str | None, tokens: Sequence[str], ledgers: Sequence[str] = ()) -> System:
-    """Properties of a system of named tables: its reconcilers are unknown."""
-    served = Served(machine="", requests=table, shards=MOST_SHARDS, log=log or "", days=UNKNOWN_DAYS, operators="")
-    return System(
-        name=f"table {table}",
-        sagas=(Saga(served=served, shards_known=False, limit_known=False, attended=True),),
-        token_tables=tuple(dict.fromkeys(tokens)),
-        ledgers=tuple(dict.fromkeys(ledgers)),
-    )
-
-
-def sagas_of(
-    functions: Sequence[Function], rules: Sequence[Rule], machines: Sequence[Machine], *, rules_known: bool
-) -> list[Saga]:
-    """Every saga once: from its reconciler's environment, or else from its machine and its gatekeeper."""
-    said = {(machine.requests, machine.name): machine for machine in machines}
-    found: dict[tuple[str, str], Saga] = {}
-    for function in functions:
-        for served in _served_by(function):
-            machine = said.get((served.requests, served.machine))
-            saga = Saga(
-                served=served,
-                limit=int(function.environment.get(Env.RECOVERIES_LIMIT, RECOVERIES)),
+def _sagas(
+    manifest: Manifest, switches: Mapping[str, Switch], at_zero: frozenset[str], off: frozenset[DeployedRule]
+) -> tuple[Saga, ...]:
+    """Every saga once: as its reconciler knows it, or else by its own entry."""
+    said = {(one.served.requests, one.served.machine): one for one in manifest.sagas}
+    found = {key: Saga.of(one.served, one) for key, one in said.items()}
+    for one in manifest.reconcilers:
+        for served in one.serves:
+            key = (served.requests, served.machine)
+            switch = switches.get(one.function)
+            found[key] = Saga.of(
+                served,
+                said.get(key),
+                limit=one.limit,
                 has_reconciler=True,
-                attended=function.works(rules, known=rules_known),
-                held=function.held,
+                attended=runs(manifest, one.function, at_zero, off),
+                held=switch is not None and switch.held is not None,
             )
-            found[served.requests, served.machine] = saga if machine is None else with_machine(saga, machine)
-    for key, saga in _without_reconciler(functions, machines):
-        found.setdefault(key, saga)
-    return list(found.values())
+    return tuple(found.values())
 
 
-def _served_by(function: Function) -> tuple[Served, ...]:
-    """Sagas of a reconciler; empty for another function."""
-    try:
-        return served_of(function.environment.get(Env.RECONCILED, "[]"))
-    except (LookupError, TypeError, ValueError):
-        raise CommandError(
-            f"function {function.name} has an unknown format in {Env.RECONCILED}; use the release "
-            "of cdk-sagas that deployed it"
-        ) from None
-
-
-def _without_reconciler(
-    functions: Sequence[Function], machines: Sequence[Machine]
-) -> Iterator[tuple[tuple[str, str], Saga]]:
-    shards, logs = {}, {}
-    for function in functions:
-        environment = function.environment
-        if Env.STATE_MACHINE_ARN in environment and Env.REQUEST_TABLE in environment:
-            key = environment[Env.REQUEST_TABLE], environment[Env.STATE_MACHINE_ARN].rpartition(":")[2]
-            shards[key] = int(environment.get(Env.DUE_SHARDS, MOST_SHARDS))
-            logs[key] = environment.get(Env.LOG_TABLE, "")
-    said = {(machine.requests, machine.name): machine for machine in machines}
-    for key in said.keys() | logs.keys():
-        machine = said.get(key)
-        served = Served(
-            machine=key[1],
-            requests=key[0],
-            shards=shards.get(key, MOST_SHARDS),
-            log=(machine.log if machine is not None else "") or logs.get(key, ""),
-            days=machine.days if machine is not None and machine.days else UNKNOWN_DAYS,
-            operators=machine.operators if machine is not None else "",
-        )
-        saga = Saga(served=served, shards_known=key in shards)
-        if machine is not None:
-            saga = with_machine(saga, machine)
-        yield key, saga
-
-
-def resources(aws: Aws, stacks: Sequence[str]) -> dict[str, list[str]]:
-    """Physical ids by type; of types that are checked."""
-    found: dict[str, list[str]] = {kind: [] for kind in _LOOKED_AT}
-    ahead = list(stacks)
-    while ahead:
-        name = ahead.pop()
-        for page in _pages(aws, name):
-            for one in page["StackResourceSummaries"]:
-                physical = one.get("PhysicalResourceId")
-                if not physical or one["ResourceStatus"] == "DELETE_COMPLETE":
-                    continue
-                if one["ResourceType"] == _STACK:
-                    ahead.append(physical)
-                elif physical not in found.get(one["ResourceType"], [physical]):
-                    found[one["ResourceType"]].append(physical)
-    return found
-
-
-def _pages(aws: Aws, stack: str) -> Iterator[Any]:
-    from botocore.exceptions import ClientError
-
-    try:
-        yield from aws.client("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
-    except ClientError as error:
-        detail: Any = error.response.get("Error", {})
-        if detail.get("Code") == "ValidationError":
-            raise CommandError(
-                f"there is no stack {stack} in this account and region; name it as CloudFormation lists it"
-            ) from None
-        if detail.get("Code") not in NO_RIGHTS:
-            raise
-        raise CommandError(
-            f"stack {stack} cannot be listed: {detail.get('Code')}: {detail.get('Message')}; "
-            "without the right to do so, name its tables with --table, --log-table and --token-table"
-        ) from None
-
-
-def read_machine(aws: Aws, arn: str) -> Machine | None:
-    """Properties of a saga's forward machine; None: it is another state machine."""
-    described = aws.step_functions.describe_state_machine(stateMachineArn=arn)
-    machine = machine_said(described["name"], json.loads(described["definition"]))
-    return replace(machine, arn=arn) if machine is not None else None
-
-
-def with_machine(saga: Saga, machine: Machine) -> Saga:
-    """Return a saga with its machine's properties."""
-    return replace(
-        saga,
-        timeout_seconds=machine.timeout_seconds,
-        remember_seconds=machine.remember_seconds,
-        arn=machine.arn,
-        definition=machine.definition,
-        always=machine.always,
+def read_switches(aws: Aws, manifest: Manifest) -> list[Switch]:
+    """Read the switches of all reconcilers; those that may not be read are left out."""
+    read = all_of(
+        lambda one: aws.allowed(f"table {one.hold}", lambda: _switch(aws, one.function, one.hold)), manifest.reconcilers
     )
+    return [switch for switch in read if switch is not None]
 
 
-def machine_said(name: str, definition: dict[str, Any]) -> Machine | None:
-    """Properties in a definition; None: it is not a saga's forward machine."""
-    comment = _FORWARD.fullmatch(str(definition.get("Comment", "")))
-    if comment is None:
-        return None
-    states: Mapping[str, Mapping[str, Any]] = definition["States"]
-    asked: list[Any] = [state.get("Arguments") for state in states.values()]
-    settles = [
-        one for one in asked if isinstance(one, Mapping) and ":settled" in one.get("ExpressionAttributeValues", {})
-    ]
-    if not settles:
-        return None
-    kept = _RETENTION.search(str(settles[0]["ExpressionAttributeValues"].get(":expiration", {}).get("N", "")))
-    told = states.get(TELL_OPERATORS, {}).get("Arguments", {}).get("QueueUrl", "")
-    saga = deployed_saga([definition])
-    return Machine(
-        name=name,
-        requests=str(settles[0]["TableName"]),
-        log=saga.log_table if saga is not None else "",
-        days=saga.log_days if saga is not None else None,
-        operators=str(told),
-        timeout_seconds=definition.get("TimeoutSeconds"),
-        remember_seconds=int(kept.group(1)) if kept is not None else None,
-        definition=comment.group(1),
-        always=always_taken(definition, saga.log_table) if saga is not None else frozenset(),
-    )
+def _switch(aws: Aws, function: str, table: str) -> Switch:
+    from saga_runtime.recovery.hold import HOLD_KEY, Held
+
+    item = aws.read(table, HOLD_KEY)
+    return Switch(function=function, table=table, held=Held.from_item(item) if item is not None else None)
 
 
-def _present(found: Sequence[Any]) -> list[Any]:
-    return [one for one in found if one is not None]
+def _at_zero(aws: Aws, function: str) -> bool:
+    said = aws.client("lambda").get_function_concurrency(FunctionName=function)
+    return bool(said.get("ReservedConcurrentExecutions") == 0)
+
+
+def _state(aws: Aws, rule: DeployedRule) -> str:
+    bus = {"EventBusName": rule.bus} if rule.bus else {}
+    return str(aws.client("events").describe_rule(Name=rule.name, **bus).get("State", ""))
+
+
+def _reads(aws: Aws, source: DeployedSource) -> bool:
+    said = aws.client("lambda").get_event_source_mapping(UUID=source.uuid)
+    return str(said.get("State")) not in ("Disabled", "Disabling")
+
+
+def _queue(aws: Aws, url: str) -> Queue:
+    """A queue, and how much is in it; nothing is received."""
+    asked = ["QueueArn", *_COUNTED]
+    said: Any = aws.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=asked)["Attributes"]
+    return Queue(url=url, arn=said["QueueArn"], messages=sum(int(said.get(name, 0)) for name in _COUNTED))

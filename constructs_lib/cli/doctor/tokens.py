@@ -7,8 +7,7 @@ nothing, and reads no token.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -169,7 +168,7 @@ class Tokens:
             self._of_person(
                 row, Found.LATE, f"{what}, and is not compensated automatically", "compensate it, and record it"
             ),
-            command=self.records.command(home[0], *words),
+            command=self.records.command(*words),
         )
 
     def _undone_by_itself(self, row: JobView, saga: Saga, late: LateSeen, what: str) -> Finding:
@@ -186,7 +185,7 @@ class Tokens:
                 why, then, command = "its request was removed", "undo it by hand", ["inspect", row.saga_id]
             return replace(
                 self._of_person(row, Found.LATE, f"{what}; {why}", then),
-                command=self.records.command(saga, *command),
+                command=self.records.command(*command),
                 saga=saga,
             )
         if undo.execution == late_name(row.saga_id, 1) and self.records.now_ms - row.since >= NOBODY_CAME_MS:
@@ -229,8 +228,8 @@ class Tokens:
 
     def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:
         saga = ["--saga", row.saga_id] if row.saga_id else []
-        words = ["cdk-sagas", "callbacks", "--tokens", self.table, *saga, "--all", *_without_log(self.records.more)]
-        return replace(self._about(row, kind, Severity.OPERATOR, what, then), command=shlex.join(words))
+        command = self.records.command("callbacks", *saga, "--all")
+        return replace(self._about(row, kind, Severity.OPERATOR, what, then), command=command)
 
     def _about(
         self,
@@ -255,13 +254,3 @@ class Tokens:
             saga=saga,
             table=self.table,
         )
-
-
-def _without_log(options: Sequence[str]) -> list[str]:
-    """Options that every command has."""
-    kept, ahead = [], list(options)
-    while ahead:
-        name, value = ahead.pop(0), ahead.pop(0)
-        if name != "--log-table":
-            kept += [name, value]
-    return kept

@@ -11,23 +11,23 @@ from constructs_lib.cli.doctor.aws import Aws, all_of
 from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
 from constructs_lib.cli.doctor.record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
 from constructs_lib.cli.doctor.scan import Scan
-from constructs_lib.cli.doctor.system import Function
-from saga_runtime.protocol import DUE_INDEX, WATCH_DUE_SHARDS, WATCH_LIST_PREFIX, Env, WatchAttribute, WatchStatus
-from saga_runtime.watch.rows import EndRow, ListRow, list_id, watched_of
+from constructs_lib.cli.shared.manifest import Watch
+from saga_runtime.protocol import DUE_INDEX, WATCH_DUE_SHARDS, WATCH_LIST_PREFIX, WatchAttribute, WatchStatus
+from saga_runtime.watch.rows import EndRow, ListRow, list_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
-    """Table of a function that watches state machines."""
+class Watched:
+    """Rows of a function that watches state machines."""
 
     aws: Aws
-    function: Function
+    watch: Watch
     now_ms: int
 
     @property
     def table(self) -> str:
         """Where."""
-        return self.function.environment[Env.WATCH_TABLE]
+        return self.watch.table
 
     def look(self, scan: Scan | None = None) -> Iterator[Finding]:
         """Findings from its sparse index, due or not, and from the progress of lists; with a scan, from every row."""
@@ -60,7 +60,7 @@ class Watch:
             yield Finding(
                 kind=Kind.NOT_MONITORED,
                 severity=Severity.OPERATOR,
-                id=self.function.name,
+                id=self.watch.function,
                 what=f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and not checked",
                 then="find out why this function does not look: its schedule, its logs, its alarms",
                 since=min(overdue),
@@ -81,8 +81,7 @@ class Watch:
 
     def _unlisted(self) -> Iterator[int | Finding]:
         """Due times of unread lists, and findings of what cannot be read."""
-        watched = watched_of(self.function.environment.get(Env.WATCHED, "[]"))
-        ids = [list_id(one.machine, end) for one in watched for end in sorted(one.ends)]
+        ids = [list_id(one.machine, end) for one in self.watch.watched for end in sorted(one.ends)]
         keys: list[dict[str, dict[str, str]]] = [{WatchAttribute.ID: {"S": one}} for one in ids]
         for item in self.aws.read_all(self.table, keys):
             try:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,8 +17,6 @@ if TYPE_CHECKING:
     from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.recovery.audit import Appended, Audit
 
-_RECOVERY: Final = re.compile(r"(cdk-sagas protocol \d+, definition [0-9a-f]+), recovery")
-"""Comment of a recovery machine; that of its forward machine is the first group."""
 _ADOPTABLE: Final = frozenset({"PARKED", "NOT_STARTED", "NAME_EXPIRED", "DEAD"})
 
 
@@ -94,13 +89,9 @@ def add_parser(commands: Any) -> None:
     )
     add_saga_options(parser)
     parser.add_argument(
-        "--recovery-machine",
-        metavar="ARN",
-        required=True,
-        help="the other saga's recovery machine; it names the forward one",
-    )
-    parser.add_argument(
-        "--log-table", help="name of the log that the saga was written to; needed if nothing else names it"
+        "--to",
+        metavar="PATH",
+        help="path of the SagaStateMachine, or the end of it; needed if several of the stack have the saga's requests",
     )
     add_reason_option(parser)
     parser.set_defaults(run=_run)
@@ -112,7 +103,7 @@ def _run(options: argparse.Namespace) -> int:
 
         found = find_saga(options)
         audit = audit_of(found, options.reason)
-        target = _target(found.step_functions, found.record, options.recovery_machine, options.table)
+        target = _target(found, options.to)
         try:
             if _is_on(found.record, target):
                 started = _repeated(found, target)
@@ -125,15 +116,8 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Machine:
-    """A state machine as Step Functions describes it; without a definition: it was deleted."""
-
-    gone: bool
-    definition: Mapping[str, Any] | None = None
-
-
-def _machine(step_functions: SFNClient, arn: str) -> _Machine:
+def _definition(step_functions: SFNClient, arn: str) -> str | None:
+    """Read a state machine's definition; None if it was deleted."""
     from botocore.exceptions import ClientError
 
     try:
@@ -141,49 +125,31 @@ def _machine(step_functions: SFNClient, arn: str) -> _Machine:
     except ClientError as error:
         if error.response.get("Error", {}).get("Code") != "StateMachineDoesNotExist":
             raise
-        return _Machine(gone=True)
-    return _Machine(gone=described.get("status") == "DELETING", definition=json.loads(described["definition"]))
+        return None
+    return described["definition"] if described.get("status") != "DELETING" else None
 
 
-def _target(step_functions: SFNClient, record: RequestRecord, recovery: str, table: str) -> Target:
-    """Read the state machines that the saga is moved to.
+def _target(found: FoundSaga, path: str | None) -> Target:
+    """Return the state machines that the saga is moved to: those of a saga of the stack on the same request table.
 
     Raises:
-        CommandError: if they are not a saga's, or of another table.
+        CommandError: if there is not exactly one, or one of its machines does not exist.
     """
-    from constructs_lib.cli.doctor.stack import machine_said
-    from constructs_lib.cli.saga.definition import deployed_saga, read_definitions
-    from constructs_lib.saga.asl.recovery import GO_FORWARD
-    from saga_runtime.shared.arns import execution_of
-
-    there = _machine(step_functions, recovery)
-    comment = _RECOVERY.fullmatch(str((there.definition or {}).get("Comment", "")))
-    if there.gone or there.definition is None or comment is None:
-        raise CommandError(f"--recovery-machine must be the ARN of a saga's recovery machine, got {recovery!r}")
-    arguments = there.definition.get("States", {}).get(GO_FORWARD, {}).get("Arguments", {})
-    forward = str(arguments.get("StateMachineArn", ""))
-    started = _machine(step_functions, forward) if forward else _Machine(gone=True)
-    if started.gone or started.definition is None or started.definition.get("Comment") != comment.group(1):
-        raise CommandError(f"recovery machine {recovery} must start its saga's forward machine, got {forward!r}")
-    said = machine_said(forward.rpartition(":")[2], dict(started.definition))
-    if said is None or said.requests != table:
+    table = found.recoverer.table
+    sagas = [saga for saga in found.manifest.sagas if saga.served.requests == table]
+    if path is not None:
+        sagas = [saga for saga in sagas if f"/{saga.path}".endswith(f"/{path.strip('/')}")]
+    if len(sagas) != 1:
+        names = ", ".join(saga.path for saga in sagas) or "none"
         raise CommandError(
-            f"recovery machine {recovery} must be of table {table}, got {said.requests if said is not None else None}"
+            f"{found.manifest.said} must have one saga{f' {path}' if path is not None else ''} of table {table}, got "
+            f"{names}; choose one with --to, or name its stack"
         )
-    moved = replace(record, execution_arn=execution_of(forward, record.saga_id), recovery_machine_arn=recovery)
-    definitions = read_definitions(step_functions, moved)  # those of phases, too
-    logs = {log for log in map(_log_of, definitions) if log}
-    saga = deployed_saga(definitions)
-    if len(logs) != 1 or saga is None:
-        raise CommandError(f"recovery machine {recovery} must name one saga log, got {sorted(logs)}")
-    return Target(forward=forward, recovery=recovery, log=saga.log_table, log_days=saga.log_days)
-
-
-def _log_of(definition: Mapping[str, Any]) -> str | None:
-    from constructs_lib.cli.saga.definition import deployed_saga
-
-    saga = deployed_saga([dict(definition)])
-    return saga.log_table if saga is not None else None
+    (saga,) = sagas
+    for arn in (saga.arn, saga.recovery):
+        if _definition(found.step_functions, arn) is None:
+            raise CommandError(f"state machine {arn} of {saga.path} must exist, got none; deploy its stack again")
+    return Target(forward=saga.arn, recovery=saga.recovery, log=saga.served.log, log_days=saga.served.days)
 
 
 def _is_on(record: RequestRecord, target: Target) -> bool:
@@ -198,15 +164,18 @@ def _require_movable(found: FoundSaga, target: Target, log_table: str | None) ->
     from saga_runtime.shared.arns import machine_of
 
     record = found.record
-    machines = [
-        _machine(found.step_functions, arn) for arn in (machine_of(record.execution_arn), record.recovery_machine_arn)
-    ]
-    if not any(machine.gone for machine in machines):
+    machines = (machine_of(record.execution_arn), record.recovery_machine_arn)
+    left = [text for arn in machines if (text := _definition(found.step_functions, arn)) is not None]
+    if len(left) == len(machines):
         raise CommandError(
             f"a state machine of saga {record.saga_id} must be gone, got both of them; use cdk-sagas recover or resolve"
         )
-    logs = [log for log in (_log_of(one.definition) for one in machines if one.definition is not None) if log]
-    _require_log(found, target, logs[0] if logs else log_table)
+    if any(f'"{target.log}"' not in text for text in left):
+        raise CommandError(
+            f"the saga log of {target.recovery} must be that of saga {record.saga_id}, got {target.log}, which its "
+            "other state machine does not name: without its rows its steps would happen twice"
+        )
+    _require_log(found, target, log_table)
     if record.settled:
         return
     if may_have_forgotten(record, found.now_ms, target.log_days):

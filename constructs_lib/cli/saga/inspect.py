@@ -7,12 +7,11 @@ import dataclasses
 import json
 import shutil
 import sys
-from collections.abc import Iterator
 from typing import Any
 
-from constructs_lib.cli.shared.aws import one_line_errors
+from constructs_lib.cli.shared.aws import one_line_errors, options_again
 from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.saga import add_log_option, add_saga_options, deployed, find_saga
+from constructs_lib.cli.shared.saga import add_saga_options, deployed, find_saga
 
 
 def add_parser(commands: Any) -> None:
@@ -25,7 +24,6 @@ def add_parser(commands: Any) -> None:
         "unknown, or AWS refused a call.",
     )
     add_saga_options(parser)
-    add_log_option(parser)
     parser.add_argument("--full", action="store_true", help="show outputs whole")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
     parser.set_defaults(run=_run)
@@ -41,14 +39,14 @@ def _run(options: argparse.Namespace) -> int:
     with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
         try:
-            saga = inspect_saga(found, deployed(found, options.log_table))
+            saga = inspect_saga(found, deployed(found))
         except KeyError as error:
             raise CommandError(
                 f"saga {options.saga} has an item that is not a saga's: it lacks {error.args[0]}"
             ) from None
         except ValueError as error:
             raise CommandError(f"saga {options.saga} has an item that is not a saga's: {error}") from None
-    advices = advice(saga, list(_options_to_repeat(options)))
+    advices = advice(saga, options_again(options))
     if options.json:
         document = dataclasses.asdict(saga) | {"advice": [dataclasses.asdict(one) for one in advices]}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
@@ -57,10 +55,3 @@ def _run(options: argparse.Namespace) -> int:
     unicode = can_draw(sys.stdout.encoding)
     sys.stdout.write(text_of(saga, advices, width=width, unicode=unicode, full=options.full))
     return 0
-
-
-def _options_to_repeat(options: argparse.Namespace) -> Iterator[str]:
-    """The options that the next command needs, too."""
-    for name in ("table", "log_table", "profile", "region"):
-        if (value := getattr(options, name)) is not None:
-            yield from (f"--{name.replace('_', '-')}", value)

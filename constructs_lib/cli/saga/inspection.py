@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.saga.definition import DeployedSaga
+from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
@@ -166,7 +166,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         request_id=record.request_id,
         operation=_text(found.item, a.OPERATION),
         status=record.status,
-        finding=what_to_do(record, owner, found.now_ms, log_days=saga.log_days),
+        finding=what_to_do(record, owner, found.now_ms, log_days=saga.served.days),
         direction=record.direction,
         owner=record.owner,
         recoveries=record.recoveries,
@@ -179,7 +179,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         parked_at=_number(found.item, a.PARKED_AT),
         stuck=_object(found.item, a.STUCK),
         failure=_object(found.item, a.FAILURE),
-        log_table=saga.log_table,
+        log_table=saga.served.log,
         ran=_text(found.item, a.RAN),
         express=_object(found.item, a.INPUT).get(StartField.DEFINITION, "").endswith(EXPRESS_MARK),
         now_ms=found.now_ms,
@@ -215,7 +215,7 @@ def _executions(found: FoundSaga) -> Iterator[ExecutionView]:
 
 
 def _steps(found: FoundSaga, saga: DeployedSaga) -> Iterator[StepView]:
-    rows = sorted(_rows(found, saga.log_table), key=lambda item: int(item[LogAttribute.CREATED_AT]["N"]))
+    rows = sorted(_rows(found, saga.served.log), key=lambda item: int(item[LogAttribute.CREATED_AT]["N"]))
     reached = set()
     for item in rows:
         view = _row_view(found.record, saga, item)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.saga import FoundSaga, add_log_option, add_saga_options, deployed, find_saga
+from constructs_lib.cli.shared.saga import FoundSaga, add_saga_options, deployed, find_saga
 
 if TYPE_CHECKING:
-    from constructs_lib.cli.saga.definition import DeployedSaga
+    from constructs_lib.cli.shared.manifest import DeployedSaga
 
 _SAID = {
     "SETTLED": "is settled: nothing to do",
@@ -51,7 +51,6 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="also start compensations of late effects after 20 failed attempts: the cause is fixed",
     )
-    add_log_option(parser)
     parser.set_defaults(run=_run)
 
 
@@ -60,10 +59,10 @@ def _run(options: argparse.Namespace) -> int:
 
     with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
-        saga = deployed(found, options.log_table)
+        saga = deployed(found)
         try:
             # Without its rows, a saga must not be run again.
-            finding, started = replace(found.recoverer, log_days=saga.log_days).recover(found.record, found.now_ms)
+            finding, started = replace(found.recoverer, log_days=saga.served.days).recover(found.record, found.now_ms)
             sys.stdout.write(f"saga {options.saga} {_SAID[finding]}{f' by {started}' if started else ''}\n")
             exhausted = _undo_late(found, saga, again=options.again)
         except MachineGone as gone:
@@ -77,7 +76,7 @@ def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
 
     if not saga.has_jobs:
         return False
-    late = (undo_again if again else undo_late)(found.recoverer, found.record, saga.log_table)
+    late = (undo_again if again else undo_late)(found.recoverer, found.record, saga.served.log)
     if late.finding is not LateFinding.NOTHING:
         by = f" by {late.execution}" if late.execution else ""
         exhausted = late.finding is LateFinding.EXHAUSTED

@@ -11,7 +11,6 @@ from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.saga import (
     FoundSaga,
-    add_log_option,
     add_reason_option,
     add_saga_options,
     audit_of,
@@ -20,7 +19,7 @@ from constructs_lib.cli.shared.saga import (
 )
 
 if TYPE_CHECKING:
-    from constructs_lib.cli.saga.definition import DeployedSaga
+    from constructs_lib.cli.shared.manifest import DeployedSaga
     from saga_runtime.recovery.resolution import Change, DeclaredStep, Statement
     from saga_runtime.recovery.resolver import Resolver
 
@@ -57,7 +56,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
     add_reason_option(parser)
-    add_log_option(parser)
     parser.set_defaults(run=_run)
 
 
@@ -69,12 +67,12 @@ def _run(options: argparse.Namespace) -> int:
         from saga_runtime.recovery.takeover import MachineGone
 
         found = find_saga(options)
-        saga = deployed(found, options.log_table)
+        saga = deployed(found)
         resolver = Resolver(
             recoverer=found.recoverer,
-            log_table=saga.log_table,
+            log_table=saga.served.log,
             audit=audit_of(found, options.reason),
-            log_days=saga.log_days,
+            log_days=saga.served.days,
         )
         try:
             if statement is not None:

@@ -28,6 +28,34 @@ def add_aws_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--region", help="AWS region (the SDK's default)")
 
 
+def add_stack_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--stack``, by whose manifest a command finds everything else."""
+    parser.add_argument(
+        "--stack",
+        metavar="NAME",
+        required=True,
+        action="append",
+        help="name of the CloudFormation stack, of nested ones that of their root; repeat it if a saga's parts are in "
+        "several",
+    )
+
+
+def options_again(options: argparse.Namespace, *names: str) -> list[str]:
+    """Return options as they were given, for the next command.
+
+    Args:
+        options: of this command.
+        names: of the options; those that every command about a stack has by default.
+    """
+    given: list[str] = []
+    for name in names or ("stack", "log_table", "profile", "region"):
+        value = getattr(options, name, None)
+        for each in value if isinstance(value, list) else [value]:
+            if each is not None:
+                given += [f"--{name.replace('_', '-')}", each]
+    return given
+
+
 def session_of(options: argparse.Namespace) -> boto3.Session:
     """The session that the options ask for.
 

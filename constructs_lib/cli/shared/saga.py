@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, session_of
+from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, session_of
 from constructs_lib.cli.shared.errors import CommandError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_stepfunctions import SFNClient
 
-    from constructs_lib.cli.saga.definition import DeployedSaga
+    from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest
     from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.recovery.audit import Audit
     from saga_runtime.recovery.takeover import Recoverer
@@ -28,15 +28,13 @@ PLACEHOLDER: Final = "WHY"
 
 
 def add_saga_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``SAGA``, ``--table``, and the options of AWS."""
+    """Add ``SAGA``, ``--stack``, ``--log-table``, and the options of AWS."""
     parser.add_argument("saga", metavar="SAGA", help="saga id, as in the answer of the API")
-    parser.add_argument("--table", required=True, help="name of the IdempotencyTable's table")
+    add_stack_option(parser)
+    parser.add_argument(
+        "--log-table", help="name of the saga log that the saga was written to, if its stack has another one by now"
+    )
     add_aws_options(parser)
-
-
-def add_log_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--log-table``, for users without the right to read what names it."""
-    parser.add_argument("--log-table", help="name of the saga log (the saga's state machine names it)")
 
 
 def add_reason_option(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +52,8 @@ class FoundSaga:
         recoverer: describes executions, and starts them.
         now_ms: AWS's time.
         session: the caller's.
+        manifest: of its stack.
+        deployed: its saga there; None: that does not have its state machine any more.
     """
 
     record: RequestRecord
@@ -61,6 +61,8 @@ class FoundSaga:
     recoverer: Recoverer
     now_ms: int
     session: boto3.Session
+    manifest: Manifest
+    deployed: DeployedSaga | None
 
     @property
     def dynamodb(self) -> DynamoDBClient:
@@ -74,12 +76,13 @@ class FoundSaga:
 
 
 def find_saga(options: argparse.Namespace) -> FoundSaga:
-    """Read the record of the saga that the options name.
+    """Read the record of the saga that the options name, and its entry in the manifest.
 
     Raises:
-        CommandError: if it is not a saga id, or the table has no such saga.
+        CommandError: if it is not a saga id, or the stack's tables have no such saga.
     """
     session = session_of(options)
+    from constructs_lib.cli.shared.manifest import read_manifest
     from saga_runtime.idempotency.identity import is_saga_id, request_id_from
     from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.protocol import RecordAttribute
@@ -87,16 +90,51 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
 
     if not is_saga_id(options.saga):
         raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
-    recoverer = Recoverer(
-        table=options.table, dynamodb=session.client("dynamodb"), step_functions=session.client("stepfunctions")
-    )
+    manifest = read_manifest(session.client("cloudformation"), options.stack)
+    tables = list(dict.fromkeys(served.requests for served in manifest.served))
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(options.saga)}}
-    answer = recoverer.dynamodb.get_item(TableName=options.table, Key=key, ConsistentRead=True)
-    item = answer.get("Item")
-    record = RequestRecord.from_item(item) if item and RecordAttribute.SAGA_ID in item else None
-    if item is None or record is None or record.saga_id != options.saga:
-        raise CommandError(f"table {options.table} has no saga {options.saga}; check the table's name and the id")
-    return FoundSaga(record=record, item=item, recoverer=recoverer, now_ms=time_of(answer), session=session)
+    dynamodb, step_functions = session.client("dynamodb"), session.client("stepfunctions")
+    for table in tables:
+        recoverer = Recoverer(table=table, dynamodb=dynamodb, step_functions=step_functions)
+        answer = recoverer.dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
+        item = answer.get("Item")
+        if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != options.saga:
+            continue
+        record = RequestRecord.from_item(item)
+        return FoundSaga(
+            record=record,
+            item=item,
+            recoverer=recoverer,
+            now_ms=time_of(answer),
+            session=session,
+            manifest=manifest,
+            deployed=_deployed(manifest, table, record, options.log_table),
+        )
+    raise CommandError(
+        f"{manifest.said} must have saga {options.saga}, got no record of it in {', '.join(tables) or 'any table'}; "
+        "check the id, and the stack's name and region"
+    )
+
+
+def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: str | None) -> DeployedSaga | None:
+    """Return the entry of a record's saga; None if it does not have its state machine any more.
+
+    Args:
+        manifest: of the stacks.
+        table: where the record is.
+        record: the record.
+        log_table: the log that the saga was written to, if it is not the deployed one.
+    """
+    from saga_runtime.shared.arns import machine_of
+
+    known = next((saga for saga in manifest.sagas if saga.arn == machine_of(record.execution_arn)), None)
+    if log_table is None or (known is not None and known.served.log == log_table):
+        return known
+    like = known or next((saga for saga in manifest.sagas if saga.served.requests == table), None)
+    if like is None:
+        return None
+    # Nothing is declared of the steps of another definition than the deployed one.
+    return replace(like, served=replace(like.served, log=log_table), steps={} if known is None else known.steps)
 
 
 def audit_of(found: FoundSaga, reason: str) -> Audit:
@@ -115,35 +153,19 @@ def audit_of(found: FoundSaga, reason: str) -> Audit:
         raise CommandError(f"--reason: {refusal}") from None
 
 
-def deployed(found: FoundSaga, log_table: str | None) -> DeployedSaga:
-    """Properties of the saga from the deployed definitions; only its log's name if they cannot be read.
+def deployed(found: FoundSaga) -> DeployedSaga:
+    """Return the saga's entry in the manifest.
 
     Raises:
-        CommandError: if nothing names the saga log.
+        CommandError: if the stack does not have its state machine any more, and no log was named.
     """
-    from botocore.exceptions import ClientError
-
-    from constructs_lib.cli.saga.definition import DeployedSaga, deployed_saga, read_definitions
-
-    try:
-        read = deployed_saga(read_definitions(found.step_functions, found.record), log_table)
-    except ClientError as error:
-        if log_table is None:
-            code = error.response.get("Error", {}).get("Code")
-            if code == "StateMachineDoesNotExist":
-                raise CommandError(
-                    f"the state machine of saga {found.record.saga_id} must exist, got none; move the saga to another "
-                    "one with cdk-sagas adopt, or name its log with --log-table to inspect it"
-                ) from None
-            raise CommandError(
-                f"the saga's state machine cannot be described ({code}); name its log with --log-table"
-            ) from None
-        read = None
-    if read is not None:
-        return read
-    if log_table is None:
-        raise CommandError("the saga's state machine names no saga log; name it with --log-table")
-    return DeployedSaga(log_table=log_table, log_days=None, steps={})
+    if found.deployed is None:
+        raise CommandError(
+            f"{found.manifest.said} must have the state machine of saga {found.record.saga_id}, got none: it was "
+            "replaced, or deleted; name the log that the saga was written to with --log-table, or, if the machine is "
+            "deleted, move the saga to another one with cdk-sagas adopt"
+        )
+    return found.deployed
 
 
 def time_of(answer: Any) -> int:

@@ -10,44 +10,29 @@ import boto3
 import pytest
 
 from constructs_lib.cli.saga.adopt import Target, adopt_update
-from saga_runtime.protocol import RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.audit import Decision
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.operated_saga import LOG_DAYS, WHY, OperatedSaga, function_state, operated_saga_in
+from tests.unit.support.manifests import saga_entry
+from tests.unit.support.operated_saga import LOG_DAYS, WHY, OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
 R1, R2 = f"{SAGA_ID}-r1", f"{SAGA_ID}-r2"
 NEW, NEW_RECOVERY = f"{MACHINE_ARN}New", f"{MACHINE_ARN}NewRecovery"
-ADOPT = ("adopt", "--recovery-machine", NEW_RECOVERY)
+ADOPT = ("adopt",)
 A = RecordAttribute
-
-
-def machines(log: str = "log", table: str = "requests") -> dict[str, dict[str, Any]]:
-    """Definitions of the machines that replace those that are gone."""
-    settle = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=0)
-    step = function_state("Commit", Side.PIVOT, log_table=log)
-    said = "cdk-sagas protocol 1, definition 0123456789abcdef"
-    forward = {"Commit": step, "Settle completed": {"Type": "Task", "Arguments": settle | {"TableName": table}}}
-    start = {"Type": "Task", "Arguments": {"StateMachineArn": NEW}}
-    return {
-        NEW: {"Comment": said, "StartAt": "Commit", "States": forward},
-        NEW_RECOVERY: {
-            "Comment": f"{said}, recovery",
-            "States": {"Compensate Commit": step, "Start forward execution": start},
-        },
-    }
 
 
 @pytest.fixture
 def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
     """A saga with a row, whose machines are gone, and others that write the same log."""
     with operated_saga_in(world, monkeypatch, boto3_session) as made:
-        made.definitions |= machines()
+        made.saga.update(arn=NEW, recovery=NEW_RECOVERY)
         made.deleted |= {MACHINE_ARN, RECOVERY_MACHINE_ARN}
         made.shop.run()
         yield made
@@ -93,7 +78,6 @@ def is_being_deleted(operated: OperatedSaga) -> None:
     died(operated)
     operated.deleted.clear()
     operated.deleting |= {MACHINE_ARN}
-    operated.definitions[RECOVERY_MACHINE_ARN] = {}
 
 
 def lost_its_recovery_machine(operated: OperatedSaga) -> None:
@@ -255,7 +239,7 @@ def test_a_log_without_the_sagas_rows_is_refused(operated: OperatedSaga) -> None
 def test_another_log_than_the_one_that_the_machine_that_is_left_names_is_refused(operated: OperatedSaga) -> None:
     died(operated)
     operated.deleted.remove(MACHINE_ARN)
-    operated.definitions[MACHINE_ARN]["States"] = {"Commit": function_state("Commit", Side.PIVOT, log_table="OldLog")}
+    operated.definitions[MACHINE_ARN] = '{"TableName": "OldLog"}'
 
     assert "must be that of saga" in refused(operated)
     assert "must be that of saga" in refused(operated, "--log-table", "log")
@@ -271,101 +255,46 @@ def test_a_saga_with_a_succeeded_owner_is_not_moved(operated: OperatedSaga) -> N
     assert "must have ended without settling it, got SUCCEEDED" in refused(operated)
 
 
-@pytest.mark.parametrize("phases", [False, True])
 @pytest.mark.parametrize("parked", [False, True])
-def test_a_saga_with_a_possibly_expired_log_is_not_moved(operated: OperatedSaga, parked: bool, phases: bool) -> None:
+def test_a_saga_with_a_possibly_expired_log_is_not_moved(operated: OperatedSaga, parked: bool) -> None:
     operated.park() if parked else died(operated)
-    if phases:
-        steps_are_in_phases(operated)
     operated.shop.passes(LOG_DAYS * DAY_MS)
 
     assert "its steps could happen twice" in refused(operated)
 
 
-@pytest.mark.parametrize(
-    ("arn", "why"),
-    [
-        (NEW, "must be the ARN of a saga's recovery machine"),
-        (f"{NEW}Gone", "must be the ARN of a saga's recovery machine"),
-        (RECOVERY_MACHINE_ARN, "must be the ARN of a saga's recovery machine"),
-    ],
-)
-def test_an_arn_that_is_not_a_recovery_machine_is_refused(operated: OperatedSaga, arn: str, why: str) -> None:
-    operated.park()
-    operated.deleted.add(f"{NEW}Gone")
-
-    status, told = operated.run("adopt", "--recovery-machine", arn)
-
-    assert (status, told.count("\n")) == (1, 1)
-    assert why in told
-    assert operated.record.parked is not None
-
-
-def without_forward(operated: OperatedSaga) -> None:
-    del operated.definitions[NEW_RECOVERY]["States"]["Start forward execution"]
-
-
-def forward_is_gone(operated: OperatedSaga) -> None:
-    operated.deleted.add(NEW)
-
-
-def forward_of_another_definition(operated: OperatedSaga) -> None:
-    operated.definitions[NEW]["Comment"] = "cdk-sagas protocol 1, definition 1123456789abcdef"
-
-
-def recovery_is_deleted(operated: OperatedSaga) -> None:
-    operated.deleting.add(NEW_RECOVERY)
-
-
-def of_another_table(operated: OperatedSaga) -> None:
-    operated.definitions |= machines(table="others")
-
-
-def of_two_logs(operated: OperatedSaga) -> None:
-    operated.definitions[NEW_RECOVERY]["States"]["Compensate Commit"] = function_state(
-        "Commit", Side.PIVOT, log_table="other"
-    )
-
-
-def without_log(operated: OperatedSaga) -> None:
-    steps_are_in_phases(operated)
-    del operated.definitions[f"{NEW}Phase"]
-    del operated.definitions[NEW_RECOVERY]["States"]["Compensate Commit"]
-
-
-def steps_are_in_phases(operated: OperatedSaga) -> None:
-    operated.definitions[f"{NEW}Phase"] = {"States": {"Commit": operated.definitions[NEW]["States"]["Commit"]}}
-    operated.definitions[NEW]["States"]["Commit"] = {"Type": "Task", "Arguments": {"StateMachineArn": f"{NEW}Phase"}}
-
-
-def test_a_saga_with_phases_is_moved(operated: OperatedSaga) -> None:
-    operated.park()
-    steps_are_in_phases(operated)
-
-    assert operated.run(*ADOPT)[0] == 0
-
-    is_moved(operated, R1)
+def another(operated: OperatedSaga) -> dict[str, Any]:
+    """Another saga of the same stack and request table."""
+    sagas: list[dict[str, Any]] = operated.manifests["Shop"]["sagas"]
+    sagas.append(saga_entry(path="Shop/Refunds", arn=f"{NEW}2", recovery=f"{NEW_RECOVERY}2", log="other"))
+    return sagas[-1]
 
 
 @pytest.mark.parametrize(
     ("happens", "why"),
     [
-        (without_forward, "must start its saga's forward machine, got ''"),
-        (forward_is_gone, "must start its saga's forward machine"),
-        (forward_of_another_definition, "must start its saga's forward machine"),
-        (recovery_is_deleted, "must be the ARN of a saga's recovery machine"),
-        (of_another_table, "must be of table requests, got others"),
-        (of_two_logs, "must name one saga log, got ['log', 'other']"),
-        (without_log, "must name one saga log, got []"),
+        (lambda operated: operated.deleted.add(NEW), "must exist, got none; deploy its stack again"),
+        (lambda operated: operated.deleting.add(NEW_RECOVERY), "must exist, got none; deploy its stack again"),
+        (another, "must have one saga of table requests, got Shop/Transfers, Shop/Refunds; choose one with --to"),
     ],
 )
-def test_machines_that_do_not_fit_are_refused(
+def test_a_target_that_cannot_take_the_saga_is_refused(
     operated: OperatedSaga, happens: Callable[[OperatedSaga], None], why: str
 ) -> None:
     operated.park()
     happens(operated)
 
     assert why in refused(operated)
+
+
+def test_one_of_several_sagas_is_chosen(operated: OperatedSaga) -> None:
+    operated.park()
+    another(operated)
+
+    assert "must have one saga fers of table requests, got none" in refused(operated, "--to", "fers")
+    assert "was not moved" in refused(operated, "--to", "Refunds")
+    assert operated.run(*ADOPT, "--to", "Shop/Transfers")[0] == 0
+    is_moved(operated, R1)
 
 
 # What others do about a machine that is gone.

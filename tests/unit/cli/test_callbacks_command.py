@@ -7,7 +7,7 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -32,12 +32,14 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.shared import aws
 from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, JobSaga
+from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
 COMMAND = import_module("constructs_lib.cli.callbacks.command")
 DEAD = import_module("constructs_lib.cli.callbacks.dead_letters")
+MANIFEST = import_module("constructs_lib.cli.shared.manifest")
 OTHER_SAGA = f"{reservation_of().request_id}-zzzzzzzz"
 DUE_MS = HEARTBEAT_SECONDS * 1_000
 
@@ -49,12 +51,13 @@ class Operator:
     job_saga: JobSaga
     queue: str
     dead: str
+    integration: dict[str, str] = field(default_factory=dict)
 
-    def run(self, *words: str, tokens: str = "tokens") -> tuple[int, str, str]:
+    def run(self, *words: str) -> tuple[int, str, str]:
         """Run the command: its exit status, its output and its errors."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = main(["callbacks", "--tokens", tokens, *words])
+            status = main(["callbacks", "--stack", "Shop", *words])
         shown = out.getvalue() + err.getvalue()
         assert "token-" not in shown.replace("token-table", ""), f"a token was shown: {shown}"
         return status, out.getvalue(), err.getvalue()
@@ -70,9 +73,9 @@ class Operator:
         found: dict[str, Any] = json.loads(self.lists("--json", *words))
         return found
 
-    def is_refused(self, *words: str, tokens: str = "tokens") -> str:
+    def is_refused(self, *words: str) -> str:
         """Run it; returns its one-line refusal."""
-        status, out, err = self.run(*words, tokens=tokens)
+        status, out, err = self.run(*words)
         assert (status, out, err.count("\n")) == (1, "", 1), err
         return err
 
@@ -126,6 +129,8 @@ def operator(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 5})
     queue = str(aws.sqs().create_queue(QueueName="jobs", Attributes={"RedrivePolicy": policy})["QueueUrl"])
     operator = Operator(job_saga, queue, dead)
+    operator.integration.update(path="Shop/Warehouse", table="tokens", queue=queue, dead=dead)
+    monkeypatch.setattr(MANIFEST, "_output", lambda *_: json.dumps(manifest(integrations=[operator.integration])))
 
     def session_of(options: Any) -> boto3.Session:
         return boto3_session
@@ -202,9 +207,9 @@ def test_a_late_effect_is_listed_with_the_command_that_compensates_it(operator: 
     told = operator.lists()
 
     assert "late: a late effect that is not compensated" in told
-    assert f"      cdk-sagas recover {SAGA_ID} --table requests\n" in told
+    assert f"      cdk-sagas recover {SAGA_ID} --stack Shop\n" in told
     (row,) = operator.finds("--region", "eu-west-1")["rows"]
-    assert row["command"] == f"cdk-sagas recover {SAGA_ID} --table requests --region eu-west-1"
+    assert row["command"] == f"cdk-sagas recover {SAGA_ID} --stack Shop --region eu-west-1"
 
 
 def test_an_outcome_of_an_unknown_job_is_listed(operator: Operator) -> None:
@@ -249,7 +254,7 @@ def test_all_lists_settled_and_unanswered_jobs(operator: Operator) -> None:
     sweep(remaining_ms=lambda: 60_000)
 
     assert "never answered" not in operator.lists()
-    told = operator.lists("--all", "--dead-letters", url)
+    told = operator.lists("--all", "--dead-letters")
     assert "unanswered: the wait ended without an outcome (1)" in told
     assert "never answered: the saga gave the job up" in told
     assert "its row INTENT, its saga FAILED, never known to be taken on" in told
@@ -269,7 +274,7 @@ def test_dead_messages_are_listed_once_with_their_reason_and_stay(operator: Oper
     bodies = sorted([operator.kills(), operator.report_unanswered(), operator.puts("token-garbage")])
 
     for _ in range(2):
-        told = operator.lists("--dead-letters", operator.dead)
+        told = operator.lists("--dead-letters")
         assert "dead: dispatch failed; --redrive retries it (1)" in told
         assert "never answered: the saga gave the job up; ask the provider, then --forget (1)" in told
         assert "unreadable: no message of a saga (1)" in told
@@ -282,7 +287,7 @@ def test_the_document_has_all_of_it_and_no_body(operator: Operator) -> None:
     operator.kills(item_key="sku-1", item="{}")
     operator.report_unanswered()
 
-    found = operator.finds("--dead-letters", operator.dead)
+    found = operator.finds("--dead-letters")
 
     by_kind = {message["kind"]: message for message in found["dead"]}
     assert by_kind["job"]["job_id"] == step_key_of(SAGA_ID, STEP, item_key="sku-1")
@@ -296,7 +301,7 @@ def test_more_messages_than_one_batch_are_all_listed(operator: Operator) -> None
     for number in range(23):
         operator.kills(step=f"Step{number}")
 
-    assert len(operator.finds("--dead-letters", operator.dead)["dead"]) == 23
+    assert len(operator.finds("--dead-letters")["dead"]) == 23
     assert len(operator.taken(operator.dead)) == 23
 
 
@@ -304,14 +309,14 @@ def test_entries_that_another_reader_has_received_are_reported(operator: Operato
     operator.kills()
     operator.taken(operator.dead)
 
-    told = operator.lists("--dead-letters", operator.dead)
+    told = operator.lists("--dead-letters")
     assert "1 dead messages were being read by another process" in told
 
 
 def test_dead_jobs_are_put_back_and_entries_are_left(operator: Operator) -> None:
     body, entry = operator.kills(), operator.report_unanswered()
 
-    told = operator.lists("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    told = operator.lists("--redrive")
 
     assert told == "1 put back, 0 deleted, 1 left\n"
     (moved,) = operator.taken(operator.queue)
@@ -322,7 +327,7 @@ def test_dead_jobs_are_put_back_and_entries_are_left(operator: Operator) -> None
 def test_the_jobs_of_one_saga_are_redriven_on_request(operator: Operator) -> None:
     body, other = operator.kills(), operator.kills(saga_id=OTHER_SAGA)
 
-    words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive", "--saga", SAGA_ID)
+    words = ("--redrive", "--saga", SAGA_ID)
     assert operator.lists(*words) == "1 put back, 0 deleted, 1 left\n"
     assert (operator.bodies(operator.queue), operator.bodies(operator.dead)) == ([body], [other])
 
@@ -330,7 +335,7 @@ def test_the_jobs_of_one_saga_are_redriven_on_request(operator: Operator) -> Non
 def test_entries_are_deleted_only_on_request(operator: Operator) -> None:
     body, _, garbage = operator.kills(), operator.report_unanswered(), operator.puts("garbage")
 
-    assert operator.lists("--dead-letters", operator.dead, "--forget") == "0 put back, 1 deleted, 2 left\n"
+    assert operator.lists("--forget") == "0 put back, 1 deleted, 2 left\n"
     assert operator.bodies(operator.dead) == sorted([body, garbage])
 
 
@@ -338,7 +343,7 @@ def test_entries_are_deleted_only_on_request(operator: Operator) -> None:
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
 def test_a_redrive_that_dies_loses_no_job(operator: Operator, operation: str, moment: Moment) -> None:
     body = operator.kills()
-    words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    words = ("--redrive",)
     operator.job_saga.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=moment, times=1))
     with pytest.raises(Killed):
         operator.run(*words)
@@ -352,7 +357,8 @@ def test_jobs_are_put_into_the_queue_that_they_came_from_and_no_other(operator: 
     operator.kills()
     other = str(aws.sqs().create_queue(QueueName="other")["QueueUrl"])
 
-    told = operator.is_refused("--dead-letters", operator.dead, "--queue", other, "--redrive")
+    operator.integration["queue"] = other
+    told = operator.is_refused("--redrive")
     assert "name the queue of the same integration" in told
     assert operator.taken(other) == []
 
@@ -360,11 +366,9 @@ def test_jobs_are_put_into_the_queue_that_they_came_from_and_no_other(operator: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--redrive",), "name it with --dead-letters"),
-        (("--forget",), "name it with --dead-letters"),
-        (("--dead-letters", "URL", "--redrive"), "name it with --queue"),
+        (("--integration", "house"), "must have one CallbackIntegration house, got none; choose one"),
         (("--saga", "x"), "not a saga id: 'x'"),
-        (("--send-again", "j", "--dead-letters", "URL", "--forget"), "leave --redrive and --forget out"),
+        (("--send-again", "j", "--forget"), "leave --redrive and --forget out"),
     ],
 )
 def test_conflicting_options_are_refused(operator: Operator, words: tuple[str, ...], message: str) -> None:
@@ -372,15 +376,18 @@ def test_conflicting_options_are_refused(operator: Operator, words: tuple[str, .
 
 
 def test_a_wrong_table_is_refused_with_the_remedy(operator: Operator) -> None:
-    assert "there is no token table nowhere" in operator.is_refused(tokens="nowhere")
-    assert "name the table of the integration's TokenTable" in operator.is_refused(tokens="log")
+    for table in ("nowhere", "log"):
+        operator.integration["table"] = table
+        assert f"table {table} must be a token table, got none; deploy its stack" in operator.is_refused()
     operator.job_saga.change_record(due_shard="00")
+    operator.integration["table"] = "requests"
     for words in ((), ("--all",)):
-        assert "name the table of the integration's TokenTable" in operator.is_refused(*words, tokens="requests")
+        assert "table requests has an item that is not a row of a token table" in operator.is_refused(*words)
 
 
 def test_a_queue_that_is_not_there_is_refused_with_the_remedy(operator: Operator) -> None:
-    assert "check the queues' URLs" in operator.is_refused("--dead-letters", f"{operator.dead}-gone")
+    operator.integration["dead"] = f"{operator.dead}-gone"
+    assert "-gone must exist, got none; deploy its stack" in operator.is_refused("--dead-letters")
 
 
 def test_a_lack_of_rights_names_the_call_and_the_grant(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,10 +428,10 @@ def test_operators_have_the_permissions_of_the_command_and_no_others(
         operator.report_unanswered()
         with monkeypatch.context() as patch:
             patch.setattr(operator.job_saga.world.wire, "send", noted)
-            operator.lists("--all", "--dead-letters", operator.dead)
-            operator.lists("--dead-letters", operator.dead)
+            operator.lists("--all", "--dead-letters")
+            operator.lists("--dead-letters")
             operator.lists("--send-again", JOB_ID)
-            operator.lists("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive", "--forget")
+            operator.lists("--redrive", "--forget")
         for table, key in (("tokens", {"id": JOB_ID}), ("log", {"saga_id": SAGA_ID, "step": STEP})):
             aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
     # A job without a waiting task makes its saga due.
@@ -506,7 +513,7 @@ LISTING = Listing(
     reasons={JOB_ID: "ConnectionError"},
     busy=0,
     complete=False,
-    commands={JOB_ID: f"cdk-sagas recover {SAGA_ID} --table requests"},
+    commands={JOB_ID: f"cdk-sagas recover {SAGA_ID} --stack Shop"},
 )
 
 
@@ -572,7 +579,7 @@ def test_a_token_is_not_even_read_to_list_jobs(operator: Operator, monkeypatch: 
 
 def test_redriven(operator: Operator) -> None:
     body = operator.kills()
-    words = ("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    words = ("--redrive",)
     for operation in ("SendMessage", "DeleteMessage"):
         operator.job_saga.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=Moment.BEFORE, times=1))
         with contextlib.suppress(Killed):
@@ -583,18 +590,19 @@ def test_redriven(operator: Operator) -> None:
 
 def test_an_entry_that_was_read_stays_in_the_queue(operator: Operator) -> None:
     body = operator.kills()
-    operator.run("--dead-letters", operator.dead)
+    operator.run("--dead-letters")
     assert operator.bodies(operator.dead) == [body]
 
 
 def test_sent_where_it_belongs(operator: Operator) -> None:
     operator.kills()
     other = str(aws.sqs().create_queue(QueueName="other")["QueueUrl"])
-    operator.run("--dead-letters", operator.dead, "--queue", other, "--redrive")
+    operator.integration["queue"] = other
+    operator.run("--redrive")
     assert operator.taken(other) == []
 
 
 def test_entries_stay(operator: Operator) -> None:
     entry = operator.report_unanswered()
-    operator.run("--dead-letters", operator.dead, "--queue", operator.queue, "--redrive")
+    operator.run("--redrive")
     assert operator.bodies(operator.dead) == [entry]

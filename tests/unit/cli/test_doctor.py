@@ -11,7 +11,6 @@ from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
 from tests.unit.support.checked_stack import (
     LIMIT,
     READS,
-    REMEMBER_SECONDS,
     CheckedStack,
 )
 from tests.unit.support.client import remove_response
@@ -19,7 +18,6 @@ from tests.unit.support.doctor_scenes import (
     L1,
     R1,
     SCENES,
-    TABLES,
     late,
     record_lost,
     row_open,
@@ -34,6 +32,7 @@ from tests.unit.support.samples import (
     MACHINE_ARN,
     SAGA_ID,
 )
+from tests.unit.support.settling import REMEMBER_SECONDS
 
 
 @pytest.mark.parametrize("deep", [(), ("--deep",)])
@@ -130,28 +129,6 @@ def test_two_concurrent_doctors_do_the_work_of_one(stack: CheckedStack, scene: s
     assert tuple(stack.kinds(*words)) == (this.left or ())
     assert stack.item.get(RecordAttribute.RECOVERIES, "0") in ("0", "1", str(LIMIT))
     assert set(stack.world.executions.by_name) <= {SAGA_ID, R1, L1}
-
-
-NAMED_ONLY = {
-    "interrupted": [("interrupted", "soon")],
-    "parked": [("parked", "operator")],
-    "never due": [("missing from index", "repair")],
-    "recoveries exhausted": [("interrupted", "soon")],
-    "late": [("late effect", "operator")],
-    "undelivered": [("outcome not delivered", "soon")],
-    "orphaned wait": [("orphaned wait", "soon")],
-    "row in doubt": [("row in doubt", "operator")],
-    "record lost": [],
-    "record lost in doubt": [("record lost", "operator")],
-}
-
-
-@pytest.mark.parametrize("scene", NAMED_ONLY)
-def test_without_the_right_to_list_the_stack_tables_are_named(stack: CheckedStack, scene: str) -> None:
-    SCENES[scene].happens(stack)
-    stack.denied.add("ListStackResources")
-
-    assert stack.kinds("--deep", system=TABLES) == NAMED_ONLY[scene]
 
 
 @pytest.mark.parametrize("happens", [late, row_open])

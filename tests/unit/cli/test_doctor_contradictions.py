@@ -9,16 +9,14 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.cli.saga.definition import always_taken
-from constructs_lib.saga.asl import definition_of
 from saga_runtime.ledger.items import entry_key
-from saga_runtime.protocol import Env, LedgerAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import LedgerAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
-from tests.constructs.support.plans import PLANS
-from tests.unit.support.checked_stack import REMEMBER_SECONDS, CheckedStack, checked_stack_in
+from tests.unit.support.checked_stack import CheckedStack, checked_stack_in
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
+from tests.unit.support.settling import REMEMBER_SECONDS
 from tests.unit.support.wire import before
 from tests.unit.support.world import World
 
@@ -33,7 +31,7 @@ OTHER = "bbbbbbbbbbbbbbbbbbbbbbbbbb-m0000000"
 def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[CheckedStack]:
     """A stack with a saga that runs; nothing is wrong."""
     with checked_stack_in(world, monkeypatch, boto3_session) as stack:
-        stack.functions["Gatekeeper"][Env.LEDGER_TABLE] = "ledger"
+        stack.manifests["Shop"]["ledgers"] = [{"table": "ledger"}]
         yield stack
 
 
@@ -240,36 +238,3 @@ def test_entry_of_a_saga_with_a_lost_record_is_found_by_its_execution(stack: Che
     stack.forget()
 
     assert ("record contradicted", "Pick: ledger ledger has its entry, and it has no row") in wrong(stack)
-
-
-def test_ledger_of_a_table_that_is_named_is_read(stack: CheckedStack) -> None:
-    post(f"{SAGA_ID}#Pick")
-    named = ("--table", "requests", "--log-table", "log", "--ledger", "ledger")
-
-    found = stack.finds("--deep", system=named)
-
-    assert [one["kind"] for one in found] == ["record contradicted"]
-
-
-# Which steps every request takes.
-
-
-@pytest.mark.parametrize(
-    ("plan", "steps"),
-    [
-        ("several steps", {"Reserve", "Credit", "Report"}),
-        ("conditional steps", {"Credit"}),
-        ("two pivots", {"Receipt"}),
-        ("jobs", {"Reserve", "Commit", "Ship"}),
-        ("a wait that may be skipped", {"Review", "Commit"}),
-    ],
-)
-def test_steps_that_every_request_takes_are_read_from_the_definition(plan: str, steps: set[str]) -> None:
-    log = definition_of(PLANS[plan])
-
-    assert always_taken(log, PLANS[plan].log_table) == steps
-
-
-def test_of_a_definition_of_another_form_nothing_is_claimed() -> None:
-    assert always_taken({"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}, "log") == frozenset()
-    assert always_taken({}, "log") == frozenset()

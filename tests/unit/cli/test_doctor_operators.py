@@ -31,19 +31,15 @@ from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import (
     COMMAND,
     READS,
-    TIMEOUT_SECONDS,
     CheckedStack,
     checked_stack_in,
 )
 from tests.unit.support.doctor_scenes import (
     SCENES,
-    TABLES,
     answered_and_gone,
     due_now,
-    exhausted,
     interrupted,
     late,
-    name_expired,
     orphaned_wait,
     parked,
     send,
@@ -51,7 +47,8 @@ from tests.unit.support.doctor_scenes import (
     words_of,
 )
 from tests.unit.support.job_saga import STEP
-from tests.unit.support.samples import DAY_MS, MACHINE_ARN, SAGA_ID
+from tests.unit.support.manifests import TIMEOUT_SECONDS, manifest
+from tests.unit.support.samples import DAY_MS, SAGA_ID
 from tests.unit.support.wire import Killed, Moment
 from tests.unit.support.world import World
 
@@ -210,7 +207,7 @@ def test_colours_are_shown_where_they_are_wanted(
         (lambda stack: stack.rules["Schedule"].update(State="DISABLED"), "aws events enable-rule --name Schedule"),
         (lambda stack: stack.at_zero.add("Gatekeeper"), "delete-function-concurrency --function-name Gatekeeper"),
         (lambda stack: send(stack, "events-dead"), "aws sqs purge-queue --queue-url"),
-        (lambda stack: send(stack, "jobs-dead"), "cdk-sagas callbacks --tokens tokens --dead-letters"),
+        (lambda stack: send(stack, "jobs-dead"), "cdk-sagas callbacks --stack Shop"),
         (parked, "cdk-sagas inspect"),
     ],
 )
@@ -234,7 +231,7 @@ def test_a_suggested_command_names_the_account_and_region_of_the_check(
         ),
         (EndpointConnectionError(endpoint_url="https://x"), "not everything was checked: Could not connect"),
         (
-            ClientError({"Error": {"Code": "ExpiredToken", "Message": "it is over"}}, "ListStackResources"),
+            ClientError({"Error": {"Code": "ExpiredToken", "Message": "it is over"}}, "DescribeStacks"),
             "not everything was checked: ExpiredToken: it is over",
         ),
     ],
@@ -320,7 +317,7 @@ def test_a_compensation_that_was_tried_once_is_left_to_the_reconciler(stack: Che
     assert stack.kinds() == [("late effect", "soon")]
 
 
-@pytest.mark.parametrize("operation", ["GetFunctionConfiguration", "DescribeRule"])
+@pytest.mark.parametrize("operation", ["GetFunctionConcurrency", "DescribeRule"])
 def test_an_unreadable_reconciler_is_not_reported_as_missing(stack: CheckedStack, operation: str) -> None:
     """It may well work."""
     interrupted(stack)
@@ -329,26 +326,12 @@ def test_an_unreadable_reconciler_is_not_reported_as_missing(stack: CheckedStack
     assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
 
 
-def test_a_function_with_an_unreadable_environment_is_not_mistaken(stack: CheckedStack) -> None:
-    interrupted(stack)
-    stack.secret.add("Reconciler")
-
-    assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
-    assert stack.finds()[0]["what"] == "not allowed: kms:Decrypt, of its environment"
-
-
-def test_a_reconciler_of_another_release_is_reported_in_one_line(stack: CheckedStack) -> None:
-    stack.functions["Reconciler"]["CDK_SAGAS_RECONCILED"] = '[{"machine": "Transfers"}]'
-
-    status, out, err = stack.run()
-
-    assert (status, out, err.count("\n")) == (1, "", 1)
-    assert "use the release of cdk-sagas that deployed it" in err
-
-
 def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(stack: CheckedStack) -> None:
     interrupted(stack)
-    stack.elsewhere = {"Reconciler", "Schedule", "Measure"}
+    here = stack.manifests["Shop"]
+    rules = here.pop("rules")
+    stack.manifests["Care"] = manifest(reconcilers=here.pop("reconcilers"), rules=rules[:3])
+    here["rules"] = rules[3:]
 
     assert stack.kinds() == [("not monitored", "operator"), ("interrupted", "repair")]
     assert "name that, too, with --stack" in " ".join(stack.run()[1].split())
@@ -356,51 +339,6 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(stack: C
     assert stack.kinds(system=both) == [("interrupted", "soon")]
     assert stack.run(system=both)[1].startswith("stacks Shop, Care, ")
     assert json.loads(stack.run("--json", system=(*both, *both))[1])["records"] == 1
-
-
-# With tables alone.
-
-
-@pytest.mark.parametrize("scene", ["name expired", "saga log expired", "saga log expiring"])
-def test_with_a_table_alone_machines_supply_reconciler_and_retention(stack: CheckedStack, scene: str) -> None:
-    SCENES[scene].happens(stack)
-
-    repaired = {one["kind"]: one["repaired"] for one in stack.finds("--repair", system=("--table", "requests"))}
-
-    assert repaired[scene] == SCENES[scene].repaired
-    assert stack.sent == ("parked" in SCENES[scene].repaired)
-
-
-def test_with_a_table_alone_nothing_is_parked_by_a_number_of_recoveries_that_is_only_usual(stack: CheckedStack) -> None:
-    exhausted(stack)
-    stack.update(recoveries={"N": "20"}, due_at={"N": str(stack.world.clock.ms)})
-    untouched = stack.stored
-
-    found = stack.finds("--repair", system=("--table", "requests"))
-
-    assert [(one["kind"], one["repaired"]) for one in found] == [("recoveries exhausted", "")]
-    assert stack.stored == untouched
-
-
-def test_with_a_table_alone_a_saga_with_an_unknown_log_is_repaired(stack: CheckedStack) -> None:
-    """Its record contains the time until which rows are kept, but not their table."""
-    stack.machines[MACHINE_ARN]["Comment"] = "by hand"
-    stack.update(rows_until={"N": str((stack.world.clock.ms + DAY_MS) // 1_000)})
-    interrupted(stack)
-
-    (finding,) = stack.finds("--repair", system=("--table", "requests"))
-
-    assert (finding["kind"], finding["repaired"]) == (
-        "interrupted",
-        f"handed to {recovery_name(SAGA_ID, 1)}, which is started",
-    )
-
-
-def test_with_a_table_alone_an_unreadable_machine_is_reported(stack: CheckedStack) -> None:
-    interrupted(stack)
-    stack.denied.add("DescribeStateMachine")
-
-    assert stack.kinds(system=TABLES) == [("not checked", "operator"), ("interrupted", "soon")]
 
 
 # What is never shown.
@@ -515,35 +453,6 @@ def test_rules_may_not_be_read(stack: CheckedStack) -> None:
     stack.denied.add("DescribeRule")
 
     assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
-
-
-def test_one_function_may_not_be_read(stack: CheckedStack) -> None:
-    interrupted(stack)
-    stack.unseen.add("Reconciler")
-
-    assert stack.kinds() == [("not checked", "operator"), ("interrupted", "soon")]
-
-
-def test_a_machine_of_another_table_is_ignored(stack: CheckedStack) -> None:
-    """A definition that settles in another table is irrelevant for this one's sagas."""
-    name_expired(stack)
-    stack.machines[MACHINE_ARN]["States"]["Settle completed"]["Arguments"]["TableName"] = "others"
-
-    (finding,) = [one for one in stack.finds("--repair", system=("--table", "requests")) if one["saga_id"]]
-
-    assert (finding["kind"], finding["repaired"]) == ("name expired", "")
-
-
-def test_a_saga_at_the_assumed_limit_is_not_repaired(stack: CheckedStack) -> None:
-    """It is due for another reason."""
-    SCENES["saga log expiring"].happens(stack)
-    stack.update(rows_until={"N": str((stack.world.clock.ms + 20 * DAY_MS) // 1_000)})
-    exhausted(stack)
-    stack.update(recoveries={"N": "20"}, due_at={"N": str(stack.world.clock.ms)})
-    assert "saga log expiring" in dict(stack.kinds(system=("--table", "requests")))
-    stack.finds("--repair", system=("--table", "requests"))
-
-    assert stack.sent == 0
 
 
 def test_found_before_the_end() -> None:

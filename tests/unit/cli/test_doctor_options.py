@@ -19,15 +19,13 @@ from tests.unit.support.checked_stack import (
     CheckedStack,
 )
 from tests.unit.support.doctor_scenes import R1, ROOT
+from tests.unit.support.manifests import manifest
 
 
 @pytest.mark.parametrize(
     "words",
     [
         (),
-        ("--stack", "Shop", "--table", "requests"),
-        ("--stack", "Shop", "--log-table", "log"),
-        ("--stack", "Shop", "--token-table", "tokens"),
         ("--stack", "Shop", "--rate", "5"),
         ("--stack", "Shop", "--deep", "--rate", "0"),
     ],
@@ -44,11 +42,8 @@ def test_wrong_options_are_refused_with_a_status_of_their_own(stack: CheckedStac
     ("system", "denied", "says"),
     [
         (("--stack", "Bar"), "", "there is no stack Bar in this account and region"),
-        (("--stack", "Shop"), "ListStackResources", "name its tables with --table, --log-table and --token-table"),
-        (("--table", "nowhere"), "", "there is no table nowhere in this account and region"),
-        (("--table", "requests", "--log-table", "nowhere"), "", "there is no table nowhere"),
-        (("--table", "requests", "--token-table", "nowhere"), "", "there is no table nowhere"),
-        (("--table", ""), "", "Parameter validation failed: Invalid length for parameter TableName"),
+        (("--stack", "Shop"), "DescribeStacks", "ask for cloudformation:DescribeStacks on it"),
+        (("--stack", ""), "", "--stack must be the name of a stack, got ''"),
         (("--stack", "Shop", "--stack", "Bar"), "", "there is no stack Bar in this account and region"),
     ],
 )
@@ -62,13 +57,6 @@ def test_a_failed_start_is_reported_in_one_line(
     assert (status, out, err.count("\n")) == (1, "", 1)
     assert err.startswith("cdk-sagas: ")
     assert says in err
-
-
-def test_nested_stacks_are_checked(stack: CheckedStack) -> None:
-    stack.nested = True
-    stack.dies()
-
-    assert stack.kinds() == [("interrupted", "soon")]
 
 
 def test_the_environment_and_the_clients_of_the_process_are_as_they_were(stack: CheckedStack) -> None:
@@ -92,10 +80,9 @@ def test_the_runtime_works_with_the_clients_of_the_session_that_it_is_given() ->
 
 
 def test_a_stack_without_a_saga_is_refused(stack: CheckedStack) -> None:
-    for parts in (stack.functions, stack.machines):
-        parts.clear()
+    stack.manifests["Shop"] = manifest()
 
-    assert "stack Shop has no saga" in stack.run()[2]
+    assert "stack Shop must have a saga, got none" in stack.run()[2]
 
 
 def test_each_call_has_its_permission_and_those_are_in_the_guide() -> None:

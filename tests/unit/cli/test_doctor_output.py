@@ -46,7 +46,7 @@ needs an operator (2)
       its record has no reason
       it moves EUR 12,345, in minor units
       -> determine the outcome, then record it: cdk-sagas resolve
-         cdk-sagas inspect {SAGA_ID} --table requests
+         cdk-sagas inspect {SAGA_ID} --stack Shop
 
 repaired soon (1)
   outcome not delivered  {JOB_ID}  2023-11-14 22:13:20  1 m

@@ -13,19 +13,25 @@ from tests.unit.support.checked_stack import (
 from tests.unit.support.doctor_scenes import R1, R2, SCENES, send, undelivered
 
 
+def of_a_bus(stack: CheckedStack) -> None:
+    stack.rules["Ended"].update(State="DISABLED", EventBusName="bus-2")
+    stack.part("rules").append({"name": "bus-2|Ended", "bus": "bus-2", "queue": "events"})
+    del stack.part("rules")[2]
+
+
 def dead_event(stack: CheckedStack) -> None:
-    stack.failures["Dispatcher"] = "jobs"
+    stack.part("queues").append({"url": stack.queues["jobs"], "role": "dead"})
     send(stack, "jobs")
 
 
 PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], str]] = {
     "a saga without a reconciler": (
-        lambda stack: stack.functions.pop("Reconciler"),
+        lambda stack: stack.part("reconcilers").clear(),
         [("not monitored", "operator")],
         "add a TimeoutReconciler",
     ),
     "a reconciler that receives events of another saga": (
-        lambda stack: stack.functions["Reconciler"].update({"CDK_SAGAS_RECONCILED": "[]"}),
+        lambda stack: stack.part("reconcilers")[0].update(serves=[]),
         [("not monitored", "operator")],
         "add a TimeoutReconciler",
     ),
@@ -45,7 +51,7 @@ PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], 
         "the rule that notifies a queue of the stack is disabled",
     ),
     "a rule of a bus of its own disabled": (
-        lambda stack: stack.rules["Ended"].update(State="DISABLED", EventBusName="bus-2"),
+        of_a_bus,
         [("rule disabled", "operator")],
         "aws events enable-rule --name Ended --event-bus-name bus-2",
     ),
@@ -60,7 +66,7 @@ PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], 
         "the schedule by which the sweeper of tokens should look",
     ),
     "its queue's source disabled": (
-        lambda stack: stack.sources[MAPPING].update(State="Disabled"),
+        lambda stack: stack.sources.update({MAPPING: "Disabled"}),
         [("source disabled", "operator")],
         "nothing hands the messages of this queue to the reconciler",
     ),
@@ -77,7 +83,7 @@ PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], 
     "a dead job": (
         lambda stack: send(stack, "jobs-dead"),
         [("dead letters", "operator")],
-        "cdk-sagas callbacks --tokens tokens --dead-letters",
+        "cdk-sagas callbacks --stack Shop",
     ),
     "a dead event of a receiver that is called directly": (
         dead_event,
@@ -90,7 +96,7 @@ PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], 
         "no schedule of the stack calls the reconciler: it never looks",
     ),
     "a schedule that calls another one": (
-        lambda stack: stack.rules["Sweeps"]["Targets"].clear(),
+        lambda stack: stack.part("rules").pop(),
         [("not monitored", "operator")],
         "no schedule of the stack calls the sweeper of tokens: it never looks",
     ),

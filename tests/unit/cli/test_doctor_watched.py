@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from tests.unit.support.checked_stack import (
     CheckedStack,
 )
 from tests.unit.support.doctor_scenes import due_now, keeps, watches
+from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import (
     MACHINE_ARN,
     NOW_MS,
@@ -57,7 +57,7 @@ def test_a_list_that_was_not_read_for_long_is_reported(stack: CheckedStack) -> N
     machine = MACHINE_ARN.replace("Transfers", "Reports")
     told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
     told |= {"grace": 1, "lease": 1, "attempts": 1, "longest": 0}
-    stack.functions["Watcher"]["CDK_SAGAS_WATCHED"] = json.dumps([told])
+    stack.part("watches")[0]["watched"] = [told]
     row = ListRow(id=list_id(machine, BadEnd.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
     aws.dynamodb().put_item(TableName="watch", Item=list_put(row)["Item"])
 
@@ -68,8 +68,7 @@ def test_a_list_that_was_not_read_for_long_is_reported(stack: CheckedStack) -> N
 
 
 def test_a_stack_of_watched_machines_alone_is_checked(stack: CheckedStack) -> None:
-    stack.functions.clear()
-    stack.machines.clear()
+    stack.manifests["Shop"] = manifest()
     watches(stack)
 
     assert stack.kinds() == []

@@ -12,10 +12,11 @@ import boto3
 import pytest
 
 from constructs_lib.cli.main import main
-from saga_runtime.protocol import Env, HoldAttribute
+from saga_runtime.protocol import HoldAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, Held
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import SWITCH, CheckedStack, checked_stack_in
+from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.wire import before
 from tests.unit.support.world import World
@@ -112,7 +113,7 @@ def test_wrong_options_are_refused(
 
 
 def test_stack_without_a_reconciler_is_refused(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
-    del stack.functions["Reconciler"][Env.HOLD_TABLE]
+    stack.part("reconcilers").clear()
 
     assert hold("on") == 1
     assert "must have a TimeoutReconciler of sagas, got none" in capsys.readouterr().err
@@ -140,6 +141,7 @@ def test_doctor_finds_a_held_reconciler(stack: CheckedStack, capsys: pytest.Capt
 def test_doctor_of_several_stacks_leaves_their_choice_to_the_operator(
     stack: CheckedStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    stack.manifests["Care"] = manifest()
     hold("on")
 
     found = findings(capsys, "--stack", "Care")["held"]

@@ -18,6 +18,7 @@ from constructs_lib.cli.main import main
 from saga_runtime.migration.terms import Terms
 from saga_runtime.protocol import Env
 from saga_runtime.shared import aws
+from tests.unit.support.manifests import manifest
 from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Table, open_table
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -94,8 +95,12 @@ def shop(
         return shop if service == "lambda" else boto3_session.client(service, **options)
 
     monkeypatch.setattr(MIGRATE, "session_of", lambda _: SimpleNamespace(client=client))
-    functions = {"AWS::Lambda::Function": ["Other", "Pay", "Worker"]}
-    monkeypatch.setattr("constructs_lib.cli.doctor.stack.resources", lambda *_: functions)
+
+    def said(*_: Any) -> str:
+        migrations = [{"layout": shop.terms.to_json(), "table": TABLE}]
+        return json.dumps(manifest(migrations=[] if "Worker" in shop.gone else migrations))
+
+    monkeypatch.setattr("constructs_lib.cli.shared.manifest._output", said)
     return shop
 
 

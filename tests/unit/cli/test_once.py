@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -14,6 +15,7 @@ import boto3
 import pytest
 
 from constructs_lib.cli.main import main
+from tests.unit.support.manifests import manifest, saga_entry
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -157,3 +159,24 @@ def test_a_start_without_a_command_is_refused(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit):
         main(["once", "job", "1d", "--table", "requests"])
     assert "COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sagas", "says"),
+    [
+        ([saga_entry()], ""),
+        ([saga_entry(), saga_entry(path="Shop/Refunds", machine="Refunds")], ""),
+        ([], "must have one request table, got none; choose one with --table"),
+        ([saga_entry(), saga_entry(requests="others")], "must have one request table, got requests, others; choose"),
+    ],
+)
+def test_the_stack_names_its_request_table(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], sagas: list[dict[str, Any]], says: str
+) -> None:
+    monkeypatch.setattr("constructs_lib.cli.shared.manifest._output", lambda *_: json.dumps(manifest(sagas=sagas)))
+
+    status = main(["once", "job", "1d", "--stack", "Shop", "--", sys.executable, "-c", "print('it ran')"])
+
+    said = capfd.readouterr()
+    assert (status, "it ran" in said.out) == ((1, False) if says else (0, True))
+    assert says in said.err

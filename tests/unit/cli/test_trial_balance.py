@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from constructs_lib.cli.main import main
 from constructs_lib.cli.trial_balance import add_up
 from saga_runtime import Account, LedgerBuilder, Money
 from saga_runtime.saga_log.write import Write
+from tests.unit.support.manifests import manifest
+
+MANIFEST = import_module("constructs_lib.cli.shared.manifest")
+
 
 BUILDER = LedgerBuilder(table="ledger")
 
@@ -79,6 +85,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(MANIFEST, "_output", lambda *_: json.dumps(manifest(ledgers=[{"table": "ledger"}])))
     with mock_aws():
         client = boto3.client("dynamodb")
         client.create_table(
@@ -97,7 +104,7 @@ def deployed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.usefixtures("deployed")
 def test_the_command_prints_sums_and_succeeds(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trial-balance", "ledger", "--accounts"]) == 0
+    assert main(["trial-balance", "--stack", "Shop", "--accounts"]) == 0
 
     out = capsys.readouterr().out
     assert "account alice" in out
@@ -108,13 +115,13 @@ def test_the_command_prints_sums_and_succeeds(capsys: pytest.CaptureFixture[str]
 def test_the_command_fails_when_the_ledger_does_not_add_up(deployed: Any, capsys: pytest.CaptureFixture[str]) -> None:
     deployed.put_item(TableName="ledger", Item={**books()[0], "balance": {"N": "7"}})
 
-    assert main(["trial-balance", "ledger"]) == 1
+    assert main(["trial-balance", "--stack", "Shop"]) == 1
     assert "WRONG  EUR account alice: balance 7, entries sum to 1000" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("deployed")
 def test_a_missing_table_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trial-balance", "nowhere"]) == 1
+    assert main(["trial-balance", "--stack", "Shop", "--ledger", "nowhere"]) == 1
 
     error = capsys.readouterr().err
     assert error.startswith("cdk-sagas: table nowhere was not added up: ResourceNotFoundException")
@@ -128,5 +135,5 @@ def test_a_missing_region_is_reported_with_its_remedy(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
 
-    assert main(["trial-balance", "ledger"]) == 1
+    assert main(["trial-balance", "--stack", "Shop"]) == 1
     assert "name one with --region" in capsys.readouterr().err

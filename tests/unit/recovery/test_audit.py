@@ -94,7 +94,7 @@ def test_without_a_reason_nothing_is_decided(operated: OperatedSaga, capsys: pyt
     from constructs_lib.cli.main import main
 
     with pytest.raises(SystemExit) as ended:
-        main(["resolve", operated.record.saga_id, "--resume", "--table", "requests"])
+        main(["resolve", operated.record.saga_id, "--resume", "--stack", "Shop"])
 
     assert ended.value.code == 2
     assert "--reason" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime.protocol import CallField, LogAttribute, RecordAttribute, RecordStatus, Side, StartField, StepStatus
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, Side, StartField, StepStatus
 from saga_runtime.recovery.late_effects import (
     MOST_TRIES,
     LateFinding,
@@ -25,7 +25,7 @@ from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
-from tests.unit.support.samples import MACHINE_ARN, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -338,9 +338,7 @@ def test_every_row_of_a_long_log_is_checked(operated: OperatedSaga) -> None:
 
 def has_job(operated: OperatedSaga) -> None:
     """Let the saga's definition have a step that is a job."""
-    told = {CallField.TOKEN: "{% $states.context.Task.Token %}", CallField.PROVIDER: {}}
-    pick = {"Type": "Task", "Arguments": {"QueueUrl": "queue", "MessageBody": told}}
-    operated.definitions[MACHINE_ARN]["States"]["Pick"] = pick
+    operated.saga["steps"].append({"name": "Pick", "side": "before", "external": True, "grace": 0, "jobs": True})
 
 
 def test_the_command_retries_only_with_its_option(operated: OperatedSaga) -> None:

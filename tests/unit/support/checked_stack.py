@@ -11,21 +11,19 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import unquote
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
+from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
 from constructs_lib.cli.main import main
 from saga_runtime.protocol import (
     DUE_INDEX,
-    Env,
     HoldAttribute,
     LogAttribute,
-    ReconciledField,
     RecordAttribute,
     RecordStatus,
     Side,
@@ -37,8 +35,9 @@ from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.job_saga import JobSaga
+from tests.unit.support.manifests import DAYS, described, manifest, refused, saga_entry
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
-from tests.unit.support.samples import ACCOUNT, DAY_MS, MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import DAY_MS, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
@@ -46,15 +45,11 @@ COMMAND = import_module("constructs_lib.cli.doctor.command")
 SCAN = import_module("constructs_lib.cli.doctor.scan")
 TOKEN_ROWS = import_module("constructs_lib.cli.callbacks.rows")
 TOKEN_WRITES = import_module("saga_runtime.callbacks.writes")
-NESTED = f"arn:aws:cloudformation:eu-central-1:{ACCOUNT}:stack/Shop-Inner/1"
 MAPPING = "5f0e2c1a-0000-4000-8000-000000000001"
 """Id of what hands status events to the reconciler."""
 LIMIT = 3
 SWITCH = "hold"
 """The table whose item may hold the reconciler."""
-DAYS = 400
-TIMEOUT_SECONDS = 14_400
-REMEMBER_SECONDS = settling.REMEMBER_SECONDS
 SHARDS, SHARD = 2, "01"
 """Of the index of records: every query takes its time here."""
 READS = frozenset(
@@ -62,29 +57,19 @@ READS = frozenset(
         "BatchGetItem",
         "DescribeExecution",
         "DescribeRule",
+        "DescribeStacks",
         "DescribeStateMachine",
         "DescribeTable",
         "GetEventSourceMapping",
         "GetFunctionConcurrency",
-        "GetFunctionConfiguration",
-        "GetFunctionEventInvokeConfig",
         "GetItem",
         "GetQueueAttributes",
         "ListExecutions",
-        "ListStackResources",
-        "ListTargetsByRule",
         "Query",
         "Scan",
     }
 )
 """Operations that change nothing."""
-_ARN = f"arn:aws:{{}}:eu-central-1:{ACCOUNT}:{{}}"
-_XML = "http://cloudformation.amazonaws.com/doc/2010-05-15/"
-
-
-def function_arn(name: str) -> str:
-    """ARN of a function."""
-    return _ARN.format("lambda", f"function:{name}")
 
 
 def queue_arn(name: str) -> str:
@@ -92,64 +77,37 @@ def queue_arn(name: str) -> str:
     return f"arn:aws:sqs:eu-central-1:{DEFAULT_ACCOUNT_ID}:{name}"
 
 
-def definition(recovery: bool = False) -> dict[str, Any]:
-    """A saga's definition, as far as the doctor reads it."""
-    settle = settling.settle(request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=0)
-    settle["ExpressionAttributeValues"][":expiration"] = {
-        "N": f"{{% $string($floor($millis() / 1000) + {REMEMBER_SECONDS}) %}}"
-    }
-    told = {"step": "Pick", "log_table": "log", "log_days": DAYS, "side": "before", "token": "t"}
-    told |= {"provider": {"grace": 0}}
-    return {
-        "Comment": f"cdk-sagas protocol 1, definition 0123456789abcdef{', recovery' if recovery else ''}",
-        "TimeoutSeconds": TIMEOUT_SECONDS,
-        "StartAt": "Pick",
-        "States": {
-            "Pick": {"Type": "Task", "Arguments": {"MessageBody": told}, "Next": "Settle completed"},
-            "Settle completed": {"Type": "Task", "Arguments": settle},
-            "Notify operators": {"Type": "Task", "Arguments": {"QueueUrl": "{operators}", "MessageBody": "x"}},
-        },
-    }
-
-
 @dataclass
 class CheckedStack:
     """A stack, and the command that checks it.
 
     Attributes:
-        functions: environments by name.
+        manifests: those of the stacks, by their names.
         at_zero: functions with a reserved concurrency of 0.
-        failures: dead-letter queues, by the functions' names.
-        rules: by name: state, schedule, and targets.
-        sources: state, queue and function, by id.
-        machines: definitions by ARN.
+        rules: state, and bus, by name.
+        sources: state by id.
         denied: operations that are refused.
-        secret: functions whose environment is encrypted with a key that may not be used.
-        unseen: functions that may not be read.
-        nested: whether all resources are in a nested stack.
-        elsewhere: names of the resources in a stack of their own.
         queues: URLs by name.
     """
 
     operated: OperatedSaga
     job_saga: JobSaga
-    functions: dict[str, dict[str, str]] = field(default_factory=dict)
+    manifests: dict[str, Any] = field(default_factory=dict)
     at_zero: set[str] = field(default_factory=set)
-    rules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    sources: dict[str, dict[str, str]] = field(default_factory=dict)
-    machines: dict[str, dict[str, Any]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
+    rules: dict[str, dict[str, str]] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
-    secret: set[str] = field(default_factory=set)
-    unseen: set[str] = field(default_factory=set)
-    nested: bool = False
-    elsewhere: set[str] = field(default_factory=set)
     queues: dict[str, str] = field(default_factory=dict)
 
     @property
     def world(self) -> World:
         """The runtime's surroundings."""
         return self.operated.world
+
+    def part(self, name: str) -> list[dict[str, Any]]:
+        """A list of the stack's manifest."""
+        found: list[dict[str, Any]] = self.manifests["Shop"][name]
+        return found
 
     def run(self, *words: str, system: tuple[str, ...] = ("--stack", "Shop")) -> tuple[int, str, str]:
         """Run the command: its exit status, its output and its errors."""
@@ -257,37 +215,32 @@ class CheckedStack:
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse | None:
         """Respond for the services that describe resources; None: another service is called."""
         if operation in self.denied:
-            if operation == "ListStackResources":
-                return _xml(request, 403, _error("AccessDenied", "you may not"))
+            if operation == "DescribeStacks":
+                return refused(request, 403, "AccessDenied", "you may not")
             return error_response(request, "AccessDeniedException")
-        if operation.startswith("GetFunction"):
-            return self._function(operation, request)
         path = unquote(request.url.partition("?")[0]).split("/")
         match operation:
-            case "ListStackResources":
-                return self._resources(request)
+            case "DescribeStacks":
+                return described(request, self.manifests)
+            case "GetFunctionConcurrency":
+                zero = {"ReservedConcurrentExecutions": 0} if path[-2] in self.at_zero else {}
+                return response(request, 200, zero)
             case "GetEventSourceMapping":
-                return response(request, 200, {"UUID": path[-1], **self.sources[path[-1]]})
+                return response(request, 200, {"UUID": path[-1], "State": self.sources[path[-1]]})
             case "DescribeRule":
                 asked = body_of(request)
                 rule = self.rules[asked["Name"]]
                 if rule.get("EventBusName") != asked.get("EventBusName"):
                     return error_response(request, "ResourceNotFoundException")
-                return response(request, 200, {name: rule[name] for name in rule if name != "Targets"})
-            case "ListTargetsByRule":
-                targets = self.rules[body_of(request)["Rule"]]["Targets"]
-                entries = [{"Id": str(place), **target} for place, target in enumerate(targets)]
-                return response(request, 200, {"Targets": entries})
+                return response(request, 200, rule)
             case "ListExecutions":
                 return response(request, 200, {"executions": list(self._listed(body_of(request)))})
             case "DescribeStateMachine":
                 arn = body_of(request)["stateMachineArn"]
                 if arn in self.operated.deleted:
                     return error_response(request, "StateMachineDoesNotExist")
-                text = json.dumps(self.machines[arn]).replace("{operators}", self.queues["operators"])
                 status = "DELETING" if arn in self.operated.deleting else "ACTIVE"
-                said = {"name": arn.rpartition(":")[2], "definition": text, "status": status}
-                return response(request, 200, said)
+                return response(request, 200, {"name": arn.rpartition(":")[2], "definition": "{}", "status": status})
             case _:
                 return None
 
@@ -299,61 +252,6 @@ class CheckedStack:
                 stopped = (one.stopped_ms or NOW_MS + 2_000) / 1_000
                 arn = f"{asked['stateMachineArn'].replace(':stateMachine:', ':execution:')}:{one.name}"
                 yield {"executionArn": arn, "name": one.name, "status": one.status, "stopDate": stopped}
-
-    def _function(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
-        name = unquote(request.url.partition("?")[0]).split("/")[-2]
-        if name in self.unseen:
-            return error_response(request, "AccessDeniedException")
-        match operation:
-            case "GetFunctionConfiguration":
-                environment: dict[str, Any] = {"Variables": self.functions[name]}
-                if name in self.secret:
-                    environment = {"Error": {"ErrorCode": "AccessDeniedException", "Message": "not this key"}}
-                told = {"FunctionName": name, "FunctionArn": function_arn(name), "Environment": environment}
-                return response(request, 200, told)
-            case "GetFunctionConcurrency":
-                zero = {"ReservedConcurrentExecutions": 0} if name in self.at_zero else {}
-                return response(request, 200, zero)
-            case _ if name in self.failures:
-                kept = {"OnFailure": {"Destination": queue_arn(self.failures[name])}}
-                return response(request, 200, {"DestinationConfig": kept})
-            case _:
-                return error_response(request, "ResourceNotFoundException")
-
-    def _resources(self, request: AWSPreparedRequest) -> AWSResponse:
-        asked = parse_qs(request.body.decode() if isinstance(request.body, bytes) else str(request.body))
-        name = asked["StackName"][0]
-        if name not in ("Shop", "Care", NESTED):
-            return _xml(request, 400, _error("ValidationError", "Stack with id Bar does not exist"))
-        ids = [("AWS::Lambda::Function", name) for name in self.functions]
-        ids += [("AWS::Events::Rule", name) for name in self.rules]
-        ids += [("AWS::Lambda::EventSourceMapping", name) for name in self.sources]
-        ids += [("AWS::StepFunctions::StateMachine", arn) for arn in self.machines]
-        ids += [("AWS::SQS::Queue", url) for url in self.queues.values()]
-        ids += [("AWS::Lambda::EventInvokeConfig", f"{name}|$LATEST") for name in self.failures]
-        ids += [("AWS::IAM::Role", "Role"), ("AWS::Events::EventBus", "bus-1"), ("AWS::Events::EventBus", "bus-2")]
-        ids = [one for one in ids if (one[1] in self.elsewhere) == (name == "Care")]
-        if self.nested and name == "Shop":
-            ids = [("AWS::CloudFormation::Stack", NESTED)]
-        members = "".join(
-            f"<member><LogicalResourceId>L{place}</LogicalResourceId><PhysicalResourceId>{name}</PhysicalResourceId>"
-            f"<ResourceType>{kind}</ResourceType><ResourceStatus>CREATE_COMPLETE</ResourceStatus></member>"
-            for place, (kind, name) in enumerate(ids)
-        )
-        result = f"<StackResourceSummaries>{members}</StackResourceSummaries>"
-        text = f"<ListStackResourcesResult>{result}</ListStackResourcesResult>"
-        return _xml(request, 200, f'<ListStackResourcesResponse xmlns="{_XML}">{text}</ListStackResourcesResponse>')
-
-
-def _error(code: str, message: str) -> str:
-    said = f"<Type>Sender</Type><Code>{code}</Code><Message>{message}</Message>"
-    return f"<ErrorResponse><Error>{said}</Error></ErrorResponse>"
-
-
-def _xml(request: AWSPreparedRequest, status: int, text: str) -> AWSResponse:
-    body: Any = MockRawResponse(text)
-    headers: Any = {"Content-Type": "text/xml"}
-    return AWSResponse(request.url, status, headers, body)
 
 
 @contextlib.contextmanager
@@ -408,54 +306,42 @@ def _deploy(stack: CheckedStack) -> None:
     ):
         queue(name, dead)
     create_hold_table()
-    f = ReconciledField
-    told: dict[str, Any] = {
-        f.MACHINE: "Transfers",
-        f.REQUESTS: "requests",
-        f.SHARDS: SHARDS,
-        f.LOG: "log",
-        f.DAYS: DAYS,
-        f.OPERATORS: stack.queues["operators"],
-        f.TOKENS: {"tokens": ["Pick"]},
+    served: dict[str, Any] = {
+        "machine": "Transfers",
+        "requests": "requests",
+        "shards": SHARDS,
+        "log": "log",
+        "days": DAYS,
+        "operators": stack.queues["operators"],
+        "tokens": {"tokens": ["Pick"]},
     }
-    gatekeeper: dict[str, str] = {
-        Env.STATE_MACHINE_ARN: MACHINE_ARN,
-        Env.REQUEST_TABLE: "requests",
-        Env.LOG_TABLE: "log",
-        Env.DUE_SHARDS: str(SHARDS),
-    }
-    stack.functions |= {
-        "Reconciler": {
-            Env.RECONCILED: json.dumps([told]),
-            Env.RECOVERIES_LIMIT: str(LIMIT),
-            Env.HOLD_TABLE: SWITCH,
-        },
-        "Gatekeeper": gatekeeper,
-        "Sweeper": {Env.TOKEN_TABLE: "tokens"},
-        "Dispatcher": {
-            Env.TOKEN_TABLE: "tokens",
-            Env.INTEGRATION: "Shop/Warehouse",
-            Env.DEAD_LETTERS: stack.queues["jobs-dead"],
-        },
-    }
-    stack.rules |= {
-        "Schedule": _rule(function_arn("Reconciler"), ScheduleExpression="rate(1 minute)"),
-        "Ended": _rule(queue_arn("events"), EventPattern="{}"),
-        "Sweeps": _rule(function_arn("Sweeper"), ScheduleExpression="rate(1 minute)"),
-        "Measure": _rule(function_arn("Reconciler"), ScheduleExpression="rate(5 minutes)"),
-        "Elsewhere": _rule(function_arn("Others"), ScheduleExpression="rate(1 day)") | {"State": "DISABLED"},
-    }
-    stack.rules["Measure"]["Targets"][0]["Input"] = '{"look":"in-flight"}'
-    stack.sources[MAPPING] = {
-        "State": "Enabled",
-        "EventSourceArn": queue_arn("events"),
-        "FunctionArn": function_arn("Reconciler"),
-    }
-    stack.machines |= {MACHINE_ARN: definition(), RECOVERY_MACHINE_ARN: definition(recovery=True)}
-
-
-def _rule(target: str, **what: str) -> dict[str, Any]:
-    return {"State": "ENABLED", **what, "Targets": [{"Arn": target}]}
+    pick = {"name": "Pick", "side": "before", "external": True, "grace": 0, "jobs": True}
+    jobs = {"queue": stack.queues["jobs"], "dead": stack.queues["jobs-dead"]}
+    stack.manifests["Shop"] = manifest(
+        sagas=[saga_entry(shards=SHARDS, operators=stack.queues["operators"], steps=[pick], always=["Pick"])],
+        reconcilers=[{"function": "Reconciler", "hold": SWITCH, "limit": LIMIT, "serves": [served]}],
+        tokens=[{"table": "tokens", "function": "Sweeper"}],
+        integrations=[{"path": "Shop/Warehouse", "table": "tokens", **jobs}],
+        functions=[
+            {"name": "Reconciler", "role": "the reconciler"},
+            {"name": "Gatekeeper", "role": "the gatekeeper"},
+            {"name": "Sweeper", "role": "the sweeper of tokens"},
+            {"name": "Dispatcher", "role": "the dispatcher of callbacks"},
+        ],
+        rules=[
+            {"name": "Schedule", "scheduled": True, "function": "Reconciler"},
+            {"name": "Measure", "scheduled": True, "measures": True, "function": "Reconciler"},
+            {"name": "Ended", "queue": "events"},
+            {"name": "Sweeps", "scheduled": True, "function": "Sweeper"},
+        ],
+        sources=[{"uuid": MAPPING, "queue": "events", "function": "Reconciler"}],
+        queues=[
+            {"url": stack.queues["events-dead"], "role": "events"},
+            {"url": stack.queues["jobs-dead"], "role": "jobs"},
+        ],
+    )
+    stack.rules |= {name: {"State": "ENABLED"} for name in ("Schedule", "Measure", "Ended", "Sweeps")}
+    stack.sources[MAPPING] = "Enabled"
 
 
 def create_hold_table() -> None:

@@ -19,18 +19,15 @@ from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.watch.rows import end_id, found_put
 from tests.unit.support.checked_stack import (
-    DAYS,
     LIMIT,
     SHARD,
-    TIMEOUT_SECONDS,
     CheckedStack,
     checked_stack_in,
     create_watch_table,
-    definition,
-    function_arn,
 )
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP
+from tests.unit.support.manifests import DAYS, TIMEOUT_SECONDS
 from tests.unit.support.samples import (
     DAY_MS,
     MACHINE_ARN,
@@ -45,7 +42,6 @@ from tests.unit.support.world import World
 ROOT = Path(__file__).parents[3]
 R1, R2 = recovery_name(SAGA_ID, 1), recovery_name(SAGA_ID, 2)
 L1 = late_name(SAGA_ID, 1)
-TABLES = ("--table", "requests", "--log-table", "log", "--token-table", "tokens")
 
 
 @pytest.fixture
@@ -136,7 +132,6 @@ def recovery_machine_is_being_deleted(stack: CheckedStack) -> None:
 def owner_unknown(stack: CheckedStack) -> None:
     """A recovery on a machine that was replaced, and whose executions may not be described."""
     stack.update(owner={"S": R1}, recoveries={"N": "1"}, recovery_machine_arn={"S": f"{RECOVERY_MACHINE_ARN}Old"})
-    stack.machines[f"{RECOVERY_MACHINE_ARN}Old"] = definition(recovery=True)
     stack.operated.hidden.add(f"{RECOVERY_MACHINE_ARN}Old")
     stack.pass_time(17 * 60_000)
 
@@ -480,12 +475,12 @@ END = f"{MACHINE_ARN.replace(':stateMachine:', ':execution:').replace('Transfers
 
 def watches(stack: CheckedStack) -> None:
     create_watch_table()
-    stack.functions["Watcher"] = {"CDK_SAGAS_WATCH_TABLE": "watch"}
-    stack.rules["Watches"] = {
-        "State": "ENABLED",
-        "ScheduleExpression": "rate(1 minute)",
-        "Targets": [{"Arn": function_arn("Watcher")}],
-    }
+    watched: list[Any] = []
+    stack.manifests["Shop"]["watches"] = [{"function": "Watcher", "table": "watch", "watched": watched}]
+    stack.manifests["Shop"].setdefault("rules", []).append(
+        {"name": "Watches", "scheduled": True, "function": "Watcher"}
+    )
+    stack.rules["Watches"] = {"State": "ENABLED"}
 
 
 def keeps(stack: CheckedStack, **values: dict[str, str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,10 +17,9 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from moto.core.botocore_stubber import BotocoreStubber
 
 from constructs_lib.cli.main import main
-from constructs_lib.cli.saga.definition import deployed_saga
 from constructs_lib.cli.shared import saga as saga_command
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
-from saga_runtime.protocol import CallField, Direction, Env, Side
+from saga_runtime.protocol import Direction, Env, ProviderField, Side
 from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.resolution import DeclaredStep
 from saga_runtime.recovery.resolver import Resolver
@@ -30,53 +28,25 @@ from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.gateway import GRACE_MS, Shop
-from tests.unit.support.samples import MACHINE_ARN, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID, reservation_of
+from tests.unit.support.manifests import described, manifest, saga_entry
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
 from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
 LOG_DAYS = 400
 WHY = "the provider's books"
 AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why=WHY)
-CHILD_ARN = f"{MACHINE_ARN}Child"
 
 
-def function_state(step: str, side: Side, **more: Any) -> dict[str, Any]:
-    """A state that invokes a step's function, with the members that the function reads."""
-    told = {
-        CallField.STEP: step,
-        CallField.SIDE: side,
-        CallField.LOG_TABLE: "log",
-        CallField.LOG_DAYS: LOG_DAYS,
-        **more,
-    }
-    return {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Arguments": {"Payload": told}}
-
-
-def definitions_of(shop: Shop) -> dict[str, dict[str, Any]]:
-    """Definitions by machine: a step at a provider, an atomic pivot, a map in a child, one more step at a provider."""
-    provider = {CallField.PROVIDER: {str(name): value for name, value in shop.provider.items()}}
-    item = {CallField.ITEM_KEY: "{% $states.context.Map.Item.Value.key %}"}
-    child = {"Type": "Task", "Arguments": {"StateMachineArn": CHILD_ARN}}
-    foreign = {"Type": "Task", "Arguments": {"StateMachineArn": f"{MACHINE_ARN}OfSomebodyElse"}}
-    ship = {"States": {"Ship": function_state("Ship", Side.AFTER, **item, **provider)}}
-    return {
-        MACHINE_ARN: {
-            "States": {
-                "Charge": function_state("Charge", Side.BEFORE, **provider),
-                "Commit": function_state("Commit", Side.PIVOT),
-                "Fulfil": child,
-                "Call": foreign,
-                "Announce": function_state("Announce", Side.AFTER, **provider),
-            }
-        },
-        RECOVERY_MACHINE_ARN: {
-            "States": {
-                "Compensate Charge": function_state("Charge", Side.BEFORE, **provider),
-                "Start forward execution": {"Type": "Task", "Arguments": {"StateMachineArn": MACHINE_ARN}},
-            }
-        },
-        CHILD_ARN: {"States": {"Ship map": {"Type": "Map", "ItemProcessor": ship}}},
-    }
+def steps_of(shop: Shop) -> list[dict[str, Any]]:
+    """Steps in the manifest: one at a provider, an atomic pivot, two more at providers, one of them in a map."""
+    provider = {"external": True, "grace": int(shop.provider[ProviderField.GRACE])}
+    return [
+        {"name": "Charge", "side": Side.BEFORE, **provider},
+        {"name": "Commit", "side": Side.PIVOT},
+        {"name": "Announce", "side": Side.AFTER, **provider},
+        {"name": "Ship", "side": Side.AFTER, **provider, "map": True},
+    ]
 
 
 @dataclass
@@ -86,7 +56,9 @@ class OperatedSaga:
     Attributes:
         world: the runtime's surroundings.
         shop: the step's functions and the provider.
-        definitions: definitions of state machines; Step Functions denies access to all others.
+        manifests: those of stacks, by their names.
+        unseen: state machines that may not be described.
+        definitions: texts of state machines; others name the log.
         deleted: state machines that were deleted.
         deleting: those that are being deleted.
         hidden: those whose executions may not be described.
@@ -94,7 +66,9 @@ class OperatedSaga:
 
     world: World
     shop: Shop
-    definitions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    manifests: dict[str, Any] = field(default_factory=dict)
+    unseen: set[str] = field(default_factory=set)
+    definitions: dict[str, str] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
     deleting: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
@@ -104,7 +78,7 @@ class OperatedSaga:
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
             reason = ["--reason", WHY] if words[0] in ("resolve", "adopt") and "--reason" not in words else []
-            status = main([words[0], SAGA_ID, *words[1:], *reason, "--table", "requests"])
+            status = main([words[0], SAGA_ID, *words[1:], *reason, "--stack", "Shop"])
         return status, told.getvalue()
 
     def resolves(self, *words: str) -> str:
@@ -153,6 +127,12 @@ class OperatedSaga:
             self.shop.undo()
 
     @property
+    def saga(self) -> dict[str, Any]:
+        """Its entry in the manifest."""
+        found: dict[str, Any] = self.manifests["Shop"]["sagas"][0]
+        return found
+
+    @property
     def now(self) -> int:
         """The time."""
         return self.world.clock.ms
@@ -190,16 +170,21 @@ class OperatedSaga:
         return self.record.owner, self.record.parked is not None
 
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
-        """Answer for Step Functions."""
+        """Answer for Step Functions, and for CloudFormation."""
+        if operation == "DescribeStacks":
+            return described(request, self.manifests)
         body = body_of(request)
         if operation == "DescribeStateMachine":
             if body["stateMachineArn"] in self.deleted:
                 return error_response(request, "StateMachineDoesNotExist")
-            definition = self.definitions.get(body["stateMachineArn"])
-            if definition is None:
+            if body["stateMachineArn"] in self.unseen:
                 return error_response(request, "AccessDeniedException")
             status = "DELETING" if body["stateMachineArn"] in self.deleting else "ACTIVE"
-            return response(request, 200, {"definition": json.dumps(definition), "status": status})
+            return response(
+                request,
+                200,
+                {"definition": self.definitions.get(body["stateMachineArn"], '{"TableName": "log"}'), "status": status},
+            )
         machine, _, name = body["executionArn"].rpartition(":")
         if machine.replace(":execution:", ":stateMachine:") in self.hidden:
             return error_response(request, "AccessDeniedException")
@@ -231,12 +216,12 @@ def operated_saga_in(
 ) -> Iterator[OperatedSaga]:
     """A running saga with one step at a provider, and its operator."""
     shop = Shop(world, **provider)
-    operated = OperatedSaga(world, shop, definitions_of(shop))
+    operated = OperatedSaga(world, shop, {"Shop": manifest(sagas=[saga_entry(steps=steps_of(shop))])})
     through = BotocoreStubber.__call__
 
     def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
         operation = event_name.rpartition(".")[2]
-        if operation in ("DescribeStateMachine", "DescribeExecution"):
+        if operation in ("DescribeStacks", "DescribeStateMachine", "DescribeExecution"):
             return world.wire.send(event_name, request, lambda: operated.answer(operation, request))
         return through(stubber, event_name, request, **rest)
 
@@ -249,5 +234,4 @@ def operated_saga_in(
     aws.dynamodb().put_item(TableName="requests", **reserve)
     world.executions.start(SAGA_ID, operated.record.input)
     world.wire.forget()
-    assert deployed_saga(list(operated.definitions.values())) is not None
     yield operated

@@ -1,0 +1,65 @@
+"""The manifest of a stack, which ``cdk-sagas --stack`` reads to find a deployed system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import jsii
+from aws_cdk import CfnOutput, IStableStringProducer, Lazy, Stack
+from constructs import Construct, IConstruct
+
+from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, ManifestField, Part
+
+
+class Manifest(Construct):
+    """The manifest of a root stack, for everything in it and in its nested stacks: one output.
+
+    The constructs register what they create; an app has no need to.
+    """
+
+    def __init__(self, root: Stack) -> None:
+        super().__init__(root, OUTPUT)
+        self._parts: dict[Part, list[Mapping[ManifestField, Any]]] = {}
+        # The type of the CDK's stub has no constructor that Python's protocol accepts.
+        producer = cast("IStableStringProducer", _Text(root, self._parts))
+        output = CfnOutput(self, "Manifest", value=Lazy.string(producer))
+        output.override_logical_id(OUTPUT)
+
+    @classmethod
+    def of(cls, scope: IConstruct) -> Manifest:
+        """The manifest of the root stack in which something is."""
+        root = Stack.of(scope)
+        while root.nested_stack_parent is not None:
+            root = root.nested_stack_parent
+        found = root.node.try_find_child(OUTPUT)
+        return found if isinstance(found, Manifest) else cls(root)
+
+    def add(self, part: Part, **fields: Any) -> None:
+        """Register something, once. None and empty values are left out.
+
+        Args:
+            part: what it is.
+            fields: members by the names of ``ManifestField``, in lower case; names may be tokens.
+        """
+        kept = {ManifestField(name): value for name, value in fields.items() if value not in (None, "", (), [], {})}
+        entries = self._parts.setdefault(part, [])
+        if kept not in entries:
+            entries.append(kept)
+
+
+@jsii.implements(IStableStringProducer)
+class _Text:
+    """The manifest's text, when everything has been declared."""
+
+    def __init__(self, root: Stack, parts: Mapping[Part, Any]) -> None:
+        self._root = root
+        self._parts = parts
+
+    def produce(self) -> str | None:
+        """Called by the CDK."""
+        document: dict[str, Any] = {
+            VERSION_FIELD: VERSION,
+            **{str(part): entries for part, entries in self._parts.items()},
+        }
+        return self._root.to_json_string(document)
