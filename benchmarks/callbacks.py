@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from aws_cdk import CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_lambda as lambda_
@@ -27,6 +27,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from benchmarks.report import write_report
+from benchmarks.transfers import Busy, emulator_process
 from constructs_lib.testing import LocalAws, RecordedCall
 from constructs_lib.testing.invariants import require_all_hold
 from tests.local.many_callbacks.audit import audit, late
@@ -94,10 +95,12 @@ class Measured:
     Attributes:
         per_second: callbacks, until the last execution had ended.
         latencies_ms: from each callback until its execution had ended, in ascending order.
+        busy: processor seconds of it.
     """
 
     per_second: float
     latencies_ms: Sequence[float]
+    busy: Busy
 
 
 @dataclass(frozen=True)
@@ -120,12 +123,16 @@ class Tokens:
                 )
             )
         tokens = self._tokens(number)
+        emulator = emulator_process()
         with ThreadPoolExecutor(clients) as pool:
-            begun = time.time()
+            before, begun = Busy.now(emulator), time.time()
             # The token does not identify its execution: the execution's output contains it.
             sent = dict(pool.map(lambda one: (str(one[0]), _timed(send, one)), enumerate(tokens)))
-        ended = self._ended(prefix, number)
+        self._await_ended(prefix, number)
+        busy = Busy.now(emulator).since(before)
+        ended = self._ended(prefix)
         return Measured(
+            busy=busy,
             per_second=number / (max(at for _, at in ended) - begun),
             latencies_ms=sorted((at - sent[of]) * 1_000 for of, at in ended),
         )
@@ -151,19 +158,24 @@ class Tokens:
                 client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         return tokens
 
-    def _ended(self, prefix: str, number: int) -> list[tuple[str, float]]:
-        """Return for each execution which callback ended it, and when."""
-        states, deadline = self.aws.client("stepfunctions"), time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            pages = states.get_paginator("list_executions").paginate(
-                stateMachineArn=self.outputs["MachineArn"], statusFilter="SUCCEEDED"
-            )
-            found = [one for page in pages for one in page["executions"] if one["name"].startswith(prefix)]
-            if len(found) == number:
-                break
+    def _await_ended(self, prefix: str, number: int) -> None:
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        while (found := len(self._succeeded(prefix))) < number:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"{len(found)} of {number} executions ended")
+                raise RuntimeError(f"{found} of {number} executions ended")
             time.sleep(0.25)
+
+    def _succeeded(self, prefix: str) -> list[Any]:
+        pages = (
+            self.aws.client("stepfunctions")
+            .get_paginator("list_executions")
+            .paginate(stateMachineArn=self.outputs["MachineArn"], statusFilter="SUCCEEDED")
+        )
+        return [one for page in pages for one in page["executions"] if one["name"].startswith(prefix)]
+
+    def _ended(self, prefix: str) -> list[tuple[str, float]]:
+        """Return for each execution which callback ended it, and when."""
+        states, found = self.aws.client("stepfunctions"), self._succeeded(prefix)
         with ThreadPoolExecutor(4) as pool:
             outputs = pool.map(lambda one: states.describe_execution(executionArn=one["executionArn"])["output"], found)
             return [
@@ -192,15 +204,20 @@ def main() -> None:
         waiters = crowd.begin("one-by-one", ONE_BY_ONE, kind=Kind.PLAIN)
         quiet[OURS] = crowd.answer(waiters, clients=1).latencies_ms
 
+        beside_of = max(number // 2, 64)
+
         def beside() -> dict[str, Measured]:
-            found = {name: tokens.measure(name, max(number // 2, 64)) for name in (FUNCTION, BARE)}
+            found = {name: tokens.measure(name, beside_of) for name in (FUNCTION, BARE)}
             tell("  ".join(f"{name}: {one.per_second:.1f}/s" for name, one in found.items()))
             return found
 
         before = beside()
         waiters = crowd.begin("many", number)
+        emulator = emulator_process()
+        busy_before = Busy.now(emulator)
         with crowd.aws.calls.record() as recording:
             wave = crowd.answer(waiters)
+        busy = Busy.now(emulator).since(busy_before)
         calls = recording.calls
         after = beside()
         tell("audit")
@@ -228,6 +245,16 @@ def main() -> None:
         "rate_beside_before_and_after": {
             name: [round(rates[OURS] / one[name].per_second, 2) for one in (before, after)] for name in (FUNCTION, BARE)
         },
+        "processor_ms_per_callback": {
+            OURS: {"functions": ms(busy.functions, len(wave.said)), "services": ms(busy.services, len(wave.said))},
+            **{
+                name: {
+                    "functions": ms(statistics.mean(one[name].busy.functions for one in (before, after)), beside_of),
+                    "services": ms(statistics.mean(one[name].busy.services for one in (before, after)), beside_of),
+                }
+                for name in (FUNCTION, BARE)
+            },
+        },
         "many_at_once_ms": {name: percentiles(found) for name, found in latencies.items()},
         "one_by_one_ms": {name: percentiles(found) for name, found in quiet.items()},
         "aws_calls": counted,
@@ -242,6 +269,11 @@ def main() -> None:
 def tell(text: str) -> None:
     """Show how far it is."""
     sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {text}\n")
+
+
+def ms(seconds: float, number: int) -> float:
+    """Milliseconds for one of them."""
+    return round(seconds / number * 1e3, 1)
 
 
 def percentiles(latencies: Sequence[float]) -> dict[str, float]:

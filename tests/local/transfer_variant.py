@@ -52,7 +52,7 @@ class TransferVariantStack(Stack):
             key_policy=KeyPolicy.OPTIONAL,
             in_progress_answer=InProgressAnswer.ACCEPTED,
         )
-        front_door = TransactionApi(self, "Api", operations={"transfers": operation})
+        front_door = TransactionApi(self, "Api", operations={"transfers": operation}, snap_start=True)
         narrow = TransactionApi(
             self, "Narrow", operations={"transfers": saga}, rate_limit=1, burst_limit=BURST, cloud_watch_role=False
         )

@@ -97,6 +97,9 @@ class Resolver:
         name = self.name(logical_id)
         if kind in _REF_IS_ARN:
             return _ARN_OF[kind](name)
+        if kind == "AWS::Lambda::Alias":
+            given = self.resolve(self._resources[logical_id]["Properties"])
+            return f"{_ARN_OF['AWS::Lambda::Function'](given['FunctionName'])}:{given['Name']}"
         if kind == "AWS::SQS::Queue":
             return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{name}"
         if kind.startswith("AWS::ApiGateway::") and kind != "AWS::ApiGateway::Stage":
