@@ -4,13 +4,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, audit_sagas, together
+from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.protocol import SETTLED, LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.recovery.decisions import ParkedFor
 
+_BROKEN: Final = frozenset(
+    {
+        "States.DataLimitExceeded",
+        "States.IntrinsicFailure",
+        "States.NoChoiceMatched",
+        "States.ParameterPathFailure",
+        "States.QueryEvaluationError",
+        "States.Runtime",
+    }
+)
+"""Errors of a definition, whatever else goes wrong: a saga's definition leaves none to its execution."""
 _APPLIED = (StepStatus.DONE, StepStatus.UNDONE, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
 
 
@@ -28,6 +42,8 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
         _nothing_runs(world),
         _one_saga_per_request(world),
         _rows_moved_forward(world),
+        _definitions_hold(world),
+        _parked_for_a_reason(world),
         *_answers(world, fates),
     ]
 
@@ -69,6 +85,27 @@ def _rows_moved_forward(world: World) -> Invariant:
     return Invariant(
         name="each step is done and undone once", checked=len(world.rows_seen), violations=tuple(violations)
     )
+
+
+def _definitions_hold(world: World) -> Invariant:
+    executions = world.machines.executions.values()
+    violations = tuple(
+        f"execution {execution.name} of {execution.machine.name} failed with {execution.error}: {execution.cause}"
+        for execution in executions
+        if execution.status == "FAILED" and execution.error in _BROKEN
+    )
+    return Invariant(name="no definition fails", checked=len(executions), violations=violations)
+
+
+def _parked_for_a_reason(world: World) -> Invariant:
+    """No record is restored or edited in a run: only a DescribeExecution that is behind may suggest it."""
+    behind = Event.DESCRIBE_BEHIND in world.weather.climate.events
+    violations = tuple(
+        f"saga {saga_id} was parked, though its owner had not settled it: {reasons}"
+        for saga_id, reasons in world.parked_for.items()
+        if ParkedFor.OWNER_SUCCEEDED in reasons and not behind
+    )
+    return Invariant(name="sagas are parked for a reason", checked=len(world.parked_for), violations=violations)
 
 
 def _answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:

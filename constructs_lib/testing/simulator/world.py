@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 import string
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -70,6 +71,7 @@ class World:
 
     Attributes:
         rows_seen: every status that each saga log row has had, in order, by log and key.
+        parked_for: reasons for which each saga was parked, in order, by its id.
         rollout: deploys releases.
     """
 
@@ -96,6 +98,7 @@ class World:
         self.calls = Calls(self.kernel, self.weather, _roles_of(deployment), self.trace, self.findings)
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
+        self.parked_for: dict[str, list[str]] = {}
         self.functions = Functions(
             self.kernel, deployment.images, deployment.switch, environment, self.calls, self.weather, self.trace
         )
@@ -154,6 +157,12 @@ class World:
         if not seen or seen[-1] != status:
             seen.append(status)
 
+    def _record_written(self, _table: Table, _key: Key, item: Item | None) -> None:
+        if item is None or RecordAttribute.PARKED not in item or RecordAttribute.SAGA_ID not in item:
+            return
+        reasons = self.parked_for.setdefault(item[RecordAttribute.SAGA_ID]["S"], [])
+        reasons.append(str(json.loads(item[RecordAttribute.STUCK]["S"]).get("error")))
+
     def rotate(self, secret: str) -> None:
         """Give a secret a new value, if the climate rotates it; the provider learns it up to an hour later."""
         if self.weather.happens(Event.ROTATION, secret):
@@ -177,6 +186,11 @@ class World:
         self.parts = deployment.parts if deployment is self.deployment else self.parts.with_those_of(deployment.parts)
         for log in self.parts.logs:
             self.db.tables[log].heard = self._row_written
+        for requests in self.parts.requests:
+            self.db.tables[requests].listeners = [
+                *(one for one in self.db.tables[requests].listeners if one != self._record_written),
+                self._record_written,
+            ]
         for queue in blueprint.queues.values():
             if queue.name not in self.queues.queues:
                 self.queues.add(queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from functools import partial
 from random import Random
 from typing import Final
@@ -17,7 +18,11 @@ _WINDOW: Final = 86_400 * SECOND
 _LONGEST_JOB: Final = 3_000
 _REFUSES: Final = 0.1
 _TOLD_AGAIN: Final = 4
-"""So often an answer is sent again that was not received."""
+"""So often a report is sent again that was not received."""
+_ALWAYS: Final = 1_000
+"""So often one is that contradicts an earlier one."""
+_SAME_EVENT: Final = 0.1
+"""Share of events whose id another job's event may have."""
 
 
 class DrawnProvider:
@@ -26,9 +31,15 @@ class DrawnProvider:
     Args:
         world: whose time and trouble it has.
         random: what jobs and refusals are drawn from.
+        undone: steps whose jobs it may do after it has refused them: each saga compensates them.
+
+    Attributes:
+        unreported: number of jobs whose contradicting report was not received yet.
     """
 
-    def __init__(self, world: World, random: Random) -> None:
+    def __init__(self, world: World, random: Random, undone: Collection[str] = ()) -> None:
+        self.unreported = 0
+        self._undone = undone
         self._world = world
         self._random = Random(random.getrandbits(64))
         self._done: Counter[str] = Counter()
@@ -91,25 +102,47 @@ class DrawnProvider:
     def _end(self, mode: str, key: str, reference: str) -> None:
         """End a job, and perhaps report it to the waiting task."""
         weather = self._world.weather
-        refused = self._random.random() < _REFUSES
-        self._jobs[key] = "refused" if refused else "done"
-        if not refused and mode == "job":
-            self._done[key] += 1  # a wait without a job has no effect
         row = reference.partition("#")[2]
-        outcome = {"ok": False, "error": "SoldOut", "detail": "no"} if refused else {"ok": True, "output": {"of": row}}
+        done, refused = {"ok": True, "output": {"of": row}}, {"ok": False, "error": "SoldOut", "detail": "no"}
+        undone = mode == "job" and row.partition("[")[0] in self._undone
+        if undone and weather.happens(Event.PROVIDER_CONTRADICTS, "provider"):
+            self._jobs[key] = "refused"
+            self.unreported += 1
+            event = self._event(key, 0)
+            self._tell(mode, {"job_id": reference, "event_id": event, "outcome": refused}, _TOLD_AGAIN)
+
+            def act_after_all() -> None:
+                self._jobs[key] = "done"
+                self._done[key] += 1
+                later = self._random.choice((event, self._event(key, 1)))
+                self._tell(mode, {"job_id": reference, "event_id": later, "outcome": done}, _ALWAYS, counted=True)
+
+            self._world.kernel.after(weather.long(), act_after_all)
+            return
+        is_refused = self._random.random() < _REFUSES
+        self._jobs[key] = "refused" if is_refused else "done"
+        if not is_refused and mode == "job":
+            self._done[key] += 1  # a wait without a job has no effect
         if weather.happens(Event.PROVIDER_NEVER, "provider"):
             return
         times = 2 if weather.happens(Event.PROVIDER_TWICE, "provider") else 1
+        outcome = refused if is_refused else done
         for number in range(times):
-            event = {"job_id": reference, "event_id": f"{key}-{number}", "outcome": outcome}
-            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, event, _TOLD_AGAIN))
+            told = {"job_id": reference, "event_id": self._event(key, number), "outcome": outcome}
+            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, told, _TOLD_AGAIN))
 
-    def _tell(self, mode: str, event: object, times: int) -> None:
+    def _event(self, key: str, number: int) -> str:
+        """Id of an event; some are the same for several jobs."""
+        return f"event-{number}" if self._random.random() < _SAME_EVENT else f"{key}-{number}"
+
+    def _tell(self, mode: str, event: object, times: int, *, counted: bool = False) -> None:
         """Invoke the receiver; again, as long as it fails."""
         told = self._world.functions.invoke(self._world.output(f"{mode.title()}ReceiverName"), json.dumps(event))
 
         def look() -> None:
             if told.value().error is not None and times:
-                self._world.kernel.after(600 * SECOND, lambda: self._tell(mode, event, times - 1))
+                self._world.kernel.after(600 * SECOND, lambda: self._tell(mode, event, times - 1, counted=counted))
+            elif counted:
+                self.unreported -= 1
 
         told.then(look)

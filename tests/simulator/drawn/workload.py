@@ -60,7 +60,9 @@ class Drawn(Workload):
         self._direct = only is None
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
-        self._provider = DrawnProvider(world, random)
+        jobs = [step for _, sagas in self._logs() for saga in sagas for step in saga.steps if step.kind == "job"]
+        undone = {step.name for step in jobs} - {step.name for step in jobs if not step.undo}
+        self._provider = DrawnProvider(world, random, undone)
         return {URL: self._provider}
 
     def intent(self, number: int, random: Random) -> Intent:
@@ -79,6 +81,10 @@ class Drawn(Workload):
             key=random.choice((None, None, None, f"shared-{random.randrange(3)}")),
             wait=random.choice((0, 5, 10)) if self._sagas[which].inline else 0,
         )
+
+    def has_sent(self, world: World) -> bool:
+        del world
+        return not self._provider.unreported
 
     def find_out(self, world: World, row: Item) -> bool | None:
         """The provider's word, as soon as nothing is in work there."""
