@@ -76,6 +76,7 @@ class Do(StrEnum):
     STUCK_FORWARD = "Pivot applied before"
     ONLY_FORWARD = "Only forward to"
     UNDO = "Undo"
+    READ_OUTPUTS = "Read outputs"
     ASK_THE_LOG = "Query saga log"
     SETTLE_COMPLETED = "Settle completed"
     SETTLE_FAILED = "Settle failed"

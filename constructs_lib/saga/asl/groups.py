@@ -11,8 +11,15 @@ from typing import Final
 
 from constructs_lib.saga.asl.begin import begin_phase
 from constructs_lib.saga.asl.direction import give_up_name, go_again, wait_name
-from constructs_lib.saga.asl.ending import FENCED, waiting
-from constructs_lib.saga.asl.failures import broken, changed_definition, jsonata_object, refused, undecided_condition
+from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, park_of, waiting
+from constructs_lib.saga.asl.failures import (
+    broken,
+    changed_definition,
+    interrupted,
+    jsonata_object,
+    refused,
+    undecided_condition,
+)
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
@@ -54,13 +61,22 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     run = kind.state(plan, group, known)
     over = f"{group.name} - result"
     back = index <= plan.last_pivot
-    give_up = give_up_name(plan, index) if back else wait_name(group)
-    again: State = {} if back else go_again(group)
+    delegates = plan.standard_arn is not None
+    give_up = give_up_name(plan, index) if back else park_of(plan) if delegates else wait_name(group)
+    again: State = {} if back and not plan.alongside else go_again(group)
+    fenced: State = {"Next": FENCED}
+    if plan.alongside:
+        fenced = {"Next": LOOK_AT_RECORD, "Assign": {"failure": interrupted(), **again}}
     failed = (
         f"$exists($phase.{PhaseField.FAILURE}) ? $phase.{PhaseField.FAILURE} : {jsonata_object(broken(group.name))}"
     )
-    lost, reading, choices = give_up, dict[str, State](), []
-    if back:
+    lost, reading, choices, otherwise = give_up, dict[str, State](), list[State](), give_up
+    if delegates:
+        refused_only = f'$phase.{PhaseField.FAILURE}.kind = "saga-refused"'
+        refusal = expression(f"$phase.{PhaseField.FAILURE}")
+        choices = [{"Condition": expression(refused_only), "Next": give_up, "Assign": {"failure": refusal, **again}}]
+        lost = otherwise = park_of(plan)
+    elif back:
         # It answered nothing: what its steps answered before one failed is in the log only.
         named = plan.named_to_undo.intersection(step.name for step in group.leaves)
         lost, reading = read_outputs(plan, named, give_up, label=" (lost)")
@@ -72,11 +88,9 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
         bad = refused(plan, group.name, error=kind.refusals[0], detail="the items are not what the step can work on")
         errors = ["States.QueryEvaluationError"]
         catch_bad = [{"ErrorEquals": errors, "Next": give_up, "Assign": {"failure": bad, **again}}]
-    loop = (
-        {}
-        if back and not group.pivot
-        else waiting(plan, wait_name(group), f"Wait before retrying {group.name}", group.name)
-    )
+    loop: dict[str, State] = {}
+    if group.pivot or not (back or delegates):
+        loop = waiting(plan, wait_name(group), f"Wait before retrying {group.name}", group.name)
     return {
         **loop,
         **reading,
@@ -96,10 +110,10 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
             "Type": "Choice",
             "Choices": [
                 {"Condition": expression(f"$phase.{PhaseField.OK}"), "Next": flow.following(index)},
-                {"Condition": expression(f"$exists($phase.{PhaseField.FENCED})"), "Next": FENCED},
+                {"Condition": expression(f"$exists($phase.{PhaseField.FENCED})"), **fenced},
                 *choices,
             ],
-            "Default": give_up,
+            "Default": otherwise,
             "Assign": {"failure": expression(failed), **again},
         },
     }

@@ -71,13 +71,28 @@ def express(definition: State) -> State:
 
 def _quick(name: str, state: Mapping[str, Any]) -> State:
     """A state with quick retries, which delegates whatever it cannot do."""
-    quick = dict(state)
-    if "Retry" in quick:
-        quick["Retry"] = [_quickly(retry) for retry in quick["Retry"]]
+    quick = _with_quick_retries(state)
     catches = quick.get("Catch", ())
     if quick["Type"] == "Task" and name != START_STANDARD and not any(_ANY in one["ErrorEquals"] for one in catches):
         quick["Catch"] = [*catches, {"ErrorEquals": [_ANY], "Next": START_STANDARD, "Assign": thrown_at(name)}]
     return quick
+
+
+def _with_quick_retries(state: Mapping[str, Any]) -> State:
+    """A state with quick retries, its branches' states included: these report what they cannot do."""
+    quick = dict(state)
+    if "Retry" in quick:
+        quick["Retry"] = [_quickly(retry) for retry in quick["Retry"]]
+    if "Branches" in quick:
+        quick["Branches"] = [_with_quick_states(branch) for branch in quick["Branches"]]
+    if "ItemProcessor" in quick:
+        quick["ItemProcessor"] = _with_quick_states(quick["ItemProcessor"])
+    return quick
+
+
+def _with_quick_states(branch: Mapping[str, Any]) -> State:
+    states = {name: _with_quick_retries(state) for name, state in branch["States"].items()}
+    return {**branch, "States": states}
 
 
 def _quickly(retry: Mapping[str, Any]) -> State:

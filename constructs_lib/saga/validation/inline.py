@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.saga.steps.group import StepGroup
-from constructs_lib.saga.steps.jsonata import outputs_named
+from constructs_lib.saga.steps.jsonata import OUTPUTS, outputs_named
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.budget import Finding, Severity
+from constructs_lib.saga.validation.checks import leaves_of
 from saga_runtime.protocol import MAX_INLINE_SECONDS
 
 _MARGIN_SECONDS: Final = 10
@@ -34,20 +37,32 @@ def check_inline(steps: Sequence[Step | StepGroup], run: Run, definition_file: s
             "deployed, and refuses a switch between STANDARD and INLINE in one deployment"
         )
     kept: list[Step] = []
-    for step in steps:
-        if isinstance(step, StepGroup):
-            raise _refused(step.name, run, f"is a {step.kind} group", "declare its steps one after the other")
-        reason = _reason(step)
-        if reason is None and step.direct is not None and step.direct.output != "{}" and step is not steps[-1]:
-            reason = (
-                "has an output that no row keeps, which two executions may give to later steps differently",
-                "read it in a Step.read_only with record=True, or leave output out",
-            )
-        if reason is not None:
-            raise _refused(step.name, run, *reason)
-        _check_condition(step, steps, kept, run)
-        if step.direct is None and step.record:
-            kept.append(step)
+    for node in steps:
+        if isinstance(node, StepGroup):
+            _check_group(node, run)
+            _check_condition(node.name, node.when, steps, kept, run)
+        for step in leaves_of([node]):
+            reason = _reason(step, steps)
+            if reason is not None:
+                raise _refused(step.name, run, *reason)
+            _check_condition(step.name, step.when, steps, kept, run)
+            if step.direct is None and step.record:
+                kept.append(step)
+
+
+def _check_group(node: StepGroup, run: Run) -> None:
+    """Refuse a group with a state machine of its own, and items that two executions may see differently."""
+    if group_kind(node.kind).machine is not None:
+        raise _refused(
+            node.name,
+            run,
+            f"is a group of kind {node.kind}, with a state machine of its own",
+            "declare its steps one after the other",
+        )
+    for text in (node.items, node.key):
+        if text is not None and (found := _DIFFERS.search(text) or OUTPUTS.search(text)) is not None:
+            what = f"has items or keys with {found.group()}, which two executions may see differently"
+            raise _refused(node.name, run, what, "take them from the request")
 
 
 def unreconciled(intake: str) -> Finding:
@@ -61,8 +76,20 @@ def unreconciled(intake: str) -> Finding:
     )
 
 
-def _reason(step: Step) -> tuple[str, str] | None:
+def _reason(step: Step, steps: Sequence[Step | StepGroup]) -> tuple[str, str] | None:
     """Why a step cannot run inline, and what to do."""
+    if step.direct is not None and step.direct.output != "{}" and step is not steps[-1]:
+        return (
+            "has an output that no row keeps, which two executions may give to later steps differently",
+            "read it in a Step.read_only with record=True, or leave output out",
+        )
+    texts = [json.dumps(list(step.transaction.compensate), default=dict)] if step.transaction is not None else []
+    undone_by = outputs_named(texts, [leaf.name for leaf in leaves_of(steps)])
+    if undone_by:
+        return (
+            f"compensates by the output of {min(undone_by)}, which another execution may add after it was read",
+            "keep what it needs in the step's own output, and read $output",
+        )
     if step.wait is not None:
         return "waits for an outcome", "leave run out"
     if not step.record and step.direct is None:
@@ -81,18 +108,20 @@ def _reason(step: Step) -> tuple[str, str] | None:
     return None
 
 
-def _check_condition(step: Step, steps: Sequence[Step | StepGroup], kept: Sequence[Step], run: Run) -> None:
-    if step.when is None:
+def _check_condition(
+    name: str, when: str | None, steps: Sequence[Step | StepGroup], kept: Sequence[Step], run: Run
+) -> None:
+    if when is None:
         return
-    if (found := _DIFFERS.search(step.when)) is not None:
+    if (found := _DIFFERS.search(when)) is not None:
         raise _refused(
-            step.name, run, f"has a condition with {found.group()}", "take the value from the request or from an output"
+            name, run, f"has a condition with {found.group()}", "take the value from the request or from an output"
         )
-    named = outputs_named([step.when], [name.name for name in steps])
+    named = outputs_named([when], [leaf.name for leaf in leaves_of(steps)])
     unkept = sorted(named - {other.name for other in kept})
     if unkept:
         raise _refused(
-            step.name,
+            name,
             run,
             f"has a condition over the output of {unkept[0]}, which no row keeps",
             "name the outputs of earlier steps that are recorded",

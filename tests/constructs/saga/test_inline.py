@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from aws_cdk import Duration, Stack
+from aws_cdk import aws_dynamodb as dynamodb
 
 from constructs_lib import (
     Effect,
@@ -22,6 +23,7 @@ from constructs_lib import (
     StepGroup,
     TransactionApi,
 )
+from constructs_lib.saga.asl.ending import LOOK_AT_RECORD
 from constructs_lib.saga.validation.budget import Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.cloud import Cloud
@@ -94,10 +96,88 @@ def test_standard_saga_keeps_its_definition(stack: Stack) -> None:
     assert "Wait for Express to end" not in saga.definition["States"]
 
 
+_HOUR = Duration.hours(1)
+
+
+def _pivot(fn: Any) -> Step:
+    return Step.atomic("Credit", fn=fn, pivot=True)
+
+
+def _each(fn: Any, *, items: str = "$request.items") -> StepGroup:
+    return Step.map("Each", items=items, key="$item.id", steps=[Step.atomic("Reserve", fn=fn, compensate=fn)])
+
+
+def _update(amount: str) -> dict[str, Any]:
+    return {
+        "Update": {
+            "Key": {"id": {"S": "one"}},
+            "UpdateExpression": "ADD #n :n",
+            "ExpressionAttributeNames": {"#n": "n"},
+            "ExpressionAttributeValues": {":n": {"N": f"{{% $string({amount}) %}}"}},
+        }
+    }
+
+
 REFUSED: dict[str, tuple[Callable[[Any], Steps], str]] = {
-    "a group": (
-        lambda fn: [Step.parallel("Both", branches=[[Step.atomic(name, fn=fn, compensate=fn)] for name in "AB"])],
-        "step Both, which is a parallel group",
+    "an Express phase": (
+        lambda fn: [Step.express("Phase", steps=[Step.atomic("A", fn=fn, compensate=fn)]), _pivot(fn)],
+        "step Phase, which is a group of kind express",
+    ),
+    "a child": (
+        lambda fn: [Step.child("Phase", steps=[Step.atomic("A", fn=fn, compensate=fn)], timeout=_HOUR), _pivot(fn)],
+        "step Phase, which is a group of kind child",
+    ),
+    "items of an output": (
+        lambda fn: [
+            Step.read_only("List", fn=fn),
+            _each(fn, items="$outputs.List.items"),
+            _pivot(fn),
+        ],
+        r"step Each, which has items or keys with \$outputs.List",
+    ),
+    "a condition of a group over an unrecorded output": (
+        lambda fn: [
+            _pivot(fn),
+            Step.custom("Ask", state={"Type": "Pass"}),
+            Step.parallel("Both", branches=[[Step.atomic(n, fn=fn)] for n in "AB"], when="$outputs.Ask.ok"),
+        ],
+        "step Both, which has a condition over the output of Ask",
+    ),
+    "time in a condition within a branch": (
+        lambda fn: [
+            Step.parallel(
+                "Both",
+                branches=[
+                    [Step.atomic("A", fn=fn, compensate=fn, when="$millis() > 5")],
+                    [Step.atomic("B", fn=fn, compensate=fn)],
+                ],
+            ),
+            _pivot(fn),
+        ],
+        r"step A, which has a condition with \$millis",
+    ),
+    "a wait within a branch": (
+        lambda fn: [
+            _pivot(fn),
+            Step.parallel(
+                "Both",
+                branches=[[Step.custom("Rest", state={"Type": "Wait", "Seconds": 5})], [Step.atomic("B", fn=fn)]],
+            ),
+        ],
+        "step Rest, which is a state of type Wait",
+    ),
+    "a compensation by an output": (
+        lambda fn: [
+            Step.read_only("Rate", fn=fn),
+            Step.dynamodb(
+                "Book",
+                table=dynamodb.TableV2.from_table_name(Stack.of(fn), "Items", "items"),
+                writes=[_update("$outputs.Rate.amount")],
+                compensate=[_update("-$outputs.Rate.amount")],
+            ),
+            _pivot(fn),
+        ],
+        "step Book, which compensates by the output of Rate",
     ),
     "an unrecorded read": (
         lambda fn: [Step.read_only("Ask", fn=fn, record=False), Step.atomic("Credit", fn=fn)],
@@ -168,6 +248,67 @@ def test_step_that_cannot_run_inline_is_refused(stack: Stack, tmp_path: Path, na
 
     with pytest.raises(ValueError, match=message):
         _saga(stack, make(plain_function(stack, "Function")), tmp_path)
+
+
+def _groups(fn: Any) -> Steps:
+    branches = [[Step.atomic(name, fn=fn, compensate=fn) for name in names] for names in (("A", "B"), ("C",))]
+    return [Step.parallel("Both", branches=branches), _each(fn), _pivot(fn)]
+
+
+@pytest.mark.parametrize("group", ["Both", "Each"])
+def test_group_that_is_fenced_or_in_doubt_ends_nothing(stack: Stack, tmp_path: Path, group: str) -> None:
+    saga = _saga(stack, _groups(plain_function(stack, "Function")), tmp_path)
+
+    assert saga.express_definition is not None
+    express, standard = saga.express_definition["States"], saga.definition["States"]
+    for states in (express, standard):
+        (fenced,) = (rule for rule in states[f"{group} - result"]["Choices"] if "$phase.fenced" in rule["Condition"])
+        assert fenced["Next"] == LOOK_AT_RECORD
+        assert fenced["Assign"]["again"] == group
+    assert standard[f"{group} - result"]["Default"] == "Fence Credit"
+    assert express[f"{group} - result"]["Default"] == "Start Standard"
+    assert express[group]["Catch"][-1]["Next"] == "Start Standard"
+    refused = express[f"{group} - result"]["Choices"][-1]
+    assert (refused["Condition"], refused["Next"]) == ('{% $phase.failure.kind = "saga-refused" %}', "Fence Credit")
+
+
+def test_branches_of_express_retry_quickly_and_have_the_sagas_name(stack: Stack, tmp_path: Path) -> None:
+    saga = _saga(stack, _groups(plain_function(stack, "Function")), tmp_path)
+
+    assert saga.express_definition is not None
+    states = saga.express_definition["States"]
+    items = [states[name]["ItemProcessor"] for name in ("Each", "Compensate Each")]
+    branches = [*states["Both"]["Branches"], *items]
+    retries = [retry for branch in branches for state in branch["States"].values() for retry in state.get("Retry", ())]
+    assert retries
+    assert max(retry["MaxAttempts"] for retry in retries) == 2
+    assert "Execution.Name" not in json.dumps(saga.express_definition)
+    assert "Wait" not in {state["Type"] for state in states.values()}
+
+
+def test_group_behind_the_pivot_is_delegated(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function")
+    last = Step.parallel("Both", branches=[[Step.atomic(name, fn=fn)] for name in "AB"])
+    saga = _saga(stack, [_pivot(fn), last], tmp_path)
+
+    assert saga.express_definition is not None
+    over = saga.express_definition["States"]["Both - result"]
+    assert {over["Default"], *(rule["Next"] for rule in over["Choices"][2:])} == {"Start Standard"}
+    assert saga.definition["States"]["Both - result"]["Default"] == "Retries left for Both?"
+
+
+def test_compensation_by_the_steps_own_output_is_taken(stack: Stack, tmp_path: Path) -> None:
+    fn = plain_function(stack, "Function")
+    table = dynamodb.TableV2.from_table_name(stack, "Items", "items")
+    step = Step.dynamodb(
+        "Book",
+        table=table,
+        writes=[_update("$request.amount")],
+        compensate=[_update("-$output.amount")],
+        output='{"amount": $request.amount}',
+    )
+
+    assert _saga(stack, [step, _pivot(fn)], tmp_path).express_definition is not None
 
 
 def test_step_that_takes_too_long_is_refused(stack: Stack, tmp_path: Path) -> None:

@@ -176,9 +176,13 @@ def drawn_inline(seed: int) -> DrawnSaga:
 
 
 def _fits_express(saga: DrawnSaga) -> bool:
-    """True if nothing of the saga waits, runs concurrently, or is read without a record."""
-    looked_up = any(node.kind == "look up" for node in saga.nodes[:-1])  # later steps would see what no row keeps
-    return not looked_up and all(isinstance(node, DrawnStep) and node.kind in _QUICK for node in saga.nodes)
+    """True if nothing of the saga waits, has a state machine of its own, or is read without a record."""
+    groups = [node for node in saga.nodes if isinstance(node, DrawnGroup)]
+    last = saga.nodes[-1]
+    # Later steps would see what no row keeps.
+    looked_up = any(step.kind == "look up" and step is not last for step in saga.steps)
+    phases = any(group.kind in PHASES for group in groups)
+    return not looked_up and not phases and all(step.kind in _QUICK for step in saga.steps)
 
 
 class _Dice:
