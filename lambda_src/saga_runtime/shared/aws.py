@@ -90,7 +90,7 @@ def dynamodb() -> DynamoDBClient:
     return made
 
 
-def _resolve_once(client: DynamoDBClient) -> None:
+def _resolve_once(client: Any) -> None:
     """Keep botocore from resolving the address for each call, a tenth of a call's time, if it is the client's own.
 
     Without account ids in it, the address is the same for every call. Where the rules lead elsewhere, e.g. to a FIPS or
@@ -99,7 +99,7 @@ def _resolve_once(client: DynamoDBClient) -> None:
     resolver = vars(client).get("_ruleset_resolver")
     if resolver is None:
         return
-    operation = client.meta.service_model.operation_model("GetItem")
+    operation = client.meta.service_model.operation_model(client.meta.service_model.operation_names[0])
     try:
         found = resolver.construct_endpoint(operation_model=operation, call_args={}, request_context={})
     except BotoCoreError:
@@ -111,23 +111,26 @@ def _resolve_once(client: DynamoDBClient) -> None:
 @lru_cache(maxsize=1)
 def step_functions() -> SFNClient:
     """The one Step Functions client of this process."""
-    made: SFNClient = _made("stepfunctions")
-    return made
+    return _step_functions()
 
 
 @lru_cache(maxsize=1)
 def step_functions_once() -> SFNClient:
     """A client without retries: for a caller that slows down everything it does when refused, and then retries."""
     once = Config(retries={"mode": "standard", "total_max_attempts": 1})
-    made: SFNClient = _made("stepfunctions", CONFIG.merge(once))
-    return made
+    return _step_functions(once)
 
 
 @lru_cache(maxsize=32)
 def step_functions_for(seconds: int) -> SFNClient:
     """A client that waits for a synchronous execution for so long, and starts it once."""
     patience = Config(read_timeout=seconds, retries={"mode": "standard", "total_max_attempts": 1})
-    made: SFNClient = _made("stepfunctions", CONFIG.merge(patience))
+    return _step_functions(patience)
+
+
+def _step_functions(more: Config | None = None) -> SFNClient:
+    made: SFNClient = _made("stepfunctions", CONFIG.merge(more) if more is not None else CONFIG)
+    _resolve_once(made)
     return made
 
 

@@ -1,4 +1,4 @@
-"""The runtime's DynamoDB client resolves its address once: every request is the one that botocore would send."""
+"""Clients that resolve their address once: every request is the one that botocore would send."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from saga_runtime.shared import aws
 from tests.unit.support.wire import response
 
 KEY = {"Key": {"id": {"S": "1"}}, "TableName": "t"}
-CALLS: list[tuple[str, Any]] = [
+ARN = "arn:aws:states:us-east-1:000000000000:stateMachine:s"
+OF_STEP_FUNCTIONS: list[tuple[str, Any]] = [
+    ("start_execution", {"stateMachineArn": ARN}),
+    ("start_sync_execution", {"stateMachineArn": ARN}),
+    ("describe_execution", {"executionArn": ARN}),
+    ("list_executions", {"stateMachineArn": ARN}),
+    ("send_task_success", {"taskToken": "t", "output": "{}"}),
+    ("send_task_failure", {"taskToken": "t"}),
+    ("send_task_heartbeat", {"taskToken": "t"}),
+]
+OF_DYNAMODB: list[tuple[str, Any]] = [
     ("put_item", {"TableName": "t", "Item": KEY["Key"]}),
     ("get_item", KEY),
     ("update_item", KEY),
@@ -63,21 +73,31 @@ FIPS, DUAL = {"AWS_USE_FIPS_ENDPOINT": "true"}, {"AWS_USE_DUALSTACK_ENDPOINT": "
     ids=["AWS", "local", "FIPS", "dual stack", "both"],
 )
 @pytest.mark.parametrize("region", ["us-east-1", "eu-central-1", "cn-north-1", "us-gov-west-1", "us-iso-east-1"])
+@pytest.mark.parametrize(
+    ("service", "make", "calls"),
+    [("dynamodb", aws.dynamodb, OF_DYNAMODB), ("stepfunctions", aws.step_functions, OF_STEP_FUNCTIONS)],
+    ids=["DynamoDB", "Step Functions"],
+)
 def test_requests_go_where_botocore_sends_them(
-    region: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    service: Any, make: Any, calls: Any, region: str, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="s", region_name=region)
-    theirs = session.client("dynamodb", config=aws.CONFIG)
+    theirs = session.client(service, config=aws.CONFIG)
     with aws.clients_of(session):
-        ours = aws.dynamodb()
+        ours = make()
     assert vars(theirs)["_ruleset_resolver"] is not None, "botocore resolves addresses in another way"
-    for call, params in CALLS:
+    for call, params in calls:
         assert Sent(ours).tried(call, params) == Sent(theirs).tried(call, params)
 
 
-def test_in_the_usual_region_the_address_is_resolved_once() -> None:
+@pytest.mark.parametrize(
+    "make",
+    [aws.dynamodb, aws.step_functions, aws.step_functions_once, lambda: aws.step_functions_for(7)],
+    ids=["DynamoDB", "Step Functions", "once", "for so long"],
+)
+def test_in_the_usual_region_the_address_is_resolved_once(make: Any) -> None:
     session = boto3.Session(aws_access_key_id="a", aws_secret_access_key="s", region_name="eu-central-1")
     with aws.clients_of(session):
-        assert vars(aws.dynamodb())["_ruleset_resolver"] is None
+        assert vars(make())["_ruleset_resolver"] is None
