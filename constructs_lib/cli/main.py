@@ -10,6 +10,8 @@ from typing import Final
 from constructs_lib.cli import cost, graph, hold, local, migrate, once, openapi, trial_balance
 from constructs_lib.cli.callbacks import command as callbacks
 from constructs_lib.cli.doctor import command as doctor
+from constructs_lib.cli.fleet import list as list_sagas
+from constructs_lib.cli.fleet import resume
 from constructs_lib.cli.init import command as init
 from constructs_lib.cli.saga import adopt, inspect, recover, resolve
 from constructs_lib.cli.shared.errors import CommandError
@@ -18,8 +20,10 @@ from constructs_lib.shared.version import __version__
 
 COMMANDS: Final = (
     init,
+    list_sagas,
     inspect,
     resolve,
+    resume,
     recover,
     adopt,
     doctor,

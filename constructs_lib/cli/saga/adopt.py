@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
         from saga_runtime.recovery.takeover import MachineGone
 
         found = find_saga(options)
-        audit = audit_of(found, options.reason)
+        audit = audit_of(found.session, options.reason)
         target = _target(found, options.to)
         try:
             if _is_on(found.record, target):

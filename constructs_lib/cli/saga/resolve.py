@@ -71,7 +71,7 @@ def _run(options: argparse.Namespace) -> int:
         resolver = Resolver(
             recoverer=found.recoverer,
             log_table=saga.served.log,
-            audit=audit_of(found, options.reason),
+            audit=audit_of(found.session, options.reason),
             log_days=saga.served.days,
         )
         try:

@@ -83,22 +83,43 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     """
     session = session_of(options)
     from constructs_lib.cli.shared.manifest import read_manifest
-    from saga_runtime.idempotency.identity import is_saga_id, request_id_from
+
+    require_saga_id(options.saga)
+    manifest = read_manifest(session.client("cloudformation"), options.stack)
+    return find_in(session, manifest, options.saga, options.log_table)
+
+
+def require_saga_id(text: str) -> None:
+    """Refuse what is not a saga id.
+
+    Raises:
+        CommandError: naming it.
+    """
+    from saga_runtime.idempotency.identity import is_saga_id
+
+    if not is_saga_id(text):
+        raise CommandError(f"not a saga id: {text!r}; give it as the API answered it")
+
+
+def find_in(session: boto3.Session, manifest: Manifest, saga_id: str, log_table: str | None = None) -> FoundSaga:
+    """Read the record of a saga.
+
+    Raises:
+        CommandError: if the stack's tables have no such saga.
+    """
+    from saga_runtime.idempotency.identity import request_id_from
     from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.protocol import RecordAttribute
     from saga_runtime.recovery.takeover import Recoverer
 
-    if not is_saga_id(options.saga):
-        raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
-    manifest = read_manifest(session.client("cloudformation"), options.stack)
     tables = list(dict.fromkeys(served.requests for served in manifest.served))
-    key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(options.saga)}}
+    key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
     dynamodb, step_functions = session.client("dynamodb"), session.client("stepfunctions")
     for table in tables:
         recoverer = Recoverer(table=table, dynamodb=dynamodb, step_functions=step_functions)
-        answer = recoverer.dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
+        answer = dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
         item = answer.get("Item")
-        if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != options.saga:
+        if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != saga_id:
             continue
         record = RequestRecord.from_item(item)
         return FoundSaga(
@@ -108,10 +129,10 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
             now_ms=time_of(answer),
             session=session,
             manifest=manifest,
-            deployed=_deployed(manifest, table, record, options.log_table),
+            deployed=_deployed(manifest, table, record, log_table),
         )
     raise CommandError(
-        f"{manifest.said} must have saga {options.saga}, got no record of it in {', '.join(tables) or 'any table'}; "
+        f"{manifest.said} must have saga {saga_id}, got no record of it in {', '.join(tables) or 'any table'}; "
         "check the id, and the stack's name and region"
     )
 
@@ -137,7 +158,7 @@ def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: 
     return replace(like, served=replace(like.served, log=log_table), steps={} if known is None else known.steps)
 
 
-def audit_of(found: FoundSaga, reason: str) -> Audit:
+def audit_of(session: boto3.Session, reason: str) -> Audit:
     """Return the caller of this command, as AWS knows it, and the reason.
 
     Raises:
@@ -148,7 +169,7 @@ def audit_of(found: FoundSaga, reason: str) -> Audit:
     if reason.strip() == PLACEHOLDER:
         raise CommandError(f"--reason must be yours, got {PLACEHOLDER}; write one sentence")
     try:
-        return Audit(who=found.session.client("sts").get_caller_identity()["Arn"], why=reason.strip())
+        return Audit(who=session.client("sts").get_caller_identity()["Arn"], why=reason.strip())
     except ValueError as refusal:
         raise CommandError(f"--reason: {refusal}") from None
 

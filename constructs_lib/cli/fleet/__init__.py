@@ -1,0 +1,1 @@
+"""``cdk-sagas list`` and ``cdk-sagas resume``: many sagas at once."""

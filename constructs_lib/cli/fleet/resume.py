@@ -1,0 +1,235 @@
+"""``cdk-sagas resume``: resume many parked sagas. Shows first, does what was shown, and continues where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+from constructs_lib.cli.shared.aws import NO_RIGHTS, add_aws_options, add_stack_option, one_line_errors, session_of
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.output import say
+from constructs_lib.cli.shared.progress import Progress
+from constructs_lib.cli.shared.saga import audit_of, deployed, find_in, require_saga_id
+
+if TYPE_CHECKING:
+    import boto3
+
+    from constructs_lib.cli.shared.manifest import Manifest
+    from constructs_lib.cli.shared.saga import FoundSaga
+    from saga_runtime.recovery.audit import Audit
+
+_RATE: Final = 5.0
+"""Sagas a second: they start at the providers that were down, all at once."""
+_FAILED: Final = "failed"
+_FATAL: Final = frozenset({*NO_RIGHTS, "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException"})
+"""Refusals that every further call would meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A saga to resume.
+
+    Attributes:
+        saga_id: the saga.
+        parked: the execution that had parked it when the list was made; empty: not known.
+    """
+
+    saga_id: str
+    parked: str = ""
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``resume`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "resume",
+        help="resume many parked sagas, after showing which",
+        description="Resumes the parked sagas of a list, as cdk-sagas list --lines prints it, or of one id a line. "
+        "Without --yes it only shows what it would do. A saga that was parked again since it was listed is left "
+        "alone. Each outcome is written to FILE.results; repeated, the command continues, and tries again what "
+        "failed. Exit status: 0 shown, or all are done; 1 some failed, or AWS refused a call; 130 interrupted.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the list")
+    add_stack_option(parser)
+    parser.add_argument("--yes", action="store_true", help="do it")
+    parser.add_argument("--reason", help="with --yes: why; kept with each saga, and shown by cdk-sagas inspect")
+    parser.add_argument("--results", metavar="FILE", type=Path, help="outcomes, one JSON object a line (FILE.results)")
+    parser.add_argument("--rate", metavar="N", type=float, default=_RATE, help="at most so many sagas a second (5)")
+    add_aws_options(parser)
+    parser.set_defaults(run=partial(_run, parser))
+
+
+def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    if options.yes != (options.reason is not None):
+        parser.error("--yes and --reason go together: without them nothing is changed")
+    if not 0 < options.rate <= 1_000:
+        parser.error(f"--rate must be more than 0 and at most 1000, got {options.rate:g}")
+    planned = list(_planned(options.file))
+    results = options.results or options.file.with_name(f"{options.file.name}.results")
+    done = _done(results)
+    session = session_of(options)
+    from constructs_lib.cli.shared.manifest import read_manifest
+
+    with one_line_errors("not every saga was resumed; repeat this"):
+        manifest = read_manifest(session.client("cloudformation"), options.stack)
+        if not options.yes:
+            return _show(session, manifest, [one for one in planned if one.saga_id not in done], len(done))
+        work = _Work(session=session, manifest=manifest, audit=audit_of(session, options.reason), rate=options.rate)
+        with results.open("a", encoding="utf-8") as file:
+            counts = work.all_of([one for one in planned if one.saga_id not in done], file)
+    say(f"{_counted(counts)}; {len(done):,} before; outcomes in {results}\n")
+    return 1 if counts[_FAILED] else 0
+
+
+def _planned(file: Path) -> Iterator[Planned]:
+    """Sagas of the list, each once.
+
+    Raises:
+        CommandError: if the file cannot be read, or a line is neither a saga id nor an object with one.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"FILE must be a list of sagas, got {file}: {error}") from None
+    seen: set[str] = set()
+    for number, line in enumerate(map(str.strip, lines), start=1):
+        if not line:
+            continue
+        one: Any = {"saga_id": line}
+        if line.startswith("{"):
+            try:
+                one = json.loads(line)
+            except ValueError as error:
+                raise CommandError(f"line {number} of {file} must be JSON, got {line[:40]!r}: {error}") from None
+        saga_id, parked = one.get("saga_id"), one.get("parked", "")
+        if not isinstance(saga_id, str) or not isinstance(parked, str):
+            raise CommandError(f"line {number} of {file} must have saga_id and parked as texts, got {line[:80]!r}")
+        try:
+            require_saga_id(saga_id)
+        except CommandError as error:
+            raise CommandError(f"line {number} of {file}: {error}") from None
+        if saga_id not in seen:
+            seen.add(saga_id)
+            yield Planned(saga_id=saga_id, parked=parked)
+
+
+def _done(results: Path) -> set[str]:
+    """Sagas whose outcome is final. A line that is cut off is that of a process that died: its saga is tried again."""
+    found: set[str] = set()
+    if not results.exists():
+        return found
+    for line in results.read_text(encoding="utf-8").splitlines():
+        try:
+            one = json.loads(line)
+        except ValueError:
+            continue
+        if one["outcome"] == _FAILED:
+            found.discard(one["saga_id"])
+        else:
+            found.add(one["saga_id"])
+    return found
+
+
+def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], done: int) -> int:
+    counts: Counter[str] = Counter()
+    for one in planned:
+        try:
+            found = find_in(session, manifest, one.saga_id)
+        except CommandError:
+            outcome = "unknown"
+        else:
+            outcome = _outlook(found, one)
+        counts[outcome] += 1
+        say(f"{one.saga_id}  {outcome}\n")
+    say(f"{_counted(counts)}; {done:,} done before; nothing was changed: use --yes and --reason\n")
+    return 0
+
+
+def _outlook(found: FoundSaga, planned: Planned) -> str:
+    record = found.record
+    if record.settled:
+        return "is settled"
+    if record.parked is None:
+        return "is not parked: recovered if it does not run"
+    if planned.parked not in ("", record.parked):
+        return "was parked again: left alone"
+    return "is parked: resumed"
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items())) or "nothing to do"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """Resumes sagas, one after the other."""
+
+    session: boto3.Session
+    manifest: Manifest
+    audit: Audit
+    rate: float
+
+    def all_of(self, planned: list[Planned], file: TextIO) -> Counter[str]:
+        """Resume sagas, and write each outcome before the next one begins."""
+        counts: Counter[str] = Counter()
+        progress = Progress(len(planned))
+        try:
+            for one in planned:
+                began = time.monotonic()
+                outcome, detail = self._tried(one)
+                counts[outcome] += 1
+                line = {"saga_id": one.saga_id, "outcome": outcome, **({"detail": detail} if detail else {})}
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+                progress.advance(outcome)
+                if one is not planned[-1]:
+                    time.sleep(max(1 / self.rate - (time.monotonic() - began), 0))
+        except KeyboardInterrupt:
+            sys.stderr.write(f"interrupted after {sum(counts.values()):,} of {len(planned):,}; repeat this\n")
+            raise
+        finally:
+            progress.end()
+        return counts
+
+    def _tried(self, planned: Planned) -> tuple[str, str]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        from saga_runtime.recovery.resolution import CannotResolve
+        from saga_runtime.recovery.takeover import MachineGone
+
+        try:
+            return self._resumed(planned)
+        except (CommandError, CannotResolve, MachineGone, ValueError, BotoCoreError) as refusal:
+            return _FAILED, " ".join(str(refusal).split())
+        except ClientError as error:
+            if error.response.get("Error", {}).get("Code") in _FATAL:
+                raise
+            return _FAILED, " ".join(str(error).split())
+
+    def _resumed(self, planned: Planned) -> tuple[str, str]:
+        from saga_runtime.recovery.resolver import Resolver
+
+        found = find_in(self.session, self.manifest, planned.saga_id)
+        record, saga = found.record, deployed(found)
+        if record.settled:
+            return "settled", record.status
+        if record.parked is None:
+            # Another process resumed it, perhaps this one before it died: what it did not start is started.
+            finding, started = replace(found.recoverer, log_days=saga.served.days).recover(record, found.now_ms)
+            return "recovered" if started else "left alone", started or finding.value
+        if planned.parked not in ("", record.parked):
+            return "left alone", f"was parked again, by {record.parked}"
+        resolver = Resolver(
+            recoverer=found.recoverer, log_table=saga.served.log, audit=self.audit, log_days=saga.served.days
+        )
+        resumed = resolver.resume(record, found.now_ms)
+        return ("resumed" if resumed.started else "left alone"), resumed.started or resumed.finding.value

@@ -1,0 +1,349 @@
+"""``cdk-sagas list`` finds sagas; ``cdk-sagas resume`` resumes many, each once, whatever dies or is repeated."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from constructs_lib.cli.main import main
+from saga_runtime.idempotency.record import reserve_put
+from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery.audit import Decision
+from saga_runtime.shared import aws
+from tests.unit.support import settling
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
+from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+LIST = import_module("constructs_lib.cli.fleet.list")
+RESUME = import_module("constructs_lib.cli.fleet.resume")
+SAGA = import_module("constructs_lib.cli.shared.saga")
+A = RecordAttribute
+KEYS = ("key-1", "key-2", "key-3")
+SAGAS = {key: reservation_of(key=key).saga_id for key in KEYS}
+WHY = ("--yes", "--reason", "the provider is back", "--rate", "1000")
+
+
+@pytest.fixture
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
+    """Three sagas that run."""
+    with operated_saga_in(world, monkeypatch, boto3_session) as made:
+        made.saga["shards"] = 16
+        for module in (LIST, RESUME):
+            monkeypatch.setattr(module, "session_of", SAGA.session_of)
+        for key in KEYS[1:]:
+            put: Any = reserve_put(reservation_of(key=key, body=f'{{"order":"order-{key}"}}'))
+            aws.dynamodb().put_item(TableName="requests", **{name: put[name] for name in put if name != "TableName"})
+            world.executions.start(SAGAS[key], "{}")
+        yield made
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            status = main([words[0], "--stack", "Shop", *words[1:]])
+        except SystemExit as ended:
+            status = int(str(ended.code))
+    return status, out.getvalue(), err.getvalue()
+
+
+def listed(*words: str) -> list[dict[str, Any]]:
+    status, out, err = run("list", "--lines", *words)
+    assert status == 0, err
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def keys(*words: str) -> list[str]:
+    ids = {saga_id: key for key, saga_id in SAGAS.items()}
+    return sorted(ids[one["saga_id"]] for one in listed(*words))
+
+
+def park(world: World, key: str, error: str = "StepUndecided", owner: str | None = None) -> None:
+    """Let a saga's owner park it, and end."""
+    reservation, owner = reservation_of(key=key), owner or SAGAS[key]
+    update: Any = settling.park(request_id=reservation.request_id, execution=owner, now_ms=world.clock.ms)
+    update["ExpressionAttributeValues"][":stuck"] = {"S": json.dumps({"step": "Charge", "error": error})}
+    aws.dynamodb().update_item(**update)
+    world.executions.end(owner, ExecutionStatus.FAILED)
+
+
+def settle(world: World, key: str) -> None:
+    update: Any = settling.settle(
+        request_id=reservation_of(key=key).request_id,
+        execution=SAGAS[key],
+        status=RecordStatus.COMPLETED,
+        now_ms=world.clock.ms,
+    )
+    aws.dynamodb().update_item(**update)
+
+
+def record(world: World, key: str) -> dict[str, Any]:
+    items = [item for item in world.items("requests") if item[A.SAGA_ID]["S"] == SAGAS[key]]
+    return dict(items[0])
+
+
+def started(world: World, key: str) -> list[str]:
+    """Recoveries of a saga."""
+    return sorted(name for name in world.executions.by_name if name.startswith(f"{SAGAS[key]}-"))
+
+
+# list
+
+
+def test_open_sagas_are_listed_and_settled_ones_are_not(operated: OperatedSaga) -> None:
+    settle(operated.world, "key-3")
+
+    assert keys() == ["key-1", "key-2"]
+    _, out, _ = run("list")
+    assert "saga  " in out
+    assert out.endswith("2 sagas, 0 parked\n")
+    assert json.loads(run("list", "--json")[1])["now"] == NOW_MS
+
+
+def test_sagas_are_found_by_what_they_wait_for(operated: OperatedSaga) -> None:
+    park(operated.world, "key-1")
+    park(operated.world, "key-2", error="DefinitionChanged")
+
+    assert keys("--parked") == ["key-1", "key-2"]
+    assert keys("--error", "StepUndecided") == ["key-1"]
+    assert keys("--error", "Undecided") == []
+    assert keys("--operation", "transfers", "--parked") == ["key-1", "key-2"]
+    assert keys("--operation", "refunds") == []
+    assert "Charge: StepUndecided" in run("list", "--parked")[1]
+
+
+def test_sagas_are_found_by_their_age(operated: OperatedSaga) -> None:
+    operated.world.clock.ms += 60_000
+
+    assert keys("--older", "1m") == list(KEYS)
+    assert keys("--older", "61s") == []
+
+
+def test_settled_sagas_are_found_in_whole_tables_whose_size_is_printed(operated: OperatedSaga) -> None:
+    settle(operated.world, "key-3")
+
+    status, _, err = run("list", "--status", "COMPLETED")
+    assert (status, "needs --scan: no index has settled sagas" in err) == (2, True)
+    assert keys("--status", "COMPLETED", "--scan") == ["key-3"]
+    assert "reads table requests whole" in run("list", "--status", "COMPLETED", "--scan")[2]
+
+
+def test_a_saga_is_found_by_its_clients_key(operated: OperatedSaga) -> None:
+    settle(operated.world, "key-2")
+
+    assert keys("--key", "key-2") == ["key-2"]
+    assert keys("--key", "nobody's") == []
+    for one in ("key-1", "key-3"):
+        settle(operated.world, one)
+    assert keys("--key", "key-2") == []
+    assert "name the client with --caller, or use --scan" in run("list", "--key", "key-2")[2]
+    assert keys("--key", "key-2", "--scan") == ["key-2"]
+    caller = ("--operation", "transfers", "--caller", "iam,111122223333,AIDAALICE")
+    assert keys("--key", "key-2", *caller) == ["key-2"]
+
+
+def test_a_saga_is_found_by_a_text_of_its_request(operated: OperatedSaga) -> None:
+    assert keys("--contains", "order-key-2") == ["key-2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--older", "1w"), "must be a number of s, m, h or d"),
+        (("--older", "0s"), "must be a number of s, m, h or d"),
+        (("--key", " "), "--key must not be blank"),
+        (("--error", ""), "--error must not be blank"),
+        (("--rate", "5"), "--rate must be a number from 1 on, with --scan"),
+        (("--scan", "--rate", "0"), "--rate must be a number from 1 on"),
+        (("--caller", "iam,1,2"), "--caller needs --key and --operation"),
+        (("--key", "k", "--operation", "o", "--caller", "iam"), "--caller must be a kind and its parts"),
+    ],
+)
+@pytest.mark.usefixtures("operated")
+def test_wrong_filters_are_refused(words: tuple[str, ...], says: str) -> None:
+    status, out, err = run("list", *words)
+
+    assert (status in (1, 2), out) == (True, "")
+    assert says in err
+
+
+def test_an_item_that_is_not_a_record_is_reported_and_hides_no_other(operated: OperatedSaga) -> None:
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={A.ID: {"S": reservation_of(key="key-2").request_id}},
+        UpdateExpression="REMOVE #arn",
+        ExpressionAttributeNames={"#arn": A.EXECUTION_ARN},
+    )
+
+    status, out, err = run("list", "--lines")
+
+    assert (status, len(out.splitlines()), "is not readable: see cdk-sagas doctor" in err) == (1, 2, True)
+
+
+# resume
+
+
+@pytest.fixture
+def plan(operated: OperatedSaga, tmp_path: Path) -> Path:
+    """The list of three parked sagas."""
+    for key in KEYS:
+        park(operated.world, key)
+    file = tmp_path / "parked.jsonl"
+    file.write_text(run("list", "--parked", "--lines")[1])
+    return file
+
+
+def outcomes(plan: Path) -> dict[str, str]:
+    ids = {saga_id: key for key, saga_id in SAGAS.items()}
+    lines = plan.with_name(f"{plan.name}.results").read_text().splitlines()
+    return {ids[one["saga_id"]]: one["outcome"] for one in map(json.loads, lines)}
+
+
+def test_without_yes_nothing_is_changed(operated: OperatedSaga, plan: Path) -> None:
+    before = operated.state
+
+    status, out, _ = run("resume", str(plan))
+
+    assert (status, operated.state) == (0, before)
+    assert out.endswith("3 is parked: resumed; 0 done before; nothing was changed: use --yes and --reason\n")
+    assert not plan.with_name(f"{plan.name}.results").exists()
+
+
+def test_all_are_resumed_once_and_the_reason_is_kept(operated: OperatedSaga, plan: Path) -> None:
+    status, out, _ = run("resume", str(plan), *WHY)
+
+    assert (status, out.split(";")[0]) == (0, "3 resumed")
+    assert outcomes(plan) == dict.fromkeys(KEYS, "resumed")
+    for key in KEYS:
+        assert started(operated.world, key) == [f"{SAGAS[key]}-r1"]
+        assert [one.why for one in Decision.all_of(record(operated.world, key))] == ["the provider is back"]
+    state = operated.state
+
+    assert run("resume", str(plan), *WHY)[1].startswith("nothing to do; 3 before")
+    assert operated.state == state
+
+
+def test_a_saga_that_was_parked_again_is_left_alone(operated: OperatedSaga, plan: Path) -> None:
+    run("resume", str(plan), *WHY)
+    plan.with_name(f"{plan.name}.results").unlink()
+    park(operated.world, "key-1", owner=f"{SAGAS['key-1']}-r1")
+
+    status, _, _ = run("resume", str(plan), *WHY)
+
+    assert (status, outcomes(plan)["key-1"]) == (0, "left alone")
+    assert started(operated.world, "key-1") == [f"{SAGAS['key-1']}-r1"]
+    assert A.PARKED in record(operated.world, "key-1")
+
+
+def test_every_failure_is_kept_blocks_no_other_and_is_tried_again(operated: OperatedSaga, plan: Path) -> None:
+    operated.world.wire.plan(Fault(operation="StartExecution", action=Action.INVALID, on=2, times=1))
+
+    status, out, _ = run("resume", str(plan), *WHY)
+
+    assert (status, out.split(";")[0]) == (1, "1 failed, 2 resumed")
+    (failed,) = [key for key, outcome in outcomes(plan).items() if outcome == "failed"]
+    operated.world.wire.forget()
+    assert run("resume", str(plan), *WHY)[0] == 0
+    assert outcomes(plan)[failed] == "recovered"
+    assert [started(operated.world, key) for key in KEYS] == [[f"{SAGAS[key]}-r1"] for key in KEYS]
+
+
+CALLS = [(call, moment, on) for call in ("UpdateItem", "StartExecution") for moment in Moment for on in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(("call", "moment", "on"), CALLS, ids=[f"{m} {n}. {c}" for c, m, n in CALLS])
+def test_a_command_that_dies_continues_where_it_stopped(
+    operated: OperatedSaga, plan: Path, call: str, moment: Moment, on: int
+) -> None:
+    operated.world.wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=on, times=1))
+    with pytest.raises(Killed):
+        run("resume", str(plan), *WHY)
+    operated.world.wire.forget()
+
+    assert run("resume", str(plan), *WHY)[0] == 0
+
+    for key in KEYS:
+        assert started(operated.world, key) == [f"{SAGAS[key]}-r1"]
+        assert record(operated.world, key)[A.RECOVERIES] == {"N": "1"}
+        assert len(Decision.all_of(record(operated.world, key))) == 1
+
+
+def test_a_result_that_was_cut_off_is_that_of_a_saga_to_try_again(operated: OperatedSaga, plan: Path) -> None:
+    run("resume", str(plan), *WHY)
+    results = plan.with_name(f"{plan.name}.results")
+    results.write_text(results.read_text()[:-20])
+    state = operated.state
+
+    assert run("resume", str(plan), *WHY)[0] == 0
+    assert operated.state == state
+
+
+def test_two_operators_at_once_resume_each_saga_once(operated: OperatedSaga, plan: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    run("resume", str(plan), *WHY, "--results", str(other))
+
+    assert run("resume", str(plan), *WHY)[0] == 0
+    assert outcomes(plan) == dict.fromkeys(KEYS, "left alone")
+    assert [started(operated.world, key) for key in KEYS] == [[f"{SAGAS[key]}-r1"] for key in KEYS]
+
+
+def test_ids_alone_are_a_list_and_settled_and_unknown_sagas_are_named(operated: OperatedSaga, tmp_path: Path) -> None:
+    settle(operated.world, "key-1")
+    park(operated.world, "key-2")
+    gone = replace(reservation_of(key="gone")).saga_id
+    file = tmp_path / "ids"
+    file.write_text("\n".join([SAGAS["key-1"], "", SAGAS["key-2"], SAGAS["key-2"], gone]))
+
+    shown = run("resume", str(file))[1]
+    status, out, _ = run("resume", str(file), *WHY)
+
+    assert f"{gone}  unknown" in shown
+    assert (status, out.split(";")[0]) == (1, "1 failed, 1 resumed, 1 settled")
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "says"),
+    [
+        ("x", (), "line 1 of"),
+        ('{"saga_id": 1}', (), "must have saga_id and parked as texts"),
+        ("{", (), "must be JSON"),
+        (SAGA_ID, ("--yes",), "--yes and --reason go together"),
+        (SAGA_ID, ("--reason", "r"), "--yes and --reason go together"),
+        (SAGA_ID, ("--yes", "--reason", " "), "--reason: a reason must be"),
+        (SAGA_ID, ("--rate", "0"), "--rate must be more than 0"),
+        (SAGA_ID, ("--rate", "nan"), "--rate must be more than 0"),
+        (None, (), "FILE must be a list of sagas"),
+    ],
+)
+def test_wrong_lists_and_options_are_refused_before_anything_is_done(
+    operated: OperatedSaga, tmp_path: Path, text: str | None, words: tuple[str, ...], says: str
+) -> None:
+    file, before = tmp_path / "list", operated.state
+    if text is not None:
+        file.write_text(text)
+
+    status, _, err = run("resume", str(file), *words)
+
+    assert status in (1, 2)
+    assert says in err
+    assert operated.state == before
+
+
+def test_a_missing_right_ends_it_at_once(operated: OperatedSaga, plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    operated.unseen |= {operated.record.recovery_machine_arn}
+
+    status, _, err = run("resume", str(plan), *WHY)
+
+    assert (status, "AccessDenied" in err, started(operated.world, "key-1")) == (1, True, [])
