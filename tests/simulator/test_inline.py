@@ -34,7 +34,7 @@ from saga_runtime.protocol import Env
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import renamed
-from .drawn.sagas import ROUTES, SKIP, DrawnSaga, DrawnStep, drawn_inline, way_by
+from .drawn.sagas import ROUTES, SKIP, DrawnGroup, DrawnSaga, DrawnStep, drawn_inline, way_by
 from .drawn.workload import Drawn
 from .test_releases import Renaming
 from .workloads.orders import Orders
@@ -406,6 +406,51 @@ def _continue_by_own_refusals(deployment: Deployment) -> None:
             if any(f"({route})" in at for route in ROUTES) and state["Type"] == "Choice":
                 del state["Choices"][0]
         deployment.blueprint.machines[name] = replace(machine, definition=definition)
+
+
+class _DrawnAlongside(Drawn):
+    """Requests to drawn sagas, with a Standard execution alongside each Express one."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        for requests in world.parts.requests:
+            alongside(world, requests, random.choice((0, 20, 60, 120, 250, 1_000)))
+
+
+GROUPED: Final = DrawnSaga(
+    nodes=(
+        DrawnGroup(
+            name="G1",
+            kind="parallel",
+            branches=(
+                (DrawnStep(name="S1", kind="atomic", undo=True), DrawnStep(name="S2", kind="asked", undo=True)),
+                (DrawnStep(name="S3", kind="dynamodb", undo=True),),
+            ),
+        ),
+        DrawnGroup(name="G2", kind="map", branches=((DrawnStep(name="S4", kind="both", undo=True),),)),
+        DrawnStep(name="S5", kind="atomic", pivot=True),
+        DrawnGroup(
+            name="G3",
+            kind="parallel",
+            branches=(
+                (DrawnStep(name="S6", kind="atomic", refusable=False),),
+                (DrawnStep(name="S7", kind="atomic", refusable=False),),
+            ),
+        ),
+    ),
+    inline=True,
+)
+
+
+def test_branches_and_items_of_an_inline_saga_keep_its_promise() -> None:
+    with Deployment.of_assembly(drawn_assembly([GROUPED])) as deployment:
+        report = simulate(deployment, _DrawnAlongside([GROUPED], only=[0]), sagas=150)
+
+        report.require_kept()
+        assert report.statuses["COMPLETED"] > 50
+        assert report.statuses["FAILED"] > 20
+        for seed in range(4):
+            break_each_call(deployment, _DrawnAlongside([GROUPED], only=[0]), seed=seed, drawn=_DRAWN).require_kept()
 
 
 def test_renamed_steps_of_inline_sagas_are_applied_under_one_name() -> None:

@@ -1,0 +1,1 @@
+"""Trips that run inline: their steps run in branches, and for each seat."""
