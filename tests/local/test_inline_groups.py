@@ -18,6 +18,7 @@ from .trips.stack import NAME, WAIT_SECONDS, synthesize
 
 ALL: Final = {"Hotel": 1, "Flight": 1, "Transfer": 1, "Seat": 2, "Pay": 1}
 STEP: Final = f"{NAME}/Step/Function"
+ALL_WELL: Final[Mapping[str, str]] = {}
 SEATS: Final = [{"id": "1a"}, {"id": "1b"}]
 
 
@@ -29,17 +30,17 @@ class Trips:
     outputs: Mapping[str, str]
     user: ApiUser
 
-    def ask(self, key: str, *, wait: bool = True, **steps: str) -> HttpResponse:
+    def ask(self, key: str, steps: Mapping[str, str] = ALL_WELL, *, wait: bool = True) -> HttpResponse:
         """Ask for a trip, with steps that refuse or fail."""
         url = f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/trips"
         headers = {IDEMPOTENCY_KEY_HEADER: key, **({PREFER_HEADER: f"wait={WAIT_SECONDS}"} if wait else {})}
         return self.user.request("POST", url, headers=headers, body={"counter": key, "seats": SEATS, **steps})
 
-    def settle(self, key: str, **steps: str) -> HttpResponse:
+    def settle(self, key: str, steps: Mapping[str, str] = ALL_WELL) -> HttpResponse:
         """Ask until the trip is settled."""
 
         def settled() -> HttpResponse | None:
-            answer = self.ask(key, wait=False, **steps)
+            answer = self.ask(key, steps, wait=False)
             return answer if is_settled(answer) else None
 
         return eventually(settled)
@@ -81,8 +82,8 @@ def test_branches_and_items_are_settled_by_express(trips: Trips) -> None:
 
 @pytest.mark.parametrize("step", ["Hotel", "Transfer", "Seat", "Pay"])
 def test_refused_branch_or_item_is_compensated_by_express(trips: Trips, step: str) -> None:
-    trips.ask("t", **{step: "Declined"})
-    answer = trips.settle("t", **{step: "Declined"})
+    trips.ask("t", {step: "Declined"})
+    answer = trips.settle("t", {step: "Declined"})
 
     assert (answer.status, answer.json()["error"]) == (422, "Declined")
     assert (trips.counts("t"), trips.ran()) == ({}, ["EXPRESS"])
