@@ -87,7 +87,7 @@ class InlineCondition(Condition):
     WAYS_AGREE = Because(
         "a condition has the same value in each execution: it reads no time, no chance, and no unrecorded output",
         CHECKS,
-        "if (found := _DIFFERS.search(step.when)) is not None:",
+        "if (found := _DIFFERS.search(when)) is not None:",
     )
     COMPARES = Because(
         "the Standard execution compares its definition with the reservation's before its first step",
