@@ -450,6 +450,7 @@ class CallbackIntegration(Construct):
             actions=list(QUEUE_ACTIONS),
             resource_arns=[self.queue.queue_arn],
         )
+        Manifest.of(self).grant_read(grantee)
         return self.tokens.grant_operate(grantee)
 
     def _receiver(self, name: str, code: CallbackCode, decorator: str) -> lambda_.Function:

@@ -334,6 +334,7 @@ class SagaStateMachine(Construct):
 
     def grant_recover(self, grantee: iam.IGrantable) -> iam.Grant:
         """Take a saga over, start its recovery, and compensate late effects: what ``cdk-sagas recover`` needs."""
+        Manifest.of(self).grant_read(grantee)
         self.requests.grant_settle(grantee)
         self.grant_start(grantee)
         iam.Grant.add_to_principal(
@@ -348,11 +349,14 @@ class SagaStateMachine(Construct):
             actions=["states:DescribeStateMachine"],
             resource_arns=[machine.state_machine_arn for machine in described],
         )
+        return self._grant_on_executions(grantee, "states:DescribeExecution")
+
+    def _grant_on_executions(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
         stack = Stack.of(self)
         machines = (self.state_machine, self.recovery_machine)
         return iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=["states:DescribeExecution"],
+            actions=list(actions),
             resource_arns=[
                 stack.format_arn(
                     service="states",
@@ -370,6 +374,7 @@ class SagaStateMachine(Construct):
         An operator's answer changes rows of the saga log: grant it to operators only.
         """
         self.grant_recover(grantee)
+        self._grant_on_executions(grantee, "states:GetExecutionHistory", "states:DescribeStateMachineForExecution")
         return self.log.grant_resolve(grantee)
 
     def _notifier(self, removal_policy: RemovalPolicy) -> RuntimeFunction | None:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import jsii
 from aws_cdk import CfnOutput, IStableStringProducer, Lazy, Stack
+from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, ManifestField, Part
@@ -20,6 +21,7 @@ class Manifest(Construct):
 
     def __init__(self, root: Stack) -> None:
         super().__init__(root, OUTPUT)
+        self._root = root
         self._parts: dict[Part, list[Mapping[ManifestField, Any]]] = {}
         # The type of the CDK's stub has no constructor that Python's protocol accepts.
         producer = cast("IStableStringProducer", _Text(root, self._parts))
@@ -34,6 +36,12 @@ class Manifest(Construct):
             root = root.nested_stack_parent
         found = root.node.try_find_child(OUTPUT)
         return found if isinstance(found, Manifest) else cls(root)
+
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read the manifest, with the stack's other outputs."""
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["cloudformation:DescribeStacks"], resource_arns=[self._root.stack_id]
+        )
 
     def add(self, part: Part, **fields: Any) -> None:
         """Register something, once. None and empty values are left out.

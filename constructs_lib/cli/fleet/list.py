@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
@@ -47,7 +48,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--rate", metavar="UNITS", type=int, help="with --scan: read units a second (500)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON document")
-    form.add_argument("--lines", action="store_true", help="print one JSON object a line, as cdk-sagas resume reads it")
+    form.add_argument(
+        "--lines", metavar="FILE", help="write one JSON object a line, as cdk-sagas resume reads it; - prints them"
+    )
     add_aws_options(parser)
     parser.set_defaults(run=partial(_run, parser))
 
@@ -138,10 +141,21 @@ def _print(options: argparse.Namespace, found: Sequence[Listed], now_ms: int) ->
     documents = [dataclasses.asdict(one) for one in found]
     if options.json:
         say(json.dumps({"now": now_ms, "sagas": documents}, indent=2) + "\n")
-    elif options.lines:
-        say("".join(json.dumps(one) + "\n" for one in documents))
+    elif options.lines is not None:
+        _write(options.lines, "".join(json.dumps(one) + "\n" for one in documents))
     else:
         say(text_of(found, now_ms, unicode=can_draw(sys.stdout.encoding)))
+
+
+def _write(file: str, lines: str) -> None:
+    if file == "-":
+        say(lines)
+        return
+    try:
+        Path(file).write_text(lines, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"--lines must be a file that can be written, got {file}: {error.strerror}") from None
+    say(f"{lines.count(chr(10)):,} in {file}\n")
 
 
 def text_of(found: Sequence[Listed], now_ms: int, *, unicode: bool = True) -> str:

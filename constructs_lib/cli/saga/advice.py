@@ -63,7 +63,11 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
     if saga.finding is Finding.SETTLED:
         return []
     if saga.finding is Finding.RUNNING:
-        return [Advice(text="Nothing: its owner runs.")]
+        if not saga.retries:
+            return [Advice(text="Nothing: its owner runs.")]
+        names = ", ".join(dict.fromkeys(one.state for one in saga.retries))
+        text = f"Its owner retries {names}. Find the cause of the error: when the last attempt fails, it compensates or"
+        return [Advice(text=f"{text} is parked.")]
     if saga.finding is Finding.OWNER_SUCCEEDED or saga.stuck.get("error") == ParkedFor.OWNER_SUCCEEDED:
         text = (
             "Its owner's execution SUCCEEDED, and an execution succeeds only after it has settled its record. So this "

@@ -42,7 +42,8 @@ def text_of(
         unicode: whether the terminal shows more than ASCII.
         full: whether outputs are shown whole, behind the timeline.
     """
-    parts = [_head(saga, width, unicode), _executions(saga, width, unicode), _steps(saga, width, unicode)]
+    parts = [_head(saga, width, unicode), _executions(saga, width, unicode), _retries(saga, width, unicode)]
+    parts.append(_steps(saga, width, unicode))
     if full:
         parts += list(_outputs(saga, unicode))
     parts.append(_decisions(saga, width, unicode))
@@ -101,6 +102,22 @@ def _executions(saga: Inspection, width: int, unicode: bool) -> list[str]:
         lines.append(
             f"  {pad(one.name, names)}  {one.machine:<8}  {one.status:<{states}}  {_lasted(saga, one)}".rstrip()
         )
+        said = ": ".join(part for part in (one.error, one.cause) if part)
+        lines += [f"    {line}" for line in wrap(clean(said, unicode=unicode)[: width * 2], max(width - 4, 20))]
+    return lines
+
+
+def _retries(saga: Inspection, width: int, unicode: bool) -> list[str]:
+    if saga.retries is None:
+        return ["retries", "  not allowed: states:GetExecutionHistory, DescribeStateMachineForExecution"]
+    lines = ["retries"] if saga.retries else []
+    for one in saga.retries:
+        attempts = "1 attempt" if one.failed == 1 else f"{one.failed} attempts"
+        ahead = "the next one runs" if one.runs else "no more attempts"
+        if one.next_by is not None:
+            ahead = f"the next one by {time_of_day(one.next_by)}, in {duration(max(one.next_by - saga.now_ms, 0))}"
+        failed = f"{attempts} failed since {time_of_day(one.first_at)}; {ahead}"
+        lines.append(f"  {clean(one.state, unicode=unicode)}: {failed}")
         said = ": ".join(part for part in (one.error, one.cause) if part)
         lines += [f"    {line}" for line in wrap(clean(said, unicode=unicode)[: width * 2], max(width - 4, 20))]
     return lines

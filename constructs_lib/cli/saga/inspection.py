@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
@@ -127,6 +128,7 @@ class Inspection:
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
         decisions: those of operators, the earliest first.
+        retries: tasks of its owner that failed and are retried, the longest first; None: they may not be read.
     """
 
     saga_id: str
@@ -153,6 +155,7 @@ class Inspection:
     executions: tuple[ExecutionView, ...]
     steps: tuple[StepView, ...]
     decisions: tuple[Decision, ...] = ()
+    retries: tuple[Retrying, ...] | None = ()
 
 
 def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
@@ -161,12 +164,13 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
     executions = tuple(sorted(_executions(found), key=lambda one: one.started_at))
     owned = {one.machine: Owner(one.status, one.stopped_at) for one in executions if one.name == record.owner}
     owner = owned.get("forward", owned.get("recovery", Owner()))
+    finding = what_to_do(record, owner, found.now_ms, log_days=saga.served.days)
     return Inspection(
         saga_id=record.saga_id,
         request_id=record.request_id,
         operation=_text(found.item, a.OPERATION),
         status=record.status,
-        finding=what_to_do(record, owner, found.now_ms, log_days=saga.served.days),
+        finding=finding,
         direction=record.direction,
         owner=record.owner,
         recoveries=record.recoveries,
@@ -186,7 +190,22 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         executions=executions,
         steps=tuple(_steps(found, saga)),
         decisions=tuple(Decision.all_of(found.item)),
+        retries=_retries(found, executions) if finding is Finding.RUNNING else (),
     )
+
+
+def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Retrying, ...] | None:
+    """Tasks that the running executions retry; None if a history may not be read."""
+    record = found.record
+    machines = {"forward": machine_of(record.execution_arn), "recovery": record.recovery_machine_arn}
+    retries: list[Retrying] = []
+    for one in executions:
+        if one.stopped_at is None:
+            read = read_retries(found.step_functions, execution_of(machines[one.machine], one.name))
+            if read is None:
+                return None
+            retries += read
+    return tuple(retries)
 
 
 def _executions(found: FoundSaga) -> Iterator[ExecutionView]:

@@ -60,7 +60,7 @@ def run(*words: str) -> tuple[int, str, str]:
 
 
 def listed(*words: str) -> list[dict[str, Any]]:
-    status, out, err = run("list", "--lines", *words)
+    status, out, err = run("list", "--lines", "-", *words)
     assert status == 0, err
     return [json.loads(line) for line in out.splitlines()]
 
@@ -168,6 +168,7 @@ def test_a_saga_is_found_by_a_text_of_its_request(operated: OperatedSaga) -> Non
         (("--rate", "5"), "--rate must be a number from 1 on, with --scan"),
         (("--scan", "--rate", "0"), "--rate must be a number from 1 on"),
         (("--caller", "iam,1,2"), "--caller needs --key and --operation"),
+        (("--lines", "/nowhere/x"), "--lines must be a file that can be written, got /nowhere/x: No such file"),
         (("--key", "k", "--operation", "o", "--caller", "iam"), "--caller must be a kind and its parts"),
     ],
 )
@@ -187,7 +188,7 @@ def test_an_item_that_is_not_a_record_is_reported_and_hides_no_other(operated: O
         ExpressionAttributeNames={"#arn": A.EXECUTION_ARN},
     )
 
-    status, out, err = run("list", "--lines")
+    status, out, err = run("list", "--lines", "-")
 
     assert (status, len(out.splitlines()), "is not readable: see cdk-sagas doctor" in err) == (1, 2, True)
 
@@ -201,7 +202,7 @@ def plan(operated: OperatedSaga, tmp_path: Path) -> Path:
     for key in KEYS:
         park(operated.world, key)
     file = tmp_path / "parked.jsonl"
-    file.write_text(run("list", "--parked", "--lines")[1])
+    assert run("list", "--parked", "--lines", str(file))[1] == f"3 in {file}\n"
     return file
 
 

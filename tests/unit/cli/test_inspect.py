@@ -476,3 +476,23 @@ def test_a_foreign_item_is_reported_in_one_line(operated: OperatedSaga) -> None:
 
     assert status == 1
     assert told == f"cdk-sagas: saga {SAGA_ID} has an item that is not a saga's: it lacks created_at\n"
+
+
+def test_what_a_running_saga_retries_is_shown(operated: OperatedSaga) -> None:
+    def event(number: int, type_: str, **details: Any) -> dict[str, Any]:
+        at = NOW_MS / 1_000 + number
+        return {"id": number, "previousEventId": number - 1, "type": type_, "timestamp": at, **details}
+
+    failure = {"error": "Sandbox.Timedout", "cause": "no answer"}
+    operated.history = [
+        event(3, "TaskFailed", taskFailedEventDetails=failure),
+        event(2, "TaskFailed", taskFailedEventDetails=failure),
+        event(1, "TaskStateEntered", stateEnteredEventDetails={"name": "Charge"}),
+    ]
+
+    _, told = operated.run("inspect")
+
+    assert "Charge: 2 attempts failed since 22:13:22 UTC; the next one by 22:15:23 UTC, in 2 m 3 s" in told
+    assert "Sandbox.Timedout: no answer" in told
+    assert "Its owner retries Charge." in told
+    assert document(operated)["retries"][0]["failed"] == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +35,14 @@ from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
 LOG_DAYS = 400
+ANSWERED = (
+    "DescribeExecution",
+    "DescribeStacks",
+    "DescribeStateMachine",
+    "DescribeStateMachineForExecution",
+    "GetExecutionHistory",
+)
+RETRY = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 60, "MaxAttempts": 9}]
 WHY = "the provider's books"
 AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why=WHY)
 
@@ -62,6 +71,7 @@ class OperatedSaga:
         deleted: state machines that were deleted.
         deleting: those that are being deleted.
         hidden: those whose executions may not be described.
+        history: events of an execution, the latest first.
     """
 
     world: World
@@ -72,6 +82,7 @@ class OperatedSaga:
     deleted: set[str] = field(default_factory=set)
     deleting: set[str] = field(default_factory=set)
     hidden: set[str] = field(default_factory=set)
+    history: list[dict[str, Any]] = field(default_factory=list)
 
     def run(self, *words: str) -> tuple[int, str]:
         """Run a command about the saga: its exit status and its output."""
@@ -185,6 +196,10 @@ class OperatedSaga:
                 200,
                 {"definition": self.definitions.get(body["stateMachineArn"], '{"TableName": "log"}'), "status": status},
             )
+        if operation == "GetExecutionHistory":
+            return response(request, 200, {"events": self.history})
+        if operation == "DescribeStateMachineForExecution":
+            return response(request, 200, {"definition": json.dumps({"States": {"Charge": {"Retry": RETRY}}})})
         machine, _, name = body["executionArn"].rpartition(":")
         if machine.replace(":execution:", ":stateMachine:") in self.hidden:
             return error_response(request, "AccessDeniedException")
@@ -221,7 +236,7 @@ def operated_saga_in(
 
     def send(stubber: Any, event_name: str, request: AWSPreparedRequest, **rest: Any) -> AWSResponse | None:
         operation = event_name.rpartition(".")[2]
-        if operation in ("DescribeStacks", "DescribeStateMachine", "DescribeExecution"):
+        if operation in ANSWERED:
             return world.wire.send(event_name, request, lambda: operated.answer(operation, request))
         return through(stubber, event_name, request, **rest)
 
