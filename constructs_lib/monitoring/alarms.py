@@ -17,7 +17,8 @@ from saga_runtime.protocol import METRIC_NAMESPACE, Metric
 
 _SERVICE: Final = "service"
 """Dimension of every metric of our functions."""
-_FOLDER: Final = "docs/runbook"
+RUNBOOK: Final = "docs/runbook"
+"""Folder of the runbook, from the root of the project."""
 _SILENT: Final = {
     True: cloudwatch.TreatMissingData.BREACHING,
     False: cloudwatch.TreatMissingData.NOT_BREACHING,
@@ -78,7 +79,7 @@ class Runbook(StrEnum):
     @property
     def path(self) -> str:
         """The page, from the root of the project."""
-        return f"{_FOLDER}/{self}.md"
+        return f"{RUNBOOK}/{self}.md"
 
 
 class SagaAlarm(cloudwatch.Alarm):

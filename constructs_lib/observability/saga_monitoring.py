@@ -1,4 +1,4 @@
-"""SagaMonitoring: the alarms of a system, and who gets them."""
+"""SagaMonitoring: the alarms of a system, their actions, and its dashboard."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from constructs import Construct
 
 from constructs_lib.api.transaction_api import TransactionApi
 from constructs_lib.callbacks.approval_page import ApprovalPage
+from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.monitoring.alarms import SagaAlarm
+from constructs_lib.observability.dashboard import Parts, dashboard_of
 from constructs_lib.observability.service_alarms import api_alarms, saga_alarms, stage_alarms, table_alarms
 from constructs_lib.reconciler.timeout_reconciler import HoldTable, TimeoutReconciler
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -27,6 +29,7 @@ _WATCHED: Final = (
     Webhook,
     ApprovalPage,
     SagaStateMachine,
+    CallbackIntegration,
     TimeoutReconciler,
     StatefulTable,
     cloudwatch.Alarm,
@@ -34,7 +37,7 @@ _WATCHED: Final = (
 
 
 class SagaMonitoring(Construct):
-    """Alarms of everything of this library next to it, with your actions.
+    """Alarms of everything of this library next to it, with your actions, and a dashboard.
 
     Finds every construct of this library in its parent's tree, as far as it is in the same stack: usually the whole
     stack. Creates the alarms of metrics that AWS emits (functions of operations, APIs, tables, executions), and adds
@@ -54,8 +57,10 @@ class SagaMonitoring(Construct):
         ok_actions: what each alarm does when it clears; nothing by default.
         slow_after: how long the slowest hundredth of the responses may take, in addition to an operation's
             ``max_wait``; 1 s to 29 s in whole seconds, 3 s by default.
+        dashboard: whether to draw a dashboard; True by default.
 
     Attributes:
+        dashboard: requests by answer, sagas, what is in flight and its money, callbacks, conflicts, throttles, alarms.
         alarms: every alarm of the tree: those that it found, and those that it created.
 
     Raises:
@@ -71,6 +76,7 @@ class SagaMonitoring(Construct):
         alarm_actions: Sequence[cloudwatch.IAlarmAction] = (),
         ok_actions: Sequence[cloudwatch.IAlarmAction] = (),
         slow_after: Duration = _SLOW_AFTER,
+        dashboard: bool = True,
     ) -> None:
         super().__init__(scope, id)
         require_seconds("slow_after", slow_after, at_least=1, at_most=29)
@@ -89,6 +95,21 @@ class SagaMonitoring(Construct):
                 alarm.add_alarm_action(*alarm_actions)
             if ok_actions:
                 alarm.add_ok_action(*ok_actions)
+        self.dashboard = (
+            dashboard_of(
+                self,
+                Parts(
+                    apis=[part for part in found if isinstance(part, TransactionApi)],
+                    sagas=[part for part in found if isinstance(part, SagaStateMachine)],
+                    reconcilers=[part for part in found if isinstance(part, TimeoutReconciler)],
+                    integrations=[part for part in found if isinstance(part, CallbackIntegration)],
+                    tables=[part for part in found if isinstance(part, StatefulTable)],
+                    alarms=self.alarms,
+                ),
+            )
+            if dashboard
+            else None
+        )
         self._known = {construct.node.path for construct in (*found, *own)}
         self.node.add_validation(WhenAllIsKnown(self._report_later_ones))
 

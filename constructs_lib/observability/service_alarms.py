@@ -14,8 +14,8 @@ from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.transaction_api import Operation, TransactionApi
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric, total_of
+from constructs_lib.observability.functions import functions_of
 from constructs_lib.saga.state_machine import SagaStateMachine
-from constructs_lib.saga.validation.checks import leaves_of
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import KeyPolicy, Metric
@@ -157,23 +157,12 @@ def _conflicts_alarm(scope: Construct, id: str, of: str, services: Sequence[str]
 def saga_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[SagaAlarm]:
     """The alarms of a saga's executions, and of its functions' transactions."""
     yield from _execution_alarms(scope, saga)
-    services = _services_with_transactions(saga)
+    services = [service_of(fn) for fn in functions_of(saga) if fn.decorator in _COMMITTING]
     for first in range(0, len(services), _METRICS_OF_AN_ALARM):
         number = f"{first // _METRICS_OF_AN_ALARM + 1}" if first else ""
         yield _conflicts_alarm(
             scope, f"Conflicts{number}", saga.node.id, services[first : first + _METRICS_OF_AN_ALARM]
         )
-
-
-def _services_with_transactions(saga: SagaStateMachine) -> list[str]:
-    """The services of the functions that commit an effect with its row: those of atomic steps."""
-    found: dict[str, None] = {}
-    for step in leaves_of(saga.steps):
-        for function in (step.function, step.compensate):
-            owner = function.node.scope if function is not None else None
-            if isinstance(owner, RuntimeFunction) and owner.decorator in _COMMITTING:
-                found[service_of(owner)] = None
-    return list(found)
 
 
 def _execution_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[SagaAlarm]:

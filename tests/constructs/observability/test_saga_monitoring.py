@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from constructs_lib import (
     WatchedMachine,
 )
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm
+from constructs_lib.observability.dashboard import SETTLING
 from examples.agentic_payout.stack import AgenticPayoutStack
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
@@ -286,3 +288,49 @@ def test_context_without_a_topic_leaves_alarms_without_actions(new_app: AppFacto
     ]
 
     assert set(map(str, values)) == {"None"}
+
+
+def _widgets(cloud: Cloud) -> dict[str, dict[str, Any]]:
+    body = json.loads(cloud.one("Monitoring/Dashboard").properties["DashboardBody"])
+    return {widget["properties"].get("title", widget["type"]): widget for widget in body["widgets"]}
+
+
+def test_dashboard_shows_every_part_of_a_system(examples: list[Cloud]) -> None:
+    cart = _widgets(examples[3])
+
+    assert set(cart) == {
+        "text",
+        "Requests by answer",
+        "Sagas started, executions that failed",
+        "Sagas completed, compensated, parked",
+        "Sagas in flight",
+        "Age of the oldest, seconds",
+        "Money in flight, minor units by currency",
+        "Conflicts and repeated steps",
+        "Recoveries",
+        "Throttles",
+        "Callbacks",
+        "Longest overdue job, seconds",
+        "Alarms",
+    }
+    assert re.search(r"1,000 completed sagas cost .*: Cart \d\.\d\d USD", cart["text"]["properties"]["markdown"])
+    assert len(cart["Alarms"]["properties"]["alarms"]) == len(examples[3].of_type(ALARM))
+
+
+def test_dashboard_of_a_system_without_sagas_has_its_requests(examples: list[Cloud]) -> None:
+    assert set(_widgets(examples[4])) == {"text", "Requests by answer", "Throttles", "Alarms"}
+
+
+def test_states_in_which_sagas_end_are_those_of_the_definitions(examples: list[Cloud]) -> None:
+    states = examples[0].definition("Transfer/StateMachine")["States"]
+
+    assert set(SETTLING) <= set(states)
+    query = _widgets(examples[0])["Sagas completed, compensated, parked"]["properties"]["query"]
+    assert all(f'"{name}"' in query for name in SETTLING)
+
+
+def test_dashboard_can_be_left_out(stack: Stack) -> None:
+    saga(stack)
+
+    assert SagaMonitoring(stack, "Monitoring", dashboard=False).dashboard is None
+    assert not Cloud(stack).of_type("AWS::CloudWatch::Dashboard")

@@ -1,0 +1,18 @@
+"""The functions of a saga."""
+
+from __future__ import annotations
+
+from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.saga.validation.checks import leaves_of
+
+
+def functions_of(saga: SagaStateMachine) -> list[RuntimeFunction]:
+    """Step functions and compensations of a saga, each once, that are ``StepFunction`` or ``RuntimeFunction``."""
+    found: dict[str, RuntimeFunction] = {}
+    for step in leaves_of(saga.steps):
+        for function in (step.function, step.compensate):
+            owner = function.node.scope if function is not None else None
+            if isinstance(owner, RuntimeFunction):
+                found[owner.node.path] = owner
+    return list(found.values())
