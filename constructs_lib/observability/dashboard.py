@@ -70,7 +70,7 @@ SETTLING: Final = (SETTLE_COMPLETED, SETTLE_FAILED, PARK)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a dashboard shows."""
+    """Parts of a system that a dashboard shows."""
 
     apis: Sequence[TransactionApi]
     sagas: Sequence[SagaStateMachine]
@@ -81,7 +81,7 @@ class Parts:
 
 
 def dashboard_of(scope: Construct, parts: Parts) -> cloudwatch.Dashboard:
-    """Create the dashboard of these parts. What there is none of has no graph."""
+    """Create the dashboard of these parts. A part that does not exist has no graph."""
     dashboard = cloudwatch.Dashboard(scope, "Dashboard", default_interval=Duration.hours(3))
     dashboard.add_widgets(cloudwatch.TextWidget(markdown=_heading(parts), width=24, height=2))
     for row in (_requests(parts), _reconciled(parts), _behind(parts), _called_back(parts)):
