@@ -65,8 +65,7 @@ class Measured:
     def read(self, aws: LocalAws, outputs: Mapping[str, str]) -> None:
         """Read everything that the widgets show."""
         physical = {resource.logical_id: resource.physical_id for resource in aws.resources()}
-        template = aws.client("cloudformation").get_template(StackName=STACK)["TemplateBody"]
-        document: Any = template if isinstance(template, dict) else json.loads(template)
+        document: Mapping[str, Any] = aws.client("cloudformation").get_template(StackName=STACK)["TemplateBody"]
         (body,) = (
             resource["Properties"]["DashboardBody"]
             for resource in document["Resources"].values()
