@@ -23,24 +23,22 @@ def express_environment(express: sfn.StateMachine | None) -> dict[str, str]:
     return {Env.EXPRESS_MACHINE_ARN: express.state_machine_arn} if express is not None else {}
 
 
-def delegated_alarm(scope: Construct, express: sfn.StateMachine) -> SagaAlarm:
-    """Create the alarm of Express executions that do not settle their sagas: they delegate, fail or time out."""
+def delegated_alarm(scope: Construct, express: sfn.StateMachine, standard: sfn.StateMachine) -> SagaAlarm:
+    """Create the alarm of inline sagas that the Standard machine runs.
+
+    Their Express executions were refused, which no metric of these counts, or delegated, failed or timed out.
+    """
     period = Duration.minutes(_PERIOD_MINUTES)
-    ended = {
-        "failed": express.metric_failed(period=period),
-        "late": express.metric_timed_out(period=period),
-        "settled": express.metric_succeeded(period=period),
-    }
-    unsettled = "(FILL(failed, 0) + FILL(late, 0))"
+    counted = {"started": standard.metric_started(period=period), "settled": express.metric_succeeded(period=period)}
     return SagaAlarm(
         scope,
         "DelegatedAlarm",
         runbook=Runbook.INLINE_DELEGATED,
-        text=f"More than {_PERCENT} % of the sagas are not settled by their Express executions: the "
-        "Standard machine continues them, slower and at its price; see the Express machine's log",
+        text=f"More than {_PERCENT} % of the sagas are not settled by Express executions: the Standard machine runs "
+        "them, slower and at its price; see the Express machine's log, and the metric InlineNotStarted",
         metric=cloudwatch.MathExpression(
-            expression=f"100 * {unsettled} / ({unsettled} + FILL(settled, 0))",
-            using_metrics=dict(ended),
+            expression="100 * FILL(started, 0) / (FILL(started, 0) + FILL(settled, 0))",
+            using_metrics=dict(counted),
             period=period,
             label="Delegated, %",
         ),

@@ -98,7 +98,7 @@ class Machines:
             definition = definition_of(dataclasses.replace(plan, standard_arn=arn))
             self.express = self._make("Express", definition, _INLINE)
             Validations.of(self.express.machine).acknowledge(_LOGS_ERRORS)
-            self.delegated_alarm = delegated_alarm(scope, self.express.machine)
+            self.delegated_alarm = delegated_alarm(scope, self.express.machine, self.forward.machine)
 
     def _with_machine(self, plan: SagaPlan, node: Node) -> Node:
         """A node with the ARN of its phase's state machine, which is made here."""

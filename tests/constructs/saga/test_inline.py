@@ -60,6 +60,23 @@ def test_inline_saga_has_an_express_machine_and_an_alarm(stack: Stack, tmp_path:
     assert max(retry["MaxAttempts"] for retry in retries) == 2
 
 
+def test_alarm_counts_sagas_of_which_no_express_execution_was_started(stack: Stack, tmp_path: Path) -> None:
+    _saga(stack, [Step.atomic("Credit", fn=plain_function(stack, "Function"))], tmp_path)
+
+    metrics = Cloud(stack).one("Saga/DelegatedAlarm").properties["Metrics"]
+    counted = {
+        metric["Id"]: (metric["MetricStat"]["Metric"]["MetricName"], str(metric["MetricStat"]["Metric"]["Dimensions"]))
+        for metric in metrics
+        if "MetricStat" in metric
+    }
+    assert {name: found[0] for name, found in counted.items()} == {
+        "started": "ExecutionsStarted",
+        "settled": "ExecutionsSucceeded",
+    }
+    assert "Saga/StateMachine" in counted["started"][1]
+    assert "Saga/Express" in counted["settled"][1]
+
+
 def test_each_call_of_express_that_fails_is_delegated(stack: Stack, tmp_path: Path) -> None:
     fn = plain_function(stack, "Function")
     saga = _saga(stack, [Step.atomic("Debit", fn=fn, compensate=fn), Step.atomic("Credit", fn=fn)], tmp_path)
