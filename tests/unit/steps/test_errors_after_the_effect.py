@@ -154,6 +154,7 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "request_id_from": lambda _: identity.request_id_from(""),
     "row_name_of": lambda _: identity.row_name_of(""),
     "step_key_of": lambda _: identity.step_key_of("", ""),
+    "due_shard_of": lambda _: identity.due_shard_of("request", 0),
     "provider_key_of": lambda _: identity.provider_key_of(""),
     "is_saga_id": lambda _: identity.is_saga_id(None),  # type: ignore[arg-type]  # what it refuses
     "is_item_key": lambda _: identity.is_item_key(None),  # type: ignore[arg-type]  # what it refuses
