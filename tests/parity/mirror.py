@@ -10,6 +10,7 @@ import os
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.aws.dynamodb import DynamoDB, Later
@@ -270,8 +271,14 @@ def _in_order(items: Sequence[Any]) -> list[Any]:
 
 
 def _sorted(value: Any) -> Any:
+    """A value in which sets have an order, and numbers no zeros at their ends, which AWS removes."""
+    match value:
+        case {"N": str(number)} if len(value) == 1:
+            return {"N": str(Decimal(number).normalize())}
+        case {"NS": [*numbers]} if len(value) == 1:
+            return {"NS": sorted(str(Decimal(number).normalize()) for number in numbers)}
+        case {"SS": [*members]} | {"BS": [*members]} if len(value) == 1:
+            return {name: sorted(members) for name in value}
     if isinstance(value, Mapping):
-        return {
-            name: sorted(part) if name in ("SS", "NS", "BS") else _sorted(part) for name, part in sorted(value.items())
-        }
+        return {name: _sorted(part) for name, part in sorted(value.items())}
     return [_sorted(part) for part in value] if isinstance(value, list | tuple) else value

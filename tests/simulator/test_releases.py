@@ -22,6 +22,7 @@ from .drawn.workload import Drawn
 from .support import add_machine, blueprint, execute, function_arn, invoke, output_of
 
 DAY = 86_400 * SECOND
+TURN = DAY // 8
 FIRST = "import time\ndef handler(event, context):\n    time.sleep(5)\n    return 'first'\n"
 SECOND_VERSION = "def handler(event, context):\n    return 'second'\n"
 STEPS = (
@@ -73,7 +74,7 @@ def test_sagas_keep_their_promise_under_drawn_releases() -> None:
 
 
 class Renaming(Drawn):
-    """Requests to sagas whose steps, or conditions, change, and whose operator deploys either again, day by day."""
+    """Requests to sagas whose steps, or conditions, change, and whose operator deploys either again, in turn."""
 
     patience = timedelta(days=40)
 
@@ -88,9 +89,9 @@ class Renaming(Drawn):
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
-        for day in range(1, 39):
-            version = self._versions[day % 2]
-            world.kernel.after(day * DAY, partial(world.rollout.add, version, itertools.repeat(SECOND)))
+        for number in range(1, 38 * DAY // TURN):
+            version = self._versions[number % 2]
+            world.kernel.after(number * TURN, partial(world.rollout.add, version, itertools.repeat(SECOND)))
 
 
 def test_renamed_steps_are_applied_under_one_name() -> None:

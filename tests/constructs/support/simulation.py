@@ -371,7 +371,7 @@ class Simulation:
     def _undo(self, row: str, there: Mapping[str, Any] | None) -> dict[str, Any]:
         if there is None:
             self._write(row, {"side": "before"}, "TOMBSTONE")
-        elif there["status"]["S"] == "DONE":
+        elif there["status"]["S"] in ("DONE", "APPLIED_LATE"):
             self._store.put_item(TableName="log", Item={**there, "status": {"S": "UNDONE"}})
             self.effects[row] -= 1
         return {}
