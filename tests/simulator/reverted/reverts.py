@@ -290,7 +290,7 @@ REVERTS: Final = {
                     'step.direct.output != "{}" and step is not steps[-1]:',
                     "False:",
                 ),
-                Edit("tests/simulator/drawn/sagas.py", "return not looked_up and all(", "return all("),
+                Edit("tests/simulator/drawn/sagas.py", "return not looked_up and not phases", "return not phases"),
                 Edit(
                     "tests/simulator/drawn/stack.py",
                     """output=None if self._inline else '{"found": $exists($states.result.Item)}',""",
