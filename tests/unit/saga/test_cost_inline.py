@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from constructs_lib.saga.cost.assumptions import Assumptions
+from constructs_lib.saga.cost.assumptions import Assumptions, Source
 from constructs_lib.saga.cost.compensation import longest_compensation
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.quotas import STARTS, loads_of
@@ -40,6 +41,29 @@ def test_inline_saga_costs_one_express_execution(saga: SagaDescription, polls: i
     assert usage.total(Meter.TRANSITIONS) == 0
     assert usage.total(Meter.EXPRESS_REQUESTS) == 1
     assert f"{usage.dollars() * MILLION:.2f}" == dollars
+
+
+@pytest.mark.parametrize("source", list(Source))
+def test_inline_saga_that_an_event_begins_costs_one_express_execution(source: Source) -> None:
+    inputs = Assumptions(api=False, event=source)
+    inline, standard = happy_path(TWO, inputs), happy_path(replace(TWO, inline=False), inputs)
+
+    assert (inline.total(Meter.TRANSITIONS), inline.total(Meter.EXPRESS_REQUESTS)) == (0, 1)
+    assert inline.total(Meter.LAMBDA_REQUESTS) == standard.total(Meter.LAMBDA_REQUESTS)
+    assert inline.dollars() * 4 < standard.dollars()
+
+
+@pytest.mark.parametrize("kind", ["parallel", "map"])
+def test_branches_and_items_of_an_inline_saga_cost_no_execution_of_their_own(kind: str) -> None:
+    steps = tuple(replace(TWO.steps[0], name=name) for name in ("Hotel", "Flight"))
+    branches = tuple((step,) for step in steps) if kind == "parallel" else (steps,)
+    group = StepDescription(
+        name="Group", kind=kind, side="before", branches=branches, max_items=5 if kind == "map" else 0
+    )
+    usage = happy_path(replace(TWO, steps=(group, TWO.steps[1])))
+
+    assert (usage.total(Meter.TRANSITIONS), usage.total(Meter.EXPRESS_REQUESTS)) == (0, 1)
+    assert usage.total(Meter.LAMBDA_REQUESTS) > 2
 
 
 def test_refused_inline_saga_costs_no_transition() -> None:
