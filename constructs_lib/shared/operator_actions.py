@@ -39,6 +39,9 @@ DOCTOR_LOOKS: Final = (
 """Actions of a check; ``Scan`` and ``ListExecutions`` with ``--deep`` only."""
 DOCTOR_REPAIRS: Final = (
     "dynamodb:UpdateItem",
+    "sqs:ChangeMessageVisibility",
+    "sqs:DeleteMessage",
+    "sqs:ReceiveMessage",
     "sqs:SendMessage",
     "states:SendTaskFailure",
     "states:SendTaskSuccess",

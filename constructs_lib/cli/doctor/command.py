@@ -96,11 +96,17 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
         log=options.log_table or "",
     )
     more = options_again(options, "profile", "region")
-    found = [*part_findings(system, more), *records.look(), *_deeper(options, aws, system, records), *records.overdue]
+    of_records = records.look()
+    found = [
+        *part_findings(system, more, parked=records.parked),
+        *of_records,
+        *_deeper(options, aws, system, records),
+        *records.overdue,
+    ]
     found = [by_nobody(one) if one.saga is not None and not records.attended(one.saga) else one for one in found]
     findings = ordered([*(while_held(one) for one in found), *aws.denied])
     if options.repair:
-        findings = Repairer(records=records).repair(findings)
+        findings = Repairer(records=records, system=system).repair(findings)
     findings = [records.with_money(one) for one in findings]
     return Report(
         system=system.manifest.said,

@@ -83,6 +83,8 @@ class Repair(StrEnum):
     SWEEP = "sweep"
     """What the sweeper does for a row of its table that is due."""
     COMPENSATE_LATE = "compensate late"
+    CLEAR = "clear"
+    """Delete entries of the operators' queue about sagas that are not parked any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

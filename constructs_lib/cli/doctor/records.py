@@ -98,6 +98,17 @@ class Records:
             complete=not any(self.aws.was_refused(f"table {saga.served.requests}") for saga in self.sagas),
         )
 
+    @property
+    def parked(self) -> dict[str, int]:
+        """Numbers of parked sagas by the URL of their operators' queue."""
+        counts: dict[str, int] = {}
+        for record in self._in_flight.values():
+            if record.parked is not None:
+                machine = machine_of(record.execution_arn).rpartition(":")[2]
+                url = next((saga.served.operators for saga in self.sagas if saga.served.machine == machine), "")
+                counts[url] = counts.get(url, 0) + 1
+        return counts
+
     def remember(self, item: Item) -> None:
         """Keep what a saga moves, as its record has it, if it does."""
         a = RecordAttribute

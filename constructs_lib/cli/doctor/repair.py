@@ -17,6 +17,7 @@ from constructs_lib.cli.doctor.aws import all_of
 from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
 from constructs_lib.cli.doctor.record_findings import UNREADABLE, Item, RecordFindings, shard_for
 from constructs_lib.cli.doctor.records import Records
+from constructs_lib.cli.doctor.stack import System
 from constructs_lib.cli.shared.aws import NO_RIGHTS, environment
 from constructs_lib.cli.shared.moments import moment
 from saga_runtime.callbacks.store import read_token
@@ -28,6 +29,7 @@ from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
 from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
 from saga_runtime.recovery.decisions import Need, ParkedFor
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
+from saga_runtime.recovery.operators_queue import OperatorsQueue
 from saga_runtime.recovery.takeover import Finding as Finds
 from saga_runtime.recovery.takeover import MachineGone, Recoverer, recovery_name
 from saga_runtime.shared import aws as runtime
@@ -61,10 +63,12 @@ class Repairer:
 
     Attributes:
         records: how request records are read.
+        system: what is repaired.
         done: ids of findings about which something was done, or that were found to need nothing any more.
     """
 
     records: Records
+    system: System
     done: list[str] = field(default_factory=list)
 
     def repair(self, findings: Sequence[Finding]) -> list[Finding]:
@@ -124,6 +128,24 @@ class Repairer:
                 return self._sweep(finding)
             case Repair.COMPENSATE_LATE:
                 return self._undo_late(finding)
+            case Repair.CLEAR:
+                return self._clear(finding.table)
+
+    def _clear(self, url: str) -> str:
+        """Delete entries of an operators' queue that are over."""
+        tables = dict.fromkeys(saga.served.requests for saga in self.system.sagas if saga.served.operators == url)
+
+        def read(request_id: str) -> RequestRecord | None:
+            key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
+            for table in tables:
+                item = self.records.aws.read(table, key)
+                if item is not None and RecordAttribute.SAGA_ID in item:
+                    return RequestRecord.from_item(item)
+            return None
+
+        queue = OperatorsQueue(sqs=runtime.sqs(), url=url, read=read)
+        queue.clear()
+        return f"{queue.deleted} deleted, {queue.left} left"
 
     def _look_after(self, finding: Finding) -> str:
         saga = _saga(finding)

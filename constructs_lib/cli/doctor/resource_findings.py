@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
+from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Severity
 from constructs_lib.cli.doctor.stack import Queue, System
 from constructs_lib.cli.shared.manifest import DeployedRule
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.shared.manifest_format import QueueRole
 
 
-def part_findings(system: System, more: Sequence[str] = ()) -> Iterator[Finding]:
+def part_findings(
+    system: System, more: Sequence[str] = (), *, parked: Mapping[str, int] | None = None
+) -> Iterator[Finding]:
     """Findings about the resources themselves, whatever their sagas do.
 
     Args:
         system: what was found of them.
         more: options that every command needs: those by which this account and region were found.
+        parked: numbers of parked sagas by the URL of their operators' queue.
     """
-    for one in (*_nobody_looks(system), *_switched_off(system), *_full(system)):
+    for one in (*_nobody_looks(system), *_switched_off(system), *_full(system, parked or {})):
         yield replace(one, command=f"{one.command} {shlex.join(more)}") if one.command and more else one
 
 
@@ -98,7 +101,7 @@ def _disabled(system: System, rule: DeployedRule) -> Finding:
     )
 
 
-def _full(system: System) -> Iterator[Finding]:
+def _full(system: System, parked: Mapping[str, int]) -> Iterator[Finding]:
     for queue in system.queues:
         if not queue.messages:
             continue
@@ -106,18 +109,20 @@ def _full(system: System) -> Iterator[Finding]:
         if role is not None:
             yield _dead_letters(system, queue, role)
             continue
-        yield _of_person(
-            Kind.FOR_OPERATORS,
-            queue.name,
-            f"{_entries(queue.messages)} about parked sagas",
-            "read them; see to each saga, then delete its entry",
-            "aws",
-            "sqs",
-            "receive-message",
-            "--max-number-of-messages",
-            "10",
-            "--queue-url",
-            queue.url,
+        sagas = parked.get(queue.url, 0)
+        # Parked sagas are findings of their own: the queue is not their list.
+        more = queue.messages > sagas
+        then = "--repair deletes those about sagas that are not parked any more; read the others, then delete them"
+        words = ["aws", "sqs", "receive-message", "--max-number-of-messages", "10", "--queue-url", queue.url]
+        yield Finding(
+            kind=Kind.FOR_OPERATORS,
+            severity=Severity.REPAIR if more else Severity.OK,
+            id=queue.name,
+            what=f"{_entries(queue.messages)}, and {sagas} of its sagas are parked",
+            then=then if more else "nothing: --repair deletes them when their sagas are resolved",
+            command=shlex.join(words) if more else "",
+            repair=Repair.CLEAR,
+            table=queue.url,
         )
 
 

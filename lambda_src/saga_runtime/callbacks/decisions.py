@@ -17,7 +17,8 @@ from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow
 
 CONTRADICTED: Final = "CallbackContradicted"
 APPLIED_LATE: Final = "CallbackAppliedLate"
-"""Errors of entries in the operators' queue."""
+OPERATOR_ERRORS: Final = frozenset({CONTRADICTED, APPLIED_LATE})
+"""Errors of entries in the operators' queue that are about an outcome, and not about a parked saga."""
 
 
 class Receipt(StrEnum):

@@ -83,7 +83,10 @@ def test_a_repair_that_dies_at_any_call_is_finished_by_the_next_one(
 
     assert place > 0
     stack.run("--repair", *words)
-    assert tuple(stack.kinds(*words)) in {this.left, (("for operators", "operator"), *(this.left or ()))}
+    assert tuple(stack.kinds(*words)) in {
+        this.left,
+        tuple((kind, "repair" if kind == "for operators" else severity) for kind, severity in this.left or ()),
+    }
     assert set(stack.world.executions.by_name) <= {SAGA_ID, recovery_name(SAGA_ID, 1), late_name(SAGA_ID, 1)}
 
 
@@ -339,6 +342,25 @@ def test_a_reconciler_in_a_stack_of_its_own_is_found_when_that_is_named(stack: C
     assert stack.kinds(system=both) == [("interrupted", "soon")]
     assert stack.run(system=both)[1].startswith("stacks Shop, Care, ")
     assert json.loads(stack.run("--json", system=(*both, *both))[1])["records"] == 1
+
+
+# The operators' queue.
+
+
+def test_entries_of_sagas_that_are_not_parked_any_more_need_no_operator(stack: CheckedStack) -> None:
+    SCENES["name expired"].happens(stack)
+    stack.run("--repair")
+    assert stack.kinds() == [("parked", "operator"), ("for operators", "ok")]
+    assert stack.finds("--repair")[1]["repaired"] == "0 deleted, 1 left"
+    assert stack.sent == 1
+
+    stack.settle()
+
+    (finding,) = stack.finds()
+    assert (finding["kind"], finding["severity"]) == ("for operators", "repair")
+    assert finding["what"] == "one message, and 0 of its sagas are parked"
+    assert stack.finds("--repair")[0]["repaired"] == "1 deleted, 0 left"
+    assert stack.finds() == []
 
 
 # What is never shown.

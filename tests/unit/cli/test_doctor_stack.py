@@ -102,8 +102,8 @@ PARTS: dict[str, tuple[Callable[[CheckedStack], object], list[tuple[str, str]], 
     ),
     "an entry for operators": (
         lambda stack: send(stack, "operators"),
-        [("for operators", "operator")],
-        "one message about parked sagas",
+        [("for operators", "repair")],
+        "one message, and 0 of its sagas are parked",
     ),
     "a job on its way": (lambda stack: send(stack, "jobs"), [], ""),
     "a right that is missing": (

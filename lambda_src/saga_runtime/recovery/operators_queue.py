@@ -1,0 +1,124 @@
+"""Entries of the operators' queue that no operator needs any more: those about sagas that are not parked any more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.callbacks.decisions import OPERATOR_ERRORS
+from saga_runtime.idempotency.identity import is_saga_id, request_id_from
+from saga_runtime.idempotency.record import RequestRecord
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+HELD_SECONDS: Final = 60
+"""For so long an entry that was received is hidden, at most."""
+_AT_ONCE: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkEntry:
+    """An entry about a parked saga: which one, and the execution that parks it."""
+
+    saga_id: str
+    execution: str
+
+    @classmethod
+    def from_body(cls, body: str) -> ParkEntry | None:
+        """Read a message; None: it is about something else, for example a contradicted outcome of a job."""
+        try:
+            found = json.loads(body)
+        except ValueError:
+            return None
+        if not isinstance(found, Mapping):
+            return None
+        saga_id, execution, stuck = found.get("saga_id"), found.get("execution"), found.get("stuck")
+        if not isinstance(saga_id, str) or not is_saga_id(saga_id) or not isinstance(execution, str) or not execution:
+            return None
+        error: Any = stuck.get("error") if isinstance(stuck, Mapping) else None
+        return None if error in OPERATOR_ERRORS else cls(saga_id=saga_id, execution=execution)
+
+    @property
+    def request_id(self) -> str:
+        """Key of the saga's record."""
+        return request_id_from(self.saga_id)
+
+    def is_over(self, record: RequestRecord | None) -> bool:
+        """Test whether an operator needs the entry no more.
+
+        An entry is sent before its record is marked as parked, so the mark alone does not decide: as long as the
+        execution owns the saga, it may be about to park it. What resumes a saga gives it another owner.
+
+        Args:
+            record: under the saga's key, read strongly; None: it is gone.
+        """
+        if record is None or record.saga_id != self.saga_id or record.settled:
+            return True
+        return record.owner != self.execution
+
+
+@dataclass(slots=True, kw_only=True)
+class OperatorsQueue:
+    """The operators' queue of some sagas.
+
+    Guaranteed: an entry about a saga that is parked, or is about to be, stays; so does one that is about something
+    else. An entry that is received while another process reads it is left to the next run.
+
+    Attributes:
+        sqs: client of SQS.
+        url: of the queue.
+        read: the record under a request id, read strongly; None: it is gone.
+        deleted: how many entries were deleted.
+        left: how many were read and stay.
+    """
+
+    sqs: SQSClient
+    url: str
+    read: Callable[[str], RequestRecord | None]
+    deleted: int = 0
+    left: int = 0
+
+    def clear(self, may_continue: Callable[[], bool] = lambda: True) -> None:
+        """Delete the entries that are over, and second copies; release the others.
+
+        Args:
+            may_continue: whether there is time for ten more.
+        """
+        kept: dict[str, str] = {}
+        needed: set[ParkEntry] = set()
+        try:
+            while may_continue():
+                fresh = [message for message in self._received() if message["MessageId"] not in kept]
+                if not fresh:
+                    return
+                for message in fresh:
+                    entry = ParkEntry.from_body(message["Body"])
+                    # What is sent at least once may be there twice.
+                    if entry is not None and (entry in needed or entry.is_over(self.read(entry.request_id))):
+                        self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
+                        self.deleted += 1
+                    else:
+                        kept[message["MessageId"]] = message["ReceiptHandle"]
+                        needed.update([entry] if entry is not None else [])
+        finally:
+            self.left = len(kept)
+            for batch in _batches(list(kept.values())):
+                self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=batch)
+
+    def _received(self) -> list[Any]:
+        answer: Any = self.sqs.receive_message(
+            QueueUrl=self.url, MaxNumberOfMessages=_AT_ONCE, VisibilityTimeout=HELD_SECONDS, WaitTimeSeconds=1
+        )
+        return list(answer.get("Messages", []))
+
+
+def _batches(receipts: list[str]) -> Iterator[Any]:
+    """Entries of the calls that make messages visible again."""
+    for start in range(0, len(receipts), _AT_ONCE):
+        yield [
+            {"Id": str(place), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
+            for place, receipt in enumerate(receipts[start : start + _AT_ONCE])
+        ]

@@ -1,0 +1,182 @@
+"""Entries of the operators' queue are deleted when their sagas are not parked any more, and never before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from saga_runtime.callbacks.decisions import OPERATOR_ERRORS
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery.operators_queue import OperatorsQueue, ParkEntry
+from saga_runtime.shared import aws
+from tests.unit.support import settling
+from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.world import World
+
+
+@pytest.fixture
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
+    with operated_saga_in(world, monkeypatch, boto3_session) as made:
+        yield made
+
+
+@pytest.fixture
+def url(operated: OperatedSaga) -> str:
+    return str(aws.sqs().create_queue(QueueName="operators")["QueueUrl"])
+
+
+def body(execution: Any = SAGA_ID, error: str = "StepUndecided", **more: Any) -> str:
+    entry = {"saga_id": SAGA_ID, "request_id": REQUEST_ID, "execution": execution, "stuck": {"error": error}}
+    return json.dumps(entry | more)
+
+
+def send(url: str, *bodies: str) -> None:
+    for one in bodies:
+        aws.sqs().send_message(QueueUrl=url, MessageBody=one)
+
+
+def queue(operated: OperatedSaga, url: str) -> OperatorsQueue:
+    return OperatorsQueue(sqs=aws.sqs(), url=url, read=operated.recoverer.read)
+
+
+def bodies(url: str) -> list[str]:
+    """Every message, which stays hidden."""
+    found: list[str] = []
+    while messages := aws.sqs().receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+        found += [message["Body"] for message in messages]
+    return sorted(found)
+
+
+def settle(operated: OperatedSaga) -> None:
+    update: Any = settling.settle(
+        request_id=REQUEST_ID, execution=operated.record.owner, status=RecordStatus.FAILED, now_ms=operated.now
+    )
+    aws.dynamodb().update_item(**update)
+
+
+def forget(_: OperatedSaga) -> None:
+    aws.dynamodb().delete_item(TableName="requests", Key={RecordAttribute.ID: {"S": REQUEST_ID}})
+
+
+def resume(operated: OperatedSaga) -> None:
+    operated.resolves("--resume")
+
+
+@pytest.mark.parametrize("happens", [resume, settle, forget])
+def test_an_entry_of_a_saga_that_is_not_parked_any_more_is_deleted(
+    operated: OperatedSaga, url: str, happens: Callable[[OperatedSaga], None]
+) -> None:
+    operated.park()
+    send(url, body())
+    happens(operated)
+
+    cleared = queue(operated, url)
+    cleared.clear()
+
+    assert (cleared.deleted, cleared.left, bodies(url)) == (1, 0, [])
+
+
+def test_an_entry_of_a_parked_saga_stays_and_is_visible(operated: OperatedSaga, url: str) -> None:
+    operated.park()
+    send(url, body())
+
+    cleared = queue(operated, url)
+    cleared.clear()
+
+    assert (cleared.deleted, cleared.left, bodies(url)) == (0, 1, [body()])
+
+
+def test_of_an_entry_that_was_sent_twice_one_stays(operated: OperatedSaga, url: str) -> None:
+    operated.park()
+    send(url, *[body()] * 12)
+
+    cleared = queue(operated, url)
+    cleared.clear()
+
+    assert (cleared.deleted, cleared.left, bodies(url)) == (11, 1, [body()])
+
+
+def test_an_entry_of_a_saga_that_is_about_to_be_parked_stays(operated: OperatedSaga, url: str) -> None:
+    """The entry is sent before the record is marked."""
+    send(url, body())
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [body()]
+
+
+def test_only_the_entry_of_the_latest_parking_stays(operated: OperatedSaga, url: str) -> None:
+    operated.park()
+    send(url, body())
+    operated.resolves("--resume")
+    again = body(execution=f"{SAGA_ID}-r1")
+    send(url, again)
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [again]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(body(error=error) for error in sorted(OPERATOR_ERRORS)),
+        "{}",
+        "not JSON",
+        "[]",
+        body(saga_id="x"),
+        body(execution=""),
+        body(execution=7),
+    ],
+)
+def test_what_is_not_about_a_parked_saga_stays(operated: OperatedSaga, url: str, other: str) -> None:
+    settle(operated)
+    send(url, other)
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [other]
+
+
+def test_a_long_queue_is_cleared_whole(operated: OperatedSaga, url: str) -> None:
+    settle(operated)
+    send(url, *[body()] * 23, *[body(error="CallbackContradicted")] * 14)
+
+    cleared = queue(operated, url)
+    cleared.clear()
+
+    assert (cleared.deleted, cleared.left, len(bodies(url))) == (23, 14, 14)
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_run_that_dies_deletes_nothing_that_is_needed(operated: OperatedSaga, url: str, moment: Moment) -> None:
+    operated.park()
+    send(url, body(), body(execution=f"{SAGA_ID}-r0"))
+    operated.world.wire.plan(Fault(operation="DeleteMessage", action=Action.KILL, moment=moment, times=1))
+
+    with pytest.raises(Killed):
+        queue(operated, url).clear()
+
+    assert body() in bodies(url)
+
+
+def test_an_entry_names_its_record() -> None:
+    entry = ParkEntry.from_body(body())
+
+    assert entry is not None
+    assert entry.request_id == REQUEST_ID
+    assert entry.is_over(None)
+
+
+def test_a_record_of_a_later_saga_under_the_key_does_not_keep_the_entry(operated: OperatedSaga) -> None:
+    record: RequestRecord = operated.record
+    entry = ParkEntry(saga_id=f"{REQUEST_ID}-zzzzzzzz", execution=record.owner)
+
+    assert entry.is_over(record)
