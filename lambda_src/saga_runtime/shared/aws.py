@@ -78,7 +78,11 @@ _INITIALIZATION: Final = "AWS_LAMBDA_INITIALIZATION_TYPE"
 """Lambda sets it: ``on-demand``, ``provisioned-concurrency`` or ``snap-start``."""
 
 _sessions: Final[list[boto3.Session]] = []
-"""The session whose clients these are, last; none: boto3's default session if the process has one, or botocore's."""
+"""The session whose clients these are, last.
+
+None: boto3's default one where the function's own code has imported boto3, since a second session would read the
+models of services again; or one of botocore.
+"""
 
 
 @lru_cache(maxsize=1)
@@ -197,10 +201,9 @@ def clients_of(session: boto3.Session) -> Iterator[None]:
 
 
 def _made(service: str, config: Config = CONFIG) -> Any:
-    boto3 = sys.modules.get("boto3")
-    session: Any = _sessions[-1] if _sessions else getattr(boto3, "DEFAULT_SESSION", None)
-    if session is not None:
-        return session.client(service, config=config)
+    maker: Any = _sessions[-1] if _sessions else sys.modules.get("boto3")
+    if maker is not None:
+        return maker.client(service, config=config)
     return _botocore().create_client(service, config=config)
 
 

@@ -38,17 +38,23 @@ print(json.dumps({{"made": made, "hooks": len(registered), "differ": drawn[0] !=
 
 
 def _initialized(module: str, kind: str | None) -> Any:
-    given = {"AWS_LAMBDA_INITIALIZATION_TYPE": kind} if kind else {}
+    program = _PROGRAM.format(module=module)
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM.format(module=module)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "lambda_src"), "AWS_DEFAULT_REGION": "us-east-1"}
-        | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "POWERTOOLS_SERVICE_NAME": "test"}
-        | given,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", program], env=_environment(kind), capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
+
+
+def _environment(kind: str | None) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT / "lambda_src"),
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "POWERTOOLS_SERVICE_NAME": "test",
+        **({"AWS_LAMBDA_INITIALIZATION_TYPE": kind} if kind else {}),
+    }
 
 
 @pytest.mark.parametrize("module", ["handlers.gatekeeper", "handlers.callback_direct", "handlers.approval_page"])
@@ -67,6 +73,18 @@ def test_every_function_of_lambda_makes_its_clients_at_first(kind: str) -> None:
 
 def test_environments_of_one_snapshot_draw_different_pauses() -> None:
     assert _initialized("saga_runtime.shared.aws", "snap-start") == {"made": ["dynamodb"], "hooks": 1, "differ": True}
+
+
+def test_clients_are_of_the_session_of_a_function_that_imports_boto3() -> None:
+    program = (
+        "import boto3\n"
+        "from saga_runtime.shared import aws\n"
+        "print(boto3.DEFAULT_SESSION is not None, aws._botocore.cache_info().currsize)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=_environment("on-demand"), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "0"]
 
 
 def test_no_client_is_made_outside_lambda() -> None:
