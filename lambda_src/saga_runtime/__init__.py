@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from saga_runtime.outbox.event import EventExists, Outbox
     from saga_runtime.saga_log.write import Write
     from saga_runtime.shared.backoff import Backoff
+    from saga_runtime.shared.masking import MaskingFormatter, masked_logger
     from saga_runtime.steps.atomic import atomic_step
     from saga_runtime.steps.atomic_compensation import compensation
     from saga_runtime.steps.external import external_step
@@ -116,6 +117,7 @@ __all__ = [
     "LedgerBuilder",
     "LedgerTerms",
     "Leg",
+    "MaskingFormatter",
     "Money",
     "NotApplied",
     "NotYet",
@@ -155,6 +157,7 @@ __all__ = [
     "event_saga",
     "external_compensation",
     "external_step",
+    "masked_logger",
     "read_only_step",
     "webhook",
 ]
@@ -170,6 +173,8 @@ __getattr__, __dir__ = lazy_exports(
         "AccountUnknown": ".ledger.errors",
         "Applied": ".steps.verdict",
         "Backoff": ".shared.backoff",
+        "MaskingFormatter": "saga_runtime.shared.masking",
+        "masked_logger": "saga_runtime.shared.masking",
         "Begin": ".webhooks.intake",
         "Callback": ".callbacks.rows",
         "CallbackCall": ".callbacks.message",

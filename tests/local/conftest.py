@@ -12,10 +12,21 @@ from constructs_lib.testing import LocalAws
 
 from . import order_system
 from . import payout_system as payouts
+from .logged import LOGGING_EXAMPLES, local_aws_of, unmasked_lines
 from .order_system import OrderSystem
 from .payout_system import PayoutSystem
 from .support import Deployed, Emulators
 from .transfer_system import SPEED, TransferSystem, deployed
+
+
+@pytest.fixture(autouse=True)
+def _logs_are_masked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check every line that the examples' functions logged in a test: masking it changes nothing."""
+    yield
+    if request.path.stem in LOGGING_EXAMPLES:
+        systems = local_aws_of(request.node)
+        assert systems, "a test of an example has its local AWS in a fixture"
+        assert [leak for aws in systems for leak in unmasked_lines(aws)] == []
 
 
 @pytest.fixture(scope="session")

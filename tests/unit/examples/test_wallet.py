@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.wallet.functions.wallet import stripe
-from examples.wallet.functions.wallet.logs import MASK, logger, masked
+from examples.wallet.functions.wallet.logs import logger
 from saga_runtime.protocol import REPLAYED_HEADER, Metric
 from saga_runtime.shared import aws
 from tests.unit.support.samples import DAY_MS
@@ -264,20 +264,6 @@ def test_many_deductions_at_once_never_go_below_zero(wallet: Wallet) -> None:
     assert sorted(statuses) == [200] * 2 + [400] * 8
     assert wallet.balance(CARD) == 20
     wallet.audit()
-
-
-@pytest.mark.parametrize(
-    ("value", "logged"),
-    [
-        ({"email": "aki@example.org", "amount": 3}, {"email": MASK, "amount": 3}),
-        ({"note": "write to aki@example.org or +81 90-1234-5678"}, {"note": f"write to {MASK} or {MASK}"}),
-        ({"pin": "1234", "cardToken": "x", "PASSWORD": "y", "nested": [{"client_secret": "z"}]}, {"nested": [{}]}),
-        ({"name": None, "phone_number": None}, {"name": None, "phone_number": None}),
-        ("3f2c9a52-8b1e-4a7e-9d55-0d3c2b1a4f60", "3f2c9a52-8b1e-4a7e-9d55-0d3c2b1a4f60"),
-    ],
-)
-def test_logs_contain_no_personal_data_and_no_secret(value: Any, logged: Any) -> None:
-    assert masked(value) == logged
 
 
 def test_no_log_line_of_any_operation_contains_personal_data(wallet: Wallet, monkeypatch: pytest.MonkeyPatch) -> None:

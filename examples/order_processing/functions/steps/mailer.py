@@ -14,13 +14,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import SqsFifoPartialProcessor, process_partial_response
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from aws_lambda_powertools.utilities.validation import SchemaValidationError, validate
 
+from saga_runtime import masked_logger
 from saga_runtime.shared import aws
 
 from .shop import Shop
@@ -42,7 +42,7 @@ NOTICE: Final = {
 }
 """Schema of a notice that can be filed. Further fields are filed, too: the sender of mails may need them."""
 
-logger = Logger()
+logger = masked_logger()
 shop = Shop.from_env()
 processor = SqsFifoPartialProcessor(skip_group_on_error=True)
 

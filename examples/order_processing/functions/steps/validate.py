@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.idempotency import (
     DynamoDBPersistenceLayer,
     IdempotencyConfig,
@@ -18,7 +17,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import (
 )
 from aws_lambda_powertools.utilities.validation import SchemaValidationError, validate
 
-from saga_runtime import Invalid, StepCall, TransientError, read_only_step
+from saga_runtime import Invalid, StepCall, TransientError, masked_logger, read_only_step
 from saga_runtime.shared import aws
 
 from .shop import OutOfStock, Shop, UnknownItem, goods_key
@@ -41,7 +40,7 @@ GOODS = {
 Goods = dict[str, Any]
 Question = dict[str, Any]
 
-logger = Logger()
+logger = masked_logger()
 shop = Shop.from_env()
 config = IdempotencyConfig(expires_after_seconds=3600)
 quotes = DynamoDBPersistenceLayer(table_name=os.environ["QUOTES_TABLE"], boto3_client=aws.dynamodb())
