@@ -30,7 +30,6 @@ _SECRETS: Final = frozenset(
         "phone",
         "pin",
         "secret",
-        "signature",
         "telephone",
         "token",
     }
