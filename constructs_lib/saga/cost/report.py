@@ -15,7 +15,7 @@ from constructs_lib.saga.cost.quotas import QUOTAS, Load, most_per_second
 from constructs_lib.saga.cost.tally import Purpose
 
 NOT_COUNTED: Final = (
-    "logs, traces, metrics, data transfer, storage, backups, payload buckets, WAF, KMS, cold starts,",
+    "logs, traces, metrics, data transfer, storage, backups, payload buckets, WAF, KMS, cold starts, snapshots,",
     "services that steps call, providers, recoveries, parking, free tiers, discounts",
 )
 _WIDTH: Final = 120
