@@ -35,6 +35,8 @@ from saga_runtime.shared.aws import error_code
 _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""
 _SAID_EVERY: Final = 500
+_MOST_SHARDS: Final = 100
+"""Of any index: those of a saga in a stack that was not named are not known."""
 _CERTAIN: Final = (Finds.SETTLED, Finds.PARKED, Finds.RUNNING)
 """Decided by the record alone; or nothing is wrong."""
 
@@ -146,7 +148,7 @@ class Records:
         known = next((saga for saga in mine if saga.served.machine == machine), None)
         if known is not None:
             return known
-        shards = max(saga.served.shards for saga in mine)
+        shards = max((saga.served.shards for saga in mine), default=_MOST_SHARDS)
         names = Served(machine=machine, requests=table, shards=shards, log=self.log, days=UNKNOWN_DAYS, operators="")
         return Saga(served=names)
 

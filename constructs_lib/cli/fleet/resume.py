@@ -40,11 +40,11 @@ class Planned:
 
     Attributes:
         saga_id: the saga.
-        parked: the execution that had parked it when the list was made; empty: not known.
+        parked: the execution that had parked it when the list was made; empty: it was not parked; None: not known.
     """
 
     saga_id: str
-    parked: str = ""
+    parked: str | None = None
 
 
 def add_parser(commands: Any) -> None:
@@ -74,7 +74,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error(f"--rate must be more than 0 and at most 1000, got {options.rate:g}")
     planned = list(_planned(options.file))
     results = options.results or options.file.with_name(f"{options.file.name}.results")
-    done = _done(results)
+    done, cut_off = _done(results)
     session = session_of(options)
     from constructs_lib.cli.shared.manifest import read_manifest
 
@@ -83,7 +83,15 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         if not options.yes:
             return _show(session, manifest, [one for one in planned if one.saga_id not in done], len(done))
         work = _Work(session=session, manifest=manifest, audit=audit_of(session, options.reason), rate=options.rate)
-        with results.open("a", encoding="utf-8") as file:
+        try:
+            file = results.open("a", encoding="utf-8")
+        except OSError as error:
+            raise CommandError(
+                f"--results must be a file that can be written, got {results}: {error.strerror}"
+            ) from None
+        with file:
+            if cut_off:
+                file.write("\n")
             counts = work.all_of([one for one in planned if one.saga_id not in done], file)
     say(f"{_counted(counts)}; {len(done):,} before; outcomes in {results}\n")
     return 1 if counts[_FAILED] else 0
@@ -109,8 +117,8 @@ def _planned(file: Path) -> Iterator[Planned]:
                 one = json.loads(line)
             except ValueError as error:
                 raise CommandError(f"line {number} of {file} must be JSON, got {line[:40]!r}: {error}") from None
-        saga_id, parked = one.get("saga_id"), one.get("parked", "")
-        if not isinstance(saga_id, str) or not isinstance(parked, str):
+        saga_id, parked = one.get("saga_id"), one.get("parked")
+        if not isinstance(saga_id, str) or not isinstance(parked, str | None):
             raise CommandError(f"line {number} of {file} must have saga_id and parked as texts, got {line[:80]!r}")
         try:
             require_saga_id(saga_id)
@@ -121,21 +129,26 @@ def _planned(file: Path) -> Iterator[Planned]:
             yield Planned(saga_id=saga_id, parked=parked)
 
 
-def _done(results: Path) -> set[str]:
-    """Sagas whose outcome is final. A line that is cut off is that of a process that died: its saga is tried again."""
+def _done(results: Path) -> tuple[set[str], bool]:
+    """Sagas whose outcome is final, and whether the last line is cut off.
+
+    Such a line is that of a process that died: its saga is tried again.
+    """
     found: set[str] = set()
     if not results.exists():
-        return found
-    for line in results.read_text(encoding="utf-8").splitlines():
+        return found, False
+    try:
+        text = results.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"--results must be outcomes of this command, got {results}: {error}") from None
+    for line in text.splitlines():
         try:
             one = json.loads(line)
-        except ValueError:
+            saga_id, outcome = one["saga_id"], one["outcome"]
+        except (ValueError, TypeError, KeyError):
             continue
-        if one["outcome"] == _FAILED:
-            found.discard(one["saga_id"])
-        else:
-            found.add(one["saga_id"])
-    return found
+        found.discard(str(saga_id)) if outcome == _FAILED else found.add(str(saga_id))
+    return found, text != "" and not text.endswith("\n")
 
 
 def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], done: int) -> int:
@@ -159,8 +172,8 @@ def _outlook(found: FoundSaga, planned: Planned) -> str:
         return "is settled"
     if record.parked is None:
         return "is not parked: recovered if it does not run"
-    if planned.parked not in ("", record.parked):
-        return "was parked again: left alone"
+    if planned.parked not in (None, record.parked):
+        return "was parked since it was listed: left alone"
     return "is parked: resumed"
 
 
@@ -226,8 +239,8 @@ class _Work:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
             finding, started = replace(found.recoverer, log_days=saga.served.days).recover(record, found.now_ms)
             return "recovered" if started else "left alone", started or finding.value
-        if planned.parked not in ("", record.parked):
-            return "left alone", f"was parked again, by {record.parked}"
+        if planned.parked not in (None, record.parked):
+            return "left alone", f"was parked since it was listed, by {record.parked}"
         resolver = Resolver(
             recoverer=found.recoverer, log_table=saga.served.log, audit=self.audit, log_days=saga.served.days
         )

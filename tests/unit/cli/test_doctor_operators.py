@@ -21,6 +21,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
 from constructs_lib.cli.doctor.aws import Aws, all_of
+from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.repair import Repairer
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.aws import environment
@@ -497,3 +498,12 @@ def test_time_of_a_refusal() -> None:
     session: Any = SimpleNamespace(client=lambda *_, **__: SimpleNamespace(describe_table=describe_table))
     with environment({"CDK_SAGAS_CLOCK": ""}):
         assert Aws(session=session).now_ms("x") == 1_700_000_000_000
+
+
+MACHINE = "arn:aws:states:eu-central-1:111122223333:execution:Others"
+
+
+def test_a_saga_of_a_request_table_of_another_stack_is_looked_for_in_every_shard() -> None:
+    records = Records(aws=Aws(session=boto3.Session(region_name="eu-central-1")), sagas=(), now_ms=0)
+
+    assert records.saga_at("others", f"{MACHINE}:{SAGA_ID}").served.shards == 100

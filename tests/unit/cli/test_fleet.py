@@ -261,6 +261,32 @@ def test_every_failure_is_kept_blocks_no_other_and_is_tried_again(operated: Oper
     assert [started(operated.world, key) for key in KEYS] == [[f"{SAGAS[key]}-r1"] for key in KEYS]
 
 
+def test_a_saga_that_was_not_parked_when_it_was_listed_is_left_alone(operated: OperatedSaga, tmp_path: Path) -> None:
+    file = tmp_path / "all"
+    run("list", "--lines", str(file))
+    park(operated.world, "key-1")
+
+    assert run("resume", str(file), *WHY)[0] == 0
+    assert outcomes(file) == dict.fromkeys(KEYS, "left alone")
+    assert A.PARKED in record(operated.world, "key-1")
+
+
+@pytest.mark.parametrize("text", ["[]\n7\nnull\n{}\n", "{", '{"saga_id": []}\n'])
+def test_results_of_another_form_hide_no_saga(operated: OperatedSaga, plan: Path, text: str) -> None:
+    plan.with_name(f"{plan.name}.results").write_text(text)
+
+    assert run("resume", str(plan), *WHY)[1].startswith("3 resumed; 0 before")
+
+
+def test_results_that_cannot_be_written_end_it_before_anything_is_done(operated: OperatedSaga, plan: Path) -> None:
+    before = operated.state
+
+    for results in ("/nowhere/results", str(plan.parent)):
+        status, _, err = run("resume", str(plan), *WHY, "--results", results)
+        assert (status, "--results must be" in err, err.count("\n")) == (1, True, 1)
+    assert operated.state == before
+
+
 CALLS = [(call, moment, on) for call in ("UpdateItem", "StartExecution") for moment in Moment for on in (1, 2, 3)]
 
 
@@ -289,6 +315,7 @@ def test_a_result_that_was_cut_off_is_that_of_a_saga_to_try_again(operated: Oper
 
     assert run("resume", str(plan), *WHY)[0] == 0
     assert operated.state == state
+    assert run("resume", str(plan), *WHY)[1].startswith("nothing to do; 3 before")
 
 
 def test_two_operators_at_once_resume_each_saga_once(operated: OperatedSaga, plan: Path, tmp_path: Path) -> None:
