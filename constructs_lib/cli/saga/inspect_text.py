@@ -104,7 +104,8 @@ def _executions(saga: Inspection, width: int, unicode: bool) -> list[str]:
         )
         said = ": ".join(part for part in (one.error, one.cause) if part)
         lines += [f"    {line}" for line in wrap(clean(said, unicode=unicode)[: width * 2], max(width - 4, 20))]
-    return lines
+    newest = saga.executions[-1].link
+    return [*lines, f"  {newest}"] if newest else lines
 
 
 def _retries(saga: Inspection, width: int, unicode: bool) -> list[str]:

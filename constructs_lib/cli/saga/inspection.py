@@ -32,6 +32,7 @@ class ExecutionView:
         name: its name.
         machine: ``forward`` or ``recovery``.
         status: from Step Functions.
+        link: its page in the console; empty outside the partition ``aws``.
         started_at: epoch milliseconds.
         stopped_at: epoch milliseconds; None while it runs.
         error: name of the error that it failed with.
@@ -41,6 +42,7 @@ class ExecutionView:
     name: str
     machine: str
     status: str
+    link: str = ""
     started_at: int
     stopped_at: int | None
     error: str | None
@@ -194,6 +196,19 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
     )
 
 
+def console_link(execution_arn: str) -> str:
+    """Address of an execution's page in the console; empty outside the partition ``aws``.
+
+    >>> console_link("arn:aws:states:eu-central-1:111122223333:execution:Shop:a")[:80]
+    'https://eu-central-1.console.aws.amazon.com/states/home?region=eu-central-1#/v2/'
+    """
+    _, partition, _, region, _ = execution_arn.split(":", 4)
+    if partition != "aws":
+        return ""
+    home = f"https://{region}.console.aws.amazon.com/states/home?region={region}"
+    return f"{home}#/v2/executions/details/{execution_arn}"
+
+
 def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Retrying, ...] | None:
     """Tasks that the running executions retry; None if a history may not be read."""
     record = found.record
@@ -226,6 +241,7 @@ def _executions(found: FoundSaga) -> Iterator[ExecutionView]:
             name=name,
             machine=machine,
             status=said["status"],
+            link=console_link(execution_of(arn, name)),
             started_at=int(said["startDate"].timestamp() * 1_000),
             stopped_at=int(stopped.timestamp() * 1_000) if stopped is not None else None,
             error=said.get("error"),

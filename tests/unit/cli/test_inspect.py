@@ -13,7 +13,7 @@ import pytest
 
 from constructs_lib.cli.saga.advice import advice
 from constructs_lib.cli.saga.inspect_text import short_output, text_of
-from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView
+from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView, console_link
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import Direction, LogAttribute, Ran, RecordAttribute, RecordStatus
@@ -496,3 +496,28 @@ def test_what_a_running_saga_retries_is_shown(operated: OperatedSaga) -> None:
     assert "Sandbox.Timedout: no answer" in told
     assert "Its owner retries Charge." in told
     assert document(operated)["retries"][0]["failed"] == 2
+
+
+def test_a_saga_is_followed_until_it_does_not_run(operated: OperatedSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = iter([lambda: None, operated.shop.run, operated.park])
+    monkeypatch.setattr("constructs_lib.cli.saga.inspect.time.sleep", lambda _: next(steps)())
+
+    status, told = operated.run("inspect", "--follow")
+
+    assert (status, told.count(f"saga {SAGA_ID}\n")) == (0, 3)
+    assert "parked: it waits for an operator" in told
+    assert next(steps, None) is None
+
+
+def test_a_followed_saga_has_no_document(operated: OperatedSaga) -> None:
+    with pytest.raises(SystemExit) as ended:
+        operated.run("inspect", "--follow", "--json")
+
+    assert ended.value.code == 2
+
+
+def test_the_latest_execution_has_a_link_into_the_console(operated: OperatedSaga) -> None:
+    _, told = operated.run("inspect")
+
+    assert "/states/home?region=eu-central-1#/v2/executions/details/arn:aws:states:eu-central-1:" in told
+    assert console_link("arn:aws-cn:states:cn-north-1:111122223333:execution:Shop:a") == ""
