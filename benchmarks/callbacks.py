@@ -29,7 +29,7 @@ from constructs import Construct
 from benchmarks.report import write_report
 from benchmarks.transfers import Busy, emulator_process
 from constructs_lib.testing import LocalAws, RecordedCall
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from tests.local.many_callbacks.audit import audit, late
 from tests.local.many_callbacks.crowd import CLIENTS, GO, Crowd, Kind, Said, Waiter, deployed
 
@@ -222,7 +222,7 @@ def main() -> None:
         after = beside()
         tell("audit")
         invariants = audit(crowd)
-        require_all_hold(invariants)
+        assert_all_hold(invariants)
         found_late = len(late(crowd))
     rates = {
         OURS: len(wave.said) / wave.seconds,

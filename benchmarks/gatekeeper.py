@@ -132,7 +132,7 @@ def environment_of_functions() -> dict[str, str]:
         "CDK_SAGAS_DUE_AFTER_SECONDS": "60",
         "CDK_SAGAS_DUE_SHARDS": "16",
         "CDK_SAGAS_IDENTITY": "iam",
-        "CDK_SAGAS_IN_PROGRESS_ANSWER": "CONFLICT",
+        "CDK_SAGAS_IN_PROGRESS_RESPONSE": "CONFLICT",
         "CDK_SAGAS_KEY_POLICY": "REQUIRED",
         "CDK_SAGAS_LOG_TABLE": "log",
         "CDK_SAGAS_MAX_BODY_BYTES": "65536",

@@ -85,7 +85,7 @@ class SagaStack(Stack):
 
     def _function(self, id: str, handler: str, ledger: LedgerTable) -> StepFunction:
         function = StepFunction(self, id, code=FUNCTIONS, handler=handler, environment=ledger.environment)
-        ledger.grant_transfer(function)
+        ledger.grant_post(function)
         return function
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from constructs_lib.observability.saga_monitoring import SagaMonitoring
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
+        ContinueWith,
         Effect,
-        GoOn,
         Notify,
         Provider,
         Retry,
@@ -47,26 +47,26 @@ if TYPE_CHECKING:
     from saga_runtime.http.key_source import KeySource
     from saga_runtime.ledger.terms import CollectingAccounts
     from saga_runtime.money import Unit
-    from saga_runtime.protocol import BadEnd, InProgressAnswer, KeyPolicy, RefusalPolicy
+    from saga_runtime.protocol import FailedStatus, InProgressResponse, KeyPolicy, RefusalPolicy
     from saga_runtime.shared.backoff import Backoff
 
 __all__ = [
     "ApprovalPage",
     "Backoff",
-    "BadEnd",
     "CallbackIntegration",
     "CollectingAccounts",
     "Compliance",
+    "ContinueWith",
     "DirectFunction",
     "DirectOperation",
     "DirectReceiver",
     "Effect",
     "EventIntake",
     "ExecutionWatch",
-    "GoOn",
+    "FailedStatus",
     "HmacSignature",
     "IdempotencyTable",
-    "InProgressAnswer",
+    "InProgressResponse",
     "KeyPolicy",
     "KeySource",
     "LedgerTable",
@@ -103,7 +103,7 @@ __getattr__, __dir__ = lazy_exports(
     {
         "ApprovalPage": "constructs_lib.callbacks.approval_page",
         "Backoff": "saga_runtime.shared.backoff",
-        "BadEnd": "saga_runtime.protocol",
+        "FailedStatus": "saga_runtime.protocol",
         "CallbackIntegration": "constructs_lib.callbacks.callback_integration",
         "CollectingAccounts": "saga_runtime.ledger.terms",
         "DirectFunction": "constructs_lib.api.direct_operation",
@@ -112,10 +112,10 @@ __getattr__, __dir__ = lazy_exports(
         "Effect": "constructs_lib.saga",
         "EventIntake": "constructs_lib.callbacks.event_intake",
         "ExecutionWatch": "constructs_lib.execution_watch.execution_watch",
-        "GoOn": "constructs_lib.saga",
+        "ContinueWith": "constructs_lib.saga",
         "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",
-        "InProgressAnswer": "saga_runtime.protocol",
+        "InProgressResponse": "saga_runtime.protocol",
         "KeyPolicy": "saga_runtime.protocol",
         "KeySource": "saga_runtime.http.key_source",
         "LedgerTable": "constructs_lib.tables.ledger_table",

@@ -25,7 +25,7 @@ from constructs_lib.shared.types import check_fields, checked
 from constructs_lib.tables.idempotency_table import IdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from saga_runtime.http.key_source import KeySource
-from saga_runtime.protocol import MAX_BODY_BYTES, Env, InProgressAnswer, KeyPolicy, RefusalPolicy
+from saga_runtime.protocol import MAX_BODY_BYTES, Env, InProgressResponse, KeyPolicy, RefusalPolicy
 from saga_runtime.shared.backoff import Backoff
 
 _LONGEST_SECONDS: Final = 28
@@ -37,7 +37,7 @@ _OURS: Final = (
     Env.REQUEST_TABLE,
     Env.KEY_POLICY,
     Env.KEY_SOURCE,
-    Env.IN_PROGRESS_ANSWER,
+    Env.IN_PROGRESS_RESPONSE,
     Env.DUE_SHARDS,
     Env.MAX_BODY_BYTES,
     Env.REPLAY_SECONDS,
@@ -60,7 +60,7 @@ class DirectFunction(RuntimeFunction):
     Example::
 
         pay = DirectFunction(self, "Pay", code="functions", handler="pay.handler", environment=ledger.environment)
-        ledger.grant_transfer(pay)
+        ledger.grant_post(pay)
 
     Args:
         scope: parent construct.
@@ -153,8 +153,8 @@ class DirectOperation:
         http_status_by_error: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``; 422 for others.
         key_policy: ``REQUIRED`` (default) or ``OPTIONAL``, as of an ``Operation``.
         key_source: where a request has its key, as of an ``Operation``.
-        in_progress_answer: what a duplicate of a saga's request gets while that saga runs: ``CONFLICT`` (409, default)
-            or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
+        in_progress_response: response to a duplicate of a saga's request while that saga runs: ``CONFLICT`` (409,
+            default) or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default.
         payloads: the payload bucket of the saga that the operation was before: its large responses are read from it,
             for as long as they are replayed. That of ``previous`` by default.
@@ -167,7 +167,7 @@ class DirectOperation:
     http_status_by_error: Mapping[str, int] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     key_source: KeySource = KeySource.header()  # noqa: RUF009  # immutable
-    in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
+    in_progress_response: InProgressResponse = InProgressResponse.CONFLICT
     max_body_bytes: int = 32_768
     payloads: PayloadBucket | None = None
 
@@ -227,7 +227,7 @@ class DirectOperation:
             Env.IDENTITY: identity,
             Env.REQUEST_TABLE: self.requests.table.table_name,
             Env.KEY_POLICY: self.key_policy,
-            Env.IN_PROGRESS_ANSWER: self.in_progress_answer,
+            Env.IN_PROGRESS_RESPONSE: self.in_progress_response,
             Env.DUE_SHARDS: str(self.requests.due_shards),
             Env.MAX_BODY_BYTES: str(self.max_body_bytes),
             Env.REPLAY_SECONDS: str(self.requests.replay_seconds),

@@ -16,7 +16,7 @@ from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     MAX_KEY_LENGTH,
     REPLAYED_HEADER,
-    InProgressAnswer,
+    InProgressResponse,
     KeyPolicy,
     RecordStatus,
 )
@@ -135,7 +135,7 @@ def _get(name: str) -> dict[str, Any]:
 
 def _starts(operation: Operation | DirectOperation) -> bool:
     """True if the operation answers 202: it starts sagas, or meets those that it started before."""
-    return not isinstance(operation, DirectOperation) or operation.in_progress_answer is InProgressAnswer.ACCEPTED
+    return not isinstance(operation, DirectOperation) or operation.in_progress_response is InProgressResponse.ACCEPTED
 
 
 def _unheard_of(operation: Operation | DirectOperation) -> set[Problem]:
@@ -200,7 +200,7 @@ def _with_gateway(responses: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
         codes = [*_codes_of(known), *([] if code in _codes_of(known) else [code])]
         documented[int(status)] = _problem(codes, replayed=known is not None and REPLAYED_HEADER in known["headers"])
     named = {str(status): documented[status] for status in sorted(documented)}
-    return {**named, "4XX": _problem(["refused"]), "5XX": _problem(["gateway-failed"])}
+    return {**named, "4XX": _problem(["request-rejected"]), "5XX": _problem(["gateway-error"])}
 
 
 def _codes_of(response: Mapping[str, Any] | None) -> list[str]:

@@ -36,7 +36,7 @@ from saga_runtime.http.key_source import KeySource
 from saga_runtime.protocol import (
     OPERATION_PATTERN,
     Env,
-    InProgressAnswer,
+    InProgressResponse,
     KeyPolicy,
     Metric,
 )
@@ -64,7 +64,7 @@ class Operation:
         key_source: where a request has its key: ``KeySource.header()`` (default), ``body("/idempotencyKey")``,
             ``natural("/order_id")`` or ``composite("/order_id")``. Requests under natural keys need no header: the same
             id is the same request, and with other content 422.
-        in_progress_answer: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
+        in_progress_response: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
             with 413. Up to 3,000,000 bytes if the saga has ``payloads`` and no expression of its steps reads
@@ -80,7 +80,7 @@ class Operation:
     schema: Mapping[str, Any] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     key_source: KeySource = KeySource.header()  # noqa: RUF009  # immutable
-    in_progress_answer: InProgressAnswer = InProgressAnswer.CONFLICT
+    in_progress_response: InProgressResponse = InProgressResponse.CONFLICT
     max_body_bytes: int = 32_768
     max_wait: Duration | None = None
     money: MoneyField | None = None
@@ -353,7 +353,7 @@ class TransactionApi(Construct):
             **express_environment(saga.express_machine),
             Env.DEFINITION: saga.definition_fingerprint,
             Env.KEY_POLICY: operation.key_policy,
-            Env.IN_PROGRESS_ANSWER: operation.in_progress_answer,
+            Env.IN_PROGRESS_RESPONSE: operation.in_progress_response,
             Env.DUE_AFTER_SECONDS: str(int(requests.due_after.to_seconds())),
             Env.DUE_SHARDS: str(requests.due_shards),
             Env.MAX_BODY_BYTES: str(operation.max_body_bytes),

@@ -31,7 +31,7 @@ _LINKED: Final = (
 
 
 class ApprovalPage(Construct):
-    """A page on which a person approves or rejects. Made by ``CallbackIntegration.add_approval``.
+    """A page on which a person approves or rejects. Made by ``CallbackIntegration.add_approval_page``.
 
     Creates a regional REST API with access logs (no query strings, no bodies), tracing, throttling and problem
     documents, with the methods ``GET`` and ``HEAD`` (show) and ``POST`` (decides); its function; and a generated

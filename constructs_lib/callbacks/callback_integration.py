@@ -87,7 +87,7 @@ class CallbackIntegration(Construct):
         visibility_timeout: after which a job that could not be dispatched is retried; at least 6 times the
             function's timeout, at most 12 hours. By default that, and at least the function's timeout and 40 s: the
             next try can determine the outcome of the previous one. Raise it for a provider with a long ``grace``.
-        oldest_waiting: alarm threshold: wait of an overdue job; 1 minute to 366
+        max_wait_age: alarm threshold: wait of an overdue job; 1 minute to 366
             days, 1 hour by default. A wait within its step's heartbeat raises no alarm.
         unanswered: a standard queue for the entries of jobs that their saga abandoned and that the provider never
             reported; ``dead_letters`` by default. Give it one to have them investigated by a saga.
@@ -115,7 +115,7 @@ class CallbackIntegration(Construct):
         signature_alarm: a signature was wrong, or too old.
         refused_alarm: a signed report could not be taken: the function failed, or returned what no job can have.
         approval: the approval page, if one was added.
-        event_dead_letters: where events end that could not be delivered or handled, if events are received.
+        event_dead_letter_queue: where events end that could not be delivered or handled, if events are received.
         event_dead_letters_alarm: there is one.
         alarms: all of them. They have no actions: add yours.
 
@@ -135,7 +135,7 @@ class CallbackIntegration(Construct):
         max_concurrency: int | None = None,
         max_receives: int = 5,
         visibility_timeout: Duration | None = None,
-        oldest_waiting: Duration | None = None,
+        max_wait_age: Duration | None = None,
         unanswered: sqs.IQueue | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -147,7 +147,7 @@ class CallbackIntegration(Construct):
         if max_concurrency is not None:
             require_between("max_concurrency", max_concurrency, at_least=2, at_most=1_000)
         longest_wait = require_seconds(
-            "oldest_waiting", oldest_waiting or Duration.hours(1), at_least=60, at_most=366 * 86_400
+            "max_wait_age", max_wait_age or Duration.hours(1), at_least=60, at_most=366 * 86_400
         )
         self._encryption_key = encryption_key
         self._removal_policy = removal_policy
@@ -156,7 +156,7 @@ class CallbackIntegration(Construct):
         self._asynchronous: list[lambda_.Function] = []
         self.service = service_of(self)
         self.tokens = tokens or TokenTable(self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy)
-        self.event_dead_letters: sqs.Queue | None = None
+        self.event_dead_letter_queue: sqs.Queue | None = None
         self.event_dead_letters_alarm: cloudwatch.Alarm | None = None
         self.approval: ApprovalPage | None = None
         self._workers = CallbackWorkers(self, "Serves", integration=self.node.path, tokens=self.tokens)
@@ -326,7 +326,7 @@ class CallbackIntegration(Construct):
         """Receive events of a bus.
 
         Guaranteed: an event that EventBridge could not deliver for a day, or that the function could not keep in three
-        attempts, is in ``event_dead_letters``, whole.
+        attempts, is in ``event_dead_letter_queue``, whole.
 
         Args:
             id: construct id of the rule.
@@ -357,17 +357,17 @@ class CallbackIntegration(Construct):
         return rule
 
     @checked
-    def add_direct(self, id: str) -> DirectReceiver:
+    def add_direct_receiver(self, id: str) -> DirectReceiver:
         """A function that receives outcomes: ``{"job_id", "event_id", "outcome"}``. See its ``grant_invoke``.
 
-        Invoked as an event (asynchronously), it keeps what it could not handle in ``event_dead_letters``.
+        Invoked as an event (asynchronously), it keeps what it could not handle in ``event_dead_letter_queue``.
         """
         receiver = DirectReceiver(self, id, removal_policy=self._removal_policy)
         self._keep_lost_events_of(self._workers.adopt(id, receiver))
         return receiver
 
     @checked
-    def add_approval(
+    def add_approval_page(
         self,
         id: str,
         *,
@@ -465,7 +465,7 @@ class CallbackIntegration(Construct):
 
     def _keep_lost_events_of(self, function: lambda_.Function) -> sqs.Queue:
         """The queue for events that could not be handled; failures of the function go there too."""
-        queue = self.event_dead_letters or self._add_event_dead_letters()
+        queue = self.event_dead_letter_queue or self._add_event_dead_letters()
         if function not in self._asynchronous:
             self._asynchronous.append(function)
             function.configure_async_invoke(on_failure=destinations.SqsDestination(queue), retry_attempts=2)
@@ -485,7 +485,7 @@ class CallbackIntegration(Construct):
                 "fires when it is not empty, and operators read what is in it.",
             )
         )
-        self.event_dead_letters = queue
+        self.event_dead_letter_queue = queue
         Manifest.of(self).add(Part.QUEUES, url=queue.queue_url, role=QueueRole.DEAD)
         self.event_dead_letters_alarm = depth_alarm(
             self._alarm_scope,

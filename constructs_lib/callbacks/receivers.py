@@ -103,7 +103,7 @@ class Webhook(Construct):
 
 
 class DirectReceiver(RuntimeFunction):
-    """A function that records outcomes from any granted caller. Made by ``CallbackIntegration.add_direct``."""
+    """A function that records outcomes from any granted caller. Made by ``CallbackIntegration.add_direct_receiver``."""
 
     @checked
     def __init__(self, scope: Construct, id: str, *, removal_policy: RemovalPolicy) -> None:

@@ -10,7 +10,7 @@ from aws_cdk import Token
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib.saga.state_machine import SagaStateMachine
-from saga_runtime.protocol import BadEnd
+from saga_runtime.protocol import FailedStatus
 
 _KIND: Final = ":stateMachine:"
 _NAME: Final = r"[^\s:/*?<>{}\[\]\"#%\\^|~`$&,;]{1,80}"
@@ -43,7 +43,7 @@ def require_watchable(machine: sfn.IStateMachine) -> None:
         )
 
 
-def require_ends(path: str, ends: Sequence[BadEnd]) -> None:
+def require_ends(path: str, ends: Sequence[FailedStatus]) -> None:
     """Refuse invalid statuses, or one named twice.
 
     Raises:

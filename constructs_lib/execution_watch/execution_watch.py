@@ -33,7 +33,7 @@ from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
-from saga_runtime.protocol import DUE_INDEX, BadEnd, Env, Metric, WatchAttribute, WatchedField
+from saga_runtime.protocol import DUE_INDEX, Env, FailedStatus, Metric, WatchAttribute, WatchedField
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
 
 _DAY: Final = 86_400
@@ -68,9 +68,9 @@ class ExecutionWatch(Construct):
         scope: parent construct.
         id: construct id.
         machines: Standard state machines, and the function that is called for executions of each.
-        schedule: interval of checks; whole minutes, 1 to 60, 1 by default.
-        oldest_untold: an alarm fires when a call is delayed for longer than this; 1 minute to 366 days, 1 hour by
-            default.
+        check_interval: interval of checks; whole minutes, 1 to 60, 1 by default.
+        max_notification_delay: an alarm fires when a call is delayed for longer than this; 1 minute to 366 days, 1 hour
+            by default.
         encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
             use it: a warning contains the statement.
         removal_policy: of the table and the log group; retained by default.
@@ -100,15 +100,17 @@ class ExecutionWatch(Construct):
         id: str,
         *,
         machines: Sequence[WatchedMachine],
-        schedule: Duration | None = None,
-        oldest_untold: Duration | None = None,
+        check_interval: Duration | None = None,
+        max_notification_delay: Duration | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
         require_each_once_and_here(self, machines)
-        every = Duration.minutes(require_minutes("schedule", schedule or Duration.minutes(1)))
-        oldest = require_seconds("oldest_untold", oldest_untold or Duration.hours(1), at_least=60, at_most=_YEAR)
+        every = Duration.minutes(require_minutes("check_interval", check_interval or Duration.minutes(1)))
+        oldest = require_seconds(
+            "max_notification_delay", max_notification_delay or Duration.hours(1), at_least=60, at_most=_YEAR
+        )
         life = max(_LEAST_SECONDS, *(machine.function_seconds + MARGIN_SECONDS for machine in machines))
         self._period_minutes = _measured_within(int(every.to_minutes()), life)
         self.table = _WatchTable(self, "Ends", removal_policy=removal_policy)
@@ -138,7 +140,7 @@ class ExecutionWatch(Construct):
         )
         self.function.function.add_environment(Env.WATCH_QUEUE, self.queue.queue_url)
         self._grant(machines)
-        self.ended = [self._when_executions_end(end, machines) for end in BadEnd if _with(end, machines)]
+        self.ended = [self._when_executions_end(end, machines) for end in FailedStatus if _with(end, machines)]
         self.schedule = run_every(
             self,
             "Schedule",
@@ -199,7 +201,7 @@ class ExecutionWatch(Construct):
         )
         return arn
 
-    def _when_executions_end(self, end: BadEnd, machines: Sequence[WatchedMachine]) -> events.Rule:
+    def _when_executions_end(self, end: FailedStatus, machines: Sequence[WatchedMachine]) -> events.Rule:
         return rule_for(
             self,
             [watched.machine for watched in _with(end, machines)],
@@ -283,7 +285,7 @@ def _measured_within(every: int, life: int) -> int:
     return max(_PERIOD_MINUTES, _MISSED * every, ceil((life + LONGEST_PAUSE_MS // 1_000) / 60) + 2 * every)
 
 
-def _with(end: BadEnd, machines: Sequence[WatchedMachine]) -> list[WatchedMachine]:
+def _with(end: FailedStatus, machines: Sequence[WatchedMachine]) -> list[WatchedMachine]:
     return [machine for machine in machines if end in machine.ends]
 
 
@@ -293,7 +295,7 @@ def _fields(watched: WatchedMachine) -> dict[str, Any]:
     return {
         f.MACHINE: watched.machine.state_machine_arn,
         f.FUNCTION: watched.function.function_arn,
-        f.ENDS: [end for end in BadEnd if end in watched.ends],
+        f.ENDS: [end for end in FailedStatus if end in watched.ends],
         f.GRACE: int(watched.grace.to_seconds()) if watched.grace is not None else GRACE_SECONDS,
         f.LEASE: watched.lease_seconds,
         f.ATTEMPTS: watched.attempts,

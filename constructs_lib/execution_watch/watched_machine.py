@@ -15,7 +15,7 @@ from constructs_lib.execution_watch.checks import require_ends, require_watchabl
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.types import check_fields
-from saga_runtime.protocol import BadEnd
+from saga_runtime.protocol import FailedStatus
 
 _DAY: Final = 86_400
 _LONGEST_LIFE_SECONDS: Final = 900
@@ -55,7 +55,7 @@ class WatchedMachine:
 
     machine: sfn.IStateMachine
     on_timeout: lambda_.IFunction | RuntimeFunction
-    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED)
+    ends: Sequence[FailedStatus] = (FailedStatus.TIMED_OUT, FailedStatus.ABORTED)
     grace: Duration | None = None
     attempts: int = 100
 

@@ -35,6 +35,6 @@ def warn_of_ledger(function: Construct, grantees: Iterable[iam.IGrantable], envi
     if not any(each in _may_post for each in grantees):
         Validations.of(function).add_warning(
             "cdk-sagas-ledger-grant",
-            f"{path} must be granted the ledger that it posts to, got no grant; call ledger.grant_transfer(…), or "
+            f"{path} must be granted the ledger that it posts to, got no grant; call ledger.grant_post(…), or "
             "acknowledge this if another policy allows it",
         )

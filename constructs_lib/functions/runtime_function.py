@@ -155,7 +155,7 @@ class StepFunction(RuntimeFunction):
     Example::
 
         move = StepFunction(self, "Move", code="functions", handler="move.handler", environment=ledger.environment)
-        ledger.grant_transfer(move)
+        ledger.grant_post(move)
 
     Args:
         scope: parent construct.

@@ -19,7 +19,7 @@ from constructs import Construct
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
-from saga_runtime.protocol import BadEnd
+from saga_runtime.protocol import FailedStatus
 
 _RECEIVES: Final = 5
 _DELIVERIES: Final = 185
@@ -80,7 +80,7 @@ def rule_for(
     dead_letters: sqs.Queue,
     id: str = "Ended",
     description: str = "Executions of sagas that failed, timed out or were aborted",
-    ends: Sequence[BadEnd] = (BadEnd.TIMED_OUT, BadEnd.ABORTED, BadEnd.FAILED),
+    ends: Sequence[FailedStatus] = (FailedStatus.TIMED_OUT, FailedStatus.ABORTED, FailedStatus.FAILED),
 ) -> events.Rule:
     """Create the rule for executions of these state machines that failed, timed out or were aborted."""
     rule = events.Rule(

@@ -47,8 +47,8 @@ class AlarmLimits:
         looks_minutes: interval of checks.
         measures_minutes: interval of measurements.
         recoveries: recoveries that may be started within a quarter of an hour.
-        oldest_in_flight: seconds that a saga in progress may be old.
-        oldest_parked: seconds for which a saga may be parked.
+        max_in_flight_age: seconds that a saga in progress may be old.
+        max_parked_age: seconds for which a saga may be parked.
         money: by currency, minor units that may be in flight.
         longest_hold: seconds for which it may be kept from acting.
     """
@@ -56,8 +56,8 @@ class AlarmLimits:
     looks_minutes: int
     measures_minutes: int
     recoveries: int
-    oldest_in_flight: int
-    oldest_parked: int
+    max_in_flight_age: int
+    max_parked_age: int
     money: Mapping[str, int]
     longest_hold: int
 
@@ -68,8 +68,8 @@ class AlarmLimits:
         looks_minutes: int,
         measures_minutes: int,
         recoveries: int,
-        oldest_in_flight: Duration,
-        oldest_parked: Duration,
+        max_in_flight_age: Duration,
+        max_parked_age: Duration,
         money: AmountsByUnit,
         longest_hold: Duration,
     ) -> AlarmLimits:
@@ -80,19 +80,19 @@ class AlarmLimits:
         """
         require_between("recovery_rate_threshold", recoveries, at_least=1, at_most=_MOST_RECOVERIES)
         for currency, amount in money.items():
-            unit_argument("a currency of money_in_flight", currency)
+            unit_argument("a currency of max_money_in_flight", currency)
             if not 0 <= amount <= _MOST_MONEY:
                 raise ValueError(
-                    f"money_in_flight[{currency!r}] must be 0 to {_MOST_MONEY} minor units, got "
+                    f"max_money_in_flight[{currency!r}] must be 0 to {_MOST_MONEY} minor units, got "
                     f"{amount!r}; metrics are doubles, and hold no larger one exactly"
                 )
         return cls(
             looks_minutes=looks_minutes,
             measures_minutes=measures_minutes,
             recoveries=recoveries,
-            oldest_in_flight=_age("oldest_in_flight", oldest_in_flight),
-            oldest_parked=_age("oldest_parked", oldest_parked),
-            money={unit_argument("money_in_flight", unit).code: amount for unit, amount in money.items()},
+            max_in_flight_age=_age("max_in_flight_age", max_in_flight_age),
+            max_parked_age=_age("max_parked_age", max_parked_age),
+            money={unit_argument("max_money_in_flight", unit).code: amount for unit, amount in money.items()},
             longest_hold=_age("longest_hold", longest_hold),
         )
 
@@ -134,19 +134,19 @@ class ReconcilerAlarms(Construct):
             "A saga was parked whose owner succeeded: see cdk-sagas inspect",
             Metric.UNSETTLED,
         )
-        self.oldest_in_flight = self._age(
+        self.max_in_flight_age = self._age(
             "OldestInFlight",
-            f"A saga has been in progress for more than {limits.oldest_in_flight} s, or there is no data: "
+            f"A saga has been in progress for more than {limits.max_in_flight_age} s, or there is no data: "
             "see cdk-sagas inspect",
             Metric.OLDEST_IN_FLIGHT,
-            limits.oldest_in_flight,
+            limits.max_in_flight_age,
         )
-        self.oldest_parked = self._age(
+        self.max_parked_age = self._age(
             "OldestParked",
-            f"A saga has been parked for more than {limits.oldest_parked} s, or there is no data: "
+            f"A saga has been parked for more than {limits.max_parked_age} s, or there is no data: "
             "see cdk-sagas inspect",
             Metric.OLDEST_PARKED,
-            limits.oldest_parked,
+            limits.max_parked_age,
         )
         self.unattended = self._alarm(
             "Unattended",
@@ -215,8 +215,8 @@ class ReconcilerAlarms(Construct):
         return [
             self.recoveries,
             self.unsettled,
-            self.oldest_in_flight,
-            self.oldest_parked,
+            self.max_in_flight_age,
+            self.max_parked_age,
             self.unattended,
             *self.money.values(),
             self.late,

@@ -43,7 +43,7 @@ class TimeoutReconciler(Construct):
     and those whose executions failed, by Step Functions' status events (through a queue); and alarms.
 
     Guaranteed: a saga in progress whose owner's execution timed out, was stopped or failed is transferred to a recovery
-    by one conditional write, or is parked after ``recoveries_limit`` of them; a request that was
+    by one conditional write, or is parked after ``max_recoveries`` of them; a request that was
     reserved and not started is started, by its name and with its stored bytes; late effects are compensated, of
     settled sagas too. Any call may be repeated, run concurrently, or be a crashing function's last: the
     result is the same. Running, redriven and parked sagas are not changed.
@@ -67,19 +67,19 @@ class TimeoutReconciler(Construct):
         scope: parent construct.
         id: construct id.
         sagas: the sagas to reconcile; each saga needs one reconciler.
-        schedule: interval of checks; whole minutes, 1 to 60, 1 by default.
-        measure: how often everything that is in flight is counted, and its money added up; whole minutes, 1 to 60, 5 by
+        check_interval: interval of checks; whole minutes, 1 to 60, 1 by default.
+        metrics_interval: interval of measurements of what is in flight, and of its money; whole minutes, 1 to 60, 5 by
             default. It reads all that is not settled: this costs with what is in flight.
         longest_interval: how long an old or parked saga is not checked, at most; whole minutes, 1 to 60, 15 by default.
             Status events announce most ends at once; this is for lost ones. Longer means fewer calls.
-        recoveries_limit: failed recoveries of one saga before it is parked; 1 to 100, 20 by default.
+        max_recoveries: failed recoveries of one saga before it is parked; 1 to 100, 20 by default.
         recovery_rate_threshold: alarm threshold: recoveries started within 15 minutes, of
             all sagas together: then it is not a single one that died; 1 to 1,000,000, 20 by default.
-        oldest_in_flight: alarm threshold: age of a saga in progress; 1 minute to 366 days. By default an
+        max_in_flight_age: alarm threshold: age of a saga in progress; 1 minute to 366 days. By default an
             hour more than the longest ``timeout`` of the sagas.
-        oldest_parked: alarm threshold: time parked; 1 minute to 366 days,
+        max_parked_age: alarm threshold: time parked; 1 minute to 366 days,
             1 day by default.
-        money_in_flight: alarm thresholds by currency, in minor units:
+        max_money_in_flight: alarm thresholds by currency, in minor units:
             ``{"EUR": 5_000_000}``, of a unit of your own ``{Unit("POINT", 0): 100_000}``. Only amounts in requests
             count: see ``Operation(money=…)``. None by default.
         longest_hold: alarm threshold: time held by ``hold``; 1 minute to 366 days, 4
@@ -124,37 +124,37 @@ class TimeoutReconciler(Construct):
         id: str,
         *,
         sagas: Sequence[SagaStateMachine],
-        schedule: Duration | None = None,
-        measure: Duration | None = None,
+        check_interval: Duration | None = None,
+        metrics_interval: Duration | None = None,
         longest_interval: Duration | None = None,
-        recoveries_limit: int = 20,
+        max_recoveries: int = 20,
         recovery_rate_threshold: int = 20,
-        oldest_in_flight: Duration | None = None,
-        oldest_parked: Duration | None = None,
-        money_in_flight: AmountsByUnit | None = None,
+        max_in_flight_age: Duration | None = None,
+        max_parked_age: Duration | None = None,
+        max_money_in_flight: AmountsByUnit | None = None,
         longest_hold: Duration | None = None,
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
         require_sagas(self, sagas)
-        every = require_minutes("schedule", schedule or Duration.minutes(1))
-        measured = require_minutes("measure", measure or Duration.minutes(5))
+        every = require_minutes("check_interval", check_interval or Duration.minutes(1))
+        measured = require_minutes("metrics_interval", metrics_interval or Duration.minutes(5))
         longest = require_minutes("longest_interval", longest_interval or Duration.minutes(15))
-        require_between("recoveries_limit", recoveries_limit, at_least=1, at_most=100)
+        require_between("max_recoveries", max_recoveries, at_least=1, at_most=100)
         timeout = max(saga.description.timeout for saga in sagas) + _HOUR
         limits = AlarmLimits.of(
             looks_minutes=every,
             measures_minutes=measured,
             recoveries=recovery_rate_threshold,
-            oldest_in_flight=oldest_in_flight or Duration.seconds(min(timeout, LONGEST_SECONDS)),
-            oldest_parked=oldest_parked or Duration.days(1),
-            money=money_in_flight or {},
+            max_in_flight_age=max_in_flight_age or Duration.seconds(min(timeout, LONGEST_SECONDS)),
+            max_parked_age=max_parked_age or Duration.days(1),
+            money=max_money_in_flight or {},
             longest_hold=longest_hold or Duration.hours(4),
         )
         told: dict[str, str] = {
             Env.RECONCILED: told_of(self, sagas),
-            Env.RECOVERIES_LIMIT: str(recoveries_limit),
+            Env.RECOVERIES_LIMIT: str(max_recoveries),
             Env.LONGEST_LOOK: str(longest * 60),
         }
         self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
@@ -264,8 +264,8 @@ class TimeoutReconciler(Construct):
         )
         self.recoveries_alarm = alarms.recoveries
         self.unsettled_alarm = alarms.unsettled
-        self.oldest_in_flight_alarm = alarms.oldest_in_flight
-        self.oldest_parked_alarm = alarms.oldest_parked
+        self.oldest_in_flight_alarm = alarms.max_in_flight_age
+        self.oldest_parked_alarm = alarms.max_parked_age
         self.unattended_alarm = alarms.unattended
         self.money_alarms = alarms.money
         self.late_alarm = alarms.late

@@ -11,25 +11,25 @@ from saga_runtime.http.response import PROBLEM
 _T: Final = apigateway.ResponseType
 
 GATEWAY_PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...]] = (
-    (_T.ACCESS_DENIED, "403", "access-denied", "The caller may not do this"),
+    (_T.ACCESS_DENIED, "403", "access-denied", "Access denied"),
     (_T.API_CONFIGURATION_ERROR, "500", "gateway-misconfigured", "The gateway is misconfigured"),
     (_T.AUTHORIZER_CONFIGURATION_ERROR, "500", "authorizer-misconfigured", "The authorizer is misconfigured"),
     (_T.AUTHORIZER_FAILURE, "500", "authorizer-failed", "The authorizer failed"),
-    (_T.BAD_REQUEST_BODY, "400", "bad-body", "The body is not what this operation takes"),
-    (_T.BAD_REQUEST_PARAMETERS, "400", "bad-parameters", "The parameters are not what this operation takes"),
+    (_T.BAD_REQUEST_BODY, "400", "invalid-body", "Invalid request body"),
+    (_T.BAD_REQUEST_PARAMETERS, "400", "invalid-parameters", "Invalid request parameters"),
     (_T.EXPIRED_TOKEN, "403", "expired-token", "The token has expired"),
     (_T.INTEGRATION_FAILURE, "504", "integration-failed", "The request may or may not have been accepted"),
     (_T.INTEGRATION_TIMEOUT, "504", "integration-timeout", "The request may or may not have been accepted"),
     (_T.INVALID_API_KEY, "403", "invalid-api-key", "The API key is invalid"),
     (_T.INVALID_SIGNATURE, "403", "invalid-signature", "The signature is invalid"),
-    (_T.MISSING_AUTHENTICATION_TOKEN, "403", "missing-authentication", "The request is not signed, or names nothing"),
+    (_T.MISSING_AUTHENTICATION_TOKEN, "403", "missing-authentication", "Missing authentication token, or unknown path"),
     (_T.QUOTA_EXCEEDED, "429", "quota-exceeded", "The quota is exceeded"),
     (_T.REQUEST_TOO_LARGE, "413", "body-too-large", "The body is too large"),
-    (_T.RESOURCE_NOT_FOUND, "404", "not-found", "There is nothing here"),
+    (_T.RESOURCE_NOT_FOUND, "404", "not-found", "Not found"),
     (_T.THROTTLED, "429", "throttled", "Too many requests"),
-    (_T.UNAUTHORIZED, "401", "unauthorized", "The caller is unknown"),
+    (_T.UNAUTHORIZED, "401", "unauthorized", "Unauthorized"),
     (_T.UNSUPPORTED_MEDIA_TYPE, "415", "unsupported-media-type", "The media type is not supported"),
-    (_T.WAF_FILTERED, "403", "filtered", "The request was filtered"),
+    (_T.WAF_FILTERED, "403", "blocked-by-waf", "A rule of the web ACL blocked the request"),
 )
 """Gateway response, status, code and title of each."""
 _RETRY_LATER: Final = frozenset({"429", "504", "500"})
@@ -44,8 +44,8 @@ def add_problem_responses(api: apigateway.RestApi) -> None:
 
 def add_default_responses(api: apigateway.RestApi) -> None:
     """Let the gateway's own answers be ``application/problem+json``, with its status, in two resources for all."""
-    _add(api, _T.DEFAULT_4_XX, None, "refused", "The request was refused")
-    _add(api, _T.DEFAULT_5_XX, None, "gateway-failed", "The request may or may not have been accepted")
+    _add(api, _T.DEFAULT_4_XX, None, "request-rejected", "The request was rejected")
+    _add(api, _T.DEFAULT_5_XX, None, "gateway-error", "The request may or may not have been accepted")
 
 
 def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | None, code: str, title: str) -> None:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from constructs_lib.saga.steps.group import StepGroup
     from constructs_lib.saga.steps.provider import Provider
     from constructs_lib.saga.steps.retry import Retry
-    from constructs_lib.saga.steps.routes import GoOn, Notify
+    from constructs_lib.saga.steps.routes import ContinueWith, Notify
     from constructs_lib.saga.steps.run import Run
     from constructs_lib.saga.steps.step import Step, StepKind
 
 __all__ = [
+    "ContinueWith",
     "Effect",
-    "GoOn",
     "Notify",
     "Provider",
     "Retry",
@@ -36,7 +36,7 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     {
         "Effect": "constructs_lib.saga.steps.direct",
-        "GoOn": "constructs_lib.saga.steps.routes",
+        "ContinueWith": "constructs_lib.saga.steps.routes",
         "Notify": "constructs_lib.saga.steps.routes",
         "Provider": "constructs_lib.saga.steps.provider",
         "Retry": "constructs_lib.saga.steps.retry",

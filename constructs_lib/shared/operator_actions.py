@@ -20,7 +20,7 @@ REQUEST_TABLE_ACTIONS: Final = ("dynamodb:GetItem", "dynamodb:UpdateItem")
 MACHINE_ACTIONS: Final = ("states:SendTaskFailure", "states:SendTaskSuccess")
 """State machines: to deliver outcomes."""
 
-# cdk-sagas doctor; docs/how-to/find-what-is-stuck.md has a policy to copy.
+# cdk-sagas doctor; docs/how-to/find-stuck-sagas.md has a policy to copy.
 DOCTOR_LOOKS: Final = (
     "cloudformation:DescribeStacks",
     "dynamodb:BatchGetItem",

@@ -88,7 +88,7 @@ class LedgerTable(StatefulTable):
             self.sweeper = LedgerSweeper(
                 self, "Sweeper", environment=self.environment, index_arn=self._index_arn, removal_policy=removal_policy
             )
-            self.grant_transfer(self.sweeper.function)
+            self.grant_post(self.sweeper.function)
 
     @property
     def _index_arn(self) -> str:
@@ -102,7 +102,7 @@ class LedgerTable(StatefulTable):
             environment[Env.LEDGER_TERMS] = self.terms.to_json()
         return environment
 
-    def grant_transfer(self, grantee: iam.IGrantable) -> iam.Grant:
+    def grant_post(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts and holds, and post to them in transactions. No delete, no scan, no query."""
         may_post(grantee)
         if isinstance(grantee, Construct):  # perhaps in another stack, whose doctor compares with this ledger

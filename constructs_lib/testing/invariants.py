@@ -6,7 +6,7 @@ audit reports how many things it checked: with zero it proves nothing.
 Example:
     ```python
     entries = read_table(aws.client("dynamodb"), outputs["LedgerTableName"])
-    require_all_hold(audit_ledger(entries))
+    assert_all_hold(audit_ledger(entries))
     ```
 """
 
@@ -64,7 +64,7 @@ class Invariant:
         return not self.violations
 
 
-def require_all_hold(invariants: Iterable[Invariant]) -> None:
+def assert_all_hold(invariants: Iterable[Invariant]) -> None:
     """Fail unless every invariant holds.
 
     Raises:

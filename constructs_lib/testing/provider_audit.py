@@ -6,7 +6,7 @@ to a `ProviderEffect`; the audit knows the keys that the steps sent, and calls n
 Example:
     ```python
     effects = [ProviderEffect(key=charge.idempotency_key, amount=charge.amount) for charge in export]
-    require_all_hold(audit_provider(read_table(dynamodb, log_table), effects, steps=["ProcessPayment"]))
+    assert_all_hold(audit_provider(read_table(dynamodb, log_table), effects, steps=["ProcessPayment"]))
     ```
 """
 

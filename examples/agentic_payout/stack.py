@@ -143,7 +143,7 @@ class AgenticPayoutStack(Stack):
         self.controls.grant(release, "dynamodb:UpdateItem")
         recommend = self._recommender(bedrock)
         act = self._function("Act", "payout.act.handler")
-        self.ledger.grant_transfer(act)
+        self.ledger.grant_post(act)
         self.controls.grant(act, "dynamodb:UpdateItem")
 
         saga = SagaStateMachine(
@@ -172,7 +172,7 @@ class AgenticPayoutStack(Stack):
             on_failed=Notify(queue=notices),
             result="$merge([$outputs.Act, $sift($outputs.Recommend, function($v, $k) { $k in ['reason', 'model'] })])",
             http_status_by_error={
-                "AccountUnknown": 404,
+                "AccountNotFound": 404,
                 "AgentUnknown": 403,
                 "InsufficientFunds": 402,
                 "IntentTaken": 409,
@@ -181,7 +181,7 @@ class AgenticPayoutStack(Stack):
         )
         # More than all agents may spend in a day: they ask for what they cannot have, or nothing settles.
         most = {currency: sum(caps.values())}
-        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], money_in_flight=most)
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], max_money_in_flight=most)
         payouts = Operation(saga=saga, schema=PAYOUT_SCHEMA, money=MoneyField(amount="/amount", currency="/currency"))
         front_door = TransactionApi(self, "Api", operations={"payouts": payouts}, waf=True)
         self._outputs(

@@ -338,7 +338,7 @@ class CartFulfilmentStack(Stack):
         )
         mail.grant_send_messages(ask)
         reviewers = CallbackIntegration(self, "Reviewers", fn=ask, tokens=self._tokens)
-        page = reviewers.add_approval("Page", waf=True)
+        page = reviewers.add_approval_page("Page", waf=True)
         self._outputs(ReviewMailQueueUrl=mail.queue_url, ReviewPageUrl=page.url)
         return reviewers
 
@@ -457,5 +457,5 @@ def _provider() -> Provider:
     """Return the guarantees in the documentation of each of the three."""
     day = Duration.hours(24)
     return Provider(
-        idempotent_for=day, verify=True, undo_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)
+        idempotent_for=day, verify=True, compensation_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)
     )

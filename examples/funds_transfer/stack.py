@@ -84,11 +84,11 @@ class FundsTransferStack(Stack):
             ],
             result=MOVED,
             on_failed=Notify(queue=notices),
-            http_status_by_error={"InsufficientFunds": 402, "AccountUnknown": 404},
+            http_status_by_error={"InsufficientFunds": 402, "AccountNotFound": 404},
             run=run,
             definition_file=INLINE_DEFINITION if run is not Run.STANDARD else None,
         )
-        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], money_in_flight=MOST_IN_FLIGHT)
+        reconciler = TimeoutReconciler(self, "Reconciler", sagas=[saga], max_money_in_flight=MOST_IN_FLIGHT)
         transfers = Operation(
             saga=saga,
             schema=TRANSFER_SCHEMA,
@@ -118,7 +118,7 @@ class FundsTransferStack(Stack):
     def _function(self, id: str, handler: str, ledger: LedgerTable) -> StepFunction:
         """A step function that may post to one ledger."""
         function = StepFunction(self, id, code=FUNCTIONS, handler=handler, environment=ledger.environment)
-        ledger.grant_transfer(function)
+        ledger.grant_post(function)
         return function
 
     def _notices(self) -> sqs.Queue:

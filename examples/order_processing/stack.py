@@ -216,5 +216,5 @@ def _gateway() -> Provider:
     """Return the guarantees in the payment gateway's documentation."""
     day = Duration.hours(24)
     return Provider(
-        idempotent_for=day, verify=True, undo_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)
+        idempotent_for=day, verify=True, compensation_idempotent_for=day, verify_undo=True, grace=Duration.seconds(10)
     )

@@ -11,7 +11,7 @@ from saga_runtime.shared.lazy import lazy_exports
 if TYPE_CHECKING:
     from saga_runtime.approvals.links import approval_link
     from saga_runtime.callbacks.message import Accepted, CallbackCall
-    from saga_runtime.callbacks.rows import Callback, Failed, StillWorking, Succeeded
+    from saga_runtime.callbacks.rows import Callback, Failed, Heartbeat, Succeeded
     from saga_runtime.callbacks.step import callback_step
     from saga_runtime.errors import (
         Conflict,
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
         SagaError,
         SagaFenced,
         StepInDoubt,
-        StepUndecided,
+        ManualResolutionRequired,
         TransientError,
     )
     from saga_runtime.http.direct_operation import DirectCall, direct_operation
     from saga_runtime.ledger.builder import LedgerBuilder
     from saga_runtime.ledger.errors import (
         AccountClosed,
-        AccountUnknown,
+        AccountNotFound,
         CapExceeded,
         CurrencyMismatch,
         DuplicatePosting,
@@ -84,7 +84,7 @@ __all__ = [
     "Account",
     "AccountClosed",
     "AccountState",
-    "AccountUnknown",
+    "AccountNotFound",
     "Applied",
     "Backoff",
     "Begin",
@@ -132,8 +132,8 @@ __all__ = [
     "SagaFenced",
     "StepCall",
     "StepInDoubt",
-    "StepUndecided",
-    "StillWorking",
+    "ManualResolutionRequired",
+    "Heartbeat",
     "Succeeded",
     "TransientError",
     "Transitions",
@@ -170,7 +170,7 @@ __getattr__, __dir__ = lazy_exports(
         "Account": ".ledger.items",
         "AccountClosed": ".ledger.errors",
         "AccountState": ".ledger.items",
-        "AccountUnknown": ".ledger.errors",
+        "AccountNotFound": ".ledger.errors",
         "Applied": ".steps.verdict",
         "Backoff": ".shared.backoff",
         "MaskingFormatter": "saga_runtime.shared.masking",
@@ -212,8 +212,8 @@ __getattr__, __dir__ = lazy_exports(
         "SagaFenced": ".errors",
         "StepCall": ".steps.step",
         "StepInDoubt": ".errors",
-        "StepUndecided": ".errors",
-        "StillWorking": ".callbacks.rows",
+        "ManualResolutionRequired": ".errors",
+        "Heartbeat": ".callbacks.rows",
         "Succeeded": ".callbacks.rows",
         "TransientError": ".errors",
         "Unit": ".money",

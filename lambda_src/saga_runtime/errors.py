@@ -70,13 +70,13 @@ class StepInDoubt(SagaError):
     code = "IN_DOUBT"
 
 
-class StepUndecided(SagaError):
+class ManualResolutionRequired(SagaError):
     """The outcome of the step, or of its compensation, cannot be determined automatically: an operator must."""
 
     code = "UNDECIDED"
 
 
-class CallbackOverdue(SagaError):
+class JobStillPending(SagaError):
     """A job's outcome has not arrived within its step's timeout; the provider is queried."""
 
     code = "OVERDUE"
@@ -126,7 +126,7 @@ class Invalid(PermanentError):
     code = "INVALID"
 
 
-class CallbackTimedOut(PermanentError):
+class WaitTimedOut(PermanentError):
     """An awaited occurrence has not happened within the step's timeout; nothing was applied."""
 
     code = "TIMED_OUT"

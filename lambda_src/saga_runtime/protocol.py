@@ -508,7 +508,7 @@ class MoneyPathField(StrEnum):
     """Codes of units that bodies may name in addition to ISO 4217 currencies."""
 
 
-class BadEnd(StrEnum):
+class FailedStatus(StrEnum):
     """Statuses of a failed execution, as Step Functions names them."""
 
     TIMED_OUT = "TIMED_OUT"
@@ -519,7 +519,7 @@ class BadEnd(StrEnum):
     """It came to a ``Fail`` state, or met an error that no state caught, or that none can catch."""
 
 
-class EndField(StrEnum):
+class FailureEventField(StrEnum):
     """Fields of the event that an ``on_timeout`` function is called with. Times are epoch milliseconds."""
 
     ID = "id"
@@ -528,7 +528,7 @@ class EndField(StrEnum):
     NAME = "name"
     STATE_MACHINE_ARN = "state_machine_arn"
     STATUS = "status"
-    """A ``BadEnd``."""
+    """A ``FailedStatus``."""
     ERROR = "error"
     CAUSE = "cause"
     INPUT = "input"
@@ -548,7 +548,7 @@ class WatchedField(StrEnum):
     FUNCTION = "function"
     """ARN of the function that is called when one of its executions fails."""
     ENDS = "ends"
-    """Statuses to report: ``BadEnd``."""
+    """Statuses to report: ``FailedStatus``."""
     GRACE = "grace"
     """Seconds between the end and the call."""
     LEASE = "lease"
@@ -560,13 +560,13 @@ class WatchAttribute(StrEnum):
     """Attributes of the rows that a reconciler keeps of hand-written state machines.
 
     Two kinds of rows share the table: ends of executions (``id`` is the execution's ARN, ``#``, and how often it had
-    been redriven), and how far executions were listed (``list#``, the machine's ARN, ``#`` and the ``BadEnd``).
+    been redriven), and how far executions were listed (``list#``, the machine's ARN, ``#`` and the ``FailedStatus``).
     """
 
     ID = "id"
     STATUS = "status"
     END = "end"
-    """The ``BadEnd``."""
+    """The ``FailedStatus``."""
     STOPPED_AT = "stopped_at"
     FOUND_AT = "found_at"
     UPDATED_AT = "updated_at"
@@ -702,15 +702,15 @@ class ErrorName(StrEnum):
     TRANSIENT = "TransientError"
     CONFLICT = "Conflict"
     IN_DOUBT = "StepInDoubt"
-    UNDECIDED = "StepUndecided"
-    OVERDUE = "CallbackOverdue"
+    UNDECIDED = "ManualResolutionRequired"
+    OVERDUE = "JobStillPending"
     PERMANENT = "PermanentError"
     INVALID = "Invalid"
     DECLINED = "Declined"
     INSUFFICIENT_FUNDS = "InsufficientFunds"
     CAP_EXCEEDED = "CapExceeded"
-    CALLBACK_TIMED_OUT = "CallbackTimedOut"
-    ACCOUNT_UNKNOWN = "AccountUnknown"
+    CALLBACK_TIMED_OUT = "WaitTimedOut"
+    ACCOUNT_NOT_FOUND = "AccountNotFound"
     ACCOUNT_CLOSED = "AccountClosed"
     CURRENCY_MISMATCH = "CurrencyMismatch"
     DUPLICATE_POSTING = "DuplicatePosting"
@@ -725,7 +725,7 @@ PERMANENT_ERRORS: Final = (
     ErrorName.DECLINED,
     ErrorName.INSUFFICIENT_FUNDS,
     ErrorName.CAP_EXCEEDED,
-    ErrorName.ACCOUNT_UNKNOWN,
+    ErrorName.ACCOUNT_NOT_FOUND,
     ErrorName.ACCOUNT_CLOSED,
     ErrorName.CURRENCY_MISMATCH,
     ErrorName.DUPLICATE_POSTING,
@@ -770,7 +770,7 @@ class Env(StrEnum):
     IDENTITY = "CDK_SAGAS_IDENTITY"
     KEY_POLICY = "CDK_SAGAS_KEY_POLICY"
     KEY_SOURCE = "CDK_SAGAS_KEY_SOURCE"
-    IN_PROGRESS_ANSWER = "CDK_SAGAS_IN_PROGRESS_ANSWER"
+    IN_PROGRESS_RESPONSE = "CDK_SAGAS_IN_PROGRESS_RESPONSE"
     DUE_AFTER_SECONDS = "CDK_SAGAS_DUE_AFTER_SECONDS"
     DUE_SHARDS = "CDK_SAGAS_DUE_SHARDS"
     MAX_BODY_BYTES = "CDK_SAGAS_MAX_BODY_BYTES"
@@ -823,7 +823,7 @@ class KeyPolicy(StrEnum):
     OPTIONAL = "OPTIONAL"
 
 
-class InProgressAnswer(StrEnum):
+class InProgressResponse(StrEnum):
     """Response to a duplicate while its saga runs: 409 or 202."""
 
     CONFLICT = "CONFLICT"
@@ -1067,10 +1067,10 @@ class Metric(StrEnum):
     INLINE_DELEGATED = "InlineDelegated"
     INLINE_NOT_STARTED = "InlineNotStarted"
     KEY_REUSED = "IdempotencyKeyReused"
-    START_FAILED = "SagaStartUnclear"
+    START_FAILED = "SagaStartUnconfirmed"
     START_REFUSED = "SagaStartRefused"
     KEY_EXPIRED = "IdempotencyKeyExpired"
-    RESTARTED = "SagaStartedAgain"
+    RESTARTED = "SagaRestarted"
     CONFLICT = "TransactionConflict"
     LATE_CAPTURE = "LateCapture"
     SUSPENDED = "PostedToSuspense"
@@ -1081,39 +1081,39 @@ class Metric(StrEnum):
     CALLBACK_DUPLICATE = "CallbackDuplicate"
     CALLBACK_EARLY = "CallbackEarly"
     CALLBACK_LATE = "CallbackUndelivered"
-    CALLBACK_APPLIED_LATE = "CallbackAppliedLate"
+    CALLBACK_APPLIED_LATE = "LateEffectRecorded"
     CALLBACK_CONFLICT = "CallbackConflict"
     CALLBACK_UNKNOWN = "CallbackUnknownJob"
     CALLBACK_REFUSED = "CallbackRefused"
     EVENT_ID_REUSED = "CallbackEventIdReused"
-    CALLBACK_SENT_AGAIN = "CallbackSentAgain"
+    CALLBACK_SENT_AGAIN = "CallbackRedelivered"
     CALLBACK_UNANSWERED = "CallbackUnanswered"
     OLDEST_WAITING = "AgeOfOldestOverdueCallback"
-    SIGNATURE_REFUSED = "WebhookSignatureRefused"
+    SIGNATURE_REFUSED = "SignatureRejected"
     """Wrong or stale: made with something like the secret, or copied."""
     UNSIGNED = "WebhookUnsigned"
     """Not signed at all: anyone who knows the address can cause that."""
     DISPATCH_FAILED = "CallbackDispatchFailed"
-    ORPHANS = "OrphansFound"
+    ORPHANS = "OrphanedSagasFound"
     RECOVERIES = "RecoveriesStarted"
-    UNSETTLED = "SagaEndedUnsettled"
+    UNSETTLED = "ExecutionSucceededUnsettled"
     OLDEST_IN_FLIGHT = "AgeOfOldestSagaInFlight"
-    PARKED = "ParkedSagas"
-    UNATTENDED = "UnattendedSagas"
+    PARKED = "SagasParked"
+    UNATTENDED = "SagasUnreconciled"
     OLDEST_PARKED = "AgeOfOldestParkedSaga"
-    LATE_STANDS = "LateEffectStands"
-    BAD_ENDS = "BadEndsFound"
-    BAD_ENDS_TOLD = "BadEndsTold"
-    BAD_ENDS_STUCK = "BadEndsStuck"
+    LATE_STANDS = "LateEffectNotCompensated"
+    BAD_ENDS = "WatchedExecutionsFailed"
+    BAD_ENDS_TOLD = "WatchedFailuresNotified"
+    BAD_ENDS_STUCK = "WatchedFailuresDeadLettered"
     OLDEST_BAD_END = "AgeOfOldestUnnotifiedFailure"
     IN_FLIGHT = "SagasInFlight"
     MONEY_IN_FLIGHT = "MoneyInFlight"
     """In minor units; its dimensions are ``service`` and ``currency``."""
-    RECONCILE_FAILED = "ReconcileFailed"
+    RECONCILE_FAILED = "SagasNotReconcilable"
     LOOK_INCOMPLETE = "LookIncomplete"
     OLDEST_OVERDUE = "AgeOfOldestOverdue"
     HOLD_AGE = "AgeOfHold"
-    RECORD_MISSING = "SagaWithoutRecord"
+    RECORD_MISSING = "RequestRecordMissing"
     MIGRATED = "MigrationMoved"
     MIGRATION_LEFT = "MigrationLeft"
     MIGRATION_DIFFERENCE = "MigrationDifference"

@@ -11,7 +11,7 @@ import pytest
 from constructs_lib.testing import HttpResponse, StopAt
 from constructs_lib.testing.fault_plan import Action, Fault, Moment
 from constructs_lib.testing.fault_schedules import First
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from examples.agentic_payout.functions.payout.intent import Intent, intent_key, request_of
 from examples.agentic_payout.functions.payout.stand_in import BABBLE, GREEDY, HOLD
 
@@ -280,7 +280,7 @@ class TestTheCap:
         assert {problem_of(a)["error"] for a in answers if a.status == 403} == {"SpendingCapExceeded"}
         assert CAP - each < spent <= CAP, "the cap holds, and nothing that fits was refused"
         assert spent == system.spent()[CAPPED] == sum(paid(a) for a in answers if a.status == 200)
-        require_all_hold(system.audit())
+        assert_all_hold(system.audit())
 
     def test_is_not_taken_by_a_payout_that_was_refused(self, system: PayoutSystem) -> None:
         poor = system.ready(Payout(name="poor", amount=CAP, agent=CAPPED), opening=1)

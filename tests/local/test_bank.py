@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import Fault, FaultReport, HttpResponse, Share, StopAt
-from constructs_lib.testing.invariants import Item, read_table, require_all_hold
+from constructs_lib.testing.invariants import Item, assert_all_hold, read_table
 from saga_runtime import account_key
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.protocol import LedgerAttribute, RecordAttribute
@@ -340,7 +340,7 @@ class TestTheBank:
 
         assert len(records) == len(bank.told)
         assert not [record for record in records if RecordAttribute.DUE_AT in record]
-        require_all_hold(bank.system.audit())
+        assert_all_hold(bank.system.audit())
 
     def test_has_the_mirrored_clearing_balance_of_its_partner(self, bank: Bank) -> None:
         crossed = sum(t.wanted.amount for t in bank.told if t.answer.status == 200 and t.wanted.crosses)

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import ApiUser, LocalAws
-from constructs_lib.testing.invariants import audit_sagas, read_table, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_sagas, read_table
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 from saga_runtime.shared.arns import machine_of
@@ -256,7 +256,7 @@ def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks
     assert system.books("lost-done")["handed_over"] == "1"
     # No approval arrives.
     answer = system.ends("lost-go", "FAILED")
-    assert (answer["step"], answer["error"]) == ("Go", "CallbackTimedOut")
+    assert (answer["step"], answer["error"]) == ("Go", "WaitTimedOut")
     # Who does not know either leaves it to a person; an answer that comes after all is as good as one.
     assert "parked" in system.settled("lost-papers")
     system.thinks("lost-papers", "given")
@@ -355,7 +355,7 @@ def test_at_the_end_records_rows_and_books_agree(system: Callbacks) -> None:
     records = read_table(dynamodb, system.outputs["RequestTableName"])
     rows = read_table(dynamodb, system.outputs["LogTableName"])
 
-    require_all_hold(audit_sagas(records, rows))
+    assert_all_hold(audit_sagas(records, rows))
     for order in system.sagas:
         books, status = system.books(order), system.row(order).get("status")
         assert int(books.get("cancelled", 0)) == (status == "UNDONE"), (order, books, status)

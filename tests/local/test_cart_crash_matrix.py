@@ -21,7 +21,7 @@ import pytest
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.fault_plan import Action, Attempts, Fault, Moment
 from constructs_lib.testing.fault_schedules import Nth
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from examples.cart_fulfilment.providers import Action as ProviderAction
 from examples.cart_fulfilment.providers import Trouble
 
@@ -225,7 +225,7 @@ def test_every_cart_is_sent(matrix: Matrix) -> None:
 def test_everything_that_must_hold_does(matrix: Matrix) -> None:
     audits = matrix.system.audit()
 
-    require_all_hold(audits)
+    assert_all_hold(audits)
     assert all(audit.checked >= len(matrix.answers) for audit in audits if "undone" not in audit.name), audits
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import Fault
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from examples.cart_fulfilment.providers import Action, Delivery, Trouble
 from examples.cart_fulfilment.providers.courier import sign_like_stripe
 from saga_runtime.protocol import RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
@@ -113,7 +113,7 @@ SCENES: Final[Mapping[str, Scene]] = {
         troubles=[on("warehouse", "pick", Action.STALL), on("warehouse", REJECTED, Action.SILENT)],
     ),
     "idle-carrier": failed(
-        "CallbackTimedOut", CALLED_OFF, troubles=[on("carrier", "handover", Action.STALL)]
+        "WaitTimedOut", CALLED_OFF, troubles=[on("carrier", "handover", Action.STALL)]
     ),
     "early": Scene(
         troubles=[
@@ -179,7 +179,7 @@ SCENES: Final[Mapping[str, Scene]] = {
     ),
     "approved": Scene(price=DEAR, decision="approve"),
     "rejected": failed("Rejected", RELEASED, status=403, price=DEAR, decision="reject"),
-    "nobody-decides": failed("CallbackTimedOut", RELEASED, price=DEAR),
+    "nobody-decides": failed("WaitTimedOut", RELEASED, price=DEAR),
     "request-lost": Scene(
         troubles=[
             on("payments", "authorize", Action.DROP, moment="after"),
@@ -285,7 +285,7 @@ def day(system: CartSystem) -> Day:
 
 def test_everything_that_must_hold_does(day: Day) -> None:
     audits = day.system.audit()
-    require_all_hold(audits)
+    assert_all_hold(audits)
     assert all(audit.checked for audit in audits), audits
 
 
@@ -456,7 +456,7 @@ class TestASignature:
                 urlopen(request, timeout=120)
             return refused.value.code, json.loads(refused.value.read())["type"].rpartition(":")[2]
 
-        assert answer(body) == (400, "bad-body")
+        assert answer(body) == (400, "invalid-body")
         assert answer(body.replace(b"\xf6", "\ufffd".encode())) == (401, "signature-mismatch")
 
 

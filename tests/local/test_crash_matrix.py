@@ -20,7 +20,7 @@ import pytest
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.fault_plan import STATES_PREFIX
 from constructs_lib.testing.faults import Fault, Nth, RecordedCall
-from constructs_lib.testing.invariants import audit_sagas, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_sagas
 from saga_runtime.idempotency.identity import request_id_of
 from saga_runtime.protocol import RecordAttribute
 
@@ -116,7 +116,7 @@ def test_transfer_survives_faults_at_its_calls(
     assert report.fired == len(hits)
     wrong = {str(cases[case]): answer.text for case, answer in answers.items() if answer.status != scenario.status}
     assert not wrong
-    require_all_hold(system.audit())
+    assert_all_hold(system.audit())
     expected = Counter({name: held for case in cases for name, held in scenario.balances(case).items()})
     balances = system.balances()
     assert {name: balances[name] for name in expected} == expected

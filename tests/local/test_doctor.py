@@ -24,7 +24,7 @@ from saga_runtime.shared.arns import execution_of, machine_of
 from .reconcilers import RULES, reconciling
 from .transfer_system import PATIENCE_SECONDS, TransferSystem, transfer
 
-GUIDE: Final = Path("docs/how-to/find-what-is-stuck.md")
+GUIDE: Final = Path("docs/how-to/find-stuck-sagas.md")
 HOUR_MS: Final = 3_600_000
 
 

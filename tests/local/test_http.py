@@ -17,7 +17,7 @@ from constructs_lib.cli.main import main
 from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.faults import Every, Fault, RecordedCall
 from constructs_lib.testing.http import HttpClient
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, LedgerAttribute, RecordAttribute
 
 from .transfer_system import TransferSystem, at_once, is_settled, problem_of, transfer, until
@@ -181,7 +181,7 @@ class TestADuplicate:
         assert {answer.status for answer in answers} <= {200, 202, 409}
         assert len({answer.json()["saga_id"] for answer in answers}) == 1
         assert system.balances() == {"ada": 900, "alan": 1100}
-        require_all_hold(system.audit())
+        assert_all_hold(system.audit())
 
 
 class TestAKey:
@@ -206,7 +206,7 @@ class TestAKey:
         answer = system.post(key, transfer("ada", "alan"))
 
         assert answer.status == 400
-        assert problem_of(answer)["type"] == "urn:cdk-sagas:problem:bad-idempotency-key"
+        assert problem_of(answer)["type"] == "urn:cdk-sagas:problem:invalid-idempotency-key"
         assert system.records() == []
 
 

@@ -83,7 +83,7 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalAws, 
     there, here = Stack(app, "There"), Stack(app, "Here")
     ledger, requests = LedgerTable(there, "Ledger"), IdempotencyTable(there, "Requests")
     move = StepFunction(there, "Move", code=FUNCTIONS, handler="transfer.handler", environment=ledger.environment)
-    ledger.grant_transfer(move)
+    ledger.grant_post(move)
     saga = SagaStateMachine(there, "Saga", requests=requests, steps=[Step.atomic("Transfer", fn=move)])
     reconciler = TimeoutReconciler(here, "Reconciler", sagas=[saga])
     outputs = {

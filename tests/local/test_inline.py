@@ -50,7 +50,7 @@ def test_a_refusal_is_in_the_first_response(system: InlineSystem) -> None:
     back = system.ask("nobody", transfer("alice", "dora", to_ledger="partner"))
 
     assert (refused.status, refused.json()["error"]) == (402, "InsufficientFunds")
-    assert (back.status, back.json()["error"]) == (404, "AccountUnknown")
+    assert (back.status, back.json()["error"]) == (404, "AccountNotFound")
     assert system.standard_executions() == []
     assert system.balances()["alice"] == 1_000
     assert system.ask("nobody", transfer("alice", "dora", to_ledger="partner")).body == back.body

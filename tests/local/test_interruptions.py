@@ -27,7 +27,7 @@ import pytest
 
 from constructs_lib.testing.fault_plan import Action, Fault, Moment, StopStatus
 from constructs_lib.testing.fault_schedules import Nth
-from constructs_lib.testing.invariants import require_all_hold, together
+from constructs_lib.testing.invariants import assert_all_hold, together
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env
 from saga_runtime.recovery.reconciler import served_of
@@ -483,7 +483,7 @@ class TestWhateverInterruptsASaga:
         # Three providers are audited by the same names.
         audit = together(run.found.system.audit())
 
-        require_all_hold(audit)
+        assert_all_hold(audit)
         assert [one.name for one in audit if not one.checked] == []
         checked = {invariant.name: invariant.checked for invariant in audit}
         assert checked["no request is left in progress"] >= len(run.found.sagas)

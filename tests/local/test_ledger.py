@@ -13,7 +13,7 @@ import pytest
 
 from constructs_lib.cli.trial_balance import add_up
 from constructs_lib.testing import LocalAws
-from constructs_lib.testing.invariants import audit_ledger, read_table, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger, read_table
 
 _PATIENCE_SECONDS: Final = 180.0
 _TWO_DAYS_MS: Final = 2 * 86_400_000
@@ -50,7 +50,7 @@ class Bank:
     def items(self) -> list[Any]:
         """Everything in the table, once it is sound."""
         items = read_table(self.aws.client("dynamodb"), self.table)
-        require_all_hold(audit_ledger(items))
+        assert_all_hold(audit_ledger(items))
         assert add_up(items).wrong == []
         return items
 

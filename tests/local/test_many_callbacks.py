@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 
 from .many_callbacks.audit import audit
 from .many_callbacks.crowd import Crowd, Kind, deployed
@@ -31,7 +31,7 @@ def test_each_of_many_sagas_resumes_once_with_early_or_repeated_callbacks(crowd:
 
     assert {waiter.kind for waiter in waiters} == set(Kind)
     assert len(wave.said) > SAGAS
-    require_all_hold(audit(crowd))
+    assert_all_hold(audit(crowd))
 
 
 @pytest.mark.parametrize("kind", [Kind.SAME_EVENT, Kind.OTHER_EVENT])
@@ -49,4 +49,4 @@ def test_two_receivers_that_run_at_the_same_time_wake_a_saga_once(crowd: Crowd, 
 
     # On a busy machine, one of two may be through before the other has a turn.
     assert any(map(refused_of_pairs, range(TRIES))), "no two met"
-    require_all_hold(audit(crowd))
+    assert_all_hold(audit(crowd))

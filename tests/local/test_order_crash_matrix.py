@@ -22,7 +22,7 @@ from constructs_lib.testing import HttpResponse
 from constructs_lib.testing import fault_plan as aws_faults
 from constructs_lib.testing.fault_schedules import Nth
 from constructs_lib.testing.faults import RecordedCall
-from constructs_lib.testing.invariants import require_all_hold, together
+from constructs_lib.testing.invariants import assert_all_hold, together
 from examples.payment_gateway import Action, Moment, Operation, Trouble
 from saga_runtime.protocol import RecordAttribute
 
@@ -477,7 +477,7 @@ class TestWhateverBroke:
     def test_everything_that_must_hold_does(self, matrix: Matrix) -> None:
         audits = together(*(system.audit() for system in matrix.systems.values()))
 
-        require_all_hold(audits)
+        assert_all_hold(audits)
         completed = sum(cell.expected == 200 for cell in matrix.cells)
         assert all(audit.checked >= completed for audit in audits), audits
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import HttpResponse
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from examples.payment_gateway import Action, Moment, Operation, Trouble
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute
@@ -218,7 +218,7 @@ def day(order_systems: dict[str, OrderSystem]) -> Day:
 def test_everything_that_must_hold_does(day: Day) -> None:
     for system in day.systems.values():
         audits = system.audit()
-        require_all_hold(audits)
+        assert_all_hold(audits)
         assert all(audit.checked for audit in audits), audits
 
 

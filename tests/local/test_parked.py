@@ -16,7 +16,7 @@ import pytest
 
 from constructs_lib.shared.manifest_format import OUTPUT
 from constructs_lib.testing import ApiUser, LocalAws
-from constructs_lib.testing.invariants import audit_sagas, read_table, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_sagas, read_table
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
@@ -257,7 +257,7 @@ def test_every_parked_saga_has_an_entry_that_names_its_step(parked: Parked) -> N
         assert entry["request_id"] == request_id_from(entry["saga_id"])
         assert entry["execution"].startswith(entry["saga_id"])
         assert entry["stuck"]["step"].removeprefix("Compensate ") == case.says[0]
-        assert entry["stuck"]["error"] == "StepUndecided"
+        assert entry["stuck"]["error"] == "ManualResolutionRequired"
 
 
 def test_at_the_end_records_rows_and_books_agree(parked: Parked) -> None:
@@ -265,7 +265,7 @@ def test_at_the_end_records_rows_and_books_agree(parked: Parked) -> None:
     records = read_table(dynamodb, parked.outputs["RequestTableName"])
     rows = read_table(dynamodb, parked.outputs["LogTableName"])
 
-    require_all_hold(audit_sagas(records, rows))
+    assert_all_hold(audit_sagas(records, rows))
     stands = sum(CHARGED + DELIVERED for case in CASES if case.status == "COMPLETED")
     assert parked.gateway.books().taken == stands
 

@@ -24,7 +24,7 @@ from constructs_lib.testing import HttpResponse, StopAt
 from constructs_lib.testing.fault_plan import Action, Attempts, Fault, Moment, Planned
 from constructs_lib.testing.fault_schedules import First, Nth
 from constructs_lib.testing.faults import RecordedCall
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from saga_runtime.protocol import RecordAttribute
 
 from .payout_system import (
@@ -445,7 +445,7 @@ class TestWhateverBroke:
     def test_every_effect_was_applied_once_or_compensated(self, matrix: Matrix) -> None:
         audits = matrix.system.audit()
 
-        require_all_hold(audits)
+        assert_all_hold(audits)
         assert all(audit.checked > len(matrix.cells) / 3 for audit in audits), audits
 
     def test_every_payee_holds_the_first_recommendation(self, matrix: Matrix) -> None:

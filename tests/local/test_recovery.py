@@ -22,7 +22,7 @@ import pytest
 from constructs_lib.testing import Every, Fault, First, Nth, RecordedCall, StopAt
 from constructs_lib.testing.fault_plan import Moment
 from constructs_lib.testing.faults import Recording
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
@@ -263,7 +263,7 @@ class TestASagaThatIsStoppedAgain:
     def test_keeps_every_promise_about_ledgers_log_and_records(self, stops: Stops) -> None:
         audit = stops.system.audit()
 
-        require_all_hold(audit)
+        assert_all_hold(audit)
         assert all(invariant.checked > len(stops.sagas) / 2 for invariant in audit), audit
 
     def test_is_notified_once(self, stops: Stops) -> None:
@@ -310,7 +310,7 @@ class TestManyRecoveries:
         ended = system.await_quiet(saga_id)
         assert (ended.http_status, ended.owner, ended.recoveries) == (status, recovery_name(saga_id, 1), 1)
         assert money_of(system, way) == money
-        require_all_hold(system.audit())
+        assert_all_hold(system.audit())
 
     def test_one_after_the_other_while_the_saga_is_being_recovered_change_nothing(self, system: TwoLedgers) -> None:
         _, saga_id = interrupted(system, "k", "Debit", Moment.AFTER)
@@ -452,7 +452,7 @@ class TestADebitThatWakesUp:
             return True
 
         assert in_time(refund_and_wake_up, seconds=90)
-        require_all_hold(system.audit())
+        assert_all_hold(system.audit())
 
     def test_after_a_recovery_wrote_its_tombstone_it_is_fenced(self, system: TwoLedgers) -> None:
         def bury_and_wake_up(key: str, seconds: float) -> bool | None:
@@ -474,7 +474,7 @@ class TestADebitThatWakesUp:
             return True
 
         assert in_time(bury_and_wake_up, seconds=50)
-        require_all_hold(system.audit())
+        assert_all_hold(system.audit())
 
 
 class TestASettleThatComesLate:

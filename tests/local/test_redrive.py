@@ -18,7 +18,7 @@ import pytest
 from constructs_lib.testing import Fault, First, StopAt
 from constructs_lib.testing.fault_plan import Moment, Planned, StopStatus
 from constructs_lib.testing.faults import Firing
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, recovery_name
@@ -317,7 +317,7 @@ def test_redriven_between_any_two_calls_of_the_reconciler_a_saga_ends_once(redri
 def test_in_any_order_every_invariant_of_ledgers_log_and_records_holds(redriven: Redriven) -> None:
     audit = redriven.found.system.audit()
 
-    require_all_hold(audit)
+    assert_all_hold(audit)
     assert all(invariant.checked >= len(ORDERS) for invariant in audit), audit
 
 

@@ -193,7 +193,7 @@ class TestARetryAfterTheSchemaBecameStricter:
         again, new = first.post("k"), first.post("another")
 
         assert (again.status, again.body) == (200, before.body)
-        assert (new.status, new.json()["type"]) == (400, "urn:cdk-sagas:problem:bad-body")
+        assert (new.status, new.json()["type"]) == (400, "urn:cdk-sagas:problem:invalid-body")
         assert first.effects() == {"c/Pay": 1}
 
 

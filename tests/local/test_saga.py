@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.testing import Every, Fault, First, HttpResponse, StopAt
-from constructs_lib.testing.invariants import audit_effects, audit_ledger, require_all_hold, together
+from constructs_lib.testing.invariants import assert_all_hold, audit_effects, audit_ledger, together
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER
 from saga_runtime.recovery.takeover import Recoverer
@@ -53,7 +53,7 @@ def system(both: Both) -> Iterator[TwoLedgers]:
     yield system
     ledgers = system.ledgers()
     entries = [item for ledger in ledgers for item in ledger]
-    require_all_hold(together(*map(audit_ledger, ledgers), audit_effects(system.rows(), entries, steps=POSTING_STEPS)))
+    assert_all_hold(together(*map(audit_ledger, ledgers), audit_effects(system.rows(), entries, steps=POSTING_STEPS)))
 
 
 def to_partner(source: str, target: str, amount: int = 100, **further: object) -> dict[str, object]:
@@ -147,13 +147,13 @@ def a_target_that_would_be_too_full(system: TwoLedgers) -> dict[str, object]:
     return to_partner("from-1", "to-1")
 
 
-@refusal(404, "AccountUnknown", "Credit")
+@refusal(404, "AccountNotFound", "Credit")
 def an_unknown_target(system: TwoLedgers) -> dict[str, object]:
     system.add_account(MAIN, "from-1")
     return to_partner("from-1", "to-1")
 
 
-@refusal(404, "AccountUnknown", "Debit")
+@refusal(404, "AccountNotFound", "Debit")
 def an_unknown_source(system: TwoLedgers) -> dict[str, object]:
     return to_partner("from-1", "to-1")
 

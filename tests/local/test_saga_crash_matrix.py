@@ -21,7 +21,7 @@ from constructs_lib.testing import HttpResponse
 from constructs_lib.testing.fault_plan import Action, Attempts, Fault, Moment
 from constructs_lib.testing.fault_schedules import First, Nth
 from constructs_lib.testing.faults import RecordedCall
-from constructs_lib.testing.invariants import audit_effects, audit_ledger, audit_sagas, require_all_hold, together
+from constructs_lib.testing.invariants import assert_all_hold, audit_effects, audit_ledger, audit_sagas, together
 from saga_runtime.idempotency.identity import request_id_from, step_key_of
 from saga_runtime.protocol import RecordAttribute
 
@@ -373,7 +373,7 @@ class TestWhateverBroke:
             audit_effects(system.rows(), [item for ledger in ledgers for item in ledger], steps=POSTING_STEPS),
         )
 
-        require_all_hold(audits)
+        assert_all_hold(audits)
         assert all(audit.checked > len(matrix.cells) / 2 for audit in audits), audits
 
     def test_every_account_agrees_with_the_responses(self, matrix: Matrix) -> None:

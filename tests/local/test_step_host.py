@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.testing import ApiUser, Fault, LocalAws, ProviderEffect, audit_provider
-from constructs_lib.testing.invariants import audit_sagas, read_table, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_sagas, read_table
 from examples.payment_gateway import Action, Books, Moment, Operation, PaymentGateway, Trouble
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, LogAttribute
 
@@ -223,5 +223,5 @@ def test_at_the_end_records_rows_and_books_agree(day: Day) -> None:
 
     audits = [*audit_sagas(records, rows), *audit_provider(rows, effects, steps=["Charge"])]
 
-    require_all_hold(audits)
+    assert_all_hold(audits)
     assert all(audit.checked for audit in audits), audits

@@ -115,7 +115,7 @@ class TestASagaWithEveryKindOfStep:
         key = f"bad-{request.node.callspec.id}".replace(" ", "-")
         answer = system.settle("kinds", key, {"items": items})
 
-        assert (answer.status, answer.json()["error"]) == (422, "BadItems")
+        assert (answer.status, answer.json()["error"]) == (422, "InvalidMapItems")
         assert system.counts(key) == {}
         assert system.books(key) == {"Right": [1, 1]}, "charged and refunded"
 
@@ -253,7 +253,7 @@ class TestASagaUnderAnotherDefinition:
 
         assert (record.status, record.parked) == (RecordStatus.IN_PROGRESS, f"{saga_id}-r1")
         (entry,) = system.messages(system.outputs["KindsOperatorsUrl"])
-        assert (entry["saga_id"], entry["stuck"]["error"]) == (saga_id, "DefinitionChanged")
+        assert (entry["saga_id"], entry["stuck"]["error"]) == (saga_id, "IncompatibleDefinition")
 
     def test_is_recovered_when_they_fit(self, system: KindsSystem) -> None:
         system.aws.faults.plan(StopAt(machine=MACHINE, state="Mark", moment="after"))

@@ -18,7 +18,7 @@ from constructs_lib import (
     TransactionApi,
 )
 from examples.funds_transfer.stack import FUNCTIONS, TRANSFER_SCHEMA
-from saga_runtime.protocol import InProgressAnswer, KeyPolicy
+from saga_runtime.protocol import InProgressResponse, KeyPolicy
 
 BURST: Final = 4
 DUE_AFTER_SECONDS: Final = 10
@@ -38,7 +38,7 @@ class TransferVariantStack(Stack):
             handler="transfer.handler",
             environment=ledger.environment,
         )
-        ledger.grant_transfer(function)
+        ledger.grant_post(function)
         saga = SagaStateMachine(
             self,
             "Transfer",
@@ -50,7 +50,7 @@ class TransferVariantStack(Stack):
             saga=saga,
             schema=TRANSFER_SCHEMA,
             key_policy=KeyPolicy.OPTIONAL,
-            in_progress_answer=InProgressAnswer.ACCEPTED,
+            in_progress_response=InProgressResponse.ACCEPTED,
         )
         front_door = TransactionApi(self, "Api", operations={"transfers": operation}, snap_start=True)
         narrow = TransactionApi(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from constructs_lib.testing import ApiUser, HttpResponse, LocalAws
 from constructs_lib.testing.http import HttpClient
-from constructs_lib.testing.invariants import Item, read_table, require_all_hold
+from constructs_lib.testing.invariants import Item, assert_all_hold, read_table
 from examples.wallet.audit import audit_wallet
 from examples.wallet.stack import FACES
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER
@@ -94,7 +94,7 @@ class WalletSystem:
 
     def audit(self) -> None:
         """Audit the table."""
-        require_all_hold(audit_wallet(self.items()))
+        assert_all_hold(audit_wallet(self.items()))
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from constructs_lib import (
 app = App(outdir="cdk.out")
 stack = Stack(app, "Foreign")
 ping = StepFunction(stack, "PingFunction", code=Path(__file__).parent / "functions", handler="ping.handler")
-LedgerTable(stack, "Ledger").grant_transfer(ping)
+LedgerTable(stack, "Ledger").grant_post(ping)
 requests = IdempotencyTable(stack, "Requests")
 saga = SagaStateMachine(stack, "Ping", requests=requests, steps=[
     Step.atomic("Ping", fn=ping, pivot=True),

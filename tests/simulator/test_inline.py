@@ -282,7 +282,7 @@ def test_ten_duplicates_start_standard_alongside_a_held_step(
     report.require_kept()
     assert report.statuses == {status: 1}
     assert report.faults == 1
-    assert report.coverage.events["SagaStartedAgain"] > 0
+    assert report.coverage.events["SagaRestarted"] > 0
 
 
 class _Answers(InlineTransfers):

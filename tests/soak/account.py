@@ -187,7 +187,7 @@ def _end(record: RequestRecord, item: Item) -> tuple[End, str | None]:
 
 REFUSALS: Final = frozenset(
     {
-        *("AccountClosed", "AccountUnknown", "AddressUnknown", "AgentUnknown", "CapExceeded", "Declined"),
+        *("AccountClosed", "AccountNotFound", "AddressUnknown", "AgentUnknown", "CapExceeded", "Declined"),
         *(
             "InsufficientFunds",
             "IntentTaken",

@@ -10,7 +10,7 @@ import pytest
 
 from handlers import notifier, outbox
 from saga_runtime import Commit, StepCall, Write, atomic_step, compensation, read_only_step
-from saga_runtime.callbacks import StillWorking
+from saga_runtime.callbacks import Heartbeat
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.protocol import CallField, Env, RecordStatus
 from saga_runtime.shared import aws
@@ -156,7 +156,7 @@ def _beats(world: World, monkeypatch: pytest.MonkeyPatch) -> Act:
     picking = Picking(world, monkeypatch)
     picking.dispatch()
     world.clock.ms += 1_000
-    return lambda: picking.job_saga.reports("beat", StillWorking())
+    return lambda: picking.job_saga.reports("beat", Heartbeat())
 
 
 def _sweeps(world: World, monkeypatch: pytest.MonkeyPatch) -> Act:

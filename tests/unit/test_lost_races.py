@@ -23,7 +23,7 @@ from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.ledger import collecting, holds
 from saga_runtime.ledger.items import Hold, Shard
 from saga_runtime.money import MAX_MINOR_UNITS
-from saga_runtime.protocol import BadEnd, Side, StepStatus, TokenStatus, WatchStatus
+from saga_runtime.protocol import FailedStatus, Side, StepStatus, TokenStatus, WatchStatus
 from saga_runtime.recovery import decisions as recovery
 from saga_runtime.recovery import resolution, takeover
 from saga_runtime.recovery.audit import decision_update
@@ -454,7 +454,9 @@ def of_ends() -> dict[str, Race]:
         watch.ListRow(id="list#a", known_until=1, certain_until=1, due_at=1, version=version) for version in (1, 2)
     )
     listed: Item = watch.list_put(first)["Item"]
-    found = watch.found_put(id="arn:a:b#0", end=BadEnd.TIMED_OUT, started_at=4, stopped_at=6, not_before=9, now_ms=9)
+    found = watch.found_put(
+        id="arn:a:b#0", end=FailedStatus.TIMED_OUT, started_at=4, stopped_at=6, not_before=9, now_ms=9
+    )
     return {
         "lease": race(lambda row: watch.lease_update(row, 9, 20), moved),
         "failed": race(lambda row: watch.failed_update(row, 9, 20, "Broken"), moved),

@@ -62,7 +62,7 @@ def waiting_retries(step: CompiledStep, *, no_way_back: bool) -> list[State]:
     """A lost answer is asked for, as often as fits into the time that the step has.
 
     Whether that time is up is decided by the dispatcher, from when the state was entered: it answers
-    ``CallbackOverdue`` or ``CallbackTimedOut``, which are not retried.
+    ``JobStillPending`` or ``WaitTimedOut``, which are not retried.
     """
     if step.wait is None:
         raise TypeError(f"{step.name} waits for nothing")

@@ -161,7 +161,7 @@ def _no_way_back(plan: SagaPlan, index: int) -> dict[str, State]:
     node = plan.steps[index]
     stuck = f"Pivot applied before {node.name}"
     passed = " or ".join(f"$exists($outputs.{pivot.name})" for pivot in pivots)
-    reason = found_at(node.name, "NoWayBack", "the step failed after an applied pivot")
+    reason = found_at(node.name, "PivotAlreadyApplied", "the step failed after an applied pivot")
     return {
         give_up_name(plan, index): {
             "Type": "Choice",

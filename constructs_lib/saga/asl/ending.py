@@ -161,7 +161,9 @@ def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
                 *([{"Condition": expression("$only_late"), "Next": again}] if late else []),
             ],
             "Default": park_of(plan),
-            "Assign": found_at(ASK_THE_LOG, "StepsStand", "a step is applied, or in doubt, after the compensations"),
+            "Assign": found_at(
+                ASK_THE_LOG, "EffectsNotCompensated", "a step is applied, or in doubt, after the compensations"
+            ),
         },
         **tell,
         SETTLE_FAILED: _settle(plan, RecordStatus.FAILED, http_status=status, body=body),
@@ -368,7 +370,7 @@ def who_settled(plan: SagaPlan, *, goes_on_at: str | None = None, joins: Sequenc
     ours = f"$record.{a.SAGA_ID}.S = {SAGA_ID}"
     status = f"$record.{a.STATUS}.S"
     ahead = f'{mine()} and $record.{a.DIRECTION}.S = "{Direction.FORWARD}"'
-    refused = found_at(LOOK_AT_RECORD, "WriteRefused", "the record refused a write that its owner may make")
+    refused = found_at(LOOK_AT_RECORD, "DirectionConflict", "the record refused a write that its owner may make")
     return {
         "Type": "Choice",
         "Choices": [

@@ -65,7 +65,7 @@ def fence_states(
     # A late effect is not the effect that the saga relies on: it is compensated.
     fall = (*NOTHING_STANDS, StepStatus.UNDOING, *([StepStatus.APPLIED_LATE] if step.job else []))
     standing, nothing = _listed(stand), _listed([status for status in fall if status not in stand])
-    unread = flow.tells(found_at(step.name, "StepUndecided", "its outcome is in doubt"))
+    unread = flow.tells(found_at(step.name, "ManualResolutionRequired", "its outcome is in doubt"))
     undecided = {**unread, flow.failure: broken(step.name)}
     skipped: list[State] = []
     if instead is not None:

@@ -136,7 +136,7 @@ def _late(plan: SagaPlan) -> tuple[str | None, dict[str, State]]:
         **told,
         LATE_STUCK: {
             "Type": "Fail",
-            "Error": "LateEffectStands",
+            "Error": "LateEffectNotCompensated",
             "Cause": "a late effect could not be compensated; operator action is required",
         },
     }

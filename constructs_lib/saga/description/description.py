@@ -82,7 +82,7 @@ class StepDescription:
         messages: of a job, seconds for which one of its messages can be delivered, by its queue and after its
             dead-letter queue; 0 for anything else.
         constant: bytes that its state sends from the definition: parameters, writes, a message.
-        instead: bytes of the largest output that a ``GoOn`` substitutes for the step's.
+        instead: bytes of the largest output that a ``ContinueWith`` substitutes for the step's.
     """
 
     name: str

@@ -26,7 +26,7 @@ class Map(GroupOfSteps, name="map"):
     tone = Tone.GROUP
     at_once = True
     per_item = True
-    refusals = ("BadItems",)
+    refusals = ("InvalidMapItems",)
 
     def caption(self, step: StepDescription) -> str:
         """Number of its items."""

@@ -27,11 +27,11 @@ class Provider:
         idempotent_for: how long the provider recognizes ``call.provider_key`` and answers a repeated call with the
             first one's outcome (Stripe: 24 hours); 1 minute to 366 days. None: it does not.
         verify: whether ``external_step(verify=…)`` can query the provider for the outcome of a call.
-        undo_idempotent_for: as ``idempotent_for``, for the compensation and its own key.
+        compensation_idempotent_for: as ``idempotent_for``, for the compensation and its own key.
         verify_undo: whether ``external_compensation(verify_undo=…)`` can query the outcome of a compensation.
         grace: how long a request can travel after its sender died: earlier, neither "not applied" nor a refusal is
             accepted. The library's guarantee depends on this bound. 0 s to 1 hour, 30 s by default.
-        clock_margin: how far the clocks of two functions may be apart; 5 s by default, 0 s to 1 minute.
+        max_clock_skew: how far the clocks of two functions may be apart; 5 s by default, 0 s to 1 minute.
         max_key_length: longest idempotency key that the provider takes; 255 by default. The library's keys have 36
             characters: less is refused.
 
@@ -41,17 +41,17 @@ class Provider:
 
     idempotent_for: Duration | None = None
     verify: bool = False
-    undo_idempotent_for: Duration | None = None
+    compensation_idempotent_for: Duration | None = None
     verify_undo: bool = False
     grace: Duration = _GRACE
-    clock_margin: Duration = _CLOCK_MARGIN
+    max_clock_skew: Duration = _CLOCK_MARGIN
     max_key_length: int = 255
 
     def __post_init__(self) -> None:
         check_fields(self)
         require_seconds("grace", self.grace, at_least=0, at_most=3_600)
-        require_seconds("clock_margin", self.clock_margin, at_least=0, at_most=60)
-        for name in ("idempotent_for", "undo_idempotent_for"):
+        require_seconds("max_clock_skew", self.max_clock_skew, at_least=0, at_most=60)
+        for name in ("idempotent_for", "compensation_idempotent_for"):
             window: Duration | None = getattr(self, name)
             if window is not None:
                 require_seconds(name, window, at_least=60, at_most=366 * 86_400)

@@ -34,7 +34,7 @@ class Notify:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoOn:
+class ContinueWith:
     """A refusal that does not end the saga: the step is done with this output, and the saga continues.
 
     The step is fenced first, so that a delayed attempt of it can never be applied.
@@ -50,7 +50,7 @@ class GoOn:
         encode_output(self.output)
 
 
-Route = Notify | GoOn
+Route = Notify | ContinueWith
 """What a step does about an error of a certain name."""
 
 

@@ -24,7 +24,7 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.retry import Retry
-from constructs_lib.saga.steps.routes import GoOn, Route, check_fifo
+from constructs_lib.saga.steps.routes import ContinueWith, Route, check_fifo
 from constructs_lib.saga.steps.wait import CallbackVia, Wait, wait_of
 from constructs_lib.shared.arguments import require_match, require_seconds, require_unique, require_whole_seconds
 from constructs_lib.shared.types import checked
@@ -42,8 +42,10 @@ StepCode = RuntimeFunction | lambda_.IFunction
 """What a step runs: a ``StepFunction``, or any function that runs ``saga_runtime``."""
 
 _ERROR_NAME = r"^[A-Za-z][A-Za-z0-9_.]{0,99}$"
-_NOT_A_REFUSAL = frozenset({*(str(name) for name in TRANSIENT_ERRORS), "SagaFenced", "StepInDoubt", "StepUndecided"})
-_NOT_TRANSIENT = frozenset({"SagaFenced", "StepInDoubt", "StepUndecided", "States.ALL", "States.Timeout"})
+_NOT_A_REFUSAL = frozenset(
+    {*(str(name) for name in TRANSIENT_ERRORS), "SagaFenced", "StepInDoubt", "ManualResolutionRequired"}
+)
+_NOT_TRANSIENT = frozenset({"SagaFenced", "StepInDoubt", "ManualResolutionRequired", "States.ALL", "States.Timeout"})
 
 
 class StepKind(StrEnum):
@@ -159,9 +161,9 @@ class Step:
                     f"on_error of step {self.name} must name permanent errors, got {error!r}; "
                     "add it to refusals, if the step's function raises it as a PermanentError"
                 )
-        if self.pivot and any(isinstance(route, GoOn) for route in self.on_error.values()):
+        if self.pivot and any(isinstance(route, ContinueWith) for route in self.on_error.values()):
             raise ValueError(
-                f"step {self.name} is the pivot: a saga cannot continue without it; use GoOn on an earlier step"
+                f"step {self.name} is the pivot: a saga cannot continue without it; use ContinueWith on an earlier step"
             )
         if self.message is not None and not self.message.strip():
             raise ValueError(f"message of step {self.name} must be a JSONata expression, got {self.message!r}")
@@ -235,7 +237,7 @@ class Step:
             transient: class names of your own subclasses of ``TransientError`` that ``fn`` raises: retried with jitter.
                 An unnamed one is in doubt.
             on_error: routes of named refusals: ``Notify(…)`` sends a notification when the saga has failed by it, in
-                place of the saga's ``on_failed``; ``GoOn(…)`` continues the saga without the step.
+                place of the saga's ``on_failed``; ``ContinueWith(…)`` continues the saga without the step.
             fn_timeout: the timeout of ``fn``; needed only for an imported function, whose timeout cannot be known.
             compensate_timeout: likewise, for ``compensate``.
 
@@ -300,10 +302,10 @@ class Step:
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
-        if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
+        if compensate is not None and provider.compensation_idempotent_for is None and not provider.verify_undo:
             raise ValueError(
                 f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
-                "undo_idempotent_for nor verify_undo; declare what the provider offers"
+                "compensation_idempotent_for nor verify_undo; declare what the provider offers"
             )
         require_made_by(f"fn of step {name}", fn, "external_step")
         require_made_by(f"compensate of step {name}", compensate, "external_compensation")
@@ -374,10 +376,10 @@ class Step:
                 f"the provider of step {name} must be able to report a job's outcome, got verify=False: a lost "
                 "answer could never be decided; write callback_step(verify=…) and declare Provider(verify=True)"
             )
-        if compensate is not None and provider.undo_idempotent_for is None and not provider.verify_undo:
+        if compensate is not None and provider.compensation_idempotent_for is None and not provider.verify_undo:
             raise ValueError(
                 f"the compensation of step {name} could never be decided when it is cut off: its provider has neither "
-                "undo_idempotent_for nor verify_undo; declare what the provider offers"
+                "compensation_idempotent_for nor verify_undo; declare what the provider offers"
             )
         require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         return Step(
@@ -416,7 +418,7 @@ class Step:
         sees the same.
 
         Guaranteed: the saga continues once, however often, early or late the outcome arrives. No outcome within
-        ``timeout`` is a refusal by the name ``CallbackTimedOut``, which ``on_error`` may route.
+        ``timeout`` is a refusal by the name ``WaitTimedOut``, which ``on_error`` may route.
         Not guaranteed: one run of the integration's function, which may announce the wait.
 
         Args:
@@ -480,9 +482,10 @@ class Step:
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
-        if any(isinstance(route, GoOn) for route in (on_error or {}).values()):
+        if any(isinstance(route, ContinueWith) for route in (on_error or {}).values()):
             raise ValueError(
-                f"step {name} only reads, and has nothing that GoOn could fence; let its function return another output"
+                f"step {name} only reads, and has nothing that ContinueWith could fence; "
+                "let its function return another output"
             )
         require_made_by(f"fn of step {name}", fn, "read_only_step")
         return Step(
@@ -772,7 +775,7 @@ class Step:
         When one item fails, the others run to their end; then everything is compensated.
 
         Guaranteed: each step's effect happens at most once per item key, in whatever order the items come. Two items
-        with one key, or an invalid key, refuse the saga before anything happens (``BadItems``).
+        with one key, or an invalid key, refuse the saga before anything happens (``InvalidMapItems``).
 
         Args:
             name: PascalCase, at most 40 characters.

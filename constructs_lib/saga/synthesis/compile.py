@@ -25,7 +25,7 @@ from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
-from constructs_lib.saga.steps.routes import GoOn, Notify
+from constructs_lib.saga.steps.routes import ContinueWith, Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import leaves_of, pivots_of, sides_of
@@ -133,7 +133,9 @@ def _step(
             else None
         ),
         going_on={
-            error: GoingOn(output=route.output) for error, route in step.on_error.items() if isinstance(route, GoOn)
+            error: GoingOn(output=route.output)
+            for error, route in step.on_error.items()
+            if isinstance(route, ContinueWith)
         },
     )
 
@@ -141,11 +143,11 @@ def _step(
 def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
     windows = {
         ProviderField.WINDOW: provider.idempotent_for,
-        ProviderField.UNDO_WINDOW: provider.undo_idempotent_for,
+        ProviderField.UNDO_WINDOW: provider.compensation_idempotent_for,
     }
     return {
         ProviderField.GRACE: int(provider.grace.to_seconds()),
-        ProviderField.MARGIN: int(provider.clock_margin.to_seconds()),
+        ProviderField.MARGIN: int(provider.max_clock_skew.to_seconds()),
         ProviderField.VERIFY: provider.verify,
         ProviderField.VERIFY_UNDO: provider.verify_undo,
         **{name: int(window.to_seconds()) if window is not None else 0 for name, window in windows.items()},
@@ -253,7 +255,7 @@ def _deciding(steps: Sequence[Step | StepGroup]) -> Iterator[tuple[str, dict[str
             instead = {
                 f"on_error {error}": json.dumps(dict(route.output), sort_keys=True)
                 for error, route in step.on_error.items()
-                if isinstance(route, GoOn)
+                if isinstance(route, ContinueWith)
             }
             yield step.name, {"when": step.when, **instead}
 

@@ -15,7 +15,7 @@ from constructs_lib.saga.description.description import (
 from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.kind import declared_kind
-from constructs_lib.saga.steps.routes import GoOn
+from constructs_lib.saga.steps.routes import ContinueWith
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.checks import sides_of
 
@@ -71,11 +71,11 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         compensation=timed(node.compensate, node.compensate_timeout, node.compensate_facts),
         compensated=node.compensated,
         recorded=node.direct is None and node.record,
-        grace=int(provider.grace.to_seconds() + provider.clock_margin.to_seconds()) if provider is not None else 0,
-        margin=int(provider.clock_margin.to_seconds()) if provider is not None else 0,
+        grace=int(provider.grace.to_seconds() + provider.max_clock_skew.to_seconds()) if provider is not None else 0,
+        margin=int(provider.max_clock_skew.to_seconds()) if provider is not None else 0,
         window=_seconds(provider.idempotent_for if provider is not None else None),
         verify=provider is not None and provider.verify,
-        undo_window=_seconds(provider.undo_idempotent_for if provider is not None else None),
+        undo_window=_seconds(provider.compensation_idempotent_for if provider is not None else None),
         verify_undo=provider is not None and provider.verify_undo,
         messages=node.wait.via.message_seconds if node.wait is not None and provider is not None else 0,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
@@ -83,10 +83,12 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         heartbeat=node.wait.heartbeat if node.wait is not None else 0,
         redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
         constant=_constant(node),
-        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, GoOn)), default=0),
+        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, ContinueWith)), default=0),
         transient=node.retry.transient,
         in_doubt=node.retry.in_doubt,
-        routes={error: "continue" if isinstance(route, GoOn) else "notify" for error, route in node.on_error.items()},
+        routes={
+            error: "continue" if isinstance(route, ContinueWith) else "notify" for error, route in node.on_error.items()
+        },
     )
     return declared_kind(node).describe(node, described)
 

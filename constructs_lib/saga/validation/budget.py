@@ -213,7 +213,7 @@ def _windows(saga: SagaDescription) -> Iterator[Finding]:
             trying = tried(step)
             if trying > step.window:
                 yield Finding(
-                    id=f"cdk-sagas-window-{step.name}",
+                    id=f"cdk-sagas-idempotency-window-{step.name}",
                     severity=Severity.WARNING,
                     message=f"step {step.name} may be tried for {trying:g} s, and its provider knows a key for "
                     f"{step.window} s: what is in doubt after that waits for a person; offer verify, or try for a "
@@ -252,7 +252,7 @@ def _payloads(saga: SagaDescription) -> Iterator[Finding]:
         yield Finding(
             id="cdk-sagas-outputs",
             severity=Severity.WARNING,
-            message=f"outputs of GoOn may have {together} bytes together, and all outputs of a saga "
+            message=f"outputs of ContinueWith may have {together} bytes together, and all outputs of a saga "
             f"{MAX_OUTPUTS_BYTES}: a later step would be refused; {largest.name} has most of them: shorten its output",
         )
 

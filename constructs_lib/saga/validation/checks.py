@@ -148,7 +148,7 @@ def _check_delays(step: Step) -> None:
         step.function_timeout, step.compensate_timeout, NOTIFIER.timeout if step.queue is not None else 0
     )
     if step.provider is not None:
-        longest += step.provider.grace.to_seconds() + step.provider.clock_margin.to_seconds()
+        longest += step.provider.grace.to_seconds() + step.provider.max_clock_skew.to_seconds()
     if delays <= longest:
         more = " and its provider's grace" if step.provider is not None else ""
         raise ValueError(
@@ -163,7 +163,7 @@ def _check_window(step: Step) -> None:
     provider = step.provider
     if provider is None or provider.verify or provider.idempotent_for is None:
         return
-    call = step.function_timeout + provider.grace.to_seconds() + provider.clock_margin.to_seconds()
+    call = step.function_timeout + provider.grace.to_seconds() + provider.max_clock_skew.to_seconds()
     if provider.idempotent_for.to_seconds() <= 2 * call:
         raise ValueError(
             f"idempotent_for of step {step.name} must be longer than two calls with their grace, got "

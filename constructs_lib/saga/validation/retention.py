@@ -122,7 +122,7 @@ def _names(saga: SagaDescription) -> Iterator[Finding]:
     young = EXECUTION_NAME_DAYS - 1
     if saga.timeout > young * DAY:
         yield Finding(
-            id="cdk-sagas-retention-names",
+            id="cdk-sagas-retention-execution-names",
             severity=Severity.WARNING,
             message=f"the saga may run for {saga.timeout} s, and names of executions can be trusted for {young} days: "
             "a recovery of an older saga that was decided and never started needs an operator; lower the timeout, or "
@@ -140,14 +140,14 @@ def _undo_windows(step: StepDescription) -> Iterator[Finding]:
     known = f"and its provider knows the key for {step.undo_window} s"
     if step.undo_window < never:
         yield Finding(
-            id=f"cdk-sagas-retention-undo-{step.name}",
+            id=f"cdk-sagas-retention-compensation-{step.name}",
             severity=Severity.ERROR,
             message=f"two calls that undo step {step.name} take {never} s, one after the other, {known}: what was "
             "cut off could never be repeated; offer verify_undo, or lower the timeout of its compensation",
         )
     elif step.undo_window < trying:
         yield Finding(
-            id=f"cdk-sagas-retention-undo-{step.name}",
+            id=f"cdk-sagas-retention-compensation-{step.name}",
             severity=Severity.WARNING,
             message=f"the undo of step {step.name} may be tried for {trying:g} s, {known}: what is in doubt after that "
             "waits for a person; offer verify_undo, or try for a shorter time",
@@ -175,11 +175,11 @@ def _windows(node: StepDescription, step: StepDescription, pause: int) -> Iterat
     asked = max(alone, tried(node)) + pause
     if alone <= step.window < asked:
         yield Finding(
-            id=f"cdk-sagas-retention-window-{step.name}",
+            id=f"cdk-sagas-retention-idempotency-window-{step.name}",
             severity=Severity.WARNING,
             message=f"a recovery may ask for step {step.name} {asked:g} s after its first call, and its provider knows "
             f"a key for {step.window} s: what is in doubt then waits for a person; offer verify, or look more often "
-            "(schedule of the TimeoutReconciler, due_after of the IdempotencyTable)",
+            "(check_interval of the TimeoutReconciler, due_after of the IdempotencyTable)",
         )
 
 
@@ -189,11 +189,12 @@ def _undo_windows_of_recoveries(step: StepDescription, pause: int) -> Iterator[F
     alone = undo_tried(step)
     if alone <= step.undo_window < alone + pause:
         yield Finding(
-            id=f"cdk-sagas-retention-undo-{step.name}",
+            id=f"cdk-sagas-retention-compensation-{step.name}",
             severity=Severity.WARNING,
             message=f"a recovery may repeat the undo of step {step.name} {alone + pause:g} s after its first call, and "
-            f"its provider knows the key for {step.undo_window} s: what is in doubt then waits for a person; offer "
-            "verify_undo, or look more often (schedule of the TimeoutReconciler, due_after of the IdempotencyTable)",
+            f"its provider knows the key for {step.undo_window} s: what is in doubt then needs an operator; offer "
+            "verify_undo, or check more often (check_interval of the TimeoutReconciler, due_after of the "
+            "IdempotencyTable)",
         )
 
 

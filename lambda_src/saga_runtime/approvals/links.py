@@ -232,7 +232,7 @@ def approval_link(
     address, secret = os.environ.get(Env.APPROVAL_URL), os.environ.get(Env.APPROVAL_SECRET)
     if not address or not secret:
         raise ProtocolMismatch(
-            "this function's integration has no approval page; add one with add_approval(...), and deploy"
+            "this function's integration has no approval page; add one with add_approval_page(...), and deploy"
         )
     claims = Claims(
         job_id=call.job_id,

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from saga_runtime.callbacks.decisions import Receipt, Registration, answer_of
     from saga_runtime.callbacks.receipt import heartbeat, receive
     from saga_runtime.callbacks.registration import adopt_alias, record_dispatch_error, register
-    from saga_runtime.callbacks.rows import Callback, Failed, Outcome, StillWorking, Succeeded, order_of
+    from saga_runtime.callbacks.rows import Callback, Failed, Heartbeat, Outcome, Succeeded, order_of
     from saga_runtime.callbacks.task_tokens import send_directly, settle
     from saga_runtime.callbacks.writes import Waiting
 
 __all__ = [
     "Callback",
     "Failed",
+    "Heartbeat",
     "Outcome",
     "Receipt",
     "Registration",
-    "StillWorking",
     "Succeeded",
     "Waiting",
     "adopt_alias",
@@ -44,7 +44,7 @@ __getattr__, __dir__ = lazy_exports(
         "Outcome": ".rows",
         "Receipt": ".decisions",
         "Registration": ".decisions",
-        "StillWorking": ".rows",
+        "Heartbeat": ".rows",
         "Succeeded": ".rows",
         "Waiting": ".writes",
         "adopt_alias": ".registration",

@@ -16,7 +16,7 @@ from saga_runtime.protocol import ErrorName, Metric, StepStatus, TokenStatus
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow
 
 CONTRADICTED: Final = "CallbackContradicted"
-APPLIED_LATE: Final = "CallbackAppliedLate"
+APPLIED_LATE: Final = "LateEffectRecorded"
 OPERATOR_ERRORS: Final = frozenset({CONTRADICTED, APPLIED_LATE})
 """Errors of entries in the operators' queue that are about an outcome, and not about a parked saga."""
 

@@ -27,14 +27,14 @@ from saga_runtime.callbacks.message import Accepted, CallbackCall, Message, job_
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.task_tokens import nobody_waits
 from saga_runtime.errors import (
-    CallbackOverdue,
-    CallbackTimedOut,
     Invalid,
+    JobStillPending,
     PermanentError,
     ProtocolMismatch,
     SagaError,
     StepInDoubt,
     TransientError,
+    WaitTimedOut,
 )
 from saga_runtime.saga_log.external_rows import Entry, is_over
 from saga_runtime.saga_log.row_write import write_row
@@ -208,7 +208,7 @@ class Job:
         if not self.message.is_overdue(clock.now_ms()):
             return False
         detail = f"step {self.invocation.call.step} has waited {waiting.timeout_seconds} s for an answer"
-        self._give_up(CallbackOverdue(detail))
+        self._give_up(JobStillPending(detail))
         return True
 
     def _give_up(self, error: SagaError) -> None:
@@ -307,7 +307,7 @@ def announce(message: Message, function: HandOver | None, remaining_ms: Callable
         return
     if message.is_overdue(clock.now_ms()):
         detail = f"what step {call.step} waits for has not happened within {waiting.timeout_seconds} s"
-        told = send_directly(waiting.token, Outcome.failure(CallbackTimedOut.__name__, detail))
+        told = send_directly(waiting.token, Outcome.failure(WaitTimedOut.__name__, detail))
         telemetry.event("wait_timed_out", job_id=waiting.job_id, delivered=told)
         return
     if function is not None:

@@ -11,7 +11,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, notice_of, receipt_of
-from saga_runtime.callbacks.rows import Callback, JobId, Marker, Outcome, StillWorking, TokenRow
+from saga_runtime.callbacks.rows import Callback, Heartbeat, JobId, Marker, Outcome, TokenRow
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
 from saga_runtime.callbacks.store import (
     LOOKS,
@@ -61,7 +61,7 @@ def receive(callback: Callback) -> Receipt:
         Invalid: an outcome has no event id.
         TransientError: nothing is written, or it is unknown; receive the same event again.
     """
-    if isinstance(callback.outcome, StillWorking):
+    if isinstance(callback.outcome, Heartbeat):
         return heartbeat(callback.job_id)
     outcome = Outcome.of(callback.outcome)
     marker = marker_of(callback, ok=outcome.ok)

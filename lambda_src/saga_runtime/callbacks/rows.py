@@ -101,7 +101,7 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
-class StillWorking:
+class Heartbeat:
     """The job is neither done nor refused: the task keeps waiting."""
 
 
@@ -113,7 +113,7 @@ class Callback:
         job_id: the job: the id that the provider was given (``CallbackCall.job_id``), or the provider's own.
         event_id: what the provider sends again under the same id is the same event. None: a webhook's event is known
             again by the bytes of its body, EventBridge's by its ``id``; a direct call needs an id.
-        outcome: ``Succeeded(output)``, ``Failed(error, detail)`` or ``StillWorking()``.
+        outcome: ``Succeeded(output)``, ``Failed(error, detail)`` or ``Heartbeat()``.
 
     Raises:
         Invalid: if an id is blank, longer than 255 characters, or holds other than visible ASCII characters.
@@ -121,7 +121,7 @@ class Callback:
 
     job_id: str
     event_id: str | None = None
-    outcome: Succeeded | Failed | StillWorking
+    outcome: Succeeded | Failed | Heartbeat
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
@@ -130,9 +130,9 @@ class Callback:
                 f"event_id must match {EVENT_ID_PATTERN}, got {_shown(self.event_id)}; leave it out if there is none",
                 job_id=self.job_id,
             )
-        if not isinstance(self.outcome, Succeeded | Failed | StillWorking):
+        if not isinstance(self.outcome, Succeeded | Failed | Heartbeat):
             raise Invalid(
-                f"an outcome is Succeeded, Failed or StillWorking, got {type(self.outcome).__name__}; "
+                f"an outcome is Succeeded, Failed or Heartbeat, got {type(self.outcome).__name__}; "
                 "return None for an event that is not of interest",
                 job_id=self.job_id,
             )
@@ -150,9 +150,9 @@ def callback_of(event: object) -> Callback:
     given: Mapping[str, Any] = event if isinstance(event, Mapping) else {}
     said: Any = given.get("outcome")
     fields = frozenset(said) if isinstance(said, Mapping) else frozenset()
-    outcome: Succeeded | Failed | StillWorking
+    outcome: Succeeded | Failed | Heartbeat
     if fields == {"heartbeat"} and said["heartbeat"] is True:
-        return Callback(job_id=given.get("job_id", ""), outcome=StillWorking())
+        return Callback(job_id=given.get("job_id", ""), outcome=Heartbeat())
     if {"ok"} <= fields <= {"ok", "output"} and said["ok"] is True:
         outcome = Succeeded(said.get("output", {}))
     elif {"ok", "error"} <= fields <= {"ok", "error", "detail"} and said["ok"] is False:

@@ -66,7 +66,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
         """A provider that accepts a job once more does not report its outcome.
 
         Raises:
-            StepUndecided: always; the provider's report, or an operator's answer, decides.
+            ManualResolutionRequired: always; the provider's report, or an operator's answer, decides.
         """
         telemetry.event("job_unverifiable", saga_id=row.saga_id, step=row.step)
         raise undecided(invocation.call)
@@ -235,7 +235,7 @@ def callback_step(
 
     Raises (from the handler, when it is called to ask):
         StepInDoubt: not known yet; invoke again.
-        StepUndecided: the outcome cannot be determined; operator action is required.
+        ManualResolutionRequired: the outcome cannot be determined; operator action is required.
         TransientError: the saga log did not answer; invoke again.
 
     Example:

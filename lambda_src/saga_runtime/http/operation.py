@@ -35,7 +35,7 @@ from saga_runtime.protocol import (
     REPLAYED_HEADER,
     SCHEMA_FILE,
     Env,
-    InProgressAnswer,
+    InProgressResponse,
     KeyPolicy,
     Metric,
     RecordAttribute,
@@ -55,7 +55,7 @@ class OperationSettings:
     request_table: str
     key_policy: KeyPolicy
     key_source: KeySource
-    in_progress_answer: InProgressAnswer
+    in_progress_response: InProgressResponse
     due_shards: int
     max_body_bytes: int
     payloads: str | None
@@ -69,7 +69,7 @@ class OperationSettings:
             request_table=env[Env.REQUEST_TABLE],
             key_policy=KeyPolicy(env[Env.KEY_POLICY]),
             key_source=KeySource.from_json(env.get(Env.KEY_SOURCE)),
-            in_progress_answer=InProgressAnswer(env[Env.IN_PROGRESS_ANSWER]),
+            in_progress_response=InProgressResponse(env[Env.IN_PROGRESS_RESPONSE]),
             due_shards=int(env[Env.DUE_SHARDS]),
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
             payloads=env.get(Env.PAYLOADS),
@@ -241,7 +241,7 @@ def answer_settled(common: OperationSettings, record: RequestRecord, headers: Ma
 def answer_in_progress(common: OperationSettings, event: Event, record: RequestRecord) -> HttpAnswer:
     """Answer a duplicate of a request whose saga is not settled."""
     headers = {**RETRY_AFTER, "Location": location(event, record.saga_id)}
-    if common.in_progress_answer is InProgressAnswer.ACCEPTED:
+    if common.in_progress_response is InProgressResponse.ACCEPTED:
         return answer(202, {"saga_id": record.saga_id, "status": record.status}, headers)
     return problem(
         Problem.IN_PROGRESS,

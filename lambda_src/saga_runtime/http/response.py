@@ -15,22 +15,22 @@ JSON: Final = "application/json"
 class Problem(StrEnum):
     """Stable codes of operations' and the webhooks' own problems; ``type`` is ``urn:cdk-sagas:problem:<code>``."""
 
-    BAD_KEY = "bad-idempotency-key"
+    BAD_KEY = "invalid-idempotency-key"
     MISSING_KEY = "missing-idempotency-key"
     KEY_REUSED = "idempotency-key-reused"
     KEY_EXPIRED = "idempotency-key-expired"
     IN_PROGRESS = "request-in-progress"
-    BAD_BODY = "bad-body"
+    BAD_BODY = "invalid-body"
     TOO_LARGE = "body-too-large"
-    NO_IDENTITY = "no-identity"
+    NO_IDENTITY = "missing-identity"
     NOT_FOUND = "not-found"
-    UNAVAILABLE = "unavailable"
+    UNAVAILABLE = "service-unavailable"
     NOT_STARTED = "saga-not-started"
-    UNSENDABLE = "answer-unsendable"
-    NO_SIGNATURE = "no-signature"
+    UNSENDABLE = "response-unavailable"
+    NO_SIGNATURE = "missing-signature"
     MALFORMED_SIGNATURE = "malformed-signature"
     SIGNATURE_MISMATCH = "signature-mismatch"
-    STALE_SIGNATURE = "stale-signature"
+    STALE_SIGNATURE = "expired-signature"
 
 
 FUNCTION_PROBLEMS: Final[dict[Problem, tuple[int, str]]] = {
@@ -39,14 +39,14 @@ FUNCTION_PROBLEMS: Final[dict[Problem, tuple[int, str]]] = {
     Problem.KEY_REUSED: (422, "The Idempotency-Key was used with another request"),
     Problem.KEY_EXPIRED: (410, "The response to this Idempotency-Key has expired"),
     Problem.IN_PROGRESS: (409, "The request is in progress"),
-    Problem.BAD_BODY: (400, "The body is not what this operation takes"),
+    Problem.BAD_BODY: (400, "Invalid request body"),
     Problem.TOO_LARGE: (413, "The body is too large"),
-    Problem.NO_IDENTITY: (403, "The caller is unknown"),
-    Problem.NOT_FOUND: (404, "There is nothing here"),
-    Problem.UNAVAILABLE: (503, "The request was not accepted"),
+    Problem.NO_IDENTITY: (403, "Caller identity is missing"),
+    Problem.NOT_FOUND: (404, "Not found"),
+    Problem.UNAVAILABLE: (503, "Service unavailable; the outcome of the request is unknown"),
     Problem.NOT_STARTED: (503, "The request is recorded, and its saga cannot be started"),
     # Neither a 4xx nor a 500: those mean that a settled saga has no remaining effects.
-    Problem.UNSENDABLE: (507, "The saga is settled, but its answer cannot be sent"),
+    Problem.UNSENDABLE: (507, "The saga has settled, but its response cannot be returned"),
     Problem.NO_SIGNATURE: (401, "The signature is missing"),
     Problem.MALFORMED_SIGNATURE: (400, "The signature is malformed"),
     Problem.SIGNATURE_MISMATCH: (401, "The signature does not match"),

@@ -19,7 +19,7 @@ from typing import Any
 
 from saga_runtime.errors import Invalid, PermanentError
 from saga_runtime.ledger.collecting import credit_shard
-from saga_runtime.ledger.errors import AccountUnknown, DuplicatePosting
+from saga_runtime.ledger.errors import AccountNotFound, DuplicatePosting
 from saga_runtime.ledger.items import (
     Account,
     AccountState,
@@ -175,7 +175,7 @@ class LedgerBuilder:
         if account is None and collecting is not None and net_of(amounts) > 0:
             return credit_shard(self.table, collecting, party, amounts, **common)
         if account is None:
-            raise AccountUnknown(f"account {party} does not exist")
+            raise AccountNotFound(f"account {party} does not exist")
         return self.account_side(account, amounts, release=release, **common)
 
     def clearing_side(

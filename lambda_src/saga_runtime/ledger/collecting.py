@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from saga_runtime.errors import Conflict, PermanentError, SagaError
-from saga_runtime.ledger.errors import AccountUnknown, CapExceeded, CurrencyMismatch
+from saga_runtime.ledger.errors import AccountNotFound, CapExceeded, CurrencyMismatch
 from saga_runtime.ledger.items import (
     Account,
     AccountState,
@@ -182,7 +182,7 @@ def sweep_shard(
 
 def _existing(account: Account | None, shard: Shard) -> Account:
     if account is None:
-        raise AccountUnknown(f"account {shard.account_id} does not exist")
+        raise AccountNotFound(f"account {shard.account_id} does not exist")
     return account
 
 

@@ -14,7 +14,7 @@ class LedgerFailure(StrEnum):
 
     INSUFFICIENT = "INSUFFICIENT"
     CAP_EXCEEDED = "CAP_EXCEEDED"
-    ACCOUNT_UNKNOWN = "ACCOUNT_UNKNOWN"
+    ACCOUNT_NOT_FOUND = "ACCOUNT_NOT_FOUND"
     ACCOUNT_CLOSED = "ACCOUNT_CLOSED"
     CURRENCY_MISMATCH = "CURRENCY_MISMATCH"
     DUPLICATE = "DUPLICATE"
@@ -38,10 +38,10 @@ class CapExceeded(PermanentError):
     code: ClassVar[str] = LedgerFailure.CAP_EXCEEDED
 
 
-class AccountUnknown(PermanentError):
+class AccountNotFound(PermanentError):
     """There is no such account."""
 
-    code: ClassVar[str] = LedgerFailure.ACCOUNT_UNKNOWN
+    code: ClassVar[str] = LedgerFailure.ACCOUNT_NOT_FOUND
 
 
 class AccountClosed(PermanentError):
@@ -83,7 +83,7 @@ class HoldExceeded(PermanentError):
 FAILURES: Final[Mapping[LedgerFailure, type[SagaError]]] = {
     LedgerFailure.INSUFFICIENT: InsufficientFunds,
     LedgerFailure.CAP_EXCEEDED: CapExceeded,
-    LedgerFailure.ACCOUNT_UNKNOWN: AccountUnknown,
+    LedgerFailure.ACCOUNT_NOT_FOUND: AccountNotFound,
     LedgerFailure.ACCOUNT_CLOSED: AccountClosed,
     LedgerFailure.CURRENCY_MISMATCH: CurrencyMismatch,
     LedgerFailure.DUPLICATE: DuplicatePosting,

@@ -12,7 +12,7 @@ from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.ledger.builder import LedgerBuilder
 from saga_runtime.ledger.collecting import shards_of, sweep_shard
 from saga_runtime.ledger.commit import DIRECT, commit_direct
-from saga_runtime.ledger.errors import AccountUnknown, HoldClosed, HoldUnknown, InsufficientFunds
+from saga_runtime.ledger.errors import AccountNotFound, HoldClosed, HoldUnknown, InsufficientFunds
 from saga_runtime.ledger.holds import HoldBuilder
 from saga_runtime.ledger.items import (
     DAY_MS,
@@ -160,14 +160,14 @@ class Ledger:
         """Read accounts strongly, in one call.
 
         Raises:
-            AccountUnknown: if one does not exist.
+            AccountNotFound: if one does not exist.
             Invalid: if an id is not one.
             TransientError: if the database keeps some of the answers back.
         """
         found = self._find(account_ids)
         for account_id in account_ids:
             if account_id not in found:
-                raise AccountUnknown(f"account {account_id} does not exist")
+                raise AccountNotFound(f"account {account_id} does not exist")
         return [found[account_id] for account_id in account_ids]
 
     def hold(self, account: str, hold: str) -> Hold:

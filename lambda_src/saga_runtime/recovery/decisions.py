@@ -75,7 +75,7 @@ class ParkedFor(StrEnum):
     NAME_EXPIRED = "ExecutionNameExpired"
     OWNER_UNKNOWN = "OwnerUnknown"
     OWNER_SUCCEEDED = "OwnerSucceeded"
-    ROWS_EXPIRED = "RowsExpired"
+    ROWS_EXPIRED = "SagaLogExpired"
 
 
 _SAID: Final = {

@@ -92,7 +92,7 @@ class ProviderStep(ABC, Generic[Given]):
 
         Raises:
             StepInDoubt: it is too early, or the provider is not done yet.
-            StepUndecided: the outcome cannot be determined.
+            ManualResolutionRequired: the outcome cannot be determined.
         """
         call, mine = invocation.call, invocation.holder
         entry = undo_entry_of(row, mine=mine, now_ms=call.now_ms, provider=invocation.provider)
@@ -307,7 +307,7 @@ def external_step(
     Raises (from the handler):
         PermanentError: the provider refused; nothing happened.
         StepInDoubt: not known yet; invoke again.
-        StepUndecided: the outcome cannot be determined; operator action is required.
+        ManualResolutionRequired: the outcome cannot be determined; operator action is required.
         TransientError: the saga log did not answer; invoke again.
         ServiceRefused: AWS refused to write the saga log for good; the provider was not asked.
         SagaFenced: the step was compensated.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from saga_runtime.errors import Declined, PermanentError, Rejected, SagaError, StepInDoubt, StepUndecided
+from saga_runtime.errors import Declined, ManualResolutionRequired, PermanentError, Rejected, SagaError, StepInDoubt
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import CLIENT_SHARE, ErrorName, StepStatus
 from saga_runtime.saga_log.external_rows import Holder
@@ -167,7 +167,7 @@ def ask(function: Callable[..., Verdict] | None, invocation: Invocation, *argume
 
     Raises:
         StepInDoubt: the provider is still processing, or could not be queried.
-        StepUndecided: the provider cannot answer.
+        ManualResolutionRequired: the provider cannot answer.
     """
     call, verdict = invocation.call, verdict_of(function, invocation, *arguments)
     match verdict:
@@ -179,10 +179,10 @@ def ask(function: Callable[..., Verdict] | None, invocation: Invocation, *argume
             raise nobody_knows(call, verdict)
 
 
-def nobody_knows(call: StepCall, verdict: Unknown) -> StepUndecided:
+def nobody_knows(call: StepCall, verdict: Unknown) -> ManualResolutionRequired:
     """Build the error of a provider that cannot answer."""
     why = f": {verdict.reason}" if verdict.reason.strip() else ""
-    return StepUndecided(f"the provider cannot report the outcome of step {call.step}{why}")
+    return ManualResolutionRequired(f"the provider cannot report the outcome of step {call.step}{why}")
 
 
 def verdict_of(function: Callable[..., Verdict] | None, invocation: Invocation, *arguments: Any) -> Verdict:
@@ -190,7 +190,7 @@ def verdict_of(function: Callable[..., Verdict] | None, invocation: Invocation, 
 
     Raises:
         StepInDoubt: the provider could not be queried.
-        StepUndecided: there is no query function.
+        ManualResolutionRequired: there is no query function.
     """
     call = invocation.call
     if function is None:
@@ -215,9 +215,9 @@ def still_in_doubt(call: StepCall, row: LogRow | None) -> StepInDoubt:
     return StepInDoubt(f"the outcome of {what} is not known yet")
 
 
-def undecided(call: StepCall) -> StepUndecided:
+def undecided(call: StepCall) -> ManualResolutionRequired:
     """Build the error of an outcome that waiting cannot determine."""
-    return StepUndecided(
+    return ManualResolutionRequired(
         f"whether step {call.step} took effect cannot be found out: its provider no longer knows the key, "
         "and cannot be asked"
     )

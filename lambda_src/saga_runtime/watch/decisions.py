@@ -22,7 +22,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime.protocol import BadEnd, EndField, WatchStatus
+from saga_runtime.protocol import FailedStatus, FailureEventField, WatchStatus
 from saga_runtime.watch.rows import EndRow, ListRow, Watched, end_id
 
 PAUSE_MS: Final = 60_000
@@ -83,9 +83,9 @@ class Execution:
         )
 
     @property
-    def end(self) -> BadEnd | None:
+    def end(self) -> FailedStatus | None:
         """Its status, if it failed."""
-        return BadEnd(self.status) if self.status in BadEnd.__members__ else None
+        return FailedStatus(self.status) if self.status in FailedStatus.__members__ else None
 
     @property
     def id(self) -> str:
@@ -131,7 +131,7 @@ def pause_after(attempt: int) -> int:
 
 def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
     """Event of a function: the described execution, under the id of its end."""
-    f = EndField
+    f = FailureEventField
     execution = Execution.of(said)
     return {
         f.ID: row.id,

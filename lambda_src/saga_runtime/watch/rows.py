@@ -22,7 +22,7 @@ from typing import Any, Final
 from saga_runtime.protocol import (
     WATCH_DUE_SHARDS,
     WATCH_LIST_PREFIX,
-    BadEnd,
+    FailedStatus,
     WatchAttribute,
     WatchedField,
     WatchStatus,
@@ -59,7 +59,7 @@ class Watched:
 
     machine: str
     function: str
-    ends: frozenset[BadEnd]
+    ends: frozenset[FailedStatus]
     grace_ms: int
     lease_ms: int
     attempts: int
@@ -72,7 +72,7 @@ def watched_of(text: str) -> tuple[Watched, ...]:
         Watched(
             machine=entry[f.MACHINE],
             function=entry[f.FUNCTION],
-            ends=frozenset(map(BadEnd, entry[f.ENDS])),
+            ends=frozenset(map(FailedStatus, entry[f.ENDS])),
             grace_ms=entry[f.GRACE] * 1_000,
             lease_ms=entry[f.LEASE] * 1_000,
             attempts=entry[f.ATTEMPTS],
@@ -86,7 +86,7 @@ def end_id(execution_arn: str, redrives: int) -> str:
     return f"{execution_arn}#{redrives}"
 
 
-def list_id(machine_arn: str, end: BadEnd) -> str:
+def list_id(machine_arn: str, end: FailedStatus) -> str:
     """The id of how far a machine's executions that ended in one way were listed."""
     return f"{WATCH_LIST_PREFIX}{machine_arn}#{end}"
 
@@ -109,7 +109,7 @@ class EndRow:
 
     id: str
     status: WatchStatus
-    end: BadEnd
+    end: FailedStatus
     stopped_at: int
     attempt: int = 0
     not_before: int = 0
@@ -127,7 +127,7 @@ class EndRow:
         return cls(
             id=item[_A.ID]["S"],
             status=WatchStatus(item[_A.STATUS]["S"]),
-            end=BadEnd(item[_A.END]["S"]),
+            end=FailedStatus(item[_A.END]["S"]),
             stopped_at=number(_A.STOPPED_AT),
             attempt=number(_A.ATTEMPT),
             not_before=number(_A.NOT_BEFORE),
@@ -148,7 +148,7 @@ class EndRow:
 
 
 def found_put(
-    *, id: str, end: BadEnd, started_at: int, stopped_at: int, not_before: int, now_ms: int
+    *, id: str, end: FailedStatus, started_at: int, stopped_at: int, not_before: int, now_ms: int
 ) -> dict[str, Any]:
     """Arguments of the put that keeps an end; refused if it is known, however often it is found.
 

@@ -19,7 +19,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime.protocol import (
     DUE_INDEX,
     WATCH_DUE_SHARDS,
-    BadEnd,
+    FailedStatus,
     Metric,
     WatchAttribute,
     WatchMessageField,
@@ -104,7 +104,7 @@ class Sweep:
             telemetry.event("watch_failed", row_id=name, error=type(error).__name__, code=code)
             return None
 
-    def _read_list(self, watched: Watched, end: BadEnd) -> None:
+    def _read_list(self, watched: Watched, end: FailedStatus) -> None:
         """Keep every end that a list shows; what was kept before stays as it is."""
         row_id = list_id(watched.machine, end)
         item = self.watcher.item(row_id)
@@ -130,7 +130,7 @@ class Sweep:
                 return  # another process continues; or it was the last page
             row = after
 
-    def _page(self, watched: Watched, end: BadEnd, row: ListRow) -> Mapping[str, Any] | None:
+    def _page(self, watched: Watched, end: FailedStatus, row: ListRow) -> Mapping[str, Any] | None:
         """A page of a list; None: its token has expired."""
         asked: Any = {"stateMachineArn": watched.machine, "statusFilter": end, "maxResults": PAGE}
         if row.page_token is not None:

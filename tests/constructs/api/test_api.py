@@ -15,7 +15,7 @@ from aws_cdk import aws_iam as iam
 from constructs_lib import (
     CallbackIntegration,
     IdempotencyTable,
-    InProgressAnswer,
+    InProgressResponse,
     KeyPolicy,
     Operation,
     TransactionApi,
@@ -151,7 +151,7 @@ class TestTheRatePerAddress:
     def test_of_an_approval_page_is_far_below_its_stages(self, stack: Stack) -> None:
         """The page is open to everybody: one stranger must not use up what reviewers need."""
         made = CallbackIntegration(stack, "Reviewers", fn=step_function(stack))
-        made.add_approval("Page")
+        made.add_approval_page("Page")
         cloud = Cloud(stack)
         (setting,) = cloud.one("Reviewers/Page/RestApi/DeploymentStage.v1").properties["MethodSettings"]
         limit = self._rule(cloud)["Statement"]["RateBasedStatement"]["Limit"]
@@ -187,7 +187,7 @@ def test_settings_reach_stage_and_gatekeeper(stack: Stack) -> None:
             "orders": Operation(
                 saga=saga(stack, requests=requests),
                 key_policy=KeyPolicy.OPTIONAL,
-                in_progress_answer=InProgressAnswer.ACCEPTED,
+                in_progress_response=InProgressResponse.ACCEPTED,
                 max_body_bytes=1000,
             )
         },
@@ -201,7 +201,7 @@ def test_settings_reach_stage_and_gatekeeper(stack: Stack) -> None:
     assert (setting["ThrottlingRateLimit"], setting["ThrottlingBurstLimit"]) == (7, 9)
     variables = cloud.one("Api/Gatekeeper/orders/Function").properties["Environment"]["Variables"]
     assert variables[Env.KEY_POLICY] == "OPTIONAL"
-    assert variables[Env.IN_PROGRESS_ANSWER] == "ACCEPTED"
+    assert variables[Env.IN_PROGRESS_RESPONSE] == "ACCEPTED"
     assert variables[Env.DUE_SHARDS] == "3"
     assert variables[Env.MAX_BODY_BYTES] == "1000"
     assert not cloud.of_type("AWS::ApiGateway::Account")

@@ -24,7 +24,7 @@ from constructs_lib import (
 from constructs_lib.api.schema_form import schema_file
 from constructs_lib.functions.bundle import merged_code
 from saga_runtime.http.direct_operation import Settings
-from saga_runtime.protocol import SCHEMA_FILE, Env, InProgressAnswer, KeyPolicy
+from saga_runtime.protocol import SCHEMA_FILE, Env, InProgressResponse, KeyPolicy
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import StackFactory
 from tests.constructs.support.sagas import FUNCTIONS, saga
@@ -83,9 +83,9 @@ def test_its_function_reads_its_settings_from_the_template(cloud: Cloud) -> None
 
     assert settings.common.request_table == "${Requests/Table}"
     assert (settings.common.operation, settings.common.identity) == ("payments", "iam")
-    assert (settings.common.key_policy, settings.common.in_progress_answer) == (
+    assert (settings.common.key_policy, settings.common.in_progress_response) == (
         KeyPolicy.REQUIRED,
-        InProgressAnswer.CONFLICT,
+        InProgressResponse.CONFLICT,
     )
     assert (settings.replay_seconds, settings.remember_seconds) == (7 * 86_400, 400 * 86_400)
     assert (settings.refusal_policy, settings.http_status_by_error) == (RefusalPolicy.OPEN, {"InsufficientFunds": 402})

@@ -14,7 +14,7 @@ from constructs_lib import (
     DirectFunction,
     DirectOperation,
     IdempotencyTable,
-    InProgressAnswer,
+    InProgressResponse,
     KeyPolicy,
     KeySource,
     Operation,
@@ -93,13 +93,15 @@ def test_the_key_is_a_header_where_it_is_one(stack: Stack, settings: dict[str, A
     assert [one["required"] for one in parameters] == ([] if required is None else [required])
 
 
-@pytest.mark.parametrize(("answer", "accepts"), [(InProgressAnswer.CONFLICT, False), (InProgressAnswer.ACCEPTED, True)])
+@pytest.mark.parametrize(
+    ("answer", "accepts"), [(InProgressResponse.CONFLICT, False), (InProgressResponse.ACCEPTED, True)]
+)
 def test_a_direct_operation_accepts_where_a_saga_of_its_keys_may_run(
-    stack: Stack, answer: InProgressAnswer, accepts: bool
+    stack: Stack, answer: InProgressResponse, accepts: bool
 ) -> None:
     fn = DirectFunction(stack, "Pay", code=FUNCTIONS, handler="direct.handler")
     operation = DirectOperation(
-        fn=fn, previous=None, requests=IdempotencyTable(stack, "Direct"), in_progress_answer=answer
+        fn=fn, previous=None, requests=IdempotencyTable(stack, "Direct"), in_progress_response=answer
     )
     document = TransactionApi(stack, "Api", operations={"pay": operation}).openapi
 

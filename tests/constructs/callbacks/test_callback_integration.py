@@ -256,7 +256,7 @@ class TestPermissions:
         assert statement["Resource"] == "${Key.Arn}"
 
     def test_to_invoke_directly_name_the_function_and_none_of_its_versions(self, stack: Stack) -> None:
-        direct = CallbackIntegration(stack, "Warehouse").add_direct("Direct")
+        direct = CallbackIntegration(stack, "Warehouse").add_direct_receiver("Direct")
         direct.grant_invoke(own(stack, "Caller"))
 
         allowed = Cloud(stack).permissions("Caller/Role")
@@ -473,7 +473,7 @@ class TestAlarms:
         assert {part["Dimensions"][0]["Value"] for part in parts} == {"Shop-Warehouse"}
 
     def test_cover_overdue_tokens_and_missing_data(self, stack: Stack) -> None:
-        CallbackIntegration(stack, "Warehouse", oldest_waiting=Duration.minutes(10))
+        CallbackIntegration(stack, "Warehouse", max_wait_age=Duration.minutes(10))
 
         alarm = properties(stack, "Warehouse/Alarms/OldestWaiting")
         metric = (alarm["MetricName"], alarm["Threshold"], alarm["Statistic"])
@@ -512,8 +512,8 @@ class TestArguments:
                 "visibility_timeout must be 90 s to 43200 s, got 89 s; choose a duration in that range",
             ),
             (
-                {"oldest_waiting": Duration.seconds(59)},
-                "oldest_waiting must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
+                {"max_wait_age": Duration.seconds(59)},
+                "max_wait_age must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
             ),
         ],
         ids=str,

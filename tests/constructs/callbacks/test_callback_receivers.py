@@ -118,7 +118,7 @@ class TestWebhooks:
                 "Webhook", fn=own(stack, "From"), scheme=StripeSignature(secrets=[secret(stack)]), **options
             )
         with pytest.raises(ValueError, match=f"^{message}"):
-            made.add_approval("Review", **options)
+            made.add_approval_page("Review", **options)
 
 
 class TestSchemes:
@@ -246,7 +246,7 @@ class TestEvents:
     def test_need_no_queue_where_none_are_received(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Warehouse")
 
-        assert (made.event_dead_letters, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 7)
+        assert (made.event_dead_letter_queue, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 7)
         assert "Warehouse/EventDeadLetters" not in Cloud(stack).resources
 
     def test_that_are_lost_can_be_kept_under_a_customers_key(self, regional_stack: Stack) -> None:
@@ -291,7 +291,7 @@ class TestTheApprovalPage:
     def test_has_an_address_of_the_users_own(self, stack: Stack, url: str) -> None:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
 
-        assert made.add_approval("Review", url=url).url == url
+        assert made.add_approval_page("Review", url=url).url == url
         assert environment(Cloud(stack), "Send")[Env.APPROVAL_URL] == url
 
     @pytest.mark.parametrize(
@@ -301,11 +301,11 @@ class TestTheApprovalPage:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
 
         with pytest.raises(ValueError, match=r"^url must match .*; give an https address without a query"):
-            made.add_approval("Review", url=url)
+            made.add_approval_page("Review", url=url)
 
     def test_has_the_validity_of_links_of_the_previous_secret(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
-        made.add_approval("Review", previous_for=Duration.days(2))
+        made.add_approval_page("Review", previous_for=Duration.days(2))
 
         assert environment(Cloud(stack), "Reviews/Review/Page")[Env.APPROVAL_PREVIOUS_SECONDS] == "172800"
 
@@ -313,7 +313,7 @@ class TestTheApprovalPage:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
 
         with pytest.raises(ValueError, match=r"^previous_for must be 0 s to 31622400 s"):
-            made.add_approval("Review", previous_for=Duration.days(367))
+            made.add_approval_page("Review", previous_for=Duration.days(367))
 
     def test_writes_no_link_into_a_log(self, cloud: Cloud) -> None:
         stage = cloud.one("Warehouse/Review/RestApi/DeploymentStage.v1").properties
@@ -322,10 +322,10 @@ class TestTheApprovalPage:
 
     def test_needs_a_function_that_sends_links(self, stack: Stack) -> None:
         with pytest.raises(ValueError, match=r"^Test/Carrier needs fn for its approval page Review, got none"):
-            CallbackIntegration(stack, "Carrier").add_approval("Review")
+            CallbackIntegration(stack, "Carrier").add_approval_page("Review")
 
     def test_is_there_once(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Reviews", fn=own(stack, "Send"))
-        made.add_approval("Review")
+        made.add_approval_page("Review")
         with pytest.raises(ValueError, match=r"^Test/Reviews must have one approval page, got Other and Review"):
-            made.add_approval("Other")
+            made.add_approval_page("Other")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack
 
-from constructs_lib import CallbackIntegration, GoOn, IdempotencyTable, Provider, SagaStateMachine, Step
+from constructs_lib import CallbackIntegration, ContinueWith, IdempotencyTable, Provider, SagaStateMachine, Step
 from constructs_lib.saga.validation.budget import findings_of, happy_path, worst_case
 from tests.constructs.support.sagas import plain_function
 
-ASKED = Provider(verify=True, undo_idempotent_for=Duration.hours(24))
+ASKED = Provider(verify=True, compensation_idempotent_for=Duration.hours(24))
 MINUTE, HOUR = Duration.minutes(1), Duration.hours(1)
 
 
@@ -98,8 +98,8 @@ def test_a_job_before_the_pivot_needs_a_compensation(shop: Shop) -> None:
 
 
 def test_a_wait_that_times_out_may_be_skipped(shop: Shop) -> None:
-    step = shop.wait(on_error={"CallbackTimedOut": GoOn(output={"review": "none"})})
-    assert "CallbackTimedOut" in step.refusals
+    step = shop.wait(on_error={"WaitTimedOut": ContinueWith(output={"review": "none"})})
+    assert "WaitTimedOut" in step.refusals
 
 
 @pytest.mark.parametrize("kind", ["job", "wait"])
@@ -140,7 +140,7 @@ def test_a_saga_shorter_than_its_wait_does_not_synthesize(shop: Shop) -> None:
 
 
 def test_a_provider_with_requests_slower_than_its_queue_is_reported(shop: Shop) -> None:
-    slow = Provider(verify=True, undo_idempotent_for=Duration.hours(24), grace=Duration.minutes(2))
+    slow = Provider(verify=True, compensation_idempotent_for=Duration.hours(24), grace=Duration.minutes(2))
     found = {finding.id: finding.message for finding in findings_of(shop.saga(shop.job(provider=slow)).description)}
 
     assert "may be on its way for 140 s" in found["cdk-sagas-redelivery-Pick"]

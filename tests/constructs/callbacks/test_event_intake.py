@@ -102,7 +102,7 @@ def test_a_parked_and_a_refused_event_set_off_alarms(cloud: Cloud) -> None:
 
     assert set(alarms) == {"Stripe/Alarms/Parked", "Stripe/Alarms/Refused", "Stripe/Alarms/Signature"}
     assert alarms["Stripe/Alarms/Refused"]["MetricName"] == "EventRefused"
-    assert alarms["Stripe/Alarms/Signature"]["MetricName"] == "WebhookSignatureRefused"
+    assert alarms["Stripe/Alarms/Signature"]["MetricName"] == "SignatureRejected"
 
 
 def test_it_is_clean_to_cdk_nag(new_stack: StackFactory) -> None:

@@ -25,7 +25,7 @@ from aws_cdk import aws_stepfunctions as sfn
 from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
-from constructs_lib import BadEnd, ExecutionWatch, Step, StepFunction, TimeoutReconciler, WatchedMachine
+from constructs_lib import ExecutionWatch, FailedStatus, Step, StepFunction, TimeoutReconciler, WatchedMachine
 from constructs_lib.execution_watch import execution_watch as watched_machines
 from saga_runtime.protocol import DUE_INDEX, METRIC_NAMESPACE, Env, Metric
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
@@ -59,8 +59,8 @@ def function(scope: Construct, id: str = "Plain", **options: Any) -> lambda_.Fun
 def watch_of(scope: Construct, *machines: WatchedMachine, **options: Any) -> ExecutionWatch:
     """The construct that watches them."""
     given = {
-        "schedule": Duration.minutes(1),
-        "oldest_untold": Duration.hours(1),
+        "check_interval": Duration.minutes(1),
+        "max_notification_delay": Duration.hours(1),
         "removal_policy": RemovalPolicy.RETAIN,
     }
     return ExecutionWatch(scope, "Watch", machines=machines, **{**given, **options})
@@ -78,7 +78,7 @@ class WatchedStack(Stack):
             WatchedMachine(
                 machine=machine(self, "Export"),
                 on_timeout=function(self),
-                ends=[BadEnd.FAILED, BadEnd.TIMED_OUT],
+                ends=[FailedStatus.FAILED, FailedStatus.TIMED_OUT],
                 grace=Duration.seconds(0),
                 attempts=5,
             ),
@@ -107,7 +107,7 @@ def test_has_the_configuration_that_the_runtime_reads(cloud: Cloud) -> None:
     assert first == Watched(
         machine="${Import}",
         function="${Told/Function.Arn}",
-        ends=frozenset({BadEnd.TIMED_OUT, BadEnd.ABORTED}),
+        ends=frozenset({FailedStatus.TIMED_OUT, FailedStatus.ABORTED}),
         grace_ms=900_000,
         lease_ms=90_000,
         attempts=100,
@@ -115,7 +115,7 @@ def test_has_the_configuration_that_the_runtime_reads(cloud: Cloud) -> None:
     assert second == Watched(
         machine="${Export}",
         function="${Plain.Arn}",
-        ends=frozenset({BadEnd.TIMED_OUT, BadEnd.FAILED}),
+        ends=frozenset({FailedStatus.TIMED_OUT, FailedStatus.FAILED}),
         grace_ms=0,
         lease_ms=63_000,
         attempts=5,
@@ -246,12 +246,15 @@ def one(stack: Stack, **options: Any) -> WatchedMachine:
     ("options", "message"),
     [
         ({"ends": []}, r"ends of Test/Import must be one or more, each once, got \[\]"),
-        ({"ends": [BadEnd.FAILED, BadEnd.FAILED]}, r"ends of Test/Import must be one or more, each once, got \["),
         (
-            {"ends": ["timed_out", BadEnd.FAILED]},
-            r"ends\[0\] of WatchedMachine must be a BadEnd, got 'timed_out'; write BadEnd.TIMED_OUT or",
+            {"ends": [FailedStatus.FAILED, FailedStatus.FAILED]},
+            r"ends of Test/Import must be one or more, each once, got \[",
         ),
-        ({"ends": "FAILED"}, r"ends of WatchedMachine must be a list of BadEnd, got 'FAILED'"),
+        (
+            {"ends": ["timed_out", FailedStatus.FAILED]},
+            r"ends\[0\] of WatchedMachine must be a FailedStatus, got 'timed_out'; write FailedStatus.TIMED_OUT or",
+        ),
+        ({"ends": "FAILED"}, r"ends of WatchedMachine must be a list of FailedStatus, got 'FAILED'"),
         (
             {"grace": Duration.seconds(Token.as_number({"Ref": "Grace"}))},
             r"grace must be known at synth, got a token",
@@ -381,7 +384,7 @@ def test_the_age_of_an_end_is_measured_at_least_once_in_the_alarms_period(
 ) -> None:
     """Between two measurings lie a call, the pause after it, and the look that was due just before, and another."""
     slow = function(stack, "Slow", timeout=Duration.seconds(seconds))
-    watch_of(stack, one(stack, on_timeout=slow), schedule=Duration.minutes(schedule))
+    watch_of(stack, one(stack, on_timeout=slow), check_interval=Duration.minutes(schedule))
     period = Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"]
 
     assert period == minutes * 60
@@ -421,7 +424,7 @@ def test_more_machines_than_the_environment_has_room_for_are_refused(stack: Stac
 
 def test_schedule_and_limit_may_be_chosen(stack: Stack) -> None:
     every, untold = Duration.minutes(5), Duration.minutes(10)
-    ExecutionWatch(stack, "Watch", machines=[one(stack)], schedule=every, oldest_untold=untold)
+    ExecutionWatch(stack, "Watch", machines=[one(stack)], check_interval=every, max_notification_delay=untold)
     cloud = Cloud(stack)
 
     assert cloud.one("Watch/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
@@ -430,7 +433,7 @@ def test_schedule_and_limit_may_be_chosen(stack: Stack) -> None:
 
 
 def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
-    ExecutionWatch(stack, "Watch", machines=[one(stack)], schedule=Duration.hours(1))
+    ExecutionWatch(stack, "Watch", machines=[one(stack)], check_interval=Duration.hours(1))
 
     assert Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"] == 3 * 3_600
 

@@ -50,7 +50,7 @@ def hook(event): ...
 @event_receiver
 def receiver(event): ...
 """
-PROVIDER = Provider(verify=True, undo_idempotent_for=Duration.hours(24))
+PROVIDER = Provider(verify=True, compensation_idempotent_for=Duration.hours(24))
 WAIT: dict[str, Any] = {"provider": PROVIDER, "timeout": Duration.hours(2), "heartbeat": Duration.hours(1)}
 
 
@@ -200,7 +200,7 @@ def _warnings(stack: Stack) -> list[str]:
 
 def test_a_function_without_the_ledger_of_its_module_is_a_warning(stack: Stack, posting: Path) -> None:
     ledger = LedgerTable(stack, "Ledger")
-    ledger.grant_transfer(StepFunction(stack, "Post", code=posting, handler="post.handler"))
+    ledger.grant_post(StepFunction(stack, "Post", code=posting, handler="post.handler"))
 
     (warning,) = _warnings(stack)
     assert warning.startswith(
@@ -214,7 +214,7 @@ def test_a_function_with_its_ledger_is_accepted(stack: Stack, posting: Path, gra
     ledger = LedgerTable(stack, "Ledger")
     post = StepFunction(stack, "Post", code=posting, handler="post.handler", environment=ledger.environment)
     grantees: dict[str, Any] = {"function": post, "its Lambda function": post.function, "its role": post.role}
-    ledger.grant_transfer(grantees[grantee])
+    ledger.grant_post(grantees[grantee])
 
     assert _warnings(stack) == []
 
@@ -227,5 +227,5 @@ def test_a_missing_grant_is_a_warning_that_can_be_acknowledged(stack: Stack, pos
 
     (warning,) = _warnings(stack)
     assert warning.startswith(
-        f"{post.node.path} must be granted the ledger that it posts to, got no grant; call ledger.grant_transfer(…)"
+        f"{post.node.path} must be granted the ledger that it posts to, got no grant; call ledger.grant_post(…)"
     )

@@ -26,7 +26,7 @@ def cloud(new_app: AppFactory) -> Cloud:
     shop = saga_of(stack, job(warehouse, compensate=own(stack, "Cancel")))
     nightly = sfn.StateMachine.from_state_machine_name(stack, "Nightly", "nightly")
     release = own(stack, "Release")
-    TimeoutReconciler(stack, "Reconciler", sagas=[shop], schedule=Duration.minutes(1))
+    TimeoutReconciler(stack, "Reconciler", sagas=[shop], check_interval=Duration.minutes(1))
     ExecutionWatch(stack, "Watch", machines=[WatchedMachine(machine=nightly, on_timeout=release)])
     return Cloud(stack)
 

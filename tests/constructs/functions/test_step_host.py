@@ -15,7 +15,7 @@ from tests.constructs.support.cloud import Cloud
 
 ASKED = Provider(verify=True, verify_undo=True, grace=Duration.seconds(60))
 KEYS = Provider(
-    idempotent_for=Duration.hours(24), undo_idempotent_for=Duration.hours(24), grace=Duration.seconds(60)
+    idempotent_for=Duration.hours(24), compensation_idempotent_for=Duration.hours(24), grace=Duration.seconds(60)
 )  # fmt: skip
 NAMES = ("apply", "verify", "undo", "verify_undo")
 

@@ -74,7 +74,7 @@ def _everything(app: App) -> Stack:
     TransactionApi(
         stack, "Api", operations={"orders": Operation(saga=made, key_policy=KeyPolicy.OPTIONAL), "returns": made}
     )
-    TimeoutReconciler(stack, "Reconciler", sagas=[made], money_in_flight={"EUR": 1})
+    TimeoutReconciler(stack, "Reconciler", sagas=[made], max_money_in_flight={"EUR": 1})
     intake = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake.handler")
     EventIntake(stack, "Intake", operation="stripe", fn=intake, requests=IdempotencyTable(stack, "Events"))
     LedgerTable(stack, "Ledger", holds=True)

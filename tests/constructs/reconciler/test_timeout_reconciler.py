@@ -48,7 +48,7 @@ class WatchedStack(Stack):
             self, job(warehouse, compensate=own(self, "Cancel")), Step.atomic("Pay", fn=own(self, "Pay"), pivot=True)
         )
         self.reconciler = TimeoutReconciler(
-            self, "Reconciler", sagas=[plain, shop], money_in_flight={"JPY": 0, "EUR": 2**53}
+            self, "Reconciler", sagas=[plain, shop], max_money_in_flight={"JPY": 0, "EUR": 2**53}
         )
 
 
@@ -297,7 +297,7 @@ def test_one_failed_sweep_raises_no_alarm(cloud: Cloud, name: str) -> None:
 
 
 def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
-    small(stack, schedule=Duration.minutes(30), measure=Duration.minutes(60))
+    small(stack, check_interval=Duration.minutes(30), metrics_interval=Duration.minutes(60))
     alarms = alarms_of(Cloud(stack))
 
     assert (alarms["Failing"]["Period"], alarms["OldestInFlight"]["Period"]) == (90 * 60, 180 * 60)
@@ -313,13 +313,13 @@ def _sagas(stack: Stack) -> list[SagaStateMachine]:
 def test_limits_are_configurable(stack: Stack) -> None:
     small(
         stack,
-        schedule=Duration.minutes(5),
-        measure=Duration.minutes(2),
+        check_interval=Duration.minutes(5),
+        metrics_interval=Duration.minutes(2),
         longest_interval=Duration.hours(1),
-        recoveries_limit=3,
+        max_recoveries=3,
         recovery_rate_threshold=7,
-        oldest_in_flight=Duration.minutes(10),
-        oldest_parked=Duration.hours(1),
+        max_in_flight_age=Duration.minutes(10),
+        max_parked_age=Duration.hours(1),
         longest_hold=Duration.minutes(30),
         removal_policy=RemovalPolicy.DESTROY,
     )
@@ -359,30 +359,33 @@ def test_customer_managed_keys_are_granted_for_what_they_encrypt(regional_stack:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recoveries_limit": 0}, r"recoveries_limit must be 1 to 100, got 0"),
-        ({"recoveries_limit": 1.5}, r"recoveries_limit of .* must be an int, got 1.5; pass an int"),
+        ({"max_recoveries": 0}, r"max_recoveries must be 1 to 100, got 0"),
+        ({"max_recoveries": 1.5}, r"max_recoveries of .* must be an int, got 1.5; pass an int"),
         ({"recovery_rate_threshold": True}, r"recovery_rate_threshold of .* must be an int, got True"),
-        ({"recoveries_limit": 101}, r"recoveries_limit must be 1 to 100, got 101"),
-        ({"schedule": Duration.seconds(30)}, r"schedule must be 60 s to 3600 s, got 30 s"),
-        ({"schedule": Duration.seconds(90)}, r"schedule must be whole minutes, got 90 s; round it"),
-        ({"oldest_in_flight": Duration.seconds(59)}, r"oldest_in_flight must be 60 s to 31622400 s, got 59 s"),
-        ({"oldest_parked": Duration.days(367)}, r"oldest_parked must be 60 s to 31622400 s"),
-        ({"measure": Duration.minutes(61)}, r"measure must be 60 s to 3600 s, got 3660 s"),
+        ({"max_recoveries": 101}, r"max_recoveries must be 1 to 100, got 101"),
+        ({"check_interval": Duration.seconds(30)}, r"check_interval must be 60 s to 3600 s, got 30 s"),
+        ({"check_interval": Duration.seconds(90)}, r"check_interval must be whole minutes, got 90 s; round it"),
+        ({"max_in_flight_age": Duration.seconds(59)}, r"max_in_flight_age must be 60 s to 31622400 s, got 59 s"),
+        ({"max_parked_age": Duration.days(367)}, r"max_parked_age must be 60 s to 31622400 s"),
+        ({"metrics_interval": Duration.minutes(61)}, r"metrics_interval must be 60 s to 3600 s, got 3660 s"),
         ({"recovery_rate_threshold": 0}, r"recovery_rate_threshold must be 1 to 1000000, got 0"),
         (
-            {"money_in_flight": {"eur": 1}},
-            r"money_in_flight must be an ISO 4217 code or a Unit, got 'eur'",
+            {"max_money_in_flight": {"eur": 1}},
+            r"max_money_in_flight must be an ISO 4217 code or a Unit, got 'eur'",
         ),
-        ({"money_in_flight": {"POINT": 1}}, r"a currency of money_in_flight must be an ISO 4217 code or a Unit"),
         (
-            {"money_in_flight": {"EUR": -1}},
-            r"money_in_flight\['EUR'\] must be 0 to 9007199254740992",
+            {"max_money_in_flight": {"POINT": 1}},
+            r"a currency of max_money_in_flight must be an ISO 4217 code or a Unit",
         ),
-        ({"money_in_flight": {"EUR": 2**53 + 1}}, r"got 9007199254740993; metrics are doubles"),
-        ({"money_in_flight": {"EUR": 1.5}}, r"must be an int, got 1.5; pass"),
-        ({"money_in_flight": {"EUR": True}}, r"must be an int, got True; pass"),
-        ({"money_in_flight": {978: 1}}, r"money_in_flight of .* must be a str or an? Unit, got 978"),
-        ({"money_in_flight": 5}, r"money_in_flight of .* must be a dict or None, got 5; pass a dict$"),
+        (
+            {"max_money_in_flight": {"EUR": -1}},
+            r"max_money_in_flight\['EUR'\] must be 0 to 9007199254740992",
+        ),
+        ({"max_money_in_flight": {"EUR": 2**53 + 1}}, r"got 9007199254740993; metrics are doubles"),
+        ({"max_money_in_flight": {"EUR": 1.5}}, r"must be an int, got 1.5; pass"),
+        ({"max_money_in_flight": {"EUR": True}}, r"must be an int, got True; pass"),
+        ({"max_money_in_flight": {978: 1}}, r"max_money_in_flight of .* must be a str or an? Unit, got 978"),
+        ({"max_money_in_flight": 5}, r"max_money_in_flight of .* must be a dict or None, got 5; pass a dict$"),
     ],
 )
 def test_a_wrong_argument_is_named_with_the_remedy(stack: Stack, options: dict[str, Any], message: str) -> None:

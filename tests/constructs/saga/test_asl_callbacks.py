@@ -74,12 +74,12 @@ def test_a_lost_callback_is_queried_as_often_as_time_allows(name: str) -> None:
     lost, never, *_ = state["Retry"]
     assert (lost["ErrorEquals"], lost["MaxAttempts"]) == (["States.HeartbeatTimeout", "States.Timeout"], 5)
     assert never["MaxAttempts"] == 0
-    assert {"CallbackOverdue", "StepUndecided", "SagaFenced"} <= set(never["ErrorEquals"])
+    assert {"JobStillPending", "ManualResolutionRequired", "SagaFenced"} <= set(never["ErrorEquals"])
 
 
 @pytest.mark.parametrize("name", ["Pay", "Review", "Ship"])
 def test_a_dispatchers_word_that_the_time_is_up_is_final(name: str) -> None:
-    overdue = "CallbackTimedOut" if name == "Review" else "CallbackOverdue"
+    overdue = "WaitTimedOut" if name == "Review" else "JobStillPending"
     done = run(definition_of(JOBS), answers({"Pay": {"output": {}}, "Review": {"output": {}}, name: Failure(overdue)}))
 
     assert done.trace.count(name) == 1
@@ -88,7 +88,9 @@ def test_a_dispatchers_word_that_the_time_is_up_is_final(name: str) -> None:
 # --- Exhausted
 
 
-@pytest.mark.parametrize("why", [HEARTBEAT_LOST, TIME_IS_UP, Failure("CallbackOverdue"), Failure("StepUndecided")])
+@pytest.mark.parametrize(
+    "why", [HEARTBEAT_LOST, TIME_IS_UP, Failure("JobStillPending"), Failure("ManualResolutionRequired")]
+)
 def test_a_job_without_an_outcome_fails_and_its_compensation_queries(why: Failure) -> None:
     done = forward(JOBS, Pay=why)
 
@@ -221,12 +223,13 @@ def late(saga: SagaPlan, known: dict[str, Any]) -> Run:
 def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
     operated = plan(*JOBS.steps, operators="https://sqs.example/operators")
     done = late(
-        operated, {"Read direction": {}, "Compensate late Pay": Failure("StepUndecided", '{"errorMessage": "?"}')}
+        operated,
+        {"Read direction": {}, "Compensate late Pay": Failure("ManualResolutionRequired", '{"errorMessage": "?"}')},
     )
 
     assert done.trace[-3:] == ["Compensate late Pay", "Notify operators (late)", "End late not compensated"]
     entry = json.loads(done.sent["Notify operators (late)"]["MessageBody"])
-    assert (entry["late"], entry["stuck"]["error"]) == (True, "StepUndecided")
+    assert (entry["late"], entry["stuck"]["error"]) == (True, "ManualResolutionRequired")
 
 
 def test_late_jobs_of_a_map_are_compensated_item_by_item() -> None:

@@ -321,10 +321,14 @@ def test_a_pivot_in_doubt_that_cannot_be_decided_is_parked_with_its_reason() -> 
         "Money": {"Status": "TIMED_OUT"},
         "Fence Credit": CONDITION_FAILED,
         "Fence Credit - read row": row("INTENT"),
-        "Fence Credit - verify": refusal("StepUndecided", "the provider does not know"),
+        "Fence Credit - verify": refusal("ManualResolutionRequired", "the provider does not know"),
     }
     entry = operators_are_told(_forward("pivot in an express phase", **by_state))
-    assert entry["stuck"] == {"step": "Credit", "error": "StepUndecided", "detail": "the provider does not know"}
+    assert entry["stuck"] == {
+        "step": "Credit",
+        "error": "ManualResolutionRequired",
+        "detail": "the provider does not know",
+    }
 
 
 def test_a_plain_pivot_in_doubt_is_verified_with_its_own_inputs() -> None:
@@ -441,7 +445,7 @@ def test_invalid_items_refuse_the_saga_before_any_effect(items: Any) -> None:
     done = _ship(items)
     assert "Pack" not in done.trace
     answer = body(done, "Settle failed")
-    assert (answer["error"], answer["step"], answer["status"]) == ("BadItems", "Ship", 422)
+    assert (answer["error"], answer["step"], answer["status"]) == ("InvalidMapItems", "Ship", 422)
     assert "Compensate Pack" not in done.trace, "without items there is nothing to compensate"
 
 
@@ -476,11 +480,11 @@ def test_a_fenced_item_fences_the_saga() -> None:
 
 
 def test_an_item_with_a_stuck_compensation_parks_the_saga_after_the_others() -> None:
-    undo = by_item(refusal("StepUndecided", "who knows"), others=EMPTY)
+    undo = by_item(refusal("ManualResolutionRequired", "who knows"), others=EMPTY)
     done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pay=refusal(), **{"Compensate Label": undo})
     assert keys_called(done, "Compensate Pack") == ["a", "c"]
     entry = operators_are_told(done)
-    assert entry["stuck"] == {"step": "Label[b]", "error": "StepUndecided", "detail": "who knows"}
+    assert entry["stuck"] == {"step": "Label[b]", "error": "ManualResolutionRequired", "detail": "who knows"}
     assert entry["failure"]["step"] == "Pay"
 
 
@@ -547,7 +551,7 @@ def test_each_group_has_tries_of_its_own() -> None:
 def test_invalid_items_after_the_pivot_wait_for_an_operator() -> None:
     twice = json.dumps({"items": [{"sku": "a"}, {"sku": "a"}]})
     done = run(definition_of(GROUPED["groups behind the pivot"]), answers(BEHIND), request=twice)
-    assert operators_are_told(done)["failure"]["error"] == "BadItems"
+    assert operators_are_told(done)["failure"]["error"] == "InvalidMapItems"
 
 
 # ---- refusals that do not end the saga ------------------------------------------------------------------------------
@@ -607,7 +611,7 @@ def test_a_step_in_a_phase_with_an_unknown_outcome_stops_the_phase() -> None:
         "Ask": NO_CODE,
         SKIP_ASK: CONDITION_FAILED,
         f"{SKIP_ASK} - read row": row("INTENT"),
-        f"{SKIP_ASK} - verify": refusal("StepUndecided"),
+        f"{SKIP_ASK} - verify": refusal("ManualResolutionRequired"),
     }
     answer = _phase(GROUPED["skips in groups"], "Quick", **by_state)
     assert answer["ok"] is False

@@ -145,7 +145,7 @@ def test_a_compensation_that_is_refused_waits_for_an_operator() -> None:
 
 def test_a_row_that_no_transaction_can_have_is_parked() -> None:
     done = _undo(**{"Compensate First": CONDITION_FAILED, "Compensate First - read row": row("INTENT")})
-    assert operators_are_told(done)["stuck"]["error"] == "StepUndecided"
+    assert operators_are_told(done)["stuck"]["error"] == "ManualResolutionRequired"
 
 
 def test_the_writes_of_every_item_are_compensated() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack, Token
 
-from constructs_lib import Effect, GoOn, IdempotencyTable, SagaStateMachine, Step, StepGroup
+from constructs_lib import ContinueWith, Effect, IdempotencyTable, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.asl import Node, SagaPlan
 from constructs_lib.saga.asl.plan import WAYS_AT
 from constructs_lib.saga.asl.recovery import NOTE_DEFINITION, SAME_WAYS
@@ -88,7 +88,7 @@ def test_a_saga_never_takes_another_path_after_a_change(change: str, shape: str)
         assert not _both(saga), (saga.rows, saga.traces)
         assert saga.settled or saga.parked, saga.traces
         ends.add(saga.told[-1]["stuck"]["error"] if saga.parked else saga.settled)
-    assert ends == {"COMPLETED", "FAILED", "DefinitionChanged"}
+    assert ends == {"COMPLETED", "FAILED", "IncompatibleDefinition"}
 
 
 @pytest.mark.exhaustive
@@ -147,7 +147,7 @@ class TestTheFingerprint:
             return Step.read_only("Look", fn=fn, when=when)
 
         def instead(number: int) -> Step:
-            go_on = {"Unknown": GoOn(output={"a": number})}
+            go_on = {"Unknown": ContinueWith(output={"a": number})}
             return Step.atomic("One", fn=fn, compensate=fn, refusals=["Unknown"], on_error=go_on)
 
         def call(effect: Effect, when: str) -> Step:
@@ -218,8 +218,8 @@ class TestAPhase:
             [step("A", when="$request.a")],
             [step("A", when="$request.b")],
             [step("A", compensate=None, pivot=True)],
-            [step("A", refusals=["No"], on_error={"No": GoOn(output={"a": 1})})],
-            [step("A", refusals=["No"], on_error={"No": GoOn(output={"a": 2})})],
+            [step("A", refusals=["No"], on_error={"No": ContinueWith(output={"a": 1})})],
+            [step("A", refusals=["No"], on_error={"No": ContinueWith(output={"a": 2})})],
         ]
         shapes = [self._shape(stack, number, *inside) for number, inside in enumerate(other)]
 

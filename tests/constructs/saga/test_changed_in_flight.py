@@ -100,7 +100,7 @@ def test_it_never_takes_two_paths_with_any_change_between_its_starts(change: str
         assert _harm(saga) is None, (saga.switches, saga.stops, saga.rows, saga.traces)
         assert saga.settled or saga.parked, saga.traces
         ends.add(saga.told[-1]["stuck"]["error"] if saga.parked else saga.settled)
-    assert ends == {"COMPLETED", "FAILED", "DefinitionChanged"}
+    assert ends == {"COMPLETED", "FAILED", "IncompatibleDefinition"}
 
 
 def _ends_instead(definition: Definition) -> Definition:

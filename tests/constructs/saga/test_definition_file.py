@@ -127,7 +127,7 @@ def _external(shop: Shop) -> Step:
         "Debit",
         fn=shop.fn,
         compensate=shop.fn,
-        provider=Provider(idempotent_for=Duration.days(1), undo_idempotent_for=Duration.days(1)),
+        provider=Provider(idempotent_for=Duration.days(1), compensation_idempotent_for=Duration.days(1)),
     )
 
 

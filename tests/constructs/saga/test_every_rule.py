@@ -30,10 +30,10 @@ pytestmark = pytest.mark.exhaustive
 KINDS = ("Catch", "Retry", "Choices")
 ERRORS = (
     "SagaFenced",
-    "StepUndecided",
+    "ManualResolutionRequired",
     "Invalid",
     "InsufficientFunds",
-    "CallbackTimedOut",
+    "WaitTimedOut",
     "AWS.AccessDeniedException",
     "States.HeartbeatTimeout",
     "States.QueryEvaluationError",
@@ -235,12 +235,12 @@ def _retries_as_it_should(definition: dict[str, Any]) -> None:
         if resource.endswith("startExecution"):
             assert tries("Sfn.ExecutionAlreadyExistsException") == 0, name
         if resource.endswith((":invoke", "startSyncExecution", "startExecution.sync:2")):
-            assert tries("SagaFenced") == tries("StepUndecided") == 0, name
+            assert tries("SagaFenced") == tries("ManualResolutionRequired") == 0, name
             transient = _retry(state, "TransientError")
             assert (transient.get("JitterStrategy"), transient["MaxAttempts"] > 0) == ("FULL", True), name
         if resource.endswith(".waitForTaskToken"):
             assert _retry(state, "States.HeartbeatTimeout")["ErrorEquals"] != ["States.ALL"], name
-            for error in ("SagaFenced", "StepUndecided", "CallbackOverdue", "Invalid"):
+            for error in ("SagaFenced", "ManualResolutionRequired", "JobStillPending", "Invalid"):
                 assert tries(error) == 0, (name, error)
 
 
@@ -294,7 +294,7 @@ def _histories(saga: Saga) -> Iterator[Callable[..., Simulation]]:
     for call in range(1, calls + 3):
         for late in range(call + 1, call + 12):
             yield from (history(late=(late, row), fails={call: "InsufficientFunds"}) for row in jobs)
-        yield history(written=(call, "FAILED"), fails={call: "CallbackTimedOut"})
+        yield history(written=(call, "FAILED"), fails={call: "WaitTimedOut"})
     yield history(fails={"Settle completed": "DynamoDB.ConditionalCheckFailedException"})
     for call in range(1, calls + 4):
         yield from (history(fails={call: error}) for error in ERRORS)

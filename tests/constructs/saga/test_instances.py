@@ -24,7 +24,7 @@ def test_two_of_every_construct_live_in_one_stack(stack: Stack) -> None:
     for name in ("One", "Other"):
         ledger = LedgerTable(stack, f"{name}Ledger")
         move = step_function(stack, f"{name}Move")
-        ledger.grant_transfer(move)
+        ledger.grant_post(move)
         requests = IdempotencyTable(stack, f"{name}Requests")
         queue = sqs.Queue(stack, f"{name}Queue", fifo=True)
         subject = SagaStateMachine(

@@ -6,7 +6,7 @@ import pytest
 from aws_cdk import Duration, Stack
 from aws_cdk import aws_sqs as sqs
 
-from constructs_lib import GoOn, IdempotencyTable, Provider, Retry, SagaStateMachine, Step
+from constructs_lib import ContinueWith, IdempotencyTable, Provider, Retry, SagaStateMachine, Step
 from constructs_lib.saga.description.description import SagaDescription
 from constructs_lib.saga.validation.budget import outlived_with_phases
 from tests.constructs.support.asl import happy_path
@@ -220,7 +220,7 @@ def test_the_description_contains_what_the_budget_needs(stack: Stack) -> None:
                 verify=True, idempotent_for=Duration.days(1), verify_undo=True, grace=Duration.seconds(7)
             ),
             retry=Retry.commerce(),
-            on_error={"Invalid": GoOn(output={"a": "b"})},
+            on_error={"Invalid": ContinueWith(output={"a": "b"})},
         ),
         Step.atomic("Move", fn=fn),
     )

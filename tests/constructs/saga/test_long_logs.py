@@ -45,7 +45,7 @@ def test_an_applied_effect_is_found_on_any_page(saga: SagaPlan, page: int) -> No
     pages[page] = {**pages[page], **STANDS}
     done = _asked(saga, *pages)
 
-    assert operators_told_of(done) == "StepsStand"
+    assert operators_told_of(done) == "EffectsNotCompensated"
 
 
 def operators_told_of(done: Any) -> str:
@@ -68,7 +68,7 @@ def test_a_late_effect_is_compensated_only_when_the_whole_log_was_read() -> None
 def test_after_a_late_effect_another_effect_may_remain() -> None:
     done = _asked(JOBS, {**LATE, "LastEvaluatedKey": NEXT}, STANDS)
 
-    assert operators_told_of(done) == "StepsStand"
+    assert operators_told_of(done) == "EffectsNotCompensated"
 
 
 def _rows(*names: str, **more: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_rows_of_another_definition_are_compared_on_every_page(further: str, fit
     if fits:
         assert done.trace[-1] == "Settle failed"
     else:
-        assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
+        assert operators_are_told(done)["stuck"]["error"] == "IncompatibleDefinition"
 
 
 def test_a_row_that_does_not_fit_ends_the_reading() -> None:
@@ -96,7 +96,7 @@ def test_a_row_that_does_not_fit_ends_the_reading() -> None:
     done = run(recovery_of(plan(*PLAIN.steps), FORWARD_MACHINE), answers({"Read direction": found, **pages}))
 
     assert "Query log rows - more" not in done.trace
-    assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
+    assert operators_are_told(done)["stuck"]["error"] == "IncompatibleDefinition"
 
 
 @pytest.mark.exhaustive

@@ -14,7 +14,7 @@ from saga_runtime.protocol import (
     RESPONSE_INDEX,
     CallField,
     Env,
-    InProgressAnswer,
+    InProgressResponse,
     KeyPolicy,
     LogAttribute,
     RecordAttribute,
@@ -56,7 +56,7 @@ def test_the_gatekeeper_reads_its_settings_from_the_template(reference: Cloud) -
     assert settings.state_machine_arn == "${Transfer/StateMachine}"
     assert common.operation == "transfers"
     assert common.identity == "iam"
-    assert (common.key_policy, common.in_progress_answer) == (KeyPolicy.REQUIRED, InProgressAnswer.CONFLICT)
+    assert (common.key_policy, common.in_progress_response) == (KeyPolicy.REQUIRED, InProgressResponse.CONFLICT)
     assert (settings.due_after_ms, common.due_shards) == (60_000, 16)
 
 

@@ -145,7 +145,7 @@ def test_under_a_definition_that_does_not_fit_the_rows_the_saga_is_parked(
 ) -> None:
     done = _recover(direction=direction, began_as=began_as, **{"Query log rows": rows})
     assert not [name for name in done.trace if name.startswith(("Set direction", "Fence", "Start", "Compensate"))]
-    assert operators_are_told(done)["stuck"]["error"] == "DefinitionChanged"
+    assert operators_are_told(done)["stuck"]["error"] == "IncompatibleDefinition"
 
 
 @pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED", "READ"])

@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
-from constructs_lib import GoOn, IdempotencyTable, Notify, SagaStateMachine, Step
+from constructs_lib import ContinueWith, IdempotencyTable, Notify, SagaStateMachine, Step
 from tests.constructs.support.asl import calls, role_problems
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import plain_function, saga, step_function
@@ -53,7 +53,7 @@ def test_the_roles_of_a_saga_with_everything_fit_their_definitions(stack: Stack)
                 "Discount",
                 fn=plain_function(stack, "Discount"),
                 compensate=plain_function(stack, "UndoDiscount"),
-                on_error={"Invalid": GoOn(output={})},
+                on_error={"Invalid": ContinueWith(output={})},
             ),
             Step.atomic(
                 "Debit",

@@ -13,8 +13,8 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import (
+    ContinueWith,
     Effect,
-    GoOn,
     IdempotencyTable,
     Notify,
     PayloadBucket,
@@ -131,14 +131,16 @@ def test_names_of_errors_are_names(shop: Shop, kind: str, argument: str, name: s
         KINDS[kind](shop, "Any", **{argument: [name]})
 
 
-@pytest.mark.parametrize("error", ["SagaFenced", "StepInDoubt", "StepUndecided", "TransientError", "Conflict"])
+@pytest.mark.parametrize(
+    "error", ["SagaFenced", "StepInDoubt", "ManualResolutionRequired", "TransientError", "Conflict"]
+)
 def test_a_transient_error_cannot_be_a_refusal(shop: Shop, error: str) -> None:
     message = f"refusals of step Move must be permanent errors, got '{error}', which may pass; remove it"
     _refused(lambda s: s.atomic(refusals=[error]), message, shop)
 
 
 @pytest.mark.parametrize(
-    "error", ["SagaFenced", "StepInDoubt", "StepUndecided", "States.ALL", "States.Timeout", "Invalid"]
+    "error", ["SagaFenced", "StepInDoubt", "ManualResolutionRequired", "States.ALL", "States.Timeout", "Invalid"]
 )
 def test_errors_in_doubt_and_refusals_are_not_transient(shop: Shop, error: str) -> None:
     message = f"transient of step Move must be errors of your own that pass, got '{error}'; remove it"
@@ -165,16 +167,16 @@ PROVIDERS: dict[str, tuple[dict[str, Any], str]] = {
         "grace must be 0 s to 3600 s, got 3601 s; choose a duration in that range",
     ),
     "clocks that are far apart": (
-        {"verify": True, "clock_margin": Duration.seconds(61)},
-        "clock_margin must be 0 s to 60 s, got 61 s; choose a duration in that range",
+        {"verify": True, "max_clock_skew": Duration.seconds(61)},
+        "max_clock_skew must be 0 s to 60 s, got 61 s; choose a duration in that range",
     ),
     "a window of seconds": (
         {"idempotent_for": Duration.seconds(59)},
         "idempotent_for must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
     ),
     "an undo's window of seconds": (
-        {"verify": True, "undo_idempotent_for": Duration.seconds(59)},
-        "undo_idempotent_for must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
+        {"verify": True, "compensation_idempotent_for": Duration.seconds(59)},
+        "compensation_idempotent_for must be 60 s to 31622400 s, got 59 s; choose a duration in that range",
     ),
     "short keys": (
         {"verify": True, "max_key_length": 35},
@@ -213,7 +215,7 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         lambda s: s.external(compensate=s.fn),
         (
             "the compensation of step Charge could never be decided when it is cut off: its provider has neither "
-            "undo_idempotent_for nor verify_undo; declare what the provider offers"
+            "compensation_idempotent_for nor verify_undo; declare what the provider offers"
         ),
     ),
     "an imported function at a provider": (
@@ -233,8 +235,8 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         "fn_timeout of step Quote is 59 s, but the function's timeout is 60 s; leave fn_timeout out",
     ),
     "a read with a substitute": (
-        lambda s: Step.read_only("Quote", fn=s.fn, on_error={"Invalid": GoOn()}),
-        "step Quote only reads, and has nothing that GoOn could fence; let its function return another output",
+        lambda s: Step.read_only("Quote", fn=s.fn, on_error={"Invalid": ContinueWith()}),
+        "step Quote only reads, and has nothing that ContinueWith could fence; let its function return another output",
     ),
     "a read by an imported function": (
         lambda s: Step.read_only("Quote", fn=s.theirs),
@@ -552,7 +554,7 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
                 LONG,
                 compensate=s.fn,
                 refusals=["NotEnoughSeatsInTheTrain"],
-                on_error={"NotEnoughSeatsInTheTrain": GoOn()},
+                on_error={"NotEnoughSeatsInTheTrain": ContinueWith()},
             ),
             s.atomic(),
         ),
@@ -652,9 +654,9 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         ),
     ),
     "a status of an error that no step raises": (
-        lambda s: s.saga(s.atomic(), http_status_by_error={"BadItems": 400}),
+        lambda s: s.saga(s.atomic(), http_status_by_error={"InvalidMapItems": 400}),
         (
-            "http_status_by_error must name permanent errors of the steps, got 'BadItems'; "
+            "http_status_by_error must name permanent errors of the steps, got 'InvalidMapItems'; "
             "correct it, or add it to the refusals of the step that raises it"
         ),
     ),
@@ -676,7 +678,7 @@ def test_sagas_refuse(shop: Shop, case: str) -> None:
 
 
 def test_the_status_of_bad_items_may_be_chosen_where_there_is_a_map(shop: Shop) -> None:
-    made = shop.saga(_map(shop), shop.atomic(), http_status_by_error={"BadItems": 400, "Declined": 402})
+    made = shop.saga(_map(shop), shop.atomic(), http_status_by_error={"InvalidMapItems": 400, "Declined": 402})
     assert "400" in str(made.definition["States"]["Ship"]["Catch"][0]["Assign"]["failure"]["status"])
 
 

@@ -30,12 +30,12 @@ import constructs_lib
 from constructs_lib import (
     CallbackIntegration,
     Compliance,
+    ContinueWith,
     DirectFunction,
     DirectOperation,
     Effect,
     EventIntake,
     ExecutionWatch,
-    GoOn,
     HmacSignature,
     IdempotencyTable,
     LedgerTable,
@@ -102,8 +102,8 @@ class World:
 Given = Callable[[World], dict[str, Any]]
 FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     "CallbackIntegration": (CallbackIntegration, lambda _: {"tokens": None}),
-    "CallbackIntegration.add_approval": (CallbackIntegration.add_approval, lambda w: {"self": w.via}),
-    "CallbackIntegration.add_direct": (CallbackIntegration.add_direct, lambda w: {"self": w.via}),
+    "CallbackIntegration.add_approval_page": (CallbackIntegration.add_approval_page, lambda w: {"self": w.via}),
+    "CallbackIntegration.add_direct_receiver": (CallbackIntegration.add_direct_receiver, lambda w: {"self": w.via}),
     "CallbackIntegration.add_event_rule": (
         CallbackIntegration.add_event_rule,
         lambda w: {"self": w.via, "bus": w.bus, "pattern": events.EventPattern(source=["a"]), "fn": w.receiver},
@@ -116,7 +116,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     "DirectFunction": (DirectFunction, lambda _: {"code": FUNCTIONS, "handler": "direct.handler"}),
     "DirectOperation": (DirectOperation, lambda w: {"fn": w.direct, "requests": w.requests, "previous": None}),
     "EventIntake": (EventIntake, lambda w: {"operation": "stripe", "fn": w.intake, "requests": w.requests}),
-    "GoOn": (GoOn, lambda _: {}),
+    "ContinueWith": (ContinueWith, lambda _: {}),
     "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
     "IdempotencyTable": (IdempotencyTable, lambda _: {}),
     "LedgerTable": (LedgerTable, lambda _: {}),

@@ -14,7 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import (
-    GoOn,
+    ContinueWith,
     IdempotencyTable,
     LedgerTable,
     Notify,
@@ -239,15 +239,15 @@ STEPS: dict[str, tuple[Wrong, str]] = {
         "when of step Move must be a JSONata condition, got ''; leave it out",
     ),
     "a route for an error that may pass": (
-        lambda stack: _step(stack, on_error={"KeyError": GoOn()}),
+        lambda stack: _step(stack, on_error={"KeyError": ContinueWith()}),
         (
             "on_error of step Move must name permanent errors, got 'KeyError'; "
             "add it to refusals, if the step's function raises it as a PermanentError"
         ),
     ),
     "a pivot with a substitute": (
-        lambda stack: _step(stack, pivot=True, on_error={"Invalid": GoOn()}),
-        "step Move is the pivot: a saga cannot continue without it; use GoOn on an earlier step",
+        lambda stack: _step(stack, pivot=True, on_error={"Invalid": ContinueWith()}),
+        "step Move is the pivot: a saga cannot continue without it; use ContinueWith on an earlier step",
     ),
     "an imported function without its timeout": (
         lambda stack: _step(
@@ -306,7 +306,7 @@ def test_steps_refuse(stack: Stack, case: str) -> None:
 @pytest.mark.parametrize("output", [{"amount": 1.5}, {"amount": 10**15}])
 def test_a_substitute_refuses_numbers_that_a_state_machine_would_change(output: dict[str, Any]) -> None:
     with pytest.raises(Invalid):
-        GoOn(output=output)
+        ContinueWith(output=output)
 
 
 def _saga(stack: Stack, *steps: Step, **options: Any) -> SagaStateMachine:

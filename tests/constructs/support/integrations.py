@@ -22,7 +22,7 @@ from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import FUNCTIONS
 
 SIGNING = "arn:aws:secretsmanager:eu-west-1:111111111111:secret:Signing-AbCdEf"
-PROVIDER = Provider(verify=True, undo_idempotent_for=Duration.hours(24))
+PROVIDER = Provider(verify=True, compensation_idempotent_for=Duration.hours(24))
 
 
 def own(scope: Construct, id: str, **options: Any) -> StepFunction:
@@ -85,11 +85,11 @@ class WarehouseStack(Stack):
             pattern=events.EventPattern(source=["carrier"]),
             fn=own(self, "FromCarrier"),
         )
-        self.direct = self.warehouse.add_direct("Direct")
+        self.direct = self.warehouse.add_direct_receiver("Direct")
         self.saga = saga_of(
             self,
             job(self.warehouse, compensate=own(self, "Cancel")),
             Step.wait_for("Scan", via=self.warehouse, expected_duration=Duration.hours(1), timeout=Duration.days(1)),
         )
         # After the saga: receivers that are added later have the same permissions and configuration.
-        self.review = self.warehouse.add_approval("Review", waf=True)
+        self.review = self.warehouse.add_approval_page("Review", waf=True)

@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 
 from constructs_lib.saga.asl import CompiledGroup, SagaPlan, definition_of, phase_definition, recovery_of
 from constructs_lib.testing.simulator.aws.dynamodb.parsing import condition_of
-from saga_runtime.errors import PermanentError, ProtocolMismatch, SagaFenced, StepUndecided
+from saga_runtime.errors import ManualResolutionRequired, PermanentError, ProtocolMismatch, SagaFenced
 from saga_runtime.shared import aws, clock
 from tests.constructs.support.interpreter import Failure, Run, run
 from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, context
@@ -32,7 +32,7 @@ FORWARD = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 MANY_RECOVERIES = 6
 RETRIES = 5
 _PAUSE_MS = 600_000
-_DECIDED = (PermanentError, ProtocolMismatch, SagaFenced, StepUndecided)
+_DECIDED = (PermanentError, ProtocolMismatch, SagaFenced, ManualResolutionRequired)
 """What no state tries again."""
 Handler = Callable[[Any, Any], Any]
 

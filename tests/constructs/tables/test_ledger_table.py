@@ -75,7 +75,7 @@ def test_the_sweeper_may_read_and_write_items_and_query_the_index_and_nothing_el
 def test_cdk_nag_finds_nothing(stack: Stack) -> None:
     ledger = LedgerTable(stack, "Ledger", units=[POINT], collecting=[MERCHANTS], holds=True)
     move = StepFunction(stack, "Move", code="examples/funds_transfer/functions", handler="transfer.handler")
-    ledger.grant_transfer(move)
+    ledger.grant_post(move)
 
     result = AwsSolutionsChecks().validate_scope(stack)
 

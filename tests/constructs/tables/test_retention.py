@@ -123,7 +123,7 @@ def test_a_key_that_expires_before_the_worst_case_is_a_warning() -> None:
 def test_rows_must_outlast_an_execution_that_is_redriven_on_the_last_day_and_runs_to_its_timeout() -> None:
     # Half of 400 days: 14 to redrive it, 186 for its timeout and for what a recovery outlives.
     longest = 186 * DAY - OUTLIVED
-    assert found(saga(timeout=longest - 1)).keys() <= {"cdk-sagas-retention-names"}
+    assert found(saga(timeout=longest - 1)).keys() <= {"cdk-sagas-retention-execution-names"}
     assert "cdk-sagas-retention-redrive" not in found(saga(timeout=longest))
     finding = found(saga(timeout=longest + 1))["cdk-sagas-retention-redrive"]
     assert finding.severity is Severity.ERROR
@@ -140,7 +140,7 @@ def test_rows_must_outlast_the_last_message_of_a_job() -> None:
     assert finding.severity is Severity.ERROR
     assert f"message of step Pick can be delivered for {MESSAGES} s" in finding.message
     assert "log_retention_days=400 rows are kept for 200 days" in finding.message
-    assert found(saga(step(), timeout=longest + 1)).keys() == {"cdk-sagas-retention-names"}
+    assert found(saga(step(), timeout=longest + 1)).keys() == {"cdk-sagas-retention-execution-names"}
 
 
 def test_rows_must_outlast_the_record_for_late_compensation() -> None:
@@ -169,7 +169,7 @@ def test_the_days_that_a_message_names_are_enough_and_no_more_than_needed(days: 
 def test_names_of_executions_can_be_trusted_for_89_days() -> None:
     assert EXECUTION_NAME_DAYS == 90
     assert found(saga(timeout=89 * DAY)) == {}
-    finding = found(saga(timeout=89 * DAY + 1))["cdk-sagas-retention-names"]
+    finding = found(saga(timeout=89 * DAY + 1))["cdk-sagas-retention-execution-names"]
     assert finding.severity is Severity.WARNING
     assert "for 89 days" in finding.message
 
@@ -179,7 +179,7 @@ def test_a_compensation_key_that_expires_before_a_retry_is_an_error() -> None:
     def charge(window: int, **options: Any) -> StepDescription:
         return step("Charge", kind="external", verify=True, undo_window=window, grace=35, margin=5, **options)
 
-    name = "cdk-sagas-retention-undo-Charge"
+    name = "cdk-sagas-retention-compensation-Charge"
     assert found(saga(charge(50)))[name].severity is Severity.WARNING
     finding = found(saga(charge(49)))[name]
     assert finding.severity is Severity.ERROR
@@ -194,8 +194,8 @@ def test_a_compensation_retried_for_longer_than_its_key_is_a_warning() -> None:
 
     assert found(saga(step("Charge", kind="external", verify=True, undo_window=trying))) == {}
     finding = found(saga(step("Charge", kind="external", verify=True, undo_window=trying - 1)))
-    assert finding["cdk-sagas-retention-undo-Charge"].severity is Severity.WARNING
-    assert f"may be tried for {trying} s" in finding["cdk-sagas-retention-undo-Charge"].message
+    assert finding["cdk-sagas-retention-compensation-Charge"].severity is Severity.WARNING
+    assert f"may be tried for {trying} s" in finding["cdk-sagas-retention-compensation-Charge"].message
 
 
 # ---- findings that depend on the saga's reconciler ------------------------------------------------------------------
@@ -225,7 +225,7 @@ def test_a_providers_key_must_outlast_the_recoverys_query(due_after: int, every:
     assert found_later(charge(asked - 1, verify=True), every=every) == {}
     # That the step itself is tried for longer is another finding.
     assert found_later(charge(tried(step()) - 1), every=every) == {}
-    finding = found_later(charge(asked - 1), every=every)["cdk-sagas-retention-window-Charge"]
+    finding = found_later(charge(asked - 1), every=every)["cdk-sagas-retention-idempotency-window-Charge"]
     assert finding.severity is Severity.WARNING
     assert f"{asked:g} s after its first call" in finding.message
     assert f"knows a key for {asked - 1:g} s" in finding.message
@@ -239,7 +239,7 @@ def test_a_step_in_doubt_is_verified_when_its_branches_have_ended() -> None:
 
     asked = tried(step("Slow", function=FunctionDescription(timeout=900))) + LOOK + 60
     assert found_later(both(asked)) == {}
-    assert found_later(both(asked - 1)).keys() == {"cdk-sagas-retention-window-Charge"}
+    assert found_later(both(asked - 1)).keys() == {"cdk-sagas-retention-idempotency-window-Charge"}
 
 
 def test_a_compensations_key_must_outlast_the_recoverys_retry() -> None:
@@ -251,7 +251,7 @@ def test_a_compensations_key_must_outlast_the_recoverys_retry() -> None:
     assert found_later(charge(repeated - 1, verify_undo=True)) == {}
     # That the undo itself is tried for longer is found before.
     assert found_later(charge(undo_tried(step()) - 1)) == {}
-    finding = found_later(charge(repeated - 1))["cdk-sagas-retention-undo-Charge"]
+    finding = found_later(charge(repeated - 1))["cdk-sagas-retention-compensation-Charge"]
     assert finding.severity is Severity.WARNING
     assert f"{repeated:g} s after its first call" in finding.message
 
@@ -308,7 +308,7 @@ def test_late_findings_are_reported_once_in_any_number_of_synths(stack: Stack) -
 def test_a_saga_that_may_run_for_longer_than_its_rows_are_kept_ends_the_synth(stack: Stack) -> None:
     TimeoutReconciler(stack, "Reconciler", sagas=[plain(stack, timeout=Duration.days(187))])
 
-    assert told(stack) == (["cdk-sagas-retention-redrive"], ["cdk-sagas-retention-names"])
+    assert told(stack) == (["cdk-sagas-retention-redrive"], ["cdk-sagas-retention-execution-names"])
 
 
 def test_a_job_has_the_retention_of_its_queues_and_of_its_providers_keys(stack: Stack) -> None:
@@ -333,26 +333,28 @@ def test_a_job_with_too_short_a_retention_ends_the_synth(stack: Stack) -> None:
     assert told(stack) == (["cdk-sagas-retention-late-Pick", "cdk-sagas-retention-messages-Pick"], [])
 
 
-def _charging(stack: Stack, *, due_after: Duration | None = None, schedule: Duration | None = None) -> SagaStateMachine:
+def _charging(
+    stack: Stack, *, due_after: Duration | None = None, check_interval: Duration | None = None
+) -> SagaStateMachine:
     provider = Provider(idempotent_for=Duration.hours(1), verify_undo=True)
     function = plain_function(stack, "Function")
     charge = Step.external("Charge", fn=function, provider=provider)
     requests = IdempotencyTable(stack, "Requests", due_after=due_after)
     made = SagaStateMachine(stack, "Saga", requests=requests, steps=[charge])
-    TimeoutReconciler(stack, "Reconciler", sagas=[made], schedule=schedule)
+    TimeoutReconciler(stack, "Reconciler", sagas=[made], check_interval=check_interval)
     return made
 
 
 def test_how_often_a_reconciler_looks_is_held_against_a_providers_window(stack: Stack) -> None:
-    _charging(stack, schedule=Duration.hours(1))
+    _charging(stack, check_interval=Duration.hours(1))
 
-    assert told(stack) == ([], ["cdk-sagas-retention-window-Charge"])
+    assert told(stack) == ([], ["cdk-sagas-retention-idempotency-window-Charge"])
 
 
 def test_so_is_when_a_record_is_due(stack: Stack) -> None:
     _charging(stack, due_after=Duration.hours(1))
 
-    assert told(stack) == ([], ["cdk-sagas-retention-window-Charge"])
+    assert told(stack) == ([], ["cdk-sagas-retention-idempotency-window-Charge"])
 
 
 def test_a_sweep_every_minute_is_often_enough(stack: Stack) -> None:
@@ -362,8 +364,10 @@ def test_a_sweep_every_minute_is_often_enough(stack: Stack) -> None:
 
 
 def test_a_warning_that_is_found_when_all_is_known_can_be_acknowledged_before(stack: Stack) -> None:
-    made = _charging(stack, schedule=Duration.hours(1))
-    Validations.of(made).acknowledge(Acknowledgment(id="cdk-sagas-retention-window-Charge", reason="a person asks"))
+    made = _charging(stack, check_interval=Duration.hours(1))
+    Validations.of(made).acknowledge(
+        Acknowledgment(id="cdk-sagas-retention-idempotency-window-Charge", reason="a person asks")
+    )
 
     assert told(stack) == ([], [])
 

@@ -156,7 +156,7 @@ def test_powertools_is_kept_under_its_own_key_prefix(stack: Stack) -> None:
 
 
 def test_the_ledgers_grant_reads_accounts_and_posts_and_nothing_else(stack: Stack) -> None:
-    LedgerTable(stack, "Ledger").grant_transfer(_role(stack))
+    LedgerTable(stack, "Ledger").grant_post(_role(stack))
     assert Cloud(stack).permissions("Role") == {
         (f"dynamodb:{action}", "${Ledger/Table.Arn}") for action in ("BatchGetItem", "PutItem", "UpdateItem")
     }
@@ -164,7 +164,7 @@ def test_the_ledgers_grant_reads_accounts_and_posts_and_nothing_else(stack: Stac
 
 def test_a_grant_on_a_table_with_a_customers_key_includes_the_key(regional_stack: Stack) -> None:
     ledger = LedgerTable(regional_stack, "Ledger", encryption_key=kms.Key(regional_stack, "Key"))
-    ledger.grant_transfer(_role(regional_stack))
+    ledger.grant_post(_role(regional_stack))
     granted = Cloud(regional_stack).permissions("Role")
     assert ("kms:Decrypt", "${Key.Arn}") in granted
     assert {resource for action, resource in granted if action.startswith("kms:")} == {"${Key.Arn}"}

@@ -11,7 +11,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib import (
-    GoOn,
+    ContinueWith,
     IdempotencyTable,
     Notify,
     SagaStateMachine,
@@ -53,7 +53,7 @@ class CountingStack(Stack):
                     fn=step,
                     compensate=undo,
                     refusals=["SoldOut", "Declined"],
-                    on_error={"SoldOut": GoOn(output={"instead": "nothing"})},
+                    on_error={"SoldOut": ContinueWith(output={"instead": "nothing"})},
                 ),
                 Step.atomic(
                     "Second",

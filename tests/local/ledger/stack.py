@@ -34,7 +34,7 @@ class LedgerStack(Stack):
             environment=ledger.environment,
             timeout=Duration.minutes(2),
         )
-        ledger.grant_transfer(teller)
+        ledger.grant_post(teller)
         CfnOutput(self, "LedgerTableName", value=ledger.table.table_name)
 
 

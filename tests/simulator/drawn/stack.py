@@ -17,10 +17,10 @@ from constructs import Construct
 
 from constructs_lib import (
     CallbackIntegration,
+    ContinueWith,
     DirectFunction,
     DirectOperation,
     Effect,
-    GoOn,
     IdempotencyTable,
     Notify,
     Operation,
@@ -53,8 +53,8 @@ _SHARDS: Final = 2
 _SCHEMA: Final = {"type": "object"}
 GUARANTEES: Final[dict[str, dict[str, Any]]] = {
     "asked": {"verify": True, "verify_undo": True},
-    "keyed": {"idempotent_for": _DAY, "undo_idempotent_for": _DAY},
-    "both": {"idempotent_for": _DAY, "undo_idempotent_for": _DAY, "verify": True, "verify_undo": True},
+    "keyed": {"idempotent_for": _DAY, "compensation_idempotent_for": _DAY},
+    "both": {"idempotent_for": _DAY, "compensation_idempotent_for": _DAY, "verify": True, "verify_undo": True},
 }
 _EXTERNAL: Final = {"asked": "asked", "keyed": "keyed", "both": "asked"}
 
@@ -178,7 +178,7 @@ class DrawnStack(Stack):
             case "read":
                 return Step.read_only(step.name, fn=self._function("atomic.read"), refusals=["SoldOut"], **more)
             case "wait":
-                route = {"CallbackTimedOut": GoOn(output={})} if step.route == "continue" else {}
+                route = {"WaitTimedOut": ContinueWith(output={})} if step.route == "continue" else {}
                 return Step.wait_for(
                     step.name,
                     via=self._at("wait"),
@@ -253,14 +253,14 @@ class DrawnStack(Stack):
             case "notify":
                 return {"Routed": self._told}
             case "continue":
-                return {error: GoOn(output={"instead": error}) for error in ROUTES}
+                return {error: ContinueWith(output={"instead": error}) for error in ROUTES}
         return {}
 
     def _at(self, mode: str) -> CallbackIntegration:
         """Integration for callbacks: of jobs at a provider, or of waits without a job."""
         if mode not in self._integrations:
             integration = CallbackIntegration(self, mode.title(), fn=self._function("external.begin", mode))
-            receiver = integration.add_direct("Answers")
+            receiver = integration.add_direct_receiver("Answers")
             CfnOutput(self, f"{mode.title()}ReceiverName", value=receiver.function.function_name)
             self._integrations[mode] = integration
         return self._integrations[mode]

@@ -584,7 +584,7 @@ def test_the_longest_link_fits_into_a_mail(reception: Reception) -> None:
 def test_without_a_page_there_is_no_link(reception: Reception, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delenv(name)
 
-    with pytest.raises(ProtocolMismatch, match="add_approval"):
+    with pytest.raises(ProtocolMismatch, match="add_approval_page"):
         link()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.callbacks import StillWorking, adopt_alias, record_dispatch_error, register, settle
+from saga_runtime.callbacks import Heartbeat, adopt_alias, record_dispatch_error, register, settle
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.protocol import Env, StepStatus, TokenAttribute, TokenStatus
 from tests.unit.support.enumerated import selected
@@ -287,7 +287,7 @@ PARTIES: dict[str, Party] = {
     ),
     "heartbeat": Party(
         before=JobSaga.register,
-        act=lambda job_saga: job_saga.reports("beat", StillWorking()),
+        act=lambda job_saga: job_saga.reports("beat", Heartbeat()),
         calls=("GetItem", "SendTaskHeartbeat", "UpdateItem"),
         log=StepStatus.INTENT,
         token=(TokenStatus.WAITING,),

@@ -182,7 +182,7 @@ PARTIES: dict[str, Party] = {
             "asked": ("PutItem", "PutItem", "UpdateItem", "warehouse:find", "SendTaskFailure"),
             "idempotent": ("PutItem", "PutItem", "UpdateItem", "SendTaskFailure"),
         },
-        ends=("CallbackOverdue", "INTENT"),
+        ends=("JobStillPending", "INTENT"),
         last=2,
     ),
     "answer that is known": Party(before=_known, calls=_asked("PutItem", "SendTaskSuccess"), last=2),
@@ -195,7 +195,7 @@ PARTIES: dict[str, Party] = {
     "wait that is over": Party(
         before=_overdue,
         calls=_asked("GetItem", "PutItem", "UpdateItem", "SendTaskFailure"),
-        ends=("CallbackTimedOut", None),
+        ends=("WaitTimedOut", None),
         job=False,
         last=2,
     ),

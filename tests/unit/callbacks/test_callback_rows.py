@@ -24,10 +24,10 @@ from saga_runtime.callbacks.decisions import (
 from saga_runtime.callbacks.rows import (
     Callback,
     Failed,
+    Heartbeat,
     JobId,
     Marker,
     Outcome,
-    StillWorking,
     Succeeded,
     TokenRow,
     alias_of,
@@ -55,14 +55,14 @@ def token(status: TokenStatus, order: str = "2") -> TokenRow:
 
 
 BAD: dict[str, Callable[[], object]] = {
-    "a blank job": lambda: Callback(job_id=" ", event_id="e", outcome=StillWorking()),
-    "no job": lambda: Callback(job_id="", event_id="e", outcome=StillWorking()),
-    "a long job": lambda: Callback(job_id="j" * 256, event_id="e", outcome=StillWorking()),
-    "a job with a line break": lambda: Callback(job_id="job\n", event_id="e", outcome=StillWorking()),
+    "a blank job": lambda: Callback(job_id=" ", event_id="e", outcome=Heartbeat()),
+    "no job": lambda: Callback(job_id="", event_id="e", outcome=Heartbeat()),
+    "a long job": lambda: Callback(job_id="j" * 256, event_id="e", outcome=Heartbeat()),
+    "a job with a line break": lambda: Callback(job_id="job\n", event_id="e", outcome=Heartbeat()),
     "a job id that is not text": lambda: callback_of({"job_id": 7, "event_id": "e", "outcome": {"ok": True}}),
-    "a blank event": lambda: Callback(job_id="j", event_id="", outcome=StillWorking()),
-    "a long event": lambda: Callback(job_id="j", event_id="e" * 256, outcome=StillWorking()),
-    "an event of other characters": lambda: Callback(job_id="j", event_id="\u00e9", outcome=StillWorking()),
+    "a blank event": lambda: Callback(job_id="j", event_id="", outcome=Heartbeat()),
+    "a long event": lambda: Callback(job_id="j", event_id="e" * 256, outcome=Heartbeat()),
+    "an event of other characters": lambda: Callback(job_id="j", event_id="\u00e9", outcome=Heartbeat()),
     "no outcome": lambda: callback_of({"job_id": "j", "event_id": "e"}),
     "an unknown outcome": lambda: callback_of({"job_id": "j", "event_id": "e", "outcome": {"ok": "yes"}}),
     "an outcome of two shapes": lambda: callback_of(
@@ -98,7 +98,7 @@ def test_a_callback_has_three_json_shapes() -> None:
 
     assert callback_of({**sent, "outcome": {"ok": True, "output": {"a": 1}}}).outcome == Succeeded({"a": 1})
     assert callback_of({**sent, "outcome": {"ok": False, "error": "OutOfStock"}}).outcome == Failed("OutOfStock")
-    assert callback_of({"job_id": "j", "outcome": {"heartbeat": True}}).outcome == StillWorking()
+    assert callback_of({"job_id": "j", "outcome": {"heartbeat": True}}).outcome == Heartbeat()
 
 
 def test_an_outcome_reads_back() -> None:

@@ -12,10 +12,10 @@ from saga_runtime import (
     Accepted,
     CallbackCall,
     Declined,
+    ManualResolutionRequired,
     NotApplied,
     Pending,
     StepInDoubt,
-    StepUndecided,
     Unknown,
     callback_step,
 )
@@ -235,7 +235,7 @@ def test_a_job_with_an_unknown_outcome_is_parked(picking: Picking) -> None:
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.outcome(), picking.status) == ("StepUndecided", "INTENT")
+    assert (picking.outcome(), picking.status) == ("ManualResolutionRequired", "INTENT")
 
 
 def test_an_idempotent_warehouse_is_handed_the_job_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_an_expired_key_without_status_queries_needs_an_operator(world: World, m
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.outcome(), len(picking.warehouse.seen)) == ("StepUndecided", 1)
+    assert (picking.outcome(), len(picking.warehouse.seen)) == ("ManualResolutionRequired", 1)
 
 
 def test_two_dispatchers_that_replace_a_dead_attempt_do_not_both_call(picking: Picking) -> None:
@@ -357,7 +357,7 @@ def test_a_job_past_its_deadline_fails_for_the_waiting_task(picking: Picking) ->
     picking.passes(1)
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.outcome(3), picking.status) == ("CallbackOverdue", "INTENT")
+    assert (picking.outcome(3), picking.status) == ("JobStillPending", "INTENT")
 
 
 def test_a_job_past_its_deadline_is_queried_before_it_fails(picking: Picking) -> None:
@@ -380,7 +380,7 @@ def test_an_unverifiable_job_is_waited_for_until_its_deadline(world: World, monk
     picking.passes(TIMEOUT_SECONDS * 1_000)
     assert picking.dispatch(picking.send_again())
 
-    assert picking.outcome(3) == "CallbackOverdue"
+    assert picking.outcome(3) == "JobStillPending"
     assert picking.warehouse.begun == [KEY]
 
 
@@ -429,7 +429,7 @@ def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
 
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.outcome(2), picking.warehouse.begun) == ("CallbackOverdue", [])
+    assert (picking.outcome(2), picking.warehouse.begun) == ("JobStillPending", [])
     picking.pass_every_deadline()
     picking.undo()
     assert picking.status == "TOMBSTONE"
@@ -459,7 +459,7 @@ def test_a_job_past_its_deadline_is_not_dispatched_again(
 
     assert picking.dispatch(picking.send_again())
 
-    assert (picking.outcome(2), picking.warehouse.begun) == ("CallbackOverdue", [])
+    assert (picking.outcome(2), picking.warehouse.begun) == ("JobStillPending", [])
     picking.check()
 
 
@@ -778,7 +778,7 @@ def test_a_wait_past_its_deadline_ends(waiting: Picking) -> None:
 
     assert waiting.dispatch(waiting.send_again())
 
-    assert waiting.outcome(2) == "CallbackTimedOut"
+    assert waiting.outcome(2) == "WaitTimedOut"
     assert len(waiting.warehouse.seen) == 1
 
 
@@ -839,9 +839,9 @@ def test_an_unverifiable_job_is_not_dispatched_again_to_learn_its_outcome(
     cut_off(picking, NEVER_SENT)
     picking.pass_every_deadline()
 
-    with pytest.raises(StepUndecided):
+    with pytest.raises(ManualResolutionRequired):
         picking.ask()
-    with pytest.raises(StepUndecided):
+    with pytest.raises(ManualResolutionRequired):
         picking.undo()
 
     assert picking.warehouse.begun == []

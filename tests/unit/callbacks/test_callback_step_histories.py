@@ -178,7 +178,7 @@ def test_a_job_past_its_deadline_fails(make: Open) -> None:
     picking.passes(TIMEOUT_SECONDS * 1_000)
 
     assert picking.dispatch(picking.send_again())
-    assert picking.outcome(2) == "CallbackOverdue"
+    assert picking.outcome(2) == "JobStillPending"
 
 
 def test_a_timeout_that_was_not_delivered_is_delivered_later(make: Open) -> None:
@@ -191,7 +191,7 @@ def test_a_timeout_that_was_not_delivered_is_delivered_later(make: Open) -> None
         picking.dispatch(message)
 
     assert picking.dispatch(message)
-    assert picking.outcome(2) == "CallbackOverdue"
+    assert picking.outcome(2) == "JobStillPending"
 
 
 def test_an_id_of_the_warehouses_own_leads_to_the_job(make: Open) -> None:
@@ -268,7 +268,7 @@ def test_a_wait_past_its_deadline_ends(make: Open) -> None:
     waiting.passes(TIMEOUT_SECONDS * 1_000)
     waiting.dispatch(waiting.send_again())
 
-    assert waiting.outcome(2) == "CallbackTimedOut"
+    assert waiting.outcome(2) == "WaitTimedOut"
 
 
 def test_a_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
@@ -277,7 +277,7 @@ def test_a_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
     picking.dispatch()
     picking.pass_every_deadline()
 
-    assert type(picking.decided(picking.undo)).__name__ == "StepUndecided"
+    assert type(picking.decided(picking.undo)).__name__ == "ManualResolutionRequired"
     assert picking.warehouse.begun == []
 
 

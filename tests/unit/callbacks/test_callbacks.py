@@ -11,9 +11,9 @@ from botocore.exceptions import ClientError
 from handlers import callback_direct, callback_sweeper
 from saga_runtime.callbacks import (
     Failed,
+    Heartbeat,
     Receipt,
     Registration,
-    StillWorking,
     adopt_alias,
     heartbeat,
     record_dispatch_error,
@@ -291,7 +291,7 @@ def test_a_provider_may_speak_under_its_own_id(job_saga: JobSaga) -> None:
     adopt_alias("their-1", JOB_ID)
     adopt_alias("their-1", JOB_ID)
 
-    assert job_saga.reports("e0", StillWorking(), job_id="their-1") is Receipt.HEARTBEAT
+    assert job_saga.reports("e0", Heartbeat(), job_id="their-1") is Receipt.HEARTBEAT
     assert job_saga.reports("e1", job_id="their-1") is Receipt.SETTLED
     assert job_saga.reports("e1", job_id=JOB_ID) is Receipt.DUPLICATE
 
@@ -324,7 +324,7 @@ def test_operators_are_notified_of_an_effect_without_compensation(
     assert job_saga.reports("e1") is Receipt.APPLIED_LATE
 
     entries = entries_of(queue)
-    assert [entry["stuck"]["error"] for entry in entries] == ["CallbackAppliedLate"] * told
+    assert [entry["stuck"]["error"] for entry in entries] == ["LateEffectRecorded"] * told
     assert job_saga.world.telemetry.counts[Metric.CALLBACK_APPLIED_LATE] == 1
 
 
@@ -367,7 +367,7 @@ def test_a_heartbeat_of_another_integrations_job_is_refused(
     adopt_alias("their-1", JOB_ID)
     monkeypatch.setenv(Env.CALLBACKS, "[]")
 
-    for outcome in (StillWorking(), DONE):
+    for outcome in (Heartbeat(), DONE):
         with pytest.raises(TransientError, match="does not serve step Pick"):
             job_saga.reports("e1", outcome, job_id)
     assert (job_saga.world.tasks.heartbeats, job_saga.token["status"]) == ([], "WAITING")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import Callback, Failed, Invalid, StillWorking, Succeeded, WebhookEvent, event_receiver, webhook
+from saga_runtime import Callback, Failed, Heartbeat, Invalid, Succeeded, WebhookEvent, event_receiver, webhook
 from saga_runtime.callbacks import Receipt, adopt_alias, receive
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import Metric, SchemeKind, StepStatus, TokenStatus
@@ -35,7 +35,7 @@ def reception(world: World, monkeypatch: pytest.MonkeyPatch) -> Reception:
     return open_reception(world, monkeypatch)
 
 
-def says(job_id: str, outcome: Succeeded | Failed | StillWorking = DONE, event_id: str | None = "evt_1") -> Receipt:
+def says(job_id: str, outcome: Succeeded | Failed | Heartbeat = DONE, event_id: str | None = "evt_1") -> Receipt:
     """Report an outcome, always with the same event id."""
     return receive(Callback(job_id=job_id, event_id=event_id, outcome=outcome))
 
@@ -142,7 +142,7 @@ def test_an_outcome_without_an_event_id_is_refused(reception: Reception) -> None
 def test_a_heartbeat_needs_no_event_id(reception: Reception) -> None:
     reception.wait()
 
-    assert says(JOB_ID, StillWorking(), event_id=None) is Receipt.HEARTBEAT
+    assert says(JOB_ID, Heartbeat(), event_id=None) is Receipt.HEARTBEAT
 
 
 @webhook

@@ -86,7 +86,7 @@ def test_a_stack_without_a_saga_is_refused(stack: CheckedStack) -> None:
 
 
 def test_each_call_has_its_permission_and_those_are_in_the_guide() -> None:
-    guide = (ROOT / "docs/how-to/find-what-is-stuck.md").read_text("utf-8")
+    guide = (ROOT / "docs/how-to/find-stuck-sagas.md").read_text("utf-8")
     policies = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", guide, re.DOTALL)]
 
     assert [tuple(policy["Statement"][0]["Action"]) for policy in policies] == [DOCTOR_LOOKS, DOCTOR_REPAIRS]

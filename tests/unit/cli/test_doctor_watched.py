@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.protocol import BadEnd
+from saga_runtime.protocol import FailedStatus
 from saga_runtime.shared import aws
 from saga_runtime.watch.rows import ListRow, list_id, list_put
 from tests.unit.support.checked_stack import (
@@ -58,7 +58,7 @@ def test_a_list_that_was_not_read_for_long_is_reported(stack: CheckedStack) -> N
     told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
     told |= {"grace": 1, "lease": 1, "attempts": 1, "longest": 0}
     stack.part("watches")[0]["watched"] = [told]
-    row = ListRow(id=list_id(machine, BadEnd.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
+    row = ListRow(id=list_id(machine, FailedStatus.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
     aws.dynamodb().put_item(TableName="watch", Item=list_put(row)["Item"])
 
     assert stack.kinds() == []

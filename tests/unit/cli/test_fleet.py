@@ -70,7 +70,7 @@ def keys(*words: str) -> list[str]:
     return sorted(ids[one["saga_id"]] for one in listed(*words))
 
 
-def park(world: World, key: str, error: str = "StepUndecided", owner: str | None = None) -> None:
+def park(world: World, key: str, error: str = "ManualResolutionRequired", owner: str | None = None) -> None:
     """Let a saga's owner park it, and end."""
     reservation, owner = reservation_of(key=key), owner or SAGAS[key]
     update: Any = settling.park(request_id=reservation.request_id, execution=owner, now_ms=world.clock.ms)
@@ -114,14 +114,14 @@ def test_open_sagas_are_listed_and_settled_ones_are_not(operated: OperatedSaga) 
 
 def test_sagas_are_found_by_what_they_wait_for(operated: OperatedSaga) -> None:
     park(operated.world, "key-1")
-    park(operated.world, "key-2", error="DefinitionChanged")
+    park(operated.world, "key-2", error="IncompatibleDefinition")
 
     assert keys("--parked") == ["key-1", "key-2"]
-    assert keys("--error", "StepUndecided") == ["key-1"]
+    assert keys("--error", "ManualResolutionRequired") == ["key-1"]
     assert keys("--error", "Undecided") == []
     assert keys("--operation", "transfers", "--parked") == ["key-1", "key-2"]
     assert keys("--operation", "refunds") == []
-    assert "Charge: StepUndecided" in run("list", "--parked")[1]
+    assert "Charge: ManualResolutionRequired" in run("list", "--parked")[1]
 
 
 def test_sagas_are_found_by_their_age(operated: OperatedSaga) -> None:

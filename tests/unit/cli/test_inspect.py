@@ -79,7 +79,7 @@ PARKED = replace(
     parked=SAGA,
     parked_at=T + 30_000,
     now_ms=T + 40_000,
-    stuck={"step": "Charge", "error": "StepUndecided", "detail": "the gateway does not know"},
+    stuck={"step": "Charge", "error": "ManualResolutionRequired", "detail": "the gateway does not know"},
     failure={"step": "Charge", "error": "StepFailed", "detail": "the step could not be completed"},
     executions=(
         replace(RAN, status="FAILED", stopped_at=T + 30_100, error="SagaParked", cause="the saga waits for a person"),
@@ -135,7 +135,7 @@ saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
   recoveries  0
   parked      by aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1, 2023-11-14 22:13:50 UTC,
               10 s ago
-  stuck       Charge: StepUndecided, the gateway does not know
+  stuck       Charge: ManualResolutionRequired, the gateway does not know
   failure     Charge: StepFailed, the step could not be completed
 
 executions
@@ -414,11 +414,13 @@ def test_the_stuck_step_is_shown(operated: OperatedSaga) -> None:
         Key={"id": {"S": REQUEST_ID}},
         UpdateExpression="SET #stuck = :stuck",
         ExpressionAttributeNames={"#stuck": RecordAttribute.STUCK},
-        ExpressionAttributeValues={":stuck": {"S": '{"step":"Charge","error":"StepUndecided","detail":"why"}'}},
+        ExpressionAttributeValues={
+            ":stuck": {"S": '{"step":"Charge","error":"ManualResolutionRequired","detail":"why"}'}
+        },
     )
 
     _, told = operated.run("inspect")
-    assert "  stuck       Charge: StepUndecided, why\n" in told
+    assert "  stuck       Charge: ManualResolutionRequired, why\n" in told
 
     operated.resolves("--resume")
     assert document(operated)["stuck"] == {}

@@ -34,7 +34,7 @@ DONE: Final = answer(200, replayed=True)
 FAILED: Final = answer(422, "saga-refused", replayed=True)
 BUSY: Final = answer(503, "unavailable")
 FAST: Final = answer(429)
-BAD: Final = answer(400, "bad-body")
+BAD: Final = answer(400, "invalid-body")
 
 
 class Clock:
@@ -76,7 +76,7 @@ def sending(*answers: Answer | None) -> tuple[Callable[[Line], Answer | None], l
         (answer(500, "saga-failed", replayed=True), Outcome.REFUSED),
         (answer(422, "saga-refused"), Outcome.REFUSED),
         (answer(410, "idempotency-key-expired"), Outcome.EXPIRED),
-        (answer(507, "answer-unsendable"), Outcome.EXPIRED),
+        (answer(507, "response-unavailable"), Outcome.EXPIRED),
         (answer(422, "idempotency-key-reused"), Outcome.OTHER_BODY),
         (BAD, Outcome.NOT_ACCEPTED),
         (answer(403), Outcome.NOT_ACCEPTED),

@@ -16,7 +16,7 @@ from examples.agentic_payout.functions.payout.errors import (
     SpendingCapExceeded,
 )
 from examples.agentic_payout.functions.payout.intent import Intent
-from saga_runtime import AccountUnknown, CurrencyMismatch, InsufficientFunds, Invalid, SagaFenced
+from saga_runtime import AccountNotFound, CurrencyMismatch, InsufficientFunds, Invalid, SagaFenced
 from saga_runtime.shared import aws
 from tests.unit.support.payouts import AGENT, CAP, OTHER_SAGA, Payouts, deploy, intent
 from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
@@ -67,7 +67,7 @@ class TestAnalyze:
             payouts.analyze(intent(currency="USD"))
 
     def test_refuses_accounts_that_do_not_exist(self, payouts: Payouts) -> None:
-        with pytest.raises(AccountUnknown):
+        with pytest.raises(AccountNotFound):
             payouts.analyze(intent(payee="nobody"))
 
 

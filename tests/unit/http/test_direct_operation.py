@@ -386,7 +386,7 @@ class TestOneOperationAsASagaAndDirect:
         assert moved(world) == 0
 
     def test_a_saga_in_progress_may_be_202_by_choice(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        deploy(monkeypatch, IN_PROGRESS_ANSWER="ACCEPTED")
+        deploy(monkeypatch, IN_PROGRESS_RESPONSE="ACCEPTED")
         saga_id = accepted(world)
 
         assert told(send()) == (202, {"saga_id": saga_id, "status": "IN_PROGRESS"})

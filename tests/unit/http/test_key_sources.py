@@ -146,7 +146,7 @@ class TestOrders:
     def test_with_a_blank_id_are_refused(self, world: World) -> None:
         status, document, _ = world.call(post({**ORDER, "order_id": " "}))
 
-        assert (status, document["type"]) == (400, "urn:cdk-sagas:problem:bad-idempotency-key")
+        assert (status, document["type"]) == (400, "urn:cdk-sagas:problem:invalid-idempotency-key")
 
     def test_with_a_malformed_or_large_body_are_refused(self, world: World) -> None:
         assert world.call({**post(ORDER), "body": "{"})[0] == 400

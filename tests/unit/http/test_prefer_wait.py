@@ -20,7 +20,7 @@ from saga_runtime.protocol import (
     REFERENCE_FIELD,
     REPLAYED_HEADER,
     Env,
-    InProgressAnswer,
+    InProgressResponse,
     Metric,
     RecordStatus,
 )
@@ -163,11 +163,13 @@ class TestNotInTime:
 
         assert _send("wait=5")["statusCode"] == 200
 
-    @pytest.mark.parametrize(("policy", "status"), [(InProgressAnswer.CONFLICT, 409), (InProgressAnswer.ACCEPTED, 202)])
+    @pytest.mark.parametrize(
+        ("policy", "status"), [(InProgressResponse.CONFLICT, 409), (InProgressResponse.ACCEPTED, 202)]
+    )
     def test_a_duplicate_gets_the_response_without_waiting(
-        self, world: World, slept: Slept, monkeypatch: pytest.MonkeyPatch, policy: InProgressAnswer, status: int
+        self, world: World, slept: Slept, monkeypatch: pytest.MonkeyPatch, policy: InProgressResponse, status: int
     ) -> None:
-        monkeypatch.setenv(Env.IN_PROGRESS_ANSWER, policy)
+        monkeypatch.setenv(Env.IN_PROGRESS_RESPONSE, policy)
         gatekeeper.settings.cache_clear()
         accepted(world)
         world.clock.ms += 1

@@ -55,7 +55,7 @@ def test_a_duplicate_makes_exactly_one_call_and_meets_the_same_saga(world: World
 
 
 def test_a_duplicate_may_be_202_by_choice(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(Env.IN_PROGRESS_ANSWER, "ACCEPTED")
+    monkeypatch.setenv(Env.IN_PROGRESS_RESPONSE, "ACCEPTED")
     saga_id = accepted(world)
     world.clock.ms += 1
 

@@ -33,7 +33,7 @@ def _small_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 Deploy = Callable[[pytest.MonkeyPatch], None]
 REFUSED_BY: dict[Deploy, tuple[int, str]] = {
-    _strict_schema: (400, "urn:cdk-sagas:problem:bad-body"),
+    _strict_schema: (400, "urn:cdk-sagas:problem:invalid-body"),
     _small_limit: (413, "urn:cdk-sagas:problem:body-too-large"),
 }
 LIMITS = pytest.mark.parametrize("deploy", REFUSED_BY)

@@ -169,7 +169,7 @@ class TestASettledAnswer:
 
         for status, document, headers in answers:
             assert status == 507
-            assert document["type"].endswith(":answer-unsendable")
+            assert document["type"].endswith(":response-unavailable")
             assert (document["saga_id"], document["saga_status"], document["http_status"]) == (
                 saga_id,
                 "COMPLETED",

@@ -26,17 +26,17 @@ from tests.unit.support.world import World, forget_cached
     ("request_", "status", "code"),
     [
         pytest.param(post(key=None), 400, "missing-idempotency-key", id="no key"),
-        pytest.param(post(key=" "), 400, "bad-idempotency-key", id="blank key"),
-        pytest.param(post(key="k" * 256), 400, "bad-idempotency-key", id="long key"),
-        pytest.param(post("{"), 400, "bad-body", id="no JSON"),
-        pytest.param(post(""), 400, "bad-body", id="no body"),
-        pytest.param(post('{"a":NaN}'), 400, "bad-body", id="NaN"),
-        pytest.param(post('{"a":1,"a":2}'), 400, "bad-body", id="a member twice"),
-        pytest.param(post('{"a":1e99999999999999999999}'), 400, "bad-body", id="absurd exponent"),
-        pytest.param(post("[" * 5000 + "]" * 5000), 400, "bad-body", id="deep"),
-        pytest.param(post('"\\ud800"'), 400, "bad-body", id="half a surrogate pair"),
-        pytest.param(post(principal=""), 403, "no-identity", id="nobody"),
-        pytest.param(post(principal=":session"), 403, "no-identity", id="a session without a principal"),
+        pytest.param(post(key=" "), 400, "invalid-idempotency-key", id="blank key"),
+        pytest.param(post(key="k" * 256), 400, "invalid-idempotency-key", id="long key"),
+        pytest.param(post("{"), 400, "invalid-body", id="no JSON"),
+        pytest.param(post(""), 400, "invalid-body", id="no body"),
+        pytest.param(post('{"a":NaN}'), 400, "invalid-body", id="NaN"),
+        pytest.param(post('{"a":1,"a":2}'), 400, "invalid-body", id="a member twice"),
+        pytest.param(post('{"a":1e99999999999999999999}'), 400, "invalid-body", id="absurd exponent"),
+        pytest.param(post("[" * 5000 + "]" * 5000), 400, "invalid-body", id="deep"),
+        pytest.param(post('"\\ud800"'), 400, "invalid-body", id="half a surrogate pair"),
+        pytest.param(post(principal=""), 403, "missing-identity", id="nobody"),
+        pytest.param(post(principal=":session"), 403, "missing-identity", id="a session without a principal"),
     ],
 )
 def test_a_bad_request_is_refused_and_nothing_is_written(
@@ -91,7 +91,7 @@ def test_nothing_is_promised_without_a_response_to_the_reservation(
 
     status, document, headers = world.call(post())
 
-    assert (status, document["type"]) == (503, "urn:cdk-sagas:problem:unavailable")
+    assert (status, document["type"]) == (503, "urn:cdk-sagas:problem:service-unavailable")
     assert headers["Retry-After"]
     assert "StartExecution" not in world.wire.sent
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.cli.trial_balance import add_up
-from constructs_lib.testing.invariants import audit_ledger, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger
 from handlers import ledger_sweeper
 from saga_runtime import (
     CapExceeded,
@@ -99,7 +99,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def sound(world: World) -> None:
     """Both audits pass."""
     items = world.items("ledger")
-    require_all_hold(audit_ledger(items))
+    assert_all_hold(audit_ledger(items))
     assert add_up(items).wrong == []
 
 

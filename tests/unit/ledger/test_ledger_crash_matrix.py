@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing.invariants import audit_ledger, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger
 from handlers import ledger_sweeper
 from saga_runtime import (
     CollectingAccounts,
@@ -219,7 +219,7 @@ def _check(world: World, party: str) -> None:
     shop = LEDGER.accounts(SHOP)[0].balance + LEDGER.collected(SHOP)
     customer = LEDGER.accounts("customer")[0]
     assert (customer.balance.minor_units, shop.minor_units, customer.held) == PARTIES[party].moved
-    require_all_hold(audit_ledger(world.items("ledger")))
+    assert_all_hold(audit_ledger(world.items("ledger")))
     if party in {"sweep", "sweep by need"}:
         assert LEDGER.collected(SHOP).minor_units == 0
     if party == "capture":

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from constructs_lib.cli.trial_balance import add_up
-from constructs_lib.testing.invariants import audit_ledger, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger
 from saga_runtime import Clearing, CollectingAccounts, DirectEntry, Ledger, LedgerTerms, Money, Unit
 from saga_runtime.errors import Conflict, PermanentError
 from saga_runtime.ledger.items import Leg, Party
@@ -93,7 +93,7 @@ class History:
     def check(self) -> None:
         """Check the invariants."""
         items = self.db.items("ledger")
-        require_all_hold(audit_ledger(items))
+        assert_all_hold(audit_ledger(items))
         assert add_up(items).wrong == []
         for item in items:
             kind = item["kind"]["S"]

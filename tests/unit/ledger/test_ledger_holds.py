@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing.invariants import audit_ledger, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger
 from saga_runtime import (
     Account,
     AccountClosed,
@@ -90,7 +90,7 @@ def alice() -> tuple[int, int]:
 
 def sound(world: World) -> None:
     """The audit passes."""
-    require_all_hold(audit_ledger(world.items("ledger")))
+    assert_all_hold(audit_ledger(world.items("ledger")))
 
 
 def test_a_held_amount_is_in_the_balance_and_not_available(world: World) -> None:

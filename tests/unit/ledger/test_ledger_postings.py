@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from constructs_lib.testing.invariants import audit_ledger, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger
 from saga_runtime import (
     Account,
-    AccountUnknown,
+    AccountNotFound,
     CapExceeded,
     Clearing,
     CollectingAccounts,
@@ -80,7 +80,7 @@ def test_a_payment_with_fee_and_points_is_one_step(world: World) -> None:
 
     assert calls == ["BatchGetItem", "TransactWriteItems"]
     assert world.balances() == {"customer": 400, "merchant": 97, "fees": 3, "customer.points": 1}
-    require_all_hold(audit_ledger(world.items("ledger")))
+    assert_all_hold(audit_ledger(world.items("ledger")))
 
     pay(step_event(step="Pay"), Context())
 
@@ -109,7 +109,7 @@ def test_credits_are_applied_before_debits(world: World) -> None:
 
     after = [int(entry["balance_after"]["N"]) for entry in world.entries() if entry["pk"]["S"] == "account#fees"]
     assert sorted(after) == [0, 10]
-    require_all_hold(audit_ledger(world.items("ledger")))
+    assert_all_hold(audit_ledger(world.items("ledger")))
 
 
 @pytest.mark.usefixtures("accounts")
@@ -169,7 +169,7 @@ def test_legs_that_are_not_a_posting_are_invalid(legs: Any, message: str) -> Non
         ([("a", eur(-500)), ("a", eur(-1)), ("b", eur(501))], InsufficientFunds),
         ([("a", eur(-100)), ("capped", eur(60)), ("capped", eur(40))], CapExceeded),
         ([("a", points(-1)), ("b", points(1))], CurrencyMismatch),
-        ([("a", eur(-1)), ("nobody", eur(1))], AccountUnknown),
+        ([("a", eur(-1)), ("nobody", eur(1))], AccountNotFound),
     ],
 )
 def test_the_sum_of_the_legs_decides_about_a_refusal(legs: Any, error: type[Exception]) -> None:

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from saga_runtime import (
     AccountClosed,
-    AccountUnknown,
+    AccountNotFound,
     Commit,
     CurrencyMismatch,
     Ledger,
@@ -70,7 +70,7 @@ def test_accounts_are_read_in_one_call_in_the_requested_order(world: World) -> N
 
 
 def test_an_account_that_is_not_there_is_unknown(world: World) -> None:
-    with pytest.raises(AccountUnknown, match="carol"):
+    with pytest.raises(AccountNotFound, match="carol"):
         LEDGER.accounts("alice", "carol")
 
 

@@ -73,7 +73,7 @@ def test_gatekeeper_refuses_such_a_request_before_anything_is_recorded(
 
     status, document, _ = world.call(post({"amount": LONG, "fee": {"minor": LONG}}))
 
-    assert (status, document["type"]) == (400, "urn:cdk-sagas:problem:bad-body")
+    assert (status, document["type"]) == (400, "urn:cdk-sagas:problem:invalid-body")
     assert document["detail"].startswith("body.fee.minor must have at most 15 significant digits, got 16")
     assert (world.items("requests"), world.executions.by_name) == ([], {})
 

@@ -32,7 +32,7 @@ def url(operated: OperatedSaga) -> str:
     return str(aws.sqs().create_queue(QueueName="operators")["QueueUrl"])
 
 
-def body(execution: Any = SAGA_ID, error: str = "StepUndecided", **more: Any) -> str:
+def body(execution: Any = SAGA_ID, error: str = "ManualResolutionRequired", **more: Any) -> str:
     entry = {"saga_id": SAGA_ID, "request_id": REQUEST_ID, "execution": execution, "stuck": {"error": error}}
     return json.dumps(entry | more)
 

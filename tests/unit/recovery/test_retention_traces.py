@@ -18,7 +18,7 @@ from constructs_lib.saga.validation.retention import kept_after_the_end
 from saga_runtime import Commit, NotApplied, StepCall, Write, atomic_step, compensation
 from saga_runtime.callbacks import Receipt
 from saga_runtime.callbacks.saga_writes import LATE_DAYS, SagaRecord
-from saga_runtime.errors import SagaFenced, StepUndecided
+from saga_runtime.errors import ManualResolutionRequired, SagaFenced
 from saga_runtime.idempotency.identity import request_id_of
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.payloads.claim_check import PayloadLost
@@ -478,7 +478,7 @@ def test_an_operator_may_take_over_a_saga_that_outlived_its_rows(world: World) -
     assert paid() == 2
 
 
-# ---- names: cdk-sagas-retention-names ------------------------------------------------------------------------------
+# ---- names: cdk-sagas-retention-execution-names ----------------------------------------
 
 
 @pytest.mark.parametrize(("days", "need"), [(88.99, Need.START), (89, Need.PARK)])
@@ -511,7 +511,7 @@ def test_a_step_in_doubt_is_repeated_until_its_key_expires_and_then_parked(
     if known:
         shop.ask()
     else:
-        with pytest.raises(StepUndecided):
+        with pytest.raises(ManualResolutionRequired):
             shop.ask()
 
     assert len(shop.gateway.charged) == 1
@@ -533,7 +533,7 @@ def test_a_compensation_is_repeated_only_if_its_key_outlasts_two_calls(
     if repeated:
         shop.undo()
     else:
-        with pytest.raises(StepUndecided):
+        with pytest.raises(ManualResolutionRequired):
             shop.undo()
 
     assert shop.status == ("UNDONE" if repeated else "UNDOING")

@@ -239,18 +239,18 @@ def test_a_step_retried_for_longer_than_its_providers_key_is_a_warning() -> None
     def charge(window: int, *, verify: bool = False) -> SagaDescription:
         return saga(step("Charge", kind="external", side="pivot", window=window, verify=verify))
 
-    assert "cdk-sagas-window-Charge" not in _found(charge(153))
-    assert "cdk-sagas-window-Charge" not in _found(charge(152, verify=True))
-    assert "cdk-sagas-window-Charge" not in _found(charge(0, verify=True))
-    finding = _found(charge(152))["cdk-sagas-window-Charge"]
+    assert "cdk-sagas-idempotency-window-Charge" not in _found(charge(153))
+    assert "cdk-sagas-idempotency-window-Charge" not in _found(charge(152, verify=True))
+    assert "cdk-sagas-idempotency-window-Charge" not in _found(charge(0, verify=True))
+    finding = _found(charge(152))["cdk-sagas-idempotency-window-Charge"]
     assert finding.severity is Severity.WARNING
     assert "may be tried for 153 s, and its provider knows a key for 152 s" in finding.message
 
 
 def test_after_the_pivot_a_providers_key_must_last_longer() -> None:
     charge = step("Charge", kind="external", side="after", window=9_235)
-    assert "cdk-sagas-window-Charge" in _found(saga(PIVOT, charge))
-    assert "cdk-sagas-window-Charge" not in _found(saga(PIVOT, dataclasses.replace(charge, window=9_236)))
+    assert "cdk-sagas-idempotency-window-Charge" in _found(saga(PIVOT, charge))
+    assert "cdk-sagas-idempotency-window-Charge" not in _found(saga(PIVOT, dataclasses.replace(charge, window=9_236)))
 
 
 def test_constants_that_no_state_can_have_are_an_error() -> None:

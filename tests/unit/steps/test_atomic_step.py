@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from saga_runtime import (
-    AccountUnknown,
+    AccountNotFound,
     Commit,
     Conflict,
     InsufficientFunds,
@@ -79,7 +79,7 @@ def test_a_refused_step_writes_nothing(world: World) -> None:
 
 
 def test_an_unknown_account_refuses(world: World) -> None:
-    with pytest.raises(AccountUnknown, match="carol"):
+    with pytest.raises(AccountNotFound, match="carol"):
         run(body={**BODY, "to": "carol"})
 
 

@@ -207,7 +207,7 @@ QUIET = {
         "NotApplied",
         "Outcome",
         "Pending",
-        "StillWorking",
+        "Heartbeat",
     ),
     *("ACCOUNT_ID_PATTERN", "EntryCall", "Leg"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import ExternalCall, StepCall, StepInDoubt, StepUndecided, Unknown, external_compensation
+from saga_runtime import ExternalCall, ManualResolutionRequired, StepCall, StepInDoubt, Unknown, external_compensation
 from saga_runtime.errors import Invalid, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import CallField, LogAttribute, ProviderField
@@ -146,7 +146,7 @@ def test_an_unknowable_outcome_is_parked(world: World) -> None:
     cut_off(shop, LOST)
     shop.passes(WINDOW_MS)
 
-    with pytest.raises(StepUndecided):
+    with pytest.raises(ManualResolutionRequired):
         shop.undo()
 
 
@@ -190,7 +190,7 @@ def test_an_unverifiable_compensation_with_an_expired_key_is_parked(shop: Shop) 
     cut_off(shop, UNDO_LOST)
     shop.passes(WINDOW_MS - LIFE_MS - GRACE_MS + 1)
 
-    with pytest.raises(StepUndecided):
+    with pytest.raises(ManualResolutionRequired):
         shop.undo()
 
 
@@ -200,7 +200,7 @@ def test_a_compensation_with_an_unknowable_outcome_is_parked(world: World) -> No
     cut_off(shop, UNDO_LOST)
     shop.pass_every_deadline()
 
-    with pytest.raises(StepUndecided):
+    with pytest.raises(ManualResolutionRequired):
         shop.undo()
 
     assert len(shop.gateway.refunded) == 1
@@ -241,7 +241,7 @@ def test_a_compensation_with_an_unknown_outcome_is_parked(world: World, monkeypa
     shop.pass_every_deadline()
     monkeypatch.setattr(shop.gateway, "find_refund", lambda _: Unknown(reason="archived"))
 
-    with pytest.raises(StepUndecided, match="archived"):
+    with pytest.raises(ManualResolutionRequired, match="archived"):
         shop.undo()
 
 

@@ -11,10 +11,10 @@ import pytest
 from saga_runtime import (
     Declined,
     ExternalCall,
+    ManualResolutionRequired,
     Pending,
     SagaFenced,
     StepInDoubt,
-    StepUndecided,
     TransientError,
     Unknown,
     external_step,
@@ -183,7 +183,7 @@ def test_with_a_valid_key_the_call_is_repeated_after_the_deadline(world: World) 
     shop.check()
 
 
-@pytest.mark.parametrize(("left_ms", "error"), [(0, None), (1, StepUndecided)])
+@pytest.mark.parametrize(("left_ms", "error"), [(0, None), (1, ManualResolutionRequired)])
 def test_a_key_is_known_only_while_the_last_request_can_still_meet_it(
     world: World, left_ms: int, error: type[Exception] | None
 ) -> None:
@@ -223,7 +223,9 @@ def test_a_refusal_within_the_grace_of_a_former_attempt_is_not_final(world: Worl
     assert shop.status == "FAILED"
 
 
-@pytest.mark.parametrize(("verdict", "error"), [(Pending(), StepInDoubt), (Unknown(reason="gone"), StepUndecided)])
+@pytest.mark.parametrize(
+    ("verdict", "error"), [(Pending(), StepInDoubt), (Unknown(reason="gone"), ManualResolutionRequired)]
+)
 def test_an_unknown_outcome_changes_nothing(
     shop: Shop, verdict: Any, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,7 +380,7 @@ def test_a_query_of_an_unknowable_outcome_needs_an_operator(world: World) -> Non
     cut_off(shop)
     shop.passes(WINDOW_MS)
 
-    with pytest.raises(StepUndecided):
+    with pytest.raises(ManualResolutionRequired):
         shop.ask()
 
 

@@ -177,7 +177,7 @@ def test_a_throttled_invocation_is_transient(shop: Shop, functions: Functions) -
         ({"verdict": "applied", "output": {"payment": "p-1"}}, "DONE", None),
         ({"verdict": "not_applied"}, "DONE", None),
         ({"verdict": "pending"}, "INTENT", "StepInDoubt"),
-        ({"verdict": "unknown", "reason": "archived"}, "INTENT", "StepUndecided"),
+        ({"verdict": "unknown", "reason": "archived"}, "INTENT", "ManualResolutionRequired"),
         ({"verdict": "maybe"}, "INTENT", "StepInDoubt"),
         ({"output": {}}, "INTENT", "StepInDoubt"),
         ({"verdict": "applied", "output": "p-1"}, "INTENT", "StepInDoubt"),

@@ -12,7 +12,7 @@ import pytest
 
 from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.idempotency.identity import saga_id_of, step_key_of
-from saga_runtime.protocol import BadEnd, StepStatus, TokenAttribute
+from saga_runtime.protocol import FailedStatus, StepStatus, TokenAttribute
 from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
 from saga_runtime.shared import aws
@@ -486,7 +486,7 @@ def watches(stack: CheckedStack) -> None:
 def keeps(stack: CheckedStack, **values: dict[str, str]) -> None:
     """An end of an execution is kept."""
     found = found_put(
-        id=end_id(END, 0), end=BadEnd.TIMED_OUT, started_at=0, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS
+        id=end_id(END, 0), end=FailedStatus.TIMED_OUT, started_at=0, stopped_at=NOW_MS, not_before=NOW_MS, now_ms=NOW_MS
     )
     item: Any = {**found["Item"], **values}
     aws.dynamodb().put_item(TableName="watch", Item={name: value for name, value in item.items() if value})

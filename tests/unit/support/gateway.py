@@ -15,7 +15,7 @@ from saga_runtime import (
     external_compensation,
     external_step,
 )
-from saga_runtime.errors import PermanentError, SagaFenced, StepUndecided
+from saga_runtime.errors import ManualResolutionRequired, PermanentError, SagaFenced
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, LogAttribute, ProviderField
 from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.wire import Killed, Wire
@@ -172,7 +172,7 @@ class Shop:
         for _ in range(20):
             try:
                 return invoke()
-            except (PermanentError, SagaFenced, StepUndecided) as outcome:
+            except (PermanentError, SagaFenced, ManualResolutionRequired) as outcome:
                 return outcome
             except (Exception, Killed):  # noqa: BLE001  # whatever it is, a state machine invokes again
                 self.pass_every_deadline()

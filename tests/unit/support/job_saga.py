@@ -12,9 +12,9 @@ import pytest
 from saga_runtime.callbacks import (
     Callback,
     Failed,
+    Heartbeat,
     Receipt,
     Registration,
-    StillWorking,
     Succeeded,
     Waiting,
     order_of,
@@ -174,9 +174,7 @@ class JobSaga:
         """An attempt waits, and its message is delivered at once."""
         return self.dispatch(self.enter())
 
-    def reports(
-        self, event_id: str, outcome: Succeeded | Failed | StillWorking = DONE, job_id: str = JOB_ID
-    ) -> Receipt:
+    def reports(self, event_id: str, outcome: Succeeded | Failed | Heartbeat = DONE, job_id: str = JOB_ID) -> Receipt:
         """Report an outcome as the provider."""
         return receive(Callback(job_id=job_id, event_id=event_id, outcome=outcome))
 

@@ -26,7 +26,7 @@ DIRECT_ENV: dict[str, str] = {
             Env.IDENTITY,
             Env.REQUEST_TABLE,
             Env.KEY_POLICY,
-            Env.IN_PROGRESS_ANSWER,
+            Env.IN_PROGRESS_RESPONSE,
             Env.DUE_SHARDS,
             Env.MAX_BODY_BYTES,
         )

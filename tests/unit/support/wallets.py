@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing.invariants import require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold
 from examples.wallet.audit import audit_wallet
 from examples.wallet.functions.wallet import admin, customer, merchant, operations, stripe, terminal
 from examples.wallet.stack import CAP, FAILURE_STATUS, RETRIES
@@ -99,7 +99,7 @@ class Wallet:
 
     def audit(self) -> None:
         """Audit the table."""
-        require_all_hold(audit_wallet(self.world.items("wallet")))
+        assert_all_hold(audit_wallet(self.world.items("wallet")))
 
 
 def open_wallet(world: World, monkeypatch: pytest.MonkeyPatch, *, cards: bool = True) -> Wallet:

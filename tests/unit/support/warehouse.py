@@ -23,7 +23,7 @@ from saga_runtime import (
     external_compensation,
 )
 from saga_runtime.callbacks import Failed, Receipt, Succeeded
-from saga_runtime.errors import PermanentError, SagaFenced, StepUndecided
+from saga_runtime.errors import ManualResolutionRequired, PermanentError, SagaFenced
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Env, ProviderField, TaskField, WaitField
 from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.gateway import ASKED, GRACE_MS, LIFE_MS, MARGIN_MS, REMAINING_MS, UNDO_IDEMPOTENT
@@ -255,7 +255,7 @@ class Picking:
         for _ in range(20):
             try:
                 return invoke()
-            except (PermanentError, SagaFenced, StepUndecided) as outcome:
+            except (PermanentError, SagaFenced, ManualResolutionRequired) as outcome:
                 return outcome
             except (Exception, Killed):  # noqa: BLE001  # whatever it is, a state machine invokes again
                 self.pass_every_deadline()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from saga_runtime.protocol import BadEnd, WatchStatus
+from saga_runtime.protocol import FailedStatus, WatchStatus
 from saga_runtime.watch.decisions import event_of, first_list, read_on
 from saga_runtime.watch.rows import (
     EndRow,
@@ -34,14 +34,14 @@ def watch_formats() -> dict[str, Any]:
     row = EndRow(
         id=id_,
         status=WatchStatus.PENDING,
-        end=BadEnd.ABORTED,
+        end=FailedStatus.ABORTED,
         stopped_at=run.stopped,
         attempt=3,
         not_before=NOW_MS,
         due_at=NOW_MS,
         error="KeyError",
     )
-    listed = first_list(list_id(MACHINE, BadEnd.ABORTED), NOW_MS)
+    listed = first_list(list_id(MACHINE, FailedStatus.ABORTED), NOW_MS)
     page = read_on(listed, NOW_MS, "token", NOW_MS + 1)
     return {
         "found": found_put(

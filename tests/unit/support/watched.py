@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 
 from handlers import watch as entry
-from saga_runtime.protocol import DUE_INDEX, BadEnd, Env, Metric, WatchAttribute, WatchedField
+from saga_runtime.protocol import DUE_INDEX, Env, FailedStatus, Metric, WatchAttribute, WatchedField
 from saga_runtime.shared import aws
 from saga_runtime.watch.rows import EndRow, ListRow, end_id, list_id
 from tests.unit.support.samples import ACCOUNT, NOW_MS
@@ -137,7 +137,7 @@ class Watch:
         self.settings = {
             f.MACHINE: MACHINE,
             f.FUNCTION: FUNCTION,
-            f.ENDS: [BadEnd.TIMED_OUT, BadEnd.ABORTED],
+            f.ENDS: [FailedStatus.TIMED_OUT, FailedStatus.ABORTED],
             f.GRACE: GRACE_MS // 1_000,
             f.LEASE: LEASE_MS // 1_000,
             f.ATTEMPTS: ATTEMPTS,
@@ -227,7 +227,7 @@ class Watch:
         """The last end of an execution."""
         return self.rows[self.machine.runs[name].id]
 
-    def list_of(self, end: BadEnd = BadEnd.TIMED_OUT) -> ListRow:
+    def list_of(self, end: FailedStatus = FailedStatus.TIMED_OUT) -> ListRow:
         """Progress of a list."""
         return ListRow.from_item(self.items[list_id(MACHINE, end)])
 

@@ -11,10 +11,10 @@ import pytest
 from constructs_lib.testing.invariants import (
     Invariant,
     InvariantBrokenError,
+    assert_all_hold,
     audit_effects,
     audit_ledger,
     audit_sagas,
-    require_all_hold,
     together,
 )
 from saga_runtime import Account, LedgerBuilder, Money
@@ -227,7 +227,7 @@ class TestAllTogether:
 
     def test_a_broken_one_raises_an_error_with_its_violations(self) -> None:
         with pytest.raises(InvariantBrokenError, match="1 invariants are broken:\n  a: x"):
-            require_all_hold([Invariant(name="a", checked=1, violations=("x",)), Invariant(name="b", checked=1)])
+            assert_all_hold([Invariant(name="a", checked=1, violations=("x",)), Invariant(name="b", checked=1)])
 
     def test_unbroken_ones_raise_no_error(self) -> None:
-        require_all_hold([Invariant(name="a", checked=1)])
+        assert_all_hold([Invariant(name="a", checked=1)])

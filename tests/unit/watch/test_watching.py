@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.protocol import WATCH_DUE_SHARDS, BadEnd, EndField, Metric, WatchAttribute, WatchStatus
+from saga_runtime.protocol import WATCH_DUE_SHARDS, FailedStatus, FailureEventField, Metric, WatchAttribute, WatchStatus
 from saga_runtime.shared import aws
 from saga_runtime.watch.decisions import (
     FIRST_MS,
@@ -48,12 +48,12 @@ def watch(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 WATCHED = Watched(
     machine=MACHINE,
     function=FUNCTION,
-    ends=frozenset({BadEnd.TIMED_OUT}),
+    ends=frozenset({FailedStatus.TIMED_OUT}),
     grace_ms=GRACE_MS,
     lease_ms=LEASE_MS,
     attempts=ATTEMPTS,
 )
-ROW = EndRow(id=end_id("e", 1), status=WatchStatus.PENDING, end=BadEnd.TIMED_OUT, stopped_at=NOW_MS)
+ROW = EndRow(id=end_id("e", 1), status=WatchStatus.PENDING, end=FailedStatus.TIMED_OUT, stopped_at=NOW_MS)
 
 
 def execution(status: str, redrives: int = 1) -> Execution:
@@ -125,7 +125,7 @@ def test_a_time_of_step_functions_is_read_to_the_millisecond() -> None:
 
 def notified(watch: Watch) -> list[tuple[int, str]]:
     """Notified ends, with their times."""
-    return [(call.at, call.event[EndField.ID]) for call in watch.calls]
+    return [(call.at, call.event[FailureEventField.ID]) for call in watch.calls]
 
 
 def test_a_timed_out_execution_is_listed_and_notified_after_the_grace(watch: Watch) -> None:
@@ -156,7 +156,7 @@ def test_a_timed_out_execution_is_listed_and_notified_after_the_grace(watch: Wat
         "redrive_count": 0,
         "attempt": 1,
     }
-    assert set(call.event) == set(EndField)
+    assert set(call.event) == set(FailureEventField)
     assert watch.row().status is WatchStatus.TOLD
     assert (watch.counted(Metric.BAD_ENDS), watch.counted(Metric.BAD_ENDS_TOLD)) == (1, 1)
 
@@ -498,7 +498,7 @@ def test_a_failure_after_a_redrive_is_kept_by_its_first_finder(watch: Watch) -> 
     watch.proceed(3)
 
     assert watch.rows[end_id(run.arn, 0)].status is WatchStatus.OVER
-    assert [call.event[EndField.ID] for call in watch.calls] == [end_id(run.arn, 1)]
+    assert [call.event[FailureEventField.ID] for call in watch.calls] == [end_id(run.arn, 1)]
 
 
 def test_an_end_after_a_redrive_is_notified_in_addition_to_the_first(watch: Watch) -> None:
@@ -566,7 +566,7 @@ def test_an_execution_that_was_started_long_ago_is_found_when_it_ends(watch: Wat
     watch.ends("slow")
     watch.sweep()
 
-    assert watch.row("slow").end is BadEnd.TIMED_OUT
+    assert watch.row("slow").end is FailedStatus.TIMED_OUT
 
 
 def test_a_list_is_read_until_a_whole_page_is_older_than_what_is_known(watch: Watch) -> None:

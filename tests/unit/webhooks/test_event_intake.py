@@ -180,7 +180,7 @@ class TestAnUnknownCustomer:
         assert without_bob.post(PAID) == 202
 
         (message,) = without_bob.messages(without_bob.parked)
-        assert message["MessageAttributes"][EventField.REASON]["StringValue"] == "ACCOUNT_UNKNOWN"
+        assert message["MessageAttributes"][EventField.REASON]["StringValue"] == "ACCOUNT_NOT_FOUND"
         assert without_bob.records() == []
         assert without_bob.world.telemetry.counts[Metric.EVENT_PARKED] == 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import stripe
 
-from saga_runtime import Callback, Declined, Failed, Invalid, StillWorking, Succeeded, WebhookEvent, webhook
+from saga_runtime import Callback, Declined, Failed, Heartbeat, Invalid, Succeeded, WebhookEvent, webhook
 from saga_runtime.protocol import (
     MAX_WEBHOOK_BYTES,
     PREVIOUS_SECONDS,
@@ -53,7 +53,7 @@ def from_warehouse(event: WebhookEvent) -> Callback | None:
         case "sold out":
             outcome = Failed("OutOfStock", "none left")
         case "busy":
-            outcome = StillWorking()
+            outcome = Heartbeat()
         case _:
             return None
     return Callback(job_id=told["reference"], event_id=told["id"], outcome=outcome)
@@ -176,13 +176,13 @@ def test_the_limit_is_in_bytes_and_not_in_characters(reception: Reception) -> No
 @pytest.mark.parametrize(
     ("change", "wanted", "problem"),
     [
-        ({"headers": {}, "multiValueHeaders": {}}, 401, "no-signature"),
-        ({"headers": None, "multiValueHeaders": None}, 401, "no-signature"),
+        ({"headers": {}, "multiValueHeaders": {}}, 401, "missing-signature"),
+        ({"headers": None, "multiValueHeaders": None}, 401, "missing-signature"),
         ({"body": "{}"}, 401, "signature-mismatch"),
         ({"body": None}, 401, "signature-mismatch"),
         ({"headers": {"Stripe-Signature": "t=1"}, "multiValueHeaders": None}, 400, "malformed-signature"),
         ({"headers": {"Stripe-Signature": "\u00e9"}, "multiValueHeaders": None}, 400, "malformed-signature"),
-        ({"isBase64Encoded": True, "body": "%%%"}, 400, "bad-body"),
+        ({"isBase64Encoded": True, "body": "%%%"}, 400, "invalid-body"),
     ],
 )
 def test_an_unsigned_request_is_refused_and_leaves_no_trace(
@@ -196,7 +196,7 @@ def test_an_unsigned_request_is_refused_and_leaves_no_trace(
     assert reception.outcome is None
     counts = reception.world.telemetry.counts
     assert counts[Metric.SIGNATURE_REFUSED] == (problem == "signature-mismatch")
-    assert counts[Metric.UNSIGNED] == (problem in ("no-signature", "malformed-signature"))
+    assert counts[Metric.UNSIGNED] == (problem in ("missing-signature", "malformed-signature"))
 
 
 @pytest.mark.parametrize("event", [None, [], "text", 7, {}])

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from handlers import approval_page
-from saga_runtime import Callback, Failed, Invalid, StillWorking, Succeeded, WebhookEvent, webhook
+from saga_runtime import Callback, Failed, Heartbeat, Invalid, Succeeded, WebhookEvent, webhook
 from saga_runtime.approvals.links import Claims, token_of
 from saga_runtime.protocol import Env, SchemeKind
 from tests.unit.support.receiving import (
@@ -56,7 +56,7 @@ def anything(event: WebhookEvent) -> Callback | None:
         case "failed":
             outcome = Failed(told.get("error", ""), told.get("detail", ""))
         case "busy":
-            outcome = StillWorking()
+            outcome = Heartbeat()
         case None:
             return None
         case other:

@@ -42,7 +42,7 @@ class FirstSagaStack(Stack):
         transfer = StepFunction(
             self, "TransferFunction", code=FUNCTIONS, handler="transfer.handler", environment=ledger.environment
         )
-        ledger.grant_transfer(transfer)
+        ledger.grant_post(transfer)
 
         saga = SagaStateMachine(self, "Transfer", requests=requests, steps=[Step.atomic("Transfer", fn=transfer)])
         TimeoutReconciler(self, "Reconciler", sagas=[saga])

@@ -9,7 +9,7 @@ from aws_cdk import App
 from stack import FirstSagaStack
 
 from constructs_lib.testing import Fault, HttpResponse, LocalAws
-from constructs_lib.testing.invariants import audit_ledger, read_table, require_all_hold
+from constructs_lib.testing.invariants import assert_all_hold, audit_ledger, read_table
 from saga_runtime import LedgerBuilder, Money
 
 Send = Callable[[str, int], HttpResponse]
@@ -60,7 +60,7 @@ def until_settled(send: Send, key: str, amount: int) -> HttpResponse:
 def balances(aws: LocalAws, table: str) -> dict[str, int]:
     """Return every account's balance; the ledger must balance."""
     items = read_table(aws.client("dynamodb"), table)
-    require_all_hold(audit_ledger(items))
+    assert_all_hold(audit_ledger(items))
     return {item["pk"]["S"].removeprefix("account#"): int(item["balance"]["N"]) for item in items if "balance" in item}
 
 

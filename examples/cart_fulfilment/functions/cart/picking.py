@@ -11,10 +11,10 @@ from saga_runtime import (
     CallbackCall,
     ExternalCall,
     Failed,
+    Heartbeat,
     NotApplied,
     Pending,
     PermanentError,
-    StillWorking,
     Succeeded,
     Unknown,
     WebhookEvent,
@@ -78,7 +78,7 @@ def from_warehouse(event: WebhookEvent) -> Callback | None:
     """Convert the warehouse's event of a pick."""
     told = event.json
     pick = told["data"]
-    outcome: Succeeded | Failed | StillWorking
+    outcome: Succeeded | Failed | Heartbeat
     match told["type"]:
         case "pick.completed":
             outcome = Succeeded({"pick": pick["pick"], "parcel": pick["parcel"]})
@@ -86,7 +86,7 @@ def from_warehouse(event: WebhookEvent) -> Callback | None:
             refusal = _refusal(pick["why"])
             outcome = Failed(type(refusal).__name__, refusal.message)
         case "pick.progress":
-            outcome = StillWorking()
+            outcome = Heartbeat()
         case _:
             return None
     return Callback(job_id=pick["reference"], event_id=event.headers["webhook-id"], outcome=outcome)
