@@ -94,6 +94,37 @@ def test_the_machines_own_timeout_ends_the_execution(emulators: Emulators) -> No
     assert "ExecutionTimedOut" in events(emulators.corrected.aws, described["executionArn"])
 
 
+def test_execution_ends_at_its_25000th_event(emulators: Emulators) -> None:
+    """A loop that never ends: with the correction it fails, without it it is still running beyond the limit."""
+    loop = {
+        "Again": {"Type": "Pass", "Next": "Ever"},
+        "Ever": {"Type": "Choice", "Choices": [{"Condition": "{% true %}", "Next": "Again"}]},
+    }
+    aws = emulators.corrected.aws
+
+    described = run_machine(aws, loop)
+
+    assert (described["status"], described["error"]) == ("FAILED", "States.Runtime")
+    assert described["cause"] == "The execution reached the maximum number of history events (25000)."
+    history = aws.client("stepfunctions").get_execution_history(
+        executionArn=described["executionArn"], reverseOrder=True, maxResults=1
+    )
+    (last,) = history["events"]
+    assert (last["id"], last["type"]) == (25_000, "ExecutionFailed")
+
+    bare = emulators.without("history-limit").aws
+    running = start(bare, create_machine(bare, loop))
+    states = bare.client("stepfunctions")
+
+    def beyond() -> bool | None:
+        page = states.get_execution_history(executionArn=running, reverseOrder=True, maxResults=1)
+        return page["events"][0]["id"] > 25_000 or None
+
+    assert eventually(beyond)
+    assert states.describe_execution(executionArn=running)["status"] == "RUNNING"
+    states.stop_execution(executionArn=running)
+
+
 def test_a_repeated_start_succeeds_while_it_runs_and_is_refused_later(emulators: Emulators) -> None:
     def start_twice(aws: LocalAws, second_input: str = "{}", *, after_end: bool = False) -> str:
         arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 3600, "End": True}})

@@ -21,6 +21,9 @@ from constructs_lib.testing.emulator.asl_check import first_problem
 from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 
 _MAX_PAYLOAD_BYTES: Final = 262_144
+MOST_EVENTS: Final = 25_000
+"""Of the history of a Standard execution, its last one included."""
+_FULL_HISTORY: Final = f"The execution reached the maximum number of history events ({MOST_EVENTS})."
 _NAME: Final = re.compile(r'^[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}$')
 
 
@@ -230,6 +233,31 @@ def time_out(execution: ExecutionRecord, run: Halt) -> None:
     states._emit_execution_status_event(execution)
 
 
+def history_limit(_emulator: Emulator) -> None:
+    """A Standard execution ends as FAILED with States.Runtime: its 25,000th event is ExecutionFailed.
+
+    In the emulator it continues for ever. Recorded on AWS: floci-io/floci issue 2734; the limit:
+    https://docs.aws.amazon.com/step-functions/latest/dg/service-quotas.html.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add(execution: Any, event_type: str, details: Any = None) -> Any:
+            full = len(execution["events"]) + 1 >= MOST_EVENTS and not event_type.startswith("Execution")
+            if full and not _is_express(execution):
+                states._fail_execution(execution, "States.Runtime", _FULL_HISTORY)
+                raise HaltedError
+            return original(execution, event_type, details)
+
+        return add
+
+    replace(states, "_add_event", make)
+
+
+def _is_express(execution: Any) -> bool:
+    machine = states._state_machines.get(execution["stateMachineArn"])
+    return bool(machine) and machine.get("type") == "EXPRESS"
+
+
 def start_execution(_emulator: Emulator) -> None:
     """StartExecution refuses bad names and bad input, and answers the same start again while it runs.
 
@@ -355,6 +383,7 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     execution_time,
     final_status,
     machine_timeout,
+    history_limit,
     start_execution,
     definition_check,
 )
