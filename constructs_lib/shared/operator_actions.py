@@ -34,6 +34,8 @@ DOCTOR_LOOKS: Final = (
     "sqs:GetQueueAttributes",
     "states:DescribeExecution",
     "states:DescribeStateMachine",
+    "states:DescribeStateMachineForExecution",
+    "states:GetExecutionHistory",
     "states:ListExecutions",
 )
 """Actions of a check; ``Scan`` and ``ListExecutions`` with ``--deep`` only."""

@@ -54,6 +54,7 @@ class Kind(StrEnum):
     NOT_STARTED = "not started"
     START_REFUSED = "start refused"
     OVER_TIME = "over its timeout"
+    RETRYING = "retrying"
     STILL_DUE = "settled, still indexed"
     ROWS_END = "saga log expiring"
     UNREADABLE = "unreadable"

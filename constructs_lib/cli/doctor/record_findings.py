@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
+from constructs_lib.cli.saga.retries import Retrying
 from constructs_lib.cli.shared.moments import moment
 from saga_runtime.idempotency.identity import due_shard_of
 from saga_runtime.idempotency.record import RequestRecord
@@ -147,6 +148,17 @@ class RecordFindings:
             "nothing, as long as its recoveries progress: check what it waits for",
             record.created_at,
             command=self.command("inspect", record.saga_id),
+        )
+
+    def retrying(self, one: Retrying) -> Finding:
+        """A task that its owner has retried for long."""
+        return self._about(
+            Kind.RETRYING,
+            Severity.OK,
+            f"{one.state}: {one.failed} attempts failed, at last with {one.error}",
+            "nothing yet: when the last attempt fails, it compensates or is parked; find the cause",
+            one.first_at,
+            command=self.command("inspect", self.record.saga_id),
         )
 
     def _parked(self, seen: Seen) -> Finding:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from constructs_lib.cli.doctor.aws import Aws, Item, all_of
-from constructs_lib.cli.doctor.findings import UNKNOWN_DAYS, Finding, Flight, Saga
+from constructs_lib.cli.doctor.findings import UNKNOWN_DAYS, Finding, Flight, Kind, Saga, Severity
 from constructs_lib.cli.doctor.record_findings import (
     NOBODY_CAME_MS,
     UNREADABLE,
@@ -24,17 +24,20 @@ from constructs_lib.cli.doctor.record_findings import (
     nobody_came,
     unreadable,
 )
+from constructs_lib.cli.saga.retries import read_retries
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import DUE_INDEX, LogAttribute, RecordAttribute
 from saga_runtime.recovery.decisions import Found, kept_until, may_forget
 from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
 from saga_runtime.recovery.takeover import Finding as Finds
-from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.aws import error_code
 
 _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""
 _SAID_EVERY: Final = 500
+_MOST_HISTORIES: Final = 100
+"""Histories that are read in one run: Step Functions answers some 20 a second."""
 _MOST_SHARDS: Final = 100
 """Of any index: those of a saga in a stack that was not named are not known."""
 _CERTAIN: Final = (Finds.SETTLED, Finds.PARKED, Finds.RUNNING)
@@ -62,6 +65,8 @@ class Records:
     _in_flight: dict[str, RequestRecord] = field(default_factory=dict)
     _money: dict[str, tuple[int, str]] = field(default_factory=dict)
     _gone: dict[str, bool] = field(default_factory=dict)
+    _histories: list[str] = field(default_factory=list)
+    _not_asked: list[str] = field(default_factory=list)
 
     def look(self) -> list[Finding]:
         """Findings from the sparse indexes, due or not; ``overdue`` reports reconcilers that did not check."""
@@ -131,7 +136,14 @@ class Records:
     @property
     def overdue(self) -> list[Finding]:
         """Findings of reconcilers that did not check what has been due for long."""
-        return [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
+        found = [nobody_came(table, machine, due) for (table, machine), due in sorted(self._overdue.items())]
+        if self._not_asked:
+            some = f"{len(self._not_asked)} running sagas"
+            what = f"what these retry was not read: of at most {_MOST_HISTORIES} sagas it is"
+            found.append(
+                Finding(kind=Kind.RETRYING, severity=Severity.OK, id=some, what=what, then="inspect one by its id")
+            )
+        return found
 
     def attended(self, saga: Saga) -> bool:
         """Test whether a saga's reconciler works, and nothing of it has been due for long."""
@@ -216,6 +228,22 @@ class Records:
             yield from (one for one in (about.seen(seen), about.not_due()) if one is not None)
         if open_long and self._rows_end(saga, record):
             yield about.rows_end()
+        if seen.finding is Finds.RUNNING and self.now_ms - record.created_at >= NOBODY_CAME_MS:
+            yield from self._retrying(about, record)
+
+    def _retrying(self, about: RecordFindings, record: RequestRecord) -> Iterator[Finding]:
+        """Tasks that a running owner has retried for long."""
+        if len(self._histories) >= _MOST_HISTORIES:
+            self._not_asked.append(record.saga_id)
+            return
+        self._histories.append(record.saga_id)
+        machines = [machine_of(record.execution_arn)]
+        if record.owner != record.saga_id:  # a recovery that goes forward runs in the forward machine
+            machines.insert(0, record.recovery_machine_arn)
+        for arn in machines:
+            for one in read_retries(self.aws.step_functions, execution_of(arn, record.owner)):
+                if self.now_ms - one.first_at >= NOBODY_CAME_MS:
+                    yield about.retrying(one)
 
     def _gone_machine(self, record: RequestRecord) -> str | None:
         """A deleted state machine of a saga in progress; None: there is none, or it cannot be known."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.saga.retries import Retrying, read_retries
+from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
@@ -211,15 +212,19 @@ def console_link(execution_arn: str) -> str:
 
 def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Retrying, ...] | None:
     """Tasks that the running executions retry; None if a history may not be read."""
+    from botocore.exceptions import ClientError
+
     record = found.record
     machines = {"forward": machine_of(record.execution_arn), "recovery": record.recovery_machine_arn}
     retries: list[Retrying] = []
     for one in executions:
         if one.stopped_at is None:
-            read = read_retries(found.step_functions, execution_of(machines[one.machine], one.name))
-            if read is None:
+            try:
+                retries += read_retries(found.step_functions, execution_of(machines[one.machine], one.name))
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") not in NO_RIGHTS:
+                    raise
                 return None
-            retries += read
     return tuple(retries)
 
 

@@ -46,8 +46,12 @@ class Retrying:
     runs: bool
 
 
-def read_retries(step_functions: SFNClient, execution_arn: str) -> list[Retrying] | None:
-    """Read the retried tasks of a running execution; None if its history may not be read, or is gone."""
+def read_retries(step_functions: SFNClient, execution_arn: str) -> list[Retrying]:
+    """Read the retried tasks of a running execution; empty if there is no such execution.
+
+    Raises:
+        ClientError: its history or its definition may not be read.
+    """
     from botocore.exceptions import ClientError
 
     try:
@@ -59,10 +63,9 @@ def read_retries(step_functions: SFNClient, execution_arn: str) -> list[Retrying
             return []
         described = step_functions.describe_state_machine_for_execution(executionArn=execution_arn)
     except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if "AccessDenied" not in code and code != "ExecutionDoesNotExist":
+        if error.response.get("Error", {}).get("Code") != "ExecutionDoesNotExist":
             raise
-        return None
+        return []
     return retries_of(events, json.loads(described["definition"]))
 
 

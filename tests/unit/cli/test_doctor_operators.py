@@ -49,7 +49,7 @@ from tests.unit.support.doctor_scenes import (
 )
 from tests.unit.support.job_saga import STEP
 from tests.unit.support.manifests import TIMEOUT_SECONDS, manifest
-from tests.unit.support.samples import DAY_MS, SAGA_ID
+from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
 from tests.unit.support.wire import Killed, Moment
 from tests.unit.support.world import World
 
@@ -507,3 +507,43 @@ def test_a_saga_of_a_request_table_of_another_stack_is_looked_for_in_every_shard
     records = Records(aws=Aws(session=boto3.Session(region_name="eu-central-1")), sagas=(), now_ms=0)
 
     assert records.saga_at("others", f"{MACHINE}:{SAGA_ID}").served.shards == 100
+
+
+def retried(stack: CheckedStack) -> None:
+    """Let the saga's owner have failed at a step for 16 minutes."""
+    stack.pass_time(16 * 60_000)
+    due_now(stack)
+    failure = {"error": "Sandbox.Timedout", "cause": "no answer"}
+    first = {"id": 2, "previousEventId": 1, "type": "TaskFailed", "taskFailedEventDetails": failure}
+    last = {"id": 3, "previousEventId": 2, "type": "TaskFailed", "taskFailedEventDetails": failure}
+    entered = {"id": 1, "type": "TaskStateEntered", "stateEnteredEventDetails": {"name": "Charge"}}
+    stack.operated.history = [one | {"timestamp": NOW_MS / 1_000} for one in (last, first, entered)]
+
+
+def test_a_saga_that_has_retried_for_long_is_found(stack: CheckedStack) -> None:
+    retried(stack)
+
+    (finding,) = stack.finds()
+
+    assert (finding["kind"], finding["severity"]) == ("retrying", "ok")
+    assert finding["what"] == "Charge: 2 attempts failed, at last with Sandbox.Timedout"
+    assert finding["command"] == f"cdk-sagas inspect {SAGA_ID} --stack Shop"
+
+
+def test_histories_of_more_sagas_than_a_run_reads_are_counted(
+    stack: CheckedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("constructs_lib.cli.doctor.records._MOST_HISTORIES", 0)
+    retried(stack)
+
+    (finding,) = stack.finds()
+
+    assert (finding["kind"], finding["id"]) == ("retrying", "1 running sagas")
+
+
+@pytest.mark.parametrize("operation", ["GetExecutionHistory", "DescribeStateMachineForExecution"])
+def test_a_history_that_may_not_be_read_is_not_checked(stack: CheckedStack, operation: str) -> None:
+    retried(stack)
+    stack.denied.add(operation)
+
+    assert stack.kinds() == [("not checked", "operator")]

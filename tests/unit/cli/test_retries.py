@@ -151,10 +151,16 @@ class History:
         return {"definition": json.dumps(DEFINITION)}
 
 
-@pytest.mark.parametrize(("code", "found"), [("", 1), ("AccessDeniedException", None), ("ExecutionDoesNotExist", None)])
-def test_a_history_that_may_not_be_read_leaves_retries_open(code: str, found: int | None) -> None:
-    client: Any = History(code)
+def test_a_history_that_is_gone_has_no_retries() -> None:
+    gone: Any = History("ExecutionDoesNotExist")
+    there: Any = History()
 
-    read = read_retries(client, execution_of(MACHINE_ARN, SAGA_ID))
+    assert read_retries(gone, execution_of(MACHINE_ARN, SAGA_ID)) == []
+    assert len(read_retries(there, execution_of(MACHINE_ARN, SAGA_ID))) == 1
 
-    assert (None if read is None else len(read)) == found
+
+def test_a_history_that_may_not_be_read_is_an_error() -> None:
+    client: Any = History("AccessDeniedException")
+
+    with pytest.raises(ClientError):
+        read_retries(client, execution_of(MACHINE_ARN, SAGA_ID))

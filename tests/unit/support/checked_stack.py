@@ -59,6 +59,8 @@ READS = frozenset(
         "DescribeRule",
         "DescribeStacks",
         "DescribeStateMachine",
+        "DescribeStateMachineForExecution",
+        "GetExecutionHistory",
         "DescribeTable",
         "GetEventSourceMapping",
         "GetFunctionConcurrency",
