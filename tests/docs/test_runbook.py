@@ -14,7 +14,8 @@ from botocore.model import ServiceModel
 from botocore.session import Session
 
 from constructs_lib.monitoring.alarms import Runbook
-from tests.docs.pages import DOCS, ROOT, Snippet, prose, snippets
+from saga_runtime.protocol import METRIC_NAMESPACE, Metric
+from tests.docs.pages import DOCS, ROOT, Snippet, prose, snippets, tables_marked
 from tests.for_each import for_each
 
 RUNBOOK: Final = DOCS / "runbook"
@@ -104,6 +105,28 @@ def _fits(shape: Any, value: str) -> bool:
 @for_each(_aws_commands())
 def test_every_command_of_aws_is_one(snippet: Snippet, command: str) -> None:
     assert _refused(command) == [], snippet
+
+
+def _patterns() -> list[tuple[Snippet, str]]:
+    """Patterns by which commands of the runbook search logs."""
+    words = [(snippet, shlex.split(command)) for snippet, command in _aws_commands()]
+    return [(s, found[found.index("--filter-pattern") + 1]) for s, found in words if "--filter-pattern" in found]
+
+
+@for_each(_patterns())
+def test_every_log_event_and_metric_that_is_searched_for_exists(snippet: Snippet, pattern: str) -> None:
+    (events,) = (table.names for table in tables_marked("events"))
+    searched = re.findall(r'\$\.message = "([^"]+)"', pattern)
+
+    assert [event for event in searched if event not in events] == [], snippet
+    assert pattern.startswith("{") or pattern in set(Metric), snippet
+
+
+@for_each(_aws_commands())
+def test_every_metric_of_ours_that_is_read_exists(snippet: Snippet, command: str) -> None:
+    words = shlex.split(command)
+    if METRIC_NAMESPACE in words:
+        assert words[words.index("--metric-name") + 1] in set(Metric), snippet
 
 
 @pytest.mark.parametrize(
