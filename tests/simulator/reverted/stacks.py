@@ -15,8 +15,9 @@ from unittest import mock
 from constructs_lib.testing.simulator import Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.outside.clients import Client
 from tests.simulator.drawn.assembly import drawn_assembly
+from tests.simulator.drawn.names import DIRECT
 from tests.simulator.drawn.releases import DrawnRelease, drawn_release, reconditioned, renamed
-from tests.simulator.drawn.sagas import DrawnSaga, drawn_inline, drawn_saga
+from tests.simulator.drawn.sagas import SKIP, DrawnSaga, drawn_inline, drawn_saga, way_of
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
 from tests.simulator.test_expired_keys import comes_back, with_short_replays
@@ -24,6 +25,8 @@ from tests.simulator.test_inline import alongside
 from tests.simulator.test_releases import Renaming
 
 _DRAWN: Final = 8
+_SKIPPED: Final = 0.5
+"""Share of requests to inline sagas, of which each step that has routes takes one."""
 _CHANGED: Final = 4
 """Sagas of a stack; with a later release, half as many: each is synthesized twice."""
 
@@ -58,7 +61,13 @@ class _Alongside(Drawn):
     """Requests to inline sagas, with a Standard execution alongside many Express ones."""
 
     def intent(self, number: int, random: Random) -> Intent:
-        return replace(super().intent(number, random), wait=random.choice((0, 5, 10)))
+        intent = super().intent(number, random)
+        behave = dict(intent.body["behave"])
+        if intent.operation != DIRECT and random.random() < _SKIPPED:
+            saga = self._sagas[int(intent.operation.removeprefix("saga"))]
+            behave |= {step.name: "route" for step in saga.steps if step.route == SKIP}
+        body = {**intent.body, "behave": behave}
+        return replace(intent, body=body, other_body={**body, "other": True}, wait=random.choice((0, 5, 10)))
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
@@ -73,6 +82,11 @@ def _drawn(seed: int) -> Stack:
 
 def _inline(seed: int) -> Stack:
     sagas = [drawn_inline(seed * _CHANGED + number) for number in range(_CHANGED)]
+    number = 1_000 * seed
+    while not any(way_of(step) for step in sagas[0].steps):  # one of them goes by routes
+        number += 1
+        saga = drawn_saga(number)
+        sagas[0] = saga if saga.inline else sagas[0]
     return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: _Alongside(sagas), drawn=sagas)
 
 
