@@ -27,7 +27,6 @@ _PCI: Final = "PCI.DSS.321"
 _HIPAA: Final = "HIPAA.Security"
 _REGULATIONS: Final = (_NIST, _PCI, _HIPAA)
 _OURS: Final = "constructs_lib"
-_FIELD: Final = "deadLetterTargetArn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,24 @@ _UNRESERVED: Final = _Finding(
     "and the account's quota. A reservation would refuse work that others leave room for; throttles of the "
     "functions that answer clients have an alarm.",
 )
-_INVOKED_AND_AWAITED: Final = _Finding(
-    "LambdaDLQ",
+_DEAD_LETTERS: Final = "LambdaDLQ"
+_AWAITED: Final = _Finding(
+    _DEAD_LETTERS,
     (_SERVERLESS, _NIST, _HIPAA),
-    "A dead-letter target receives asynchronous events only. API Gateway, Step Functions and queues await the "
-    "function's response and handle its failure; a schedule repeats within minutes, and its silence has an "
-    "alarm.",
+    "A dead-letter target receives asynchronous events only, and nothing invokes this function asynchronously: API "
+    "Gateway, Step Functions and event source mappings await its response and handle its failure.",
+)
+_DESTINATION: Final = _Finding(
+    _DEAD_LETTERS,
+    (_SERVERLESS, _NIST, _HIPAA),
+    "Events of asynchronous invocations that fail go to the function's on-failure destination: a queue of "
+    "dead letters with an alarm. Such a record holds the event and the error; a dead-letter target gets the event.",
+)
+_REPEATED: Final = _Finding(
+    _DEAD_LETTERS,
+    (_SERVERLESS, _NIST, _HIPAA),
+    "Only schedules invoke the function asynchronously. Their events carry no data: the next run does the same "
+    "work, and an alarm fires when the function's runs fail or are missing.",
 )
 _QUEUE_OR_SWEEP: Final = _Finding(
     "LambdaEventSourceMappingDestination",
@@ -73,14 +84,14 @@ _QUEUE_OR_SWEEP: Final = _Finding(
 _NEXT_RUN: Final = _Finding(
     "LambdaAsyncFailureDestination",
     (_SERVERLESS,),
-    "The event is a schedule's and carries no data: the next run, minutes later, does the same work. Missing "
-    "runs have an alarm.",
+    "The event is a schedule's and carries no data: the next run does the same work, and an alarm fires when the "
+    "function's runs fail or are missing.",
 )
 _NEXT_EVENT: Final = _Finding(
     "EventBusDLQ",
     (_SERVERLESS,),
-    "The rule is a schedule: the next event, minutes later, replaces one that was not delivered. Missing runs "
-    "of the function have an alarm.",
+    "The rule is a schedule: the next event replaces one that was not delivered, and an alarm fires when the "
+    "function's runs fail or are missing.",
 )
 _LAST_QUEUE: Final = _Finding(
     "SQSRedrivePolicy",
@@ -120,7 +131,7 @@ _AWS_KEY: Final = _Finding(
     "that policies name. It signs links, and is neither card nor health data.",
 )
 _FINDINGS: Final[tuple[tuple[type[CfnResource], tuple[_Finding, ...]], ...]] = (
-    (lambda_.CfnFunction, (_OUTSIDE_VPC, _UNRESERVED, _INVOKED_AND_AWAITED)),
+    (lambda_.CfnFunction, (_OUTSIDE_VPC, _UNRESERVED)),
     (iam.CfnPolicy, (_ROLE,)),
     (lambda_.CfnEventSourceMapping, (_QUEUE_OR_SWEEP,)),
     (apigateway.CfnStage, (_NO_CACHE, _NO_CLIENT_CERTIFICATE)),
@@ -132,12 +143,13 @@ _FINDINGS: Final[tuple[tuple[type[CfnResource], tuple[_Finding, ...]], ...]] = (
 class Compliance(Construct):
     """Logs under your key, and a reason per resource for what cdk-nag's packs for regulations find.
 
-    Encrypts every log group of its parent's tree with your key, and lets CloudWatch Logs of this account and region use
-    it. Acknowledges, on each resource of this library alone, findings of the packs ``Serverless``, ``NIST80053R5``,
-    ``PCIDSS321`` and ``HIPAASecurity`` for the reasons of this module. Read them: what a regulation demands of you is
-    for your auditor. A finding that is not listed is not acknowledged.
+    Encrypts every log group of its parent's tree with your key, nested stacks included, and lets CloudWatch Logs of
+    this account and region use it. Acknowledges, on each resource of this library alone, findings of the packs
+    ``Serverless``, ``NIST80053R5``, ``PCIDSS321`` and ``HIPAASecurity`` for the reasons of this module. Read them: what
+    a regulation demands of you is for your auditor. A finding that is not listed is not acknowledged.
 
-    Declare it last: a log group that is declared after it ends the synth.
+    Declare it last: a log group that is declared after it ends the synth, and so does one without a key that is below
+    its parent, but in a stack of its own.
 
     Example::
 
@@ -158,19 +170,16 @@ class Compliance(Construct):
         self.log_key = log_key
         self._scope = scope
         self._let_logs_use(log_key)
-        resources = list(self._resources())
-        last = _dead_letters_of(resources)
-        for resource in resources:
-            if isinstance(resource, logs.CfnLogGroup):
-                resource.kms_key_id = log_key.key_arn
-            _acknowledge(resource, _findings_of(resource, last))
-        self.node.add_validation(WhenAllIsKnown(self._refuse_later_ones))
+        self._root = _root_of(Stack.of(self))
+        for resource in list(self._resources()):
+            if _root_of(resource.stack) == self._root:
+                if isinstance(resource, logs.CfnLogGroup):
+                    resource.kms_key_id = log_key.key_arn
+                _acknowledge(resource, _findings_of(resource))
+        self.node.add_validation(WhenAllIsKnown(self._refuse_plain_logs))
 
     def _resources(self) -> Iterator[CfnResource]:
-        stack = Stack.of(self)
-        for construct in self._scope.node.find_all():
-            if isinstance(construct, CfnResource) and construct.stack is stack:
-                yield construct
+        return (each for each in self._scope.node.find_all() if isinstance(each, CfnResource))
 
     def _let_logs_use(self, key: kms.IKey) -> None:
         """As AWS demands: https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html."""
@@ -185,39 +194,37 @@ class Compliance(Construct):
             True,
         )
 
-    def _refuse_later_ones(self) -> None:
+    def _refuse_plain_logs(self) -> None:
         for resource in self._resources():
             if isinstance(resource, logs.CfnLogGroup) and resource.kms_key_id is None:
+                found, path = resource.node.path, self.node.path
                 Validations.of(self).add_error(
                     "cdk-sagas-log-without-key",
-                    f"{self.node.path} must be declared after every log group, got {resource.node.path} later; "
-                    "declare it last",
+                    f"{path} must be declared after every log group, got {found} later; declare it last"
+                    if _root_of(resource.stack) == self._root
+                    else f"log groups below the parent of {path} must be in its stack or in a nested one, got {found} "
+                    "without a key in another stack; declare a Compliance there, too",
                 )
 
 
-def _dead_letters_of(resources: Iterable[CfnResource]) -> frozenset[str]:
-    """Logical ids of the queues that are dead-letter queues of others."""
-    found: set[str] = set()
-    for resource in resources:
-        if isinstance(resource, sqs.CfnQueue):
-            policy = resource.stack.resolve(resource.redrive_policy)
-            if policy:
-                found.add(policy[_FIELD].get("Fn::GetAtt", [""])[0])
-    return frozenset(found)
+def _root_of(stack: Stack) -> str:
+    """Path of the stack that is deployed: nested stacks are parts of it."""
+    while stack.nested_stack_parent is not None:
+        stack = stack.nested_stack_parent
+    return str(stack.node.path)
 
 
-def _findings_of(resource: CfnResource, last: frozenset[str]) -> Iterator[_Finding]:
-    """Findings in a resource of this library, with their reasons; and in the last queue of others."""
-    ours = any(type(each).__module__.partition(".")[0] == _OURS for each in _above(resource))
-    if isinstance(resource, sqs.CfnQueue):
-        is_last = ours or resource.stack.resolve(resource.logical_id) in last
-        if is_last and resource.redrive_policy is None:
-            yield _LAST_QUEUE
-    if not ours:
+def _findings_of(resource: CfnResource) -> Iterator[_Finding]:
+    """Findings in a resource of this library, with their reasons."""
+    if not any(type(each).__module__.partition(".")[0] == _OURS for each in _above(resource)):
         return
     for type_, findings in _FINDINGS:
         if isinstance(resource, type_):
             yield from findings
+    if isinstance(resource, lambda_.CfnFunction):
+        yield _dead_letters_of(resource)
+    if isinstance(resource, sqs.CfnQueue) and resource.redrive_policy is None:
+        yield _LAST_QUEUE
     if isinstance(resource, lambda_.CfnEventInvokeConfig) and resource.destination_config is None:
         yield _NEXT_RUN
     if isinstance(resource, events.CfnRule) and resource.schedule_expression is not None:
@@ -226,6 +233,18 @@ def _findings_of(resource: CfnResource, last: frozenset[str]) -> Iterator[_Findi
         webhooks = [each for each in _above(resource) if isinstance(each, Webhook)]
         if any(webhook.association is None for webhook in webhooks):
             yield _SIGNED
+
+
+def _dead_letters_of(function: lambda_.CfnFunction) -> _Finding:
+    """Why a function needs no dead-letter target: by how it is invoked."""
+    above = function.node.scope
+    settings = None if above is None else above.node.try_find_child("EventInvokeConfig")
+    if settings is None:
+        return _AWAITED
+    resource = settings.node.default_child
+    if isinstance(resource, lambda_.CfnEventInvokeConfig) and resource.destination_config is not None:
+        return _DESTINATION
+    return _REPEATED
 
 
 def _acknowledge(resource: CfnResource, findings: Iterable[_Finding]) -> None:

@@ -30,6 +30,7 @@ from constructs_lib import (
 )
 from examples.agentic_payout.functions.payout import controls, model
 from examples.agentic_payout.functions.payout.intent import PERIOD_PATTERN, PURPOSE_PATTERN
+from examples.dead_letters import dead_letter_queue
 from examples.on_call import on_call
 from saga_runtime import ACCOUNT_ID_PATTERN
 
@@ -238,9 +239,7 @@ class AgenticPayoutStack(Stack):
 
     def _notices(self) -> sqs.Queue:
         """Create the queue of notices for the agents' operators: payments, holds and refusals, in order per request."""
-        undelivered = sqs.Queue(
-            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
-        )
+        undelivered = dead_letter_queue(self, "UndeliveredNotices", fifo=True)
         return sqs.Queue(
             self,
             "Notices",

@@ -10,6 +10,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib import EventIntake, IdempotencyTable, Notify, SagaStateMachine, Step, StepFunction
+from examples.dead_letters import dead_letter_queue
 
 READ_SECONDS: Final = 10
 FINDING: Final = (
@@ -54,7 +55,7 @@ class Investigation(Construct):
     ) -> None:
         super().__init__(scope, id)
         kept = Duration.days(14)
-        unread = sqs.Queue(self, "Unread", fifo=True, enforce_ssl=True, retention_period=kept)
+        unread = dead_letter_queue(self, "Unread", fifo=True)
         self.findings = sqs.Queue(
             self,
             "Findings",
@@ -91,7 +92,7 @@ class Investigation(Construct):
 def unanswered_queue(scope: Construct) -> sqs.Queue:
     """Create the queue of entries of unanswered jobs, and an alarm on those that cannot be investigated."""
     kept = Duration.days(14)
-    dead = sqs.Queue(scope, "NotInvestigated", enforce_ssl=True, retention_period=kept)
+    dead = dead_letter_queue(scope, "NotInvestigated")
     cloudwatch.Alarm(
         scope,
         "NotInvestigatedAlarm",

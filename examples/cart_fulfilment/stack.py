@@ -35,6 +35,7 @@ from constructs_lib import (
 )
 from examples.cart_fulfilment.investigation import READ_SECONDS, Investigation, unanswered_queue
 from examples.cart_fulfilment.waits import Waits
+from examples.dead_letters import dead_letter_queue
 from examples.on_call import on_call
 from examples.provider_secret import provider_secret
 
@@ -324,7 +325,7 @@ class CartFulfilmentStack(Stack):
             enforce_ssl=True,
             retention_period=Duration.days(4),
             dead_letter_queue=sqs.DeadLetterQueue(
-                queue=sqs.Queue(self, "UndeliveredReviewMail", enforce_ssl=True, retention_period=Duration.days(14)),
+                queue=dead_letter_queue(self, "UndeliveredReviewMail"),
                 max_receive_count=5,
             ),
         )
@@ -436,9 +437,7 @@ class CartFulfilmentStack(Stack):
 
     def _notices_queue(self, id: str) -> sqs.Queue:
         """Create a queue of notices to customers: tracking numbers, and by e-mail refusals and failures."""
-        undelivered = sqs.Queue(
-            self, f"Undelivered{id}", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
-        )
+        undelivered = dead_letter_queue(self, f"Undelivered{id}", fifo=True)
         return sqs.Queue(
             self,
             id,

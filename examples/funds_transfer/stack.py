@@ -20,6 +20,7 @@ from constructs_lib import (
     TimeoutReconciler,
     TransactionApi,
 )
+from examples.dead_letters import dead_letter_queue
 from examples.on_call import on_call
 
 FUNCTIONS = Path(__file__).parent / "functions"
@@ -123,9 +124,7 @@ class FundsTransferStack(Stack):
 
     def _notices(self) -> sqs.Queue:
         """Create the queue of receipts and failures, for the service that notifies the customer."""
-        undelivered = sqs.Queue(
-            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
-        )
+        undelivered = dead_letter_queue(self, "UndeliveredNotices", fifo=True)
         return sqs.Queue(
             self,
             "Notices",

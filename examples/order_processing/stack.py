@@ -23,6 +23,7 @@ from constructs_lib import (
     TimeoutReconciler,
     TransactionApi,
 )
+from examples.dead_letters import dead_letter_queue
 from examples.on_call import on_call
 from examples.order_processing.mailer import Mailer
 
@@ -195,9 +196,7 @@ class OrderProcessingStack(Stack):
 
     def _notices(self) -> sqs.Queue:
         """Return the queue of confirmations and failures, for the function that notifies the customer."""
-        undelivered = sqs.Queue(
-            self, "UndeliveredNotices", fifo=True, enforce_ssl=True, retention_period=Duration.days(14)
-        )
+        undelivered = dead_letter_queue(self, "UndeliveredNotices", fifo=True)
         return sqs.Queue(
             self,
             "Notices",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-from aws_cdk import App, Duration, RemovalPolicy, Stack
+from aws_cdk import App, Duration, NestedStack, RemovalPolicy, Stack
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -21,7 +21,7 @@ from cdk_nag import (
     ServerlessChecks,
 )
 
-from constructs_lib import Compliance, TransactionApi
+from constructs_lib import CallbackIntegration, Compliance, TimeoutReconciler, TokenTable, TransactionApi
 from examples.agentic_payout.stack import AgenticPayoutStack
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
@@ -30,6 +30,7 @@ from examples.order_processing.stack import OrderProcessingStack
 from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import context
+from tests.constructs.support.integrations import own
 from tests.constructs.support.sagas import saga
 
 TOPIC: Final = "arn:aws:sns:eu-west-1:111111111111:OnCall"
@@ -116,6 +117,63 @@ def test_log_group_that_is_declared_later_ends_the_synth(new_app: Callable[[], A
 
     (error,) = Annotations.from_stack(stack).find_error("/Test/Compliance", Match.any_value())
     assert "must be declared after every log group, got Test/Late/Resource later" in str(error.entry.data)
+
+
+def test_log_groups_of_nested_stacks_are_encrypted(new_app: Callable[[], App]) -> None:
+    stack = Stack(new_app(), "Test")
+    nested = NestedStack(stack, "Nested")
+    saga(nested)
+    logs.LogGroup(NestedStack(nested, "Inner"), "Mine")
+    _compliant(stack)
+
+    Annotations.from_stack(stack).has_no_error("*", Match.any_value())
+    found = [each for each in nested.node.find_all() if isinstance(each, logs.CfnLogGroup)]
+    assert "Test/Nested/Inner/Mine/Resource" in {each.node.path for each in found}
+    assert all(each.kms_key_id for each in found)
+    assert any(path.startswith("Test/Nested/") for _, path, _ in _acknowledged(stack))
+
+
+def test_log_group_of_another_stack_below_the_parent_ends_the_synth(new_app: Callable[[], App]) -> None:
+    stack = Stack(new_app(), "Test")
+    saga(stack)
+    inner = Stack(stack, "Inner")
+    logs.LogGroup(inner, "Plain")
+    logs.LogGroup(inner, "Own", encryption_key=kms.Key(inner, "Key"))
+    _compliant(stack)
+
+    (error,) = Annotations.from_stack(stack).find_error("/Test/Compliance", Match.any_value())
+    text = str(error.entry.data)
+    assert "must be in its stack or in a nested one, got Test/Inner/Plain/Resource without a key" in text
+    assert not [path for _, path, _ in _acknowledged(stack) if path.startswith("Test/Inner/")]
+
+
+def test_dead_letter_queues_of_users_are_not_acknowledged(new_app: Callable[[], App]) -> None:
+    stack = Stack(new_app(), "Test")
+    saga(stack)
+    dead = sqs.Queue(stack, "Dead")
+    imported = sqs.Queue.from_queue_arn(stack, "Imported", "arn:aws:sqs:eu-west-1:111111111111:dead")
+    for name, queue in (("Mine", dead), ("Other", imported)):
+        sqs.Queue(stack, name, dead_letter_queue=sqs.DeadLetterQueue(queue=queue, max_receive_count=3))
+    _compliant(stack)
+
+    assert not [path for _, path, _ in _acknowledged(stack) if path.startswith("Test/Dead")]
+
+
+def test_reason_against_a_dead_letter_target_goes_by_how_the_function_is_invoked(new_app: Callable[[], App]) -> None:
+    stack = Stack(new_app(), "Test")
+    made = saga(stack)
+    api = TransactionApi(stack, "Api", operations={"orders": made})
+    reconciler = TimeoutReconciler(stack, "Reconciler", sagas=[made])
+    jobs = CallbackIntegration(stack, "Jobs", fn=own(stack, "Send"), tokens=TokenTable(stack, "Tokens"))
+    jobs.add_direct_receiver("Direct")
+    _compliant(stack)
+
+    reasons = {path: reason for rule, path, reason in _acknowledged(stack) if rule == "Serverless-LambdaDLQ"}
+    assert "await its response" in reasons[f"{api.gatekeepers['orders'].function.node.path}/Resource"]
+    assert "Only schedules" in reasons[f"{reconciler.function.function.node.path}/Resource"]
+    direct = [reason for path, reason in reasons.items() if path.startswith("Test/Jobs/Direct/")]
+    assert direct
+    assert all("on-failure destination" in reason for reason in direct)
 
 
 def test_resources_of_users_are_not_acknowledged(new_app: Callable[[], App]) -> None:
