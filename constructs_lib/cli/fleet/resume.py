@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _RATE: Final = 5.0
 """Sagas a second: they start at the providers that were down, all at once."""
 _FAILED: Final = "failed"
+_AGAIN: Final = frozenset({_FAILED})
+"""Outcomes that are not final: the command, repeated, tries these sagas again."""
 _FATAL: Final = frozenset({*NO_RIGHTS, "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException"})
 """Refusals that every further call would meet."""
 
@@ -74,14 +76,18 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         parser.error(f"--rate must be more than 0 and at most 1000, got {options.rate:g}")
     planned = list(_planned(options.file))
     results = options.results or options.file.with_name(f"{options.file.name}.results")
+    if results.exists() and results.samefile(options.file):
+        raise CommandError(f"--results must be another file than the list, got {results}")
     done, cut_off = _done(results)
+    left = [one for one in planned if (one.saga_id, one.parked) not in done]
+    before = len(planned) - len(left)
     session = session_of(options)
     from constructs_lib.cli.shared.manifest import read_manifest
 
     with one_line_errors("not every saga was resumed; repeat this"):
         manifest = read_manifest(session.client("cloudformation"), options.stack)
         if not options.yes:
-            return _show(session, manifest, [one for one in planned if one.saga_id not in done], len(done))
+            return _show(session, manifest, left, before)
         work = _Work(session=session, manifest=manifest, audit=audit_of(session, options.reason), rate=options.rate)
         try:
             file = results.open("a", encoding="utf-8")
@@ -92,8 +98,8 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         with file:
             if cut_off:
                 file.write("\n")
-            counts = work.all_of([one for one in planned if one.saga_id not in done], file)
-    say(f"{_counted(counts)}; {len(done):,} before; outcomes in {results}\n")
+            counts = work.all_of(left, file)
+    say(f"{_counted(counts)}; {before:,} before; outcomes in {results}\n")
     return 1 if counts[_FAILED] else 0
 
 
@@ -129,25 +135,39 @@ def _planned(file: Path) -> Iterator[Planned]:
             yield Planned(saga_id=saga_id, parked=parked)
 
 
-def _done(results: Path) -> tuple[set[str], bool]:
-    """Sagas whose outcome is final, and whether the last line is cut off.
+def _done(results: Path) -> tuple[set[tuple[str, str | None]], bool]:
+    """Sagas, each with the execution that had parked it, whose outcome is final; and whether the last line is cut off.
 
-    Such a line is that of a process that died: its saga is tried again.
+    An outcome is that of one parking: a saga that is listed again, parked by another execution, is another entry. One
+    that is listed without an execution is read again each time, because its record knows whether it is parked.
+
+    Raises:
+        CommandError: if the file is not readable, or has a line that this command does not write. A line that is cut
+            off is that of a process that died: its saga is tried again.
     """
-    found: set[str] = set()
+    found: set[tuple[str, str | None]] = set()
     if not results.exists():
         return found, False
     try:
         text = results.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"--results must be outcomes of this command, got {results}: {error}") from None
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines(), start=1):
         try:
-            one = json.loads(line)
-            saga_id, outcome = one["saga_id"], one["outcome"]
-        except (ValueError, TypeError, KeyError):
-            continue
-        found.discard(str(saga_id)) if outcome == _FAILED else found.add(str(saga_id))
+            one: Any = json.loads(line)
+        except ValueError:
+            if line.startswith("{"):
+                continue
+            one = None
+        written: Any = one if isinstance(one, dict) else {}
+        saga_id, parked, outcome = written.get("saga_id"), written.get("parked", 0), written.get("outcome")
+        if not (isinstance(saga_id, str) and isinstance(parked, str | None) and isinstance(outcome, str)):
+            raise CommandError(
+                f"--results must be outcomes of this command, got line {number} of {results}: {line[:80]!r}; name "
+                "another file"
+            )
+        if parked:
+            (found.discard if outcome in _AGAIN else found.add)((saga_id, parked))
     return found, text != "" and not text.endswith("\n")
 
 
@@ -199,7 +219,8 @@ class _Work:
                 began = time.monotonic()
                 outcome, detail = self._tried(one)
                 counts[outcome] += 1
-                line = {"saga_id": one.saga_id, "outcome": outcome, **({"detail": detail} if detail else {})}
+                line = {"saga_id": one.saga_id, "parked": one.parked, "outcome": outcome}
+                line |= {"detail": detail} if detail else {}
                 file.write(json.dumps(line) + "\n")
                 file.flush()
                 os.fsync(file.fileno())

@@ -271,17 +271,69 @@ def test_a_saga_that_was_not_parked_when_it_was_listed_is_left_alone(operated: O
     assert A.PARKED in record(operated.world, "key-1")
 
 
-@pytest.mark.parametrize("text", ["[]\n7\nnull\n{}\n", "{", '{"saga_id": []}\n'])
-def test_results_of_another_form_hide_no_saga(operated: OperatedSaga, plan: Path, text: str) -> None:
-    plan.with_name(f"{plan.name}.results").write_text(text)
+def test_a_saga_that_is_listed_again_is_resumed_again(operated: OperatedSaga, plan: Path) -> None:
+    run("resume", str(plan), *WHY)
+    park(operated.world, "key-1", owner=f"{SAGAS['key-1']}-r1")
+    assert run("resume", str(plan), *WHY)[1].startswith("nothing to do; 3 before")
 
-    assert run("resume", str(plan), *WHY)[1].startswith("3 resumed; 0 before")
+    run("list", "--parked", "--lines", str(plan))
+
+    assert run("resume", str(plan), *WHY)[1].startswith("1 resumed; 0 before")
+    assert started(operated.world, "key-1") == [f"{SAGAS['key-1']}-r1", f"{SAGAS['key-1']}-r2"]
+    assert run("resume", str(plan), *WHY)[1].startswith("nothing to do; 1 before")
+
+
+def test_ids_alone_are_read_again_each_time(operated: OperatedSaga, plan: Path) -> None:
+    plan.write_text(SAGAS["key-1"])
+    run("resume", str(plan), *WHY)
+    assert run("resume", str(plan), *WHY)[1].startswith("1 left alone; 0 before")
+    park(operated.world, "key-1", owner=f"{SAGAS['key-1']}-r1")
+
+    assert run("resume", str(plan), *WHY)[1].startswith("1 resumed; 0 before")
+
+
+OTHERS = [
+    "[1]\n",
+    "7\n",
+    "null\n",
+    "{}\n",
+    '{"saga_id": []}\n',
+    f"{SAGA_ID}\n",
+    f'{{"saga_id": "{SAGA_ID}", "parked": ""}}\n',
+    f'{{"saga_id": "{SAGA_ID}", "outcome": "resumed"}}\n',
+]
+
+
+@pytest.mark.parametrize("text", OTHERS)
+@pytest.mark.parametrize("words", [(), WHY], ids=["shown", "done"])
+def test_results_of_another_form_are_refused(
+    operated: OperatedSaga, plan: Path, text: str, words: tuple[str, ...]
+) -> None:
+    before = operated.state
+    results = plan.with_name(f"{plan.name}.results")
+    results.write_text(text)
+
+    status, _, err = run("resume", str(plan), *words)
+
+    assert (status, "--results must be outcomes of this command, got line 1" in err, err.count("\n")) == (1, True, 1)
+    assert (operated.state, results.read_text()) == (before, text)
+
+
+def test_the_list_itself_takes_no_results(operated: OperatedSaga, plan: Path) -> None:
+    before, text = operated.state, plan.read_text()
+    linked = plan.with_name("linked")
+    linked.symlink_to(plan)
+
+    for results in (plan, linked):
+        status, _, err = run("resume", str(plan), *WHY, "--results", str(results))
+        assert (status, "--results must be another file than the list" in err, err.count("\n")) == (1, True, 1)
+    assert (operated.state, plan.read_text()) == (before, text)
 
 
 def test_results_that_cannot_be_written_end_it_before_anything_is_done(operated: OperatedSaga, plan: Path) -> None:
     before = operated.state
 
-    for results in ("/nowhere/results", str(plan.parent)):
+    for results in ("/nowhere/results", str(plan.parent), str(plan / "below")):
         status, _, err = run("resume", str(plan), *WHY, "--results", results)
         assert (status, "--results must be" in err, err.count("\n")) == (1, True, 1)
     assert operated.state == before
@@ -313,7 +365,7 @@ def test_a_result_that_was_cut_off_is_that_of_a_saga_to_try_again(operated: Oper
     results.write_text(results.read_text()[:-20])
     state = operated.state
 
-    assert run("resume", str(plan), *WHY)[0] == 0
+    assert run("resume", str(plan), *WHY)[1].startswith("1 left alone; 2 before")
     assert operated.state == state
     assert run("resume", str(plan), *WHY)[1].startswith("nothing to do; 3 before")
 
