@@ -26,6 +26,7 @@ from saga_runtime.protocol import Env, Metric
 
 _MOST_SEGMENTS: Final = 8
 _EVERY: Final = {Job.BACKFILL: Duration.minutes(5), Job.VERIFY: Duration.minutes(60)}
+_FAILED_PERIODS: Final = 3
 _TIMEOUT: Final = Duration.minutes(4)
 """Shorter than the shorter interval: runs of one segment rarely meet, and are harmless if they do."""
 _DAY_SECONDS: Final = 86_400
@@ -80,8 +81,9 @@ class Migration(Construct):
         writers: every function that writes items of customers, each once.
         worker: the worker.
         difference_alarm: old and new item of a concern differ.
-        failed_alarm: the worker failed in three periods of 5 minutes in a row.
-        alarms: both. They have no actions: add yours.
+        failed_alarm: the worker failed in three periods of 5 minutes in a row, or does not run.
+        failed_hourly_alarm: the worker failed in three hours in a row, as it does if only comparisons fail.
+        alarms: all of them. They have no actions: add yours.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -169,15 +171,30 @@ class Migration(Construct):
             [Metric.MIGRATION_DIFFERENCE],
             [service_of(self.worker)],
         )
-        self.failed_alarm: cloudwatch.Alarm = SagaAlarm(
-            self,
+        self.failed_alarm: cloudwatch.Alarm = self._failed_alarm(
             "Failed",
-            runbook=Runbook.MIGRATION_FAILING,
-            text="The worker of a migration failed three times in a row: see its log",
-            metric=self.worker.function.metric_errors(period=Duration.minutes(5)),
-            periods=3,
+            "The worker of a migration failed in three successive periods of 5 minutes, or does not run: see its log",
+            _EVERY[Job.BACKFILL],
+            silence=True,
         )
-        self.alarms = [self.difference_alarm, self.failed_alarm]
+        self.failed_hourly_alarm: cloudwatch.Alarm = self._failed_alarm(
+            "FailedHourly",
+            "The worker of a migration failed in three successive hours: see its log",
+            _EVERY[Job.VERIFY],
+            silence=False,
+        )
+        self.alarms = [self.difference_alarm, self.failed_alarm, self.failed_hourly_alarm]
+
+    def _failed_alarm(self, id: str, text: str, period: Duration, *, silence: bool) -> SagaAlarm:
+        return SagaAlarm(
+            self,
+            id,
+            runbook=Runbook.MIGRATION_FAILING,
+            text=text,
+            metric=self.worker.function.metric_errors(statistic="Sum", period=period),
+            periods=_FAILED_PERIODS,
+            silence_breaches=silence,
+        )
 
     @checked
     def grant_delete(self, writer: RuntimeFunction) -> None:

@@ -139,7 +139,20 @@ def test_difference_sets_off_its_alarm(stack: Stack) -> None:
 
     alarm = Cloud(stack).one("Split/Different").properties
     assert (alarm["MetricName"], alarm["Threshold"]) == (Metric.MIGRATION_DIFFERENCE, 0)
-    assert migration.alarms == [migration.difference_alarm, migration.failed_alarm]
+    assert migration.alarms == [migration.difference_alarm, migration.failed_alarm, migration.failed_hourly_alarm]
+
+
+def test_failed_and_missing_runs_set_off_alarms(stack: Stack) -> None:
+    _migration(stack)
+    cloud = Cloud(stack)
+
+    read = ("Namespace", "MetricName", "Statistic", "Period", "EvaluationPeriods", "TreatMissingData")
+    assert [
+        tuple(cloud.one(f"Split/{alarm}").properties[name] for name in read) for alarm in ("Failed", "FailedHourly")
+    ] == [
+        ("AWS/Lambda", "Errors", "Sum", 300, 3, "breaching"),
+        ("AWS/Lambda", "Errors", "Sum", 3_600, 3, "notBreaching"),
+    ]
 
 
 def test_writer_that_deletes_customers_is_named(stack: Stack) -> None:
