@@ -32,8 +32,6 @@ LARGE = {
     "two steps in a branch": BranchModel(steps=(FLIGHT, SEAT, HOTEL, PAY), group=((0, 1), (2,)), redrive=False),
     "two items": BranchModel(steps=(LIST, HOTEL, FLIGHT, PAY), group=((1,), (2,)), of=0, redrive=False),
     "two calls travel": BranchModel(steps=(HOTEL, FLIGHT), group=((0,), (1,)), redrive=False, letters=2),
-    "two Express executions": BranchModel(steps=(HOTEL, FLIGHT), group=((0,), (1,)), redrive=False, drivers=2),
-    "redriven": BranchModel(steps=(HOTEL, FLIGHT, PAY), group=((0,), (1,))),
 }
 
 
