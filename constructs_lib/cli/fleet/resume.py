@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 import time
@@ -16,24 +17,37 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from constructs_lib.cli.shared.aws import NO_RIGHTS, add_aws_options, add_stack_option, one_line_errors, session_of
 from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
 from constructs_lib.cli.shared.progress import Progress
-from constructs_lib.cli.shared.saga import audit_of, deployed, find_in, require_saga_id
+from constructs_lib.cli.shared.saga import (
+    FOR_AN_OPERATOR,
+    audit_of,
+    deployed,
+    find_in,
+    require_saga_id,
+    stuck_of,
+)
 
 if TYPE_CHECKING:
     import boto3
 
     from constructs_lib.cli.shared.manifest import Manifest
     from constructs_lib.cli.shared.saga import FoundSaga
+    from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.recovery.audit import Audit
+    from saga_runtime.recovery.takeover import Finding
 
 _RATE: Final = 5.0
 """Sagas a second: they start at the providers that were down, all at once."""
 _FAILED: Final = "failed"
-_AGAIN: Final = frozenset({_FAILED})
+_FOR_AN_OPERATOR: Final = "needs an operator"
+_AGAIN: Final = frozenset({_FAILED, _FOR_AN_OPERATOR})
 """Outcomes that are not final: the command, repeated, tries these sagas again."""
 _FATAL: Final = frozenset({*NO_RIGHTS, "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException"})
 """Refusals that every further call would meet."""
+_SWITCHES_READ_SECONDS: Final = 10.0
+"""For how long a read of the reconcilers' switches is valid, as for a reconciler itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +70,10 @@ def add_parser(commands: Any) -> None:
         help="resume many parked sagas, after showing which",
         description="Resumes the parked sagas of a list, as cdk-sagas list --lines prints it, or of one id a line. "
         "Without --yes it only shows what it would do. A saga that was parked again since it was listed is left "
-        "alone. Each outcome is written to FILE.results; repeated, the command continues, and tries again what "
-        "failed. Exit status: 0 shown, or all are done; 1 some failed, or AWS refused a call; 130 interrupted.",
+        "alone; one whose record was restored or edited needs an operator, and none is resumed while a reconciler of "
+        "the stack is held. Each outcome is written to FILE.results; repeated, the command continues, and tries again "
+        "what failed. Exit status: 0 shown, or all are done; 1 some failed or need an operator, a reconciler is held, "
+        "or AWS refused a call; 130 interrupted.",
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the list")
     add_stack_option(parser)
@@ -87,6 +103,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     with one_line_errors("not every saga was resumed; repeat this"):
         manifest = read_manifest(session.client("cloudformation"), options.stack)
         if not options.yes:
+            _require_released(session, manifest)
             return _show(session, manifest, left, before)
         work = _Work(session=session, manifest=manifest, audit=audit_of(session, options.reason), rate=options.rate)
         try:
@@ -100,7 +117,7 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
                 file.write("\n")
             counts = work.all_of(left, file)
     say(f"{_counted(counts)}; {before:,} before; outcomes in {results}\n")
-    return 1 if counts[_FAILED] else 0
+    return 1 if any(counts[outcome] for outcome in _AGAIN) else 0
 
 
 def _planned(file: Path) -> Iterator[Planned]:
@@ -171,17 +188,44 @@ def _done(results: Path) -> tuple[set[tuple[str, str | None]], bool]:
     return found, text != "" and not text.endswith("\n")
 
 
+def _require_released(session: boto3.Session, manifest: Manifest) -> None:
+    """Refuse while a reconciler is held: tables are being restored, and what is parked there may not be true.
+
+    Raises:
+        CommandError: naming the reconciler, or the switch that cannot be read.
+    """
+    from constructs_lib.cli.doctor.aws import Aws
+    from constructs_lib.cli.doctor.stack import read_switches
+
+    aws = Aws(session=session)
+    switches = read_switches(aws, manifest)
+    for refused in aws.denied:
+        raise CommandError(f"reconcilers must be known not to be held, got {refused.id}: {refused.what}")
+    for switch in switches:
+        if switch.held is not None:
+            raise CommandError(
+                f"no reconciler of {manifest.said} may be held, got {switch.function}, held since "
+                f"{moment(switch.held.since_ms)}: {switch.held.reason}; repeat this when it is released"
+            )
+
+
 def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], done: int) -> int:
+    from constructs_lib.saga.graph.terminal import clean
+    from constructs_lib.saga.graph.timeline import can_draw
+
     counts: Counter[str] = Counter()
     for one in planned:
         try:
             found = find_in(session, manifest, one.saga_id)
-        except CommandError:
-            outcome = "unknown"
+        except CommandError as error:
+            outcome, where = "unknown", str(error)
         else:
             outcome = _outlook(found, one)
+            stuck = stuck_of(found.record)
+            where = ": ".join(part for part in (stuck.get("step"), stuck.get("error")) if part)
+            where = where if found.record.parked is not None else ""
         counts[outcome] += 1
-        say(f"{one.saga_id}  {outcome}\n")
+        say(f"{one.saga_id}  {outcome}{f'  {clean(where, unicode=can_draw(sys.stdout.encoding))}' if where else ''}\n")
     say(f"{_counted(counts)}; {done:,} done before; nothing was changed: use --yes and --reason\n")
     return 0
 
@@ -194,7 +238,14 @@ def _outlook(found: FoundSaga, planned: Planned) -> str:
         return "is not parked: recovered if it does not run"
     if planned.parked not in (None, record.parked):
         return "was parked since it was listed: left alone"
-    return "is parked: resumed"
+    return _FOR_AN_OPERATOR if _is_doubtful(record) else "is parked: resumed"
+
+
+def _is_doubtful(record: RequestRecord) -> bool:
+    """Test whether a saga was parked because its record may not be true: it was restored, or edited."""
+    from saga_runtime.recovery.decisions import ParkedFor
+
+    return stuck_of(record).get("error") in (ParkedFor.OWNER_SUCCEEDED, ParkedFor.OWNER_UNKNOWN)
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -214,9 +265,13 @@ class _Work:
         """Resume sagas, and write each outcome before the next one begins."""
         counts: Counter[str] = Counter()
         progress = Progress(len(planned))
+        released_at = -math.inf
         try:
             for one in planned:
                 began = time.monotonic()
+                if began - released_at >= _SWITCHES_READ_SECONDS:
+                    _require_released(self.session, self.manifest)
+                    released_at = began
                 outcome, detail = self._tried(one)
                 counts[outcome] += 1
                 line = {"saga_id": one.saga_id, "parked": one.parked, "outcome": outcome}
@@ -259,11 +314,20 @@ class _Work:
         if record.parked is None:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
             finding, started = replace(found.recoverer, log_days=saga.served.days).recover(record, found.now_ms)
-            return "recovered" if started else "left alone", started or finding.value
+            return _ended(finding, started, "recovered")
         if planned.parked not in (None, record.parked):
             return "left alone", f"was parked since it was listed, by {record.parked}"
+        if _is_doubtful(record):
+            return _FOR_AN_OPERATOR, f"was parked as {stuck_of(record)['error']}: see cdk-sagas inspect"
         resolver = Resolver(
             recoverer=found.recoverer, log_table=saga.served.log, audit=self.audit, log_days=saga.served.days
         )
         resumed = resolver.resume(record, found.now_ms)
-        return ("resumed" if resumed.started else "left alone"), resumed.started or resumed.finding.value
+        return _ended(resumed.finding, resumed.started, "resumed")
+
+
+def _ended(finding: Finding, started: str | None, done: str) -> tuple[str, str]:
+    """Outcome, and its detail, of a saga that was read and perhaps started."""
+    if started is not None:
+        return done, started
+    return (_FOR_AN_OPERATOR if finding in FOR_AN_OPERATOR else "left alone"), finding.value

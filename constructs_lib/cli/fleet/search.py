@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -12,6 +11,7 @@ from constructs_lib.cli.doctor.aws import Aws, Item, all_of
 from constructs_lib.cli.doctor.record_findings import UNREADABLE
 from constructs_lib.cli.doctor.scan import Scan
 from constructs_lib.cli.shared.manifest import Manifest
+from constructs_lib.cli.shared.saga import stuck_of
 from saga_runtime.idempotency.identity import request_id_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import DUE_INDEX, RecordAttribute, RecordStatus
@@ -157,7 +157,7 @@ class Search:
 
 def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]) -> Listed:
     machine = machine_of(record.execution_arn)
-    stuck = _object(record.stuck)
+    stuck = stuck_of(record)
     return Listed(
         saga_id=record.saga_id,
         path=path(machine) or machine.rpartition(":")[2],
@@ -173,12 +173,3 @@ def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]
         currency=str(item.get(_A.CURRENCY, {}).get("S", "")),
         scope=record.scope,
     )
-
-
-def _object(text: str | None) -> Mapping[str, Any]:
-    """Step and error at which a saga was parked; empty for a text of another form."""
-    try:
-        found = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, Mapping) else {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.saga import FoundSaga, add_saga_options, deployed, find_saga
+from constructs_lib.cli.shared.saga import FOR_AN_OPERATOR, FoundSaga, add_saga_options, deployed, find_saga
 
 if TYPE_CHECKING:
     from constructs_lib.cli.shared.manifest import DeployedSaga
@@ -32,7 +32,6 @@ _LATE = {
     "EXHAUSTED": "not compensated after 20 attempts; once the cause is fixed, use --again",
 }
 _NO_REQUEST = "its request was removed, and it is not compensated: operator action required"
-_FOR_AN_OPERATOR = frozenset({"PARKED", "NAME_EXPIRED", "OWNER_SUCCEEDED", "ROWS_EXPIRED"})
 
 
 def add_parser(commands: Any) -> None:
@@ -67,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
             exhausted = _undo_late(found, saga, again=options.again)
         except MachineGone as gone:
             raise CommandError(str(gone)) from None
-    return 1 if exhausted or finding in _FOR_AN_OPERATOR else 0
+    return 1 if exhausted or finding in {"PARKED", *FOR_AN_OPERATOR} else 0
 
 
 def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from saga_runtime.recovery.takeover import Recoverer
 
 
+FOR_AN_OPERATOR: Final = frozenset({"NAME_EXPIRED", "OWNER_SUCCEEDED", "OWNER_UNKNOWN", "ROWS_EXPIRED"})
+"""Findings about a saga that is not parked, and that no command continues without an operator's decision about it."""
 PLACEHOLDER: Final = "WHY"
 """The reason in a command that is printed for an operator to complete."""
 
@@ -156,6 +159,15 @@ def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: 
         return None
     # Nothing is declared of the steps of another definition than the deployed one.
     return replace(like, served=replace(like.served, log=log_table), steps={} if known is None else known.steps)
+
+
+def stuck_of(record: RequestRecord) -> Mapping[str, Any]:
+    """Step and error at which a saga was parked; empty for a text of another form."""
+    try:
+        found = json.loads(record.stuck or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, Mapping) else {}
 
 
 def audit_of(session: boto3.Session, reason: str) -> Audit:

@@ -16,14 +16,18 @@ import pytest
 
 from constructs_lib.cli.main import main
 from saga_runtime.idempotency.record import reserve_put
-from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.protocol import HoldAttribute, RecordAttribute, RecordStatus
 from saga_runtime.recovery.audit import Decision
+from saga_runtime.recovery.decisions import ParkedFor
+from saga_runtime.recovery.hold import HOLD_KEY
+from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
 from tests.unit.support import settling
+from tests.unit.support.checked_stack import SWITCH, create_hold_table
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
 LIST = import_module("constructs_lib.cli.fleet.list")
@@ -391,6 +395,88 @@ def test_ids_alone_are_a_list_and_settled_and_unknown_sagas_are_named(operated: 
 
     assert f"{gone}  unknown" in shown
     assert (status, out.split(";")[0]) == (1, "1 failed, 1 resumed, 1 settled")
+
+
+@pytest.mark.parametrize("error", [ParkedFor.OWNER_SUCCEEDED, ParkedFor.OWNER_UNKNOWN])
+def test_a_saga_whose_record_is_in_doubt_needs_an_operator(
+    operated: OperatedSaga, tmp_path: Path, error: ParkedFor
+) -> None:
+    park(operated.world, "key-1", error=error)
+    park(operated.world, "key-2")
+    file = tmp_path / "parked"
+    run("list", "--parked", "--lines", str(file))
+    before = record(operated.world, "key-1")
+
+    shown = run("resume", str(file))[1]
+    assert f"{SAGAS['key-1']}  needs an operator  Charge: {error}\n" in shown
+    assert f"{SAGAS['key-2']}  is parked: resumed  Charge: ManualResolutionRequired\n" in shown
+    assert run("resume", str(file), *WHY)[0] == 1
+    assert outcomes(file) == {"key-1": "needs an operator", "key-2": "resumed"}
+    assert (record(operated.world, "key-1"), started(operated.world, "key-1")) == (before, [])
+    assert run("resume", str(file), *WHY)[1].startswith("1 needs an operator; 1 before")
+
+
+def test_a_saga_whose_owner_succeeded_is_not_called_left_alone(operated: OperatedSaga, tmp_path: Path) -> None:
+    operated.world.executions.end(SAGAS["key-1"], ExecutionStatus.SUCCEEDED)
+    operated.world.clock.ms += 10 * 60_000
+    file = tmp_path / "ids"
+    file.write_text(SAGAS["key-1"])
+
+    assert run("resume", str(file), *WHY)[1].startswith("1 needs an operator;")
+    assert run("resume", str(file), *WHY)[0] == 1
+
+
+def test_findings_that_need_an_operator_are_those_of_the_protocol() -> None:
+    names = {Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED, Finding.OWNER_UNKNOWN, Finding.ROWS_EXPIRED}
+    harmless = {Finding.SETTLED, Finding.PARKED, Finding.NOT_STARTED, Finding.RUNNING, Finding.DEAD}
+
+    assert names == SAGA.FOR_AN_OPERATOR
+    assert names | harmless == set(Finding)
+
+
+def hold(reason: str = "restore") -> None:
+    item: Any = {**HOLD_KEY, HoldAttribute.SINCE: {"N": "1"}, HoldAttribute.REASON: {"S": reason}}
+    aws.dynamodb().put_item(TableName=SWITCH, Item=item)
+
+
+@pytest.mark.parametrize("words", [(), WHY], ids=["shown", "done"])
+def test_nothing_is_resumed_while_a_reconciler_is_held(
+    operated: OperatedSaga, plan: Path, words: tuple[str, ...]
+) -> None:
+    create_hold_table()
+    operated.manifests["Shop"]["reconcilers"] = [{"function": "Reconciler", "hold": SWITCH, "limit": 3, "serves": []}]
+    hold()
+    before = operated.state
+
+    status, _, err = run("resume", str(plan), *words)
+
+    assert (status, operated.state, err.count("\n")) == (1, before, 1)
+    assert "got Reconciler, held since" in err
+    assert ": restore; repeat this when it is released" in err
+    aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
+    assert run("resume", str(plan), *words)[0] == 0
+
+
+def test_a_hold_stops_what_is_being_resumed(
+    operated: OperatedSaga, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_hold_table()
+    operated.manifests["Shop"]["reconcilers"] = [{"function": "Reconciler", "hold": SWITCH, "limit": 3, "serves": []}]
+    monkeypatch.setattr(RESUME, "_SWITCHES_READ_SECONDS", 0.0)
+    before(operated.world.wire, "StartExecution", hold)
+
+    assert run("resume", str(plan), *WHY)[0] == 1
+    assert list(outcomes(plan).values()) == ["resumed"]
+
+
+def test_switches_that_cannot_be_read_are_not_taken_for_released(operated: OperatedSaga, plan: Path) -> None:
+    operated.manifests["Shop"]["reconcilers"] = [{"function": "Reconciler", "hold": "gone", "limit": 3, "serves": []}]
+    state = operated.state
+
+    status, _, err = run("resume", str(plan), *WHY)
+
+    assert (status, operated.state) == (1, state)
+    assert "reconcilers must be known not to be held, got table gone" in err
 
 
 @pytest.mark.parametrize(
