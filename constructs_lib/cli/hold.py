@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
@@ -14,9 +15,11 @@ from saga_runtime.protocol import HoldAttribute
 if TYPE_CHECKING:
     from constructs_lib.cli.doctor.aws import Aws
     from constructs_lib.cli.doctor.stack import Switch
+    from saga_runtime.recovery.hold import Held
 
 _NO_REASON: Final = "no reason given"
 _MOST_REASON: Final = 1_000
+_WANTED: Final = {"on": "held for the reason given", "off": "released"}
 
 
 def add_parser(commands: Any) -> None:
@@ -26,7 +29,8 @@ def add_parser(commands: Any) -> None:
         help="keep a stack's reconcilers from acting, or let them act again",
         description="Puts, or deletes, the item that holds every TimeoutReconciler of the stack. While it is held, a "
         "reconciler checks and measures, and changes nothing: hold it before tables are restored. No deployment "
-        "releases it. Exit status: 0 done, or shown; 1 the stack has no reconciler, or AWS refused a call.",
+        "releases it. Exit status: 0 done, or shown; 1 it is held for another reason, the stack has no reconciler, or "
+        "AWS refused a call.",
     )
     parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
     add_stack_option(parser)
@@ -39,8 +43,6 @@ def _run(options: argparse.Namespace) -> int:
     reason = _reason(options)
     session = session_of(options)
     from constructs_lib.cli.doctor.aws import Aws
-    from saga_runtime.recovery.hold import HOLD_KEY
-    from saga_runtime.shared import writes
 
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
@@ -49,12 +51,26 @@ def _run(options: argparse.Namespace) -> int:
             if options.action == "on" and switch.held is None:
                 _hold(aws, switch, reason)
             elif options.action == "off" and switch.held is not None:
-                writes.write({"Delete": {"TableName": switch.table, "Key": HOLD_KEY}}, client=aws.dynamodb)
-        for switch in switches if options.action == "status" else _switches(aws, options.stack):
-            say(f"{switch.function} {_state(switch)}\n")
+                _release(aws, switch, switch.held)
+        found = switches if options.action == "status" else _switches(aws, options.stack)
+    for switch in found:
+        say(f"{switch.function} {_state(switch)}\n")
     if options.action == "on":
         say("looks that are under way end within a minute\n")
-    return 0
+    return _status(options.action, reason, found)
+
+
+def _status(action: str, reason: str, found: list[Switch]) -> int:
+    """Exit status; the hold of another operator is named, and neither taken for this one nor deleted."""
+    if action == "on":
+        others = [one for one in found if one.held is None or one.held.reason != reason]
+        remedy = "its operator may release it at any time: agree on one reason"
+    else:
+        others = [one for one in found if action == "off" and one.held is not None]
+        remedy = "it was held again meanwhile: ask its operator"
+    for one in others:
+        sys.stderr.write(f"{one.function} must be {_WANTED[action]}, got {_state(one)}; {remedy}\n")
+    return 1 if others else 0
 
 
 def _reason(options: argparse.Namespace) -> str:
@@ -79,6 +95,19 @@ def _hold(aws: Aws, switch: Switch, reason: str) -> None:
     item = {**HOLD_KEY, a.SINCE: {"N": str(aws.now_ms(switch.table))}, a.REASON: {"S": reason}}
     put = {"TableName": switch.table, "Item": item, **when("attribute_not_exists(#id)")}
     writes.write({"Put": put}, client=aws.dynamodb)
+
+
+def _release(aws: Aws, switch: Switch, held: Held) -> None:
+    """Delete the item as it was read: not that of another operator, also if the answer is lost and it is sent again."""
+    from saga_runtime.recovery.hold import HOLD_KEY
+    from saga_runtime.shared import writes
+    from saga_runtime.shared.expressions import when
+
+    # An attribute that the item lacks was read as 0, or as an empty text.
+    since = "#since = :since" if held.since_ms else "(attribute_not_exists(#since) OR #since = :since)"
+    why = "#reason = :reason" if held.reason else "(attribute_not_exists(#reason) OR #reason = :reason)"
+    as_read = when(f"{since} AND {why}", since={"N": str(held.since_ms)}, reason={"S": held.reason})
+    writes.write({"Delete": {"TableName": switch.table, "Key": HOLD_KEY, **as_read}}, client=aws.dynamodb)
 
 
 def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:

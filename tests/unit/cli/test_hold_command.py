@@ -18,7 +18,7 @@ from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import SWITCH, CheckedStack, checked_stack_in
 from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import SAGA_ID
-from tests.unit.support.wire import before
+from tests.unit.support.wire import Action, Fault, Moment, before
 from tests.unit.support.world import World
 
 HOLD = import_module("constructs_lib.cli.hold")
@@ -68,23 +68,83 @@ def test_nothing_is_written_where_nothing_is_to_change(
     assert capsys.readouterr().out == "Reconciler is not held\n"
 
 
-def test_second_hold_keeps_the_first_ones_reason_and_time(stack: CheckedStack) -> None:
+@pytest.mark.parametrize(("again", "status"), [("first", 0), ("second", 1)])
+def test_second_hold_keeps_the_first_ones_reason_and_time(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str], again: str, status: int
+) -> None:
     hold("on", "--reason", "first")
     before = held()
     stack.pass_time()
-    hold("on", "--reason", "second")
+    capsys.readouterr()
 
+    assert hold("on", "--reason", again) == status
     assert held() == before
+    err = capsys.readouterr().err
+    assert ("Reconciler must be held for the reason given, got is held since" in err) == (status == 1)
+    assert (": first; its operator may release it at any time" in err) == (status == 1)
+
+
+def put_other(reason: str = "other") -> None:
+    a = HoldAttribute
+    item: Any = {**HOLD_KEY, a.SINCE: {"N": "1"}, a.REASON: {"S": reason}}
+    aws.dynamodb().put_item(TableName=SWITCH, Item=item)
 
 
 def test_of_two_concurrent_holds_the_first_ones_reason_is_kept(stack: CheckedStack) -> None:
-    a = HoldAttribute
-    other: Any = {**HOLD_KEY, a.SINCE: {"N": "1"}, a.REASON: {"S": "first"}}
-    before(stack.world.wire, "PutItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=other))
+    before(stack.world.wire, "PutItem", put_other)
 
-    assert hold("on", "--reason", "second") == 0
+    assert hold("on", "--reason", "second") == 1
 
-    assert held() == Held(since_ms=1, reason="first")
+    assert held() == Held(since_ms=1, reason="other")
+
+
+def test_release_leaves_the_hold_that_another_operator_put_meanwhile(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold("on", "--reason", "first")
+
+    def others() -> None:
+        aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
+        put_other()
+
+    before(stack.world.wire, "DeleteItem", others)
+
+    assert hold("off") == 1
+
+    assert held() == Held(since_ms=1, reason="other")
+    assert "Reconciler must be released, got is held since" in capsys.readouterr().err
+
+
+def test_release_whose_answer_is_lost_leaves_the_next_hold(stack: CheckedStack) -> None:
+    hold("on", "--reason", "first")
+    stack.world.wire.plan(Fault(operation="DeleteItem", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
+    before(stack.world.wire, "DeleteItem", put_other, on=2)
+
+    assert hold("off") == 1
+
+    assert held() == Held(since_ms=1, reason="other")
+
+
+def test_release_whose_answer_is_lost_is_a_release(stack: CheckedStack) -> None:
+    hold("on", "--reason", "first")
+    stack.world.wire.plan(Fault(operation="DeleteItem", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
+
+    assert hold("off") == 0
+
+    assert held() is None
+
+
+@pytest.mark.parametrize("lacks", ["since", "reason"])
+def test_hold_that_lacks_an_attribute_is_released(stack: CheckedStack, lacks: str) -> None:
+    put_other()
+    name = {"#lacks": lacks}
+    aws.dynamodb().update_item(
+        TableName=SWITCH, Key=HOLD_KEY, UpdateExpression="REMOVE #lacks", ExpressionAttributeNames=name
+    )
+
+    assert hold("off") == 0
+
+    assert held() is None
 
 
 def test_hold_without_a_reason_is_reported(stack: CheckedStack) -> None:
