@@ -243,7 +243,7 @@ def test_every_problem_of_the_gateway_is_documented() -> None:
     (table,) = (t for t in tables_marked("problems") if t.mark.endswith("gateway"))
     wanted = {(status, code) for _, status, code, _ in _gateway_problems.GATEWAY_PROBLEMS}
 
-    assert _by_status(table) == wanted | {("4xx", "refused"), ("5xx", "gateway-error")}
+    assert _by_status(table) == wanted | {("4xx", "request-rejected"), ("5xx", "gateway-error")}
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.factories import AppFactory, context
 from tests.constructs.support.integrations import WarehouseStack, own
 from tests.constructs.support.sagas import FUNCTIONS, saga
+from tests.docs.pages import ROOT
 
 TOPIC: Final = "arn:aws:sns:eu-west-1:111111111111:OnCall"
 EXAMPLES: Final[tuple[Callable[..., Stack], ...]] = (
@@ -55,6 +56,14 @@ EXAMPLES: Final[tuple[Callable[..., Stack], ...]] = (
     WalletStack,
 )
 ALARM: Final = "AWS::CloudWatch::Alarm"
+PERIODS: Final = {
+    60: r"queue is empty",
+    300: r"\b(5|five) minutes",
+    900: r"\b15 minutes",
+    1_800: r"\bhalf an hour",
+    3_600: r"\ban hour",
+    86_400: r"\ba day",
+}
 
 
 @pytest.fixture(scope="module")
@@ -89,15 +98,38 @@ def _alarms(stack: IConstruct) -> list[SagaAlarm]:
     return [found for found in stack.node.find_all() if isinstance(found, SagaAlarm)]
 
 
-def test_every_page_of_the_runbook_is_named_by_an_alarm(new_app: AppFactory) -> None:
-    stacks = [
+def _stacks_of_every_alarm(new_app: AppFactory) -> list[Stack]:
+    return [
         _everything(new_app()),
         WarehouseStack(new_app(), "Shop"),
         FundsTransferStack(new_app(), "Inline", run=Run.INLINE),
-        _migration(Stack(new_app(), "Moves")),
+        Stack.of(_migration(Stack(new_app(), "Moves"))),
     ]
 
+
+def test_every_page_of_the_runbook_is_named_by_an_alarm(new_app: AppFactory) -> None:
+    stacks = _stacks_of_every_alarm(new_app)
+
     assert {alarm.runbook for stack in stacks for alarm in _alarms(stack)} == set(Runbook)
+
+
+def test_every_page_of_the_runbook_names_the_period_after_which_its_alarm_clears(new_app: AppFactory) -> None:
+    """One period below the limit clears an alarm, however many set it off. A queue's depth is measured every minute."""
+    wrong: set[tuple[str, int]] = set()
+    for stack in _stacks_of_every_alarm(new_app):
+        for alarm in Cloud(stack).of_type(ALARM):
+            page = alarm.properties["AlarmDescription"].partition(". Runbook: ")[2]
+            if page:
+                clears = (ROOT / page).read_text("utf-8").partition("## When it clears\n")[2].lower()
+                wrong |= {(page, seconds) for seconds in _periods(alarm) if not re.search(PERIODS[seconds], clears)}
+
+    assert wrong == set()
+
+
+def _periods(alarm: Resource) -> set[int]:
+    """Seconds of the periods of an alarm's metrics."""
+    several = [part["MetricStat"]["Period"] for part in alarm.properties.get("Metrics", []) if "MetricStat" in part]
+    return set(several) or {alarm.properties["Period"]}
 
 
 def test_every_alarm_of_an_example_names_its_page_in_its_description(examples: list[Cloud]) -> None:
