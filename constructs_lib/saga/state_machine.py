@@ -305,8 +305,8 @@ class SagaStateMachine(Construct):
     def _report_recoveries(self) -> None:
         """Add findings that depend on the saga's reconciler, which may be declared later."""
         self._report(list(recovery_findings(self.description, looked_at_every=self._looked_at_every)))
-        if self._looked_at_every is None and self.run is Run.INLINE:
-            self._report([unreconciled(intake) for intake in self._intakes])
+        if self._looked_at_every is None and self.run is not Run.STANDARD:
+            self._report([unreconciled(intake, self.run) for intake in self._intakes])
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start executions of this state machine, and nothing else."""

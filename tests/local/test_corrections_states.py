@@ -539,6 +539,18 @@ def test_a_slow_machine_fails_no_expression(emulators: Emulators) -> None:
     assert run_machine(emulators.without("expression-patience").aws, states)["error"] == "States.QueryEvaluationError"
 
 
+def test_an_expression_that_fails_in_a_branch_is_caught_outside(emulators: Emulators) -> None:
+    branch = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Output": "{% $lowercase(7) %}", "End": True}}}
+    caught = {"ErrorEquals": ["States.QueryEvaluationError"], "Next": "Caught"}
+    states = {
+        "Test": {"Type": "Parallel", "Branches": [branch], "Catch": [caught], "Next": "Passed"},
+        "Passed": {"Type": "Pass", "Output": "passed", "End": True},
+        "Caught": {"Type": "Pass", "Output": "caught", "End": True},
+    }
+
+    assert json.loads(run_machine(emulators.corrected.aws, states)["output"]) == "caught"
+
+
 def test_a_wait_until_a_time_ends_at_that_time(emulators: Emulators) -> None:
     states = {
         "Until": {"Type": "Wait", "Timestamp": "{% $fromMillis($millis() + 600000) %}", "Next": "Show"},

@@ -10,7 +10,7 @@ from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, park_of
 from constructs_lib.saga.asl.failures import found_at, thrown_at
 from constructs_lib.saga.asl.fence import fence_states, look_at_row
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
-from constructs_lib.saga.asl.items import items_of
+from constructs_lib.saga.asl.items import items_of, may_throw
 from constructs_lib.saga.asl.outputs import KNOWN_ON_THE_WAY_BACK, known_on_the_way_back, outputs_in_the_log
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import (
@@ -187,6 +187,8 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
     name = _undo_name(group, late=way.late)
     done, stuck, fenced = (f"{name} - {what}" for what in ("item compensated", "item parked", "item fenced"))
     over = f"{name} - result"
+    items = items_of(group, KNOWN_ON_THE_WAY_BACK, strict=False)
+    guard, each = _guarded(name, way, items) if may_throw(group) else ({}, name)
     states: dict[str, State] = {}
     ahead = done
     for step in group.leaves:
@@ -204,9 +206,10 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
         fenced: {"Type": "Pass", "Output": {"ok": False, "fenced": True}, "End": True},
     }
     return {
-        name: {
+        **guard,
+        each: {
             "Type": "Map",
-            "Items": expression(items_of(group, KNOWN_ON_THE_WAY_BACK, strict=False)),
+            "Items": expression(items),
             "MaxConcurrency": group.max_concurrency,
             "ItemProcessor": {
                 "ProcessorConfig": {"Mode": "INLINE"},
@@ -231,6 +234,22 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
             "Assign": {"stuck": expression("$undo_stuck")},
         },
     }
+
+
+def _guarded(name: str, way: _Way, items: str) -> tuple[dict[str, State], str]:
+    """Evaluate a map's items apart from it: where that fails, the map never began, and nothing of it is to compensate.
+
+    Inside of the map, the same error may be of an item after others were compensated.
+
+    Returns:
+        The state, and the name of the map behind it.
+    """
+    each, check = f"{name} - each item", f"{name} - items"
+    nothing = {"ErrorEquals": ["States.QueryEvaluationError"], "Next": way.following}
+    stuck = {"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": thrown_at(name)}
+    counted = {"Type": "Pass", "Output": expression(f"$count({items})"), "End": True}
+    branch = {"StartAt": check, "States": {check: counted}}
+    return {name: {"Type": "Parallel", "Branches": [branch], "Catch": [nothing, stuck], "Next": each}}, each
 
 
 def thrown_in(flow: Flow, step: CompiledStep) -> State:

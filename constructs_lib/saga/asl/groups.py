@@ -132,13 +132,19 @@ def _merged(flow: Flow, index: int, phase: str) -> str:
     return flow.with_output(index, outputs)
 
 
-def joined(outputs: str) -> str:
-    """One answer for all branches: well if all are, else with the first failure."""
+def joined(plan: SagaPlan, outputs: str) -> str:
+    """One answer for all branches: well if all are, else with the first failure.
+
+    In an Express machine that is the first failure that is no refusal, if there is one: Standard decides about it.
+    """
     ok, fenced, failure = PhaseField.OK, PhaseField.FENCED, PhaseField.FAILURE
+    first = f"($r.{failure})[0]"
+    if plan.standard_arn is not None:
+        first = f'($f := [$r.{failure}]; $d := $f[kind != "saga-refused"]; $exists($d) ? $d[0] : $f[0])'
     return (
         f'($r := [$states.result]; $merge([{{"{ok}": $not(false in $r.{ok}), "{PhaseField.OUTPUTS}": {outputs}}}, '
         f'$exists($r.{fenced}) ? {{"{fenced}": true}} : {{}}, '
-        f'$exists($r.{failure}) ? {{"{failure}": ($r.{failure})[0]}} : {{}}]))'
+        f'$exists($r.{failure}) ? {{"{failure}": {first}}} : {{}}]))'
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from constructs_lib.saga.asl.plan import CompiledGroup, State
 from constructs_lib.saga.asl.states import REQUEST
-from constructs_lib.saga.steps.jsonata import expression, request_path
+from constructs_lib.saga.steps.jsonata import MEMBERS, expression, request_path
 from saga_runtime.protocol import ITEM_MEMBER, CallField
 
 _ITEM: Final = "$states.context.Map.Item"
@@ -31,11 +32,16 @@ def item_fields(group: CompiledGroup) -> State:
     return {**key, CallField.ITEM: expression(f'$string({{"{ITEM_MEMBER}": {_ITEM}.Value.value}})')}
 
 
+def may_throw(group: CompiledGroup) -> bool:
+    """Test whether the items or their keys are more than paths, whose evaluation cannot fail."""
+    return request_path(group.items) is None or not re.fullmatch(r"\$item" + MEMBERS, group.key.strip())
+
+
 def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
     """A map's items as an array of keys, and of values if they are not identified by their index in the request.
 
     Strictly, invalid items are an error: nothing has happened yet. In a compensation they are not: with invalid items
-    the map never began.
+    the map never began: functions of a definition with a higher limit were outlived.
     """
     bad = '$error("the items of the map are not an array of distinct keys within its limit")' if strict else "[]"
     outputs = "" if known == "$outputs" else f" $outputs := {known};"

@@ -48,7 +48,7 @@ class Map(GroupOfSteps, name="map"):
                 "StartAt": start,
                 "States": reached_from(start, states),
             },
-            "Assign": {"phase": joined(f"{{{by_key}}}")},
+            "Assign": {"phase": joined(plan, f"{{{by_key}}}")},
         }
 
     def count(self, tally: Tally, group: StepDescription, passed: Passed) -> None:

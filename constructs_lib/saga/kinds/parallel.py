@@ -36,7 +36,7 @@ class Parallel(GroupOfSteps, name="parallel"):
         return {
             "Type": "Parallel",
             "Branches": [{"StartAt": start, "States": reached_from(start, states)} for start, states in branches],
-            "Assign": {"phase": joined(f"$merge([{{}}, $r.{PhaseField.OUTPUTS}])")},
+            "Assign": {"phase": joined(plan, f"$merge([{{}}, $r.{PhaseField.OUTPUTS}])")},
         }
 
     def count(self, tally: Tally, group: StepDescription, passed: Passed) -> None:

@@ -225,8 +225,20 @@ def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
     ``WAYS_AT`` on by what a saga goes its way.
     """
     phases = sorted(step.name for node in steps if _is_child(node) for step in node.steps)
-    shape = _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)})[:PHASES_AT]
-    return shape + _digest(phases)[: WAYS_AT - PHASES_AT] + _digest(ways_of(steps))[:8]
+    items = _compensated_items(steps)
+    shape = _digest({"protocol": PROTOCOL_VERSION, "steps": shape_of(steps)} | ({"items": items} if items else {}))
+    return shape[:PHASES_AT] + _digest(phases)[: WAYS_AT - PHASES_AT] + _digest(ways_of(steps))[:8]
+
+
+def _compensated_items(steps: Sequence[Step | StepGroup]) -> dict[str, list[str]]:
+    """Items, keys and limits by which a compensation visits a map's steps, whose functions may be at work on others."""
+    return {
+        step.name: [TOKEN.sub("", text) for text in (node.items or "", node.key or "", str(node.max_items))]
+        for node in steps
+        if isinstance(node, StepGroup) and group_kind(node.kind).per_item
+        for step in node.steps
+        if step.compensated
+    }
 
 
 def ways_of(steps: Sequence[Step | StepGroup]) -> dict[str, str]:

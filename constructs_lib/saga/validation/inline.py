@@ -65,12 +65,12 @@ def _check_group(node: StepGroup, run: Run) -> None:
             raise _refused(node.name, run, what, "take them from the request")
 
 
-def unreconciled(intake: str) -> Finding:
-    """The error of an inline saga without a reconciler that events begin: nothing repeats an event that got a 2xx."""
+def unreconciled(intake: str, run: Run) -> Finding:
+    """The error of a saga without a reconciler that events begin inline, or began so: they come once after a 2xx."""
     return Finding(
         id="cdk-sagas-inline-unreconciled",
         severity=Severity.ERROR,
-        message=f"a saga with run={Run.INLINE.value} that events of {intake} begin must have a reconciler, got none; "
+        message=f"a saga with run={run.value} that events of {intake} begin must have a reconciler, got none; "
         "add a TimeoutReconciler, or use Run.STANDARD: no client repeats its request, so nothing else starts a saga "
         "whose function died before it started Express, and continues one that Express did not settle",
     )

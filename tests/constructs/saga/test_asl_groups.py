@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.asl import SagaPlan, definition_of, phase_definition
+from constructs_lib.saga.asl import SagaPlan, definition_of, phase_definition, recovery_of
 from constructs_lib.saga.asl.plan import CompiledGroup
 from tests.constructs.support.answers import (
     CONDITION_FAILED,
@@ -22,15 +22,16 @@ from tests.constructs.support.answers import (
     row,
     seen_in_the_log,
 )
-from tests.constructs.support.groups import GROUPED, child, express, external, of_items, plan
+from tests.constructs.support.groups import FORWARD_MACHINE, GROUPED, child, express, external, of_items, parallel, plan
 from tests.constructs.support.interpreter import Failure, Run, run
-from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.jsonata import EXECUTION, evaluate
 from tests.constructs.support.plans import step
 
 EMPTY: Any = {"Payload": {"output": {}}}
 ITEMS = json.dumps({"items": [{"sku": "a"}, {"sku": "b"}], "who": "w"})
 BROKEN = {"step": "", "error": "StepFailed", "detail": "the step could not be completed", "status": 500}
 KINDS = ["express", "child"]
+DISAGREEING = [("Declined", "saga-refused"), ("StepFailed", "saga-failed")]
 
 
 def _forward(name: str, request: Any = ITEMS, **by_state: Any) -> Run:
@@ -447,6 +448,56 @@ def test_invalid_items_refuse_the_saga_before_any_effect(items: Any) -> None:
     answer = body(done, "Settle failed")
     assert (answer["error"], answer["step"], answer["status"]) == ("InvalidMapItems", "Ship", 422)
     assert "Compensate Pack" not in done.trace, "without items there is nothing to compensate"
+
+
+@pytest.mark.parametrize(
+    ("items", "key", "sent"),
+    [
+        ("$request.items", "$lowercase($item.sku)", {"items": [{"sku": "a"}, {"sku": 7}]}),
+        ("$request.items[count > 0]", "$item.sku", {"items": [{"sku": "a", "count": "many"}]}),
+    ],
+    ids=["key", "items"],
+)
+@pytest.mark.parametrize("way", ["forward", "recovery"])
+def test_items_that_cannot_be_evaluated_refuse_the_saga_and_park_nothing(
+    items: str, key: str, sent: dict[str, Any], way: str
+) -> None:
+    saga = plan(of_items("Ship", step("Pack", undo=True), items=items, key=key), step("Pay", pivot=True))
+    made = definition_of(saga) if way == "forward" else recovery_of(saga, FORWARD_MACHINE)
+
+    done = run(made, answers({"Read direction": record(direction="compensate")}), request=json.dumps(sent))
+
+    assert done.trace[-5:] == [
+        "Compensate Ship", "Compensate Ship - items", "Query saga log", "All compensated?", "Settle failed",
+    ]  # fmt: skip
+    assert not {"Pack", "Compensate Pack"} & set(done.trace)
+
+
+def test_items_that_can_be_evaluated_are_compensated_behind_the_test() -> None:
+    saga = plan(
+        of_items("Ship", step("Pack", undo=True), key="$lowercase($item.sku)"), step("Pay", pivot=True), operators=None
+    )
+    request = json.dumps({"items": [{"sku": "A"}, {"sku": "B"}]})
+
+    done = run(definition_of(saga), answers({"Pay": refusal("Declined")}), request=request)
+
+    assert keys_called(done, "Compensate Pack") == ["a", "b"]
+    assert done.trace[-1] == "Settle failed"
+
+
+@pytest.mark.parametrize(("standard", "first"), [(None, "Declined"), ("arn:standard", "StepFailed")])
+def test_express_joins_branches_to_a_failure_in_doubt_standard_to_the_first(standard: str | None, first: str) -> None:
+    saga = plan(
+        parallel("Both", [step("Left", undo=True)], [step("Right", undo=True)]),
+        step("Pay", pivot=True),
+        standard_arn=standard,
+    )
+    state = definition_of(saga)["States"]["Both"]
+    results = [{"ok": False, "failure": {"error": error, "kind": kind}} for error, kind in DISAGREEING]
+
+    phase = evaluate(state["Assign"]["phase"], states={"result": results})
+
+    assert (phase["ok"], phase["failure"]["error"]) == (False, first)
 
 
 @pytest.mark.parametrize("key", ["k" * 64, "aZ09._:/@+=,-"])

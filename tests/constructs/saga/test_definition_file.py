@@ -11,7 +11,8 @@ import pytest
 from aws_cdk import Duration, Stack
 
 from constructs_lib import Provider, Step, StepGroup
-from constructs_lib.saga.synthesis.compile import shape_of, ways_of
+from constructs_lib.saga.asl.plan import WAYS_AT
+from constructs_lib.saga.synthesis.compile import fingerprint_of, shape_of, ways_of
 from constructs_lib.saga.validation.budget import Finding, Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
 from tests.constructs.support.sagas import plain_function
@@ -47,6 +48,24 @@ def file(tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert compare_with_file(path, shape_of(shop.steps()), ways_of(shop.steps())) == []
     monkeypatch.delenv(WRITE_VARIABLE)
     return path
+
+
+@pytest.mark.parametrize(
+    "change", [{"items": "$request.lines"}, {"key": "$item.id"}, {"max_items": 2}], ids=["items", "key", "limit"]
+)
+@pytest.mark.parametrize("compensated", [True, False])
+def test_functions_of_other_items_are_outlived_where_a_compensation_visits_items(
+    shop: Shop, change: dict[str, Any], compensated: bool
+) -> None:
+    given: dict[str, Any] = {"items": "$request.items", "key": "$item.sku", "max_items": 3}
+    names = {
+        fingerprint_of([Step.map("Ship", **{**given, **changed}, steps=[shop.atomic("Pack", undo=compensated)])])[
+            :WAYS_AT
+        ]
+        for changed in ({}, change)
+    }
+
+    assert len(names) == (2 if compensated else 1)
 
 
 def _findings(file: Path, steps: Steps) -> list[Finding]:

@@ -188,9 +188,11 @@ def _at(around: dict[str, Any], index: int, item: Any) -> dict[str, Any]:
 
 def _branch(flow: Mapping[str, Any], answer: Answer, around: dict[str, Any], outer: Run) -> Any:
     """Run a branch: it sees the variables outside; what it assigns stays inside, under names of its own."""
-    inside = _walk(
-        flow, answer, around, Run(trace=outer.trace, sent=outer.sent, calls=outer.calls, variables={**outer.variables})
-    )
+    scope = Run(trace=outer.trace, sent=outer.sent, calls=outer.calls, variables={**outer.variables})
+    try:
+        inside = _walk(flow, answer, around, scope)
+    except JException as error:
+        raise Failure("States.QueryEvaluationError", str(error)) from error
     changed = [name for name, value in outer.variables.items() if inside.variables[name] is not value]
     assert not changed, f"a scope inside assigned what is assigned outside: {changed}"
     if inside.status == "FAILED":
