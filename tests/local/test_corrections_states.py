@@ -548,7 +548,7 @@ def test_an_expression_that_fails_in_a_branch_is_caught_outside(emulators: Emula
         "Caught": {"Type": "Pass", "Output": "caught", "End": True},
     }
 
-    assert json.loads(run_machine(emulators.corrected.aws, states)["output"]) == "caught"
+    assert run_machine(emulators.corrected.aws, states)["output"] == "caught"
 
 
 def test_a_wait_until_a_time_ends_at_that_time(emulators: Emulators) -> None:
