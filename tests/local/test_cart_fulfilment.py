@@ -337,7 +337,7 @@ class TestACart:
         states = day.system.states_of(day.system.forward, day["calm"].saga_id)
 
         assert states == [
-            "CheckCart", "CheckCart over?", "AuthorizePayment", "Select step after AuthorizePayment", "CommitOrder",
+            "CheckCart", "CheckCart - result", "AuthorizePayment", "Select step after AuthorizePayment", "CommitOrder",
             "CapturePayment", "Fulfil", "Fulfil - result", "Notify", "Notify - result", "Settle completed",
         ]  # fmt: skip
 

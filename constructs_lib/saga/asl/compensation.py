@@ -237,7 +237,7 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
 
 
 def _guarded(name: str, way: _Way, items: str) -> tuple[dict[str, State], str]:
-    """Evaluate a map's items apart from it: where that fails, the map never began, and nothing of it is to compensate.
+    """Evaluate a map's items apart from it: where that fails, the map never began, and has no effects.
 
     Inside of the map, the same error may be of an item after others were compensated.
 

@@ -135,7 +135,7 @@ def _merged(flow: Flow, index: int, phase: str) -> str:
 def joined(plan: SagaPlan, outputs: str) -> str:
     """One answer for all branches: well if all are, else with the first failure.
 
-    In an Express machine that is the first failure that is no refusal, if there is one: Standard decides about it.
+    In an Express machine that is the first failure in doubt, if there is one: Standard decides about it.
     """
     ok, fenced, failure = PhaseField.OK, PhaseField.FENCED, PhaseField.FAILURE
     first = f"($r.{failure})[0]"
