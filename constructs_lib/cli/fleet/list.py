@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         help="list sagas of a stack, or find one",
         description="Lists sagas in progress, the oldest first, from the sparse index of open sagas; with --scan all "
         "that are remembered, from whole tables, whose size is printed beforehand. Changes nothing. Exit status: 0 "
-        "listed, also if none fits; 1 a record is not readable, or AWS refused a call.",
+        "listed, also if none fits; 1 a record or a table is not readable, or AWS refused a call.",
     )
     add_stack_option(parser)
     add_filter_options(parser)
@@ -100,12 +100,16 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         search = Search(aws=aws, manifest=manifest, scan=scan, unreadable=[])
         wanted = filter_of(options, now_ms)
         found = search.of(_scope(options), wanted) if options.caller is not None else search.find(wanted)
+    if all(aws.was_refused(f"table {table}") for table in tables):
+        raise CommandError(f"sagas were not listed: {'; '.join(f'{one.id}: {one.what}' for one in aws.denied)}")
     _print(options, found, now_ms)
     if not found and options.key is not None and options.caller is None and scan is None:
         sys.stderr.write("no client of an open saga used this key; name the client with --caller, or use --scan\n")
     for one in search.unreadable:
         sys.stderr.write(f"item {one} is not readable: see cdk-sagas doctor\n")
-    return 1 if search.unreadable else 0
+    for refused in aws.denied:
+        sys.stderr.write(f"sagas are missing: {refused.id}: {refused.what}; {refused.then}\n")
+    return 1 if search.unreadable or aws.denied else 0
 
 
 def filter_of(options: argparse.Namespace, now_ms: int) -> Filter:

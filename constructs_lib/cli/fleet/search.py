@@ -89,7 +89,7 @@ class Filter:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """Searches the request tables of some stacks. What it finds was read strongly.
+    """Searches the request tables of some stacks. What it finds was read strongly; no table hides another one's sagas.
 
     Attributes:
         unreadable: ids of items with a saga id that are not records.
@@ -102,22 +102,28 @@ class Search:
 
     def find(self, wanted: Filter) -> list[Listed]:
         """Sagas that fit, the oldest first."""
-        found: list[Listed] = []
-        for table in dict.fromkeys(served.requests for served in self.manifest.served):
-            ids = list(dict.fromkeys(self._scanned(table) if self.scan is not None else self._open(table)))
-            read = list(self._read(table, ids))
-            if wanted.key is not None:
-                scopes = dict.fromkeys(saga.scope for saga, _ in read)
-                asked = dict.fromkeys(request_id_of(scope, wanted.key) for scope in scopes)
-                read = list(self._read(table, list(asked)))
-            found += [saga for saga, request in read if wanted.fits(saga, request)]
+        found = self._of_each(lambda table: self._fitting(table, wanted))
         return sorted(found, key=lambda saga: (saga.created_at, saga.saga_id))
 
     def of(self, scope: str, wanted: Filter) -> list[Listed]:
         """The saga of a client's key, by the digest of its operation and its client."""
         ids = [request_id_of(scope, wanted.key or "")]
+        return self._of_each(lambda table: [one for one, text in self._read(table, ids) if wanted.fits(one, text)])
+
+    def _of_each(self, look: Callable[[str], list[Listed]]) -> list[Listed]:
+        """Sagas of all tables that can be read; ``aws.denied`` has the others."""
         tables = dict.fromkeys(served.requests for served in self.manifest.served)
-        return [saga for table in tables for saga, request in self._read(table, ids) if wanted.fits(saga, request)]
+        read = [self.aws.allowed(f"table {table}", partial(look, table)) for table in tables]
+        return [saga for found in read if found is not None for saga in found]
+
+    def _fitting(self, table: str, wanted: Filter) -> list[Listed]:
+        ids = list(dict.fromkeys(self._scanned(table) if self.scan is not None else self._open(table)))
+        read = list(self._read(table, ids))
+        if wanted.key is not None:
+            scopes = dict.fromkeys(saga.scope for saga, _ in read)
+            asked = dict.fromkeys(request_id_of(scope, wanted.key) for scope in scopes)
+            read = list(self._read(table, list(asked)))
+        return [saga for saga, request in read if wanted.fits(saga, request)]
 
     def _scanned(self, table: str) -> Iterator[str]:
         scan = self.scan

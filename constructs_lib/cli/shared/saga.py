@@ -105,22 +105,31 @@ def require_saga_id(text: str) -> None:
 
 
 def find_in(session: boto3.Session, manifest: Manifest, saga_id: str, log_table: str | None = None) -> FoundSaga:
-    """Read the record of a saga.
+    """Read the record of a saga. A table that cannot be read hides no saga of another one.
 
     Raises:
-        CommandError: if the stack's tables have no such saga.
+        CommandError: if the tables that can be read have no such saga; it names the others.
+        ClientError: if none can be read.
     """
+    from botocore.exceptions import ClientError
+
     from saga_runtime.idempotency.identity import request_id_from
     from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.protocol import RecordAttribute
     from saga_runtime.recovery.takeover import Recoverer
+    from saga_runtime.shared.aws import error_code
 
     tables = list(dict.fromkeys(served.requests for served in manifest.served))
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
     dynamodb, step_functions = session.client("dynamodb"), session.client("stepfunctions")
+    unread: dict[str, ClientError] = {}
     for table in tables:
         recoverer = Recoverer(table=table, dynamodb=dynamodb, step_functions=step_functions)
-        answer = dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
+        try:
+            answer = dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
+        except ClientError as error:
+            unread[table] = error
+            continue
         item = answer.get("Item")
         if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != saga_id:
             continue
@@ -133,6 +142,14 @@ def find_in(session: boto3.Session, manifest: Manifest, saga_id: str, log_table:
             session=session,
             manifest=manifest,
             deployed=_deployed(manifest, table, record, log_table),
+        )
+    if unread and len(unread) == len(tables):
+        raise unread[tables[0]]
+    if unread:
+        refused = ", ".join(f"{table} ({error_code(error)})" for table, error in unread.items())
+        raise CommandError(
+            f"request tables must be readable to find saga {saga_id}, got refusals of {refused}, and no record of it "
+            "in the others; ask for dynamodb:GetItem, or name the stacks of which you may read all"
         )
     raise CommandError(
         f"{manifest.said} must have saga {saga_id}, got no record of it in {', '.join(tables) or 'any table'}; "

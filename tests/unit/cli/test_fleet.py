@@ -25,6 +25,7 @@ from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.checked_stack import SWITCH, create_hold_table
 from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.manifests import saga_entry
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
@@ -195,6 +196,60 @@ def test_an_item_that_is_not_a_record_is_reported_and_hides_no_other(operated: O
     status, out, err = run("list", "--lines", "-")
 
     assert (status, len(out.splitlines()), "is not readable: see cdk-sagas doctor" in err) == (1, 2, True)
+
+
+@pytest.fixture
+def two_tables(operated: OperatedSaga) -> OperatedSaga:
+    """A first saga whose request table does not exist, before the other one."""
+    gone = {**saga_entry(path="Shop/Gone"), "requests": "gone"}
+    operated.manifests["Shop"]["sagas"].insert(0, gone)
+    return operated
+
+
+@pytest.mark.usefixtures("two_tables")
+@pytest.mark.parametrize(
+    "words", [(), ("--key", "key-2", "--operation", "transfers", "--caller", "iam,111122223333,AIDAALICE")]
+)
+def test_a_table_that_cannot_be_read_hides_no_saga_of_another(words: tuple[str, ...]) -> None:
+    status, out, err = run("list", *words)
+
+    assert (status, SAGAS["key-2"] in out) == (1, True)
+    assert "sagas are missing: table gone: is of the stack, and is not there any more" in err
+
+
+def test_nothing_is_listed_where_no_table_can_be_read(two_tables: OperatedSaga) -> None:
+    del two_tables.manifests["Shop"]["sagas"][1]
+
+    status, out, err = run("list")
+
+    assert (status, out, err.count("\n")) == (1, "", 1)
+    assert "sagas were not listed: table gone: is of the stack" in err
+
+
+def test_a_saga_is_resumed_although_another_table_cannot_be_read(two_tables: OperatedSaga, tmp_path: Path) -> None:
+    park(two_tables.world, "key-1")
+    file = tmp_path / "ids"
+    missing = reservation_of(key="gone").saga_id
+    file.write_text(f"{SAGAS['key-1']}\n{missing}\n")
+
+    shown = run("resume", str(file))[1]
+    status, out, _ = run("resume", str(file), *WHY)
+
+    assert f"{missing}  unknown  request tables must be readable to find saga {missing}" in shown
+    assert "got refusals of gone (ResourceNotFoundException), and no record of it in the others" in shown
+    assert (status, out.split(";")[0]) == (1, "1 failed, 1 resumed")
+
+
+def test_no_saga_is_called_unknown_where_no_table_can_be_read(two_tables: OperatedSaga, tmp_path: Path) -> None:
+    del two_tables.manifests["Shop"]["sagas"][1]
+    file = tmp_path / "ids"
+    file.write_text(SAGAS["key-1"])
+
+    status, out, err = run("resume", str(file))
+
+    assert (status, out) == (1, "")
+    assert "not every saga was resumed; repeat this: ResourceNotFoundException" in err
+    assert run("resume", str(file), *WHY)[1].startswith("1 failed;")
 
 
 # resume
