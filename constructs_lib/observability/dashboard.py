@@ -22,6 +22,8 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
 
+DASHBOARD: Final = "Dashboard"
+"""Construct id."""
 _MINUTES: Final = 5
 _WIDTH: Final = 8
 """Of 24 columns: three graphs in a row."""
@@ -77,12 +79,12 @@ class Parts:
     reconcilers: Sequence[TimeoutReconciler]
     integrations: Sequence[CallbackIntegration]
     tables: Sequence[StatefulTable]
-    alarms: Sequence[cloudwatch.Alarm]
+    alarms: Sequence[cloudwatch.AlarmBase]
 
 
 def dashboard_of(scope: Construct, parts: Parts) -> cloudwatch.Dashboard:
     """Create the dashboard of these parts. A part that does not exist has no graph."""
-    dashboard = cloudwatch.Dashboard(scope, "Dashboard", default_interval=Duration.hours(3))
+    dashboard = cloudwatch.Dashboard(scope, DASHBOARD, default_interval=Duration.hours(3))
     dashboard.add_widgets(cloudwatch.TextWidget(markdown=_heading(parts), width=24, height=2))
     for row in (_requests(parts), _reconciled(parts), _behind(parts), _called_back(parts)):
         if row:
@@ -142,6 +144,13 @@ def _requests(parts: Parts) -> list[cloudwatch.IWidget]:
                 height=_HEIGHT,
             )
         )
+        inline = [
+            saga.express_machine.metric_succeeded(period=period, label=_name_of(saga))
+            for saga in parts.sagas
+            if saga.express_machine is not None
+        ]
+        if inline:
+            found.append(_graph("Sagas settled inline", inline, stacked=True))
     return found
 
 

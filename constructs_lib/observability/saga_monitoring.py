@@ -14,9 +14,10 @@ from constructs_lib.callbacks.approval_page import ApprovalPage
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.monitoring.alarms import SagaAlarm
-from constructs_lib.observability.dashboard import Parts, dashboard_of
+from constructs_lib.observability.dashboard import DASHBOARD, Parts, dashboard_of
 from constructs_lib.observability.service_alarms import api_alarms, saga_alarms, stage_alarms, table_alarms
 from constructs_lib.reconciler.timeout_reconciler import HoldTable, TimeoutReconciler
+from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.arguments import require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
@@ -24,6 +25,7 @@ from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
 
 _SLOW_AFTER: Final = Duration.seconds(3)
+_ALARMS: Final = (cloudwatch.Alarm, cloudwatch.CompositeAlarm)
 _WATCHED: Final = (
     TransactionApi,
     Webhook,
@@ -32,7 +34,7 @@ _WATCHED: Final = (
     CallbackIntegration,
     TimeoutReconciler,
     StatefulTable,
-    cloudwatch.Alarm,
+    *_ALARMS,
 )
 
 
@@ -56,7 +58,8 @@ class SagaMonitoring(Construct):
         alarm_actions: what each alarm does when it fires; nothing by default.
         ok_actions: what each alarm does when it clears; nothing by default.
         slow_after: how long the slowest hundredth of the responses may take, in addition to an operation's
-            ``max_wait``; 1 s to 29 s in whole seconds, 3 s by default.
+            ``max_wait``; 1 s to 28 s in whole seconds, 3 s by default. The sum must be shorter than the timeout of the
+            function that answers, and than the 29 s for which API Gateway waits: no response takes longer.
         dashboard: whether to draw a dashboard; True by default.
 
     Attributes:
@@ -79,7 +82,7 @@ class SagaMonitoring(Construct):
         dashboard: bool = True,
     ) -> None:
         super().__init__(scope, id)
-        require_seconds("slow_after", slow_after, at_least=1, at_most=29)
+        require_seconds("slow_after", slow_after, at_least=1, at_most=GATEWAY_SECONDS - 1)
         self._scope = scope
         found = list(self._watched())
         if not found:
@@ -89,7 +92,7 @@ class SagaMonitoring(Construct):
             )
         self._slow_after = slow_after
         own = [alarm for construct in found for alarm in self._alarms_of(construct)]
-        self.alarms: list[cloudwatch.Alarm] = [*(a for a in found if isinstance(a, cloudwatch.Alarm)), *own]
+        self.alarms: list[cloudwatch.AlarmBase] = [*(a for a in found if isinstance(a, _ALARMS)), *own]
         for alarm in self.alarms:
             if alarm_actions:
                 alarm.add_alarm_action(*alarm_actions)
@@ -133,7 +136,8 @@ class SagaMonitoring(Construct):
     def _room_of(self, construct: Construct) -> Construct:
         """The construct under which its alarms are: named by its path, so that no other one's change moves them."""
         path = construct.node.path.removeprefix(self._scope.node.path).strip("/")
-        return Construct(self, path.replace("/", "-"))
+        name = path.replace("~", "~0").replace("-", "~1").replace("/", "-")
+        return Construct(self, f"~{name}" if name in {"", DASHBOARD} else name)
 
     def _report_later_ones(self) -> None:
         later = [path for construct in self._watched() if (path := construct.node.path) not in self._known]

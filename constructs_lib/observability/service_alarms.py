@@ -15,6 +15,7 @@ from constructs_lib.api.transaction_api import Operation, TransactionApi
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric, total_of
 from constructs_lib.observability.functions import functions_of
+from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.tables.stateful_table import StatefulTable
@@ -38,19 +39,22 @@ def api_alarms(scope: Construct, api: TransactionApi, slow_after: Duration) -> I
     yield from stage_alarms(scope, api.api)
     waits = [int(o.max_wait.to_seconds()) for o in api.operations.values() if isinstance(o, Operation) and o.max_wait]
     slow = int(slow_after.to_seconds())
+    slowest = slow + max(waits, default=0)
+    _require_shorter(slowest, GATEWAY_SECONDS, f"{api.node.path}: API Gateway waits for")
     yield SagaAlarm(
         scope,
         "Slow",
         runbook=Runbook.API_SLOW,
-        text=f"One response in a hundred takes more than {slow + max(waits, default=0)} s, for 15 minutes",
+        text=f"One response in a hundred takes more than {slowest} s, for 15 minutes",
         metric=api.api.deployment_stage.metric_latency(statistic="p99", period=_period()),
-        above=1_000 * (slow + max(waits, default=0)),
+        above=1_000 * slowest,
         periods=_LASTING_PERIODS,
     )
     for name, gatekeeper in api.gatekeepers.items():
         operation = api.operations[name]
         wait = operation.max_wait if isinstance(operation, Operation) else None
         within = slow + (int(wait.to_seconds()) if wait is not None else 0)
+        _require_shorter(within, gatekeeper.timeout_seconds, f"{gatekeeper.node.path}: it ends after")
         room = Construct(scope, name)
         yield from _gatekeeper_alarms(room, name, gatekeeper, within)
         if isinstance(operation, DirectOperation):
@@ -63,6 +67,15 @@ def api_alarms(scope: Construct, api: TransactionApi, slow_after: Duration) -> I
                 text=f"Within a day, a request to {name} had no Idempotency-Key: do not require keys yet",
                 metric=runtime_metric(Metric.KEY_MISSING, service_of(gatekeeper), "Sum", _DAY_MINUTES),
             )
+
+
+def _require_shorter(seconds: int, longest: int, of: str) -> None:
+    """Refuse the threshold of an alarm that no response exceeds."""
+    if seconds >= longest:
+        raise ValueError(
+            f"slow_after, with max_wait, must be shorter than any response can take, got {seconds} s for {of} "
+            f"{longest} s; shorten slow_after or max_wait"
+        )
 
 
 def stage_alarms(scope: Construct, api: apigateway.RestApi) -> Iterator[SagaAlarm]:

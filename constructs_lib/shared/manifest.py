@@ -35,7 +35,11 @@ class Manifest(Construct):
         while root.nested_stack_parent is not None:
             root = root.nested_stack_parent
         found = root.node.try_find_child(OUTPUT)
-        return found if isinstance(found, Manifest) else cls(root)
+        if isinstance(found, Manifest):
+            return found
+        if found is not None:
+            raise ValueError(f"id of {found.node.path} must not be {OUTPUT}, the id of the stack's manifest; rename it")
+        return cls(root)
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read the manifest, with the stack's other outputs."""

@@ -15,7 +15,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.assertions import Annotations, Match
-from constructs import IConstruct
+from constructs import Construct, IConstruct
 
 from constructs_lib import (
     EventIntake,
@@ -299,11 +299,71 @@ def test_nothing_to_monitor_is_refused(stack: Stack) -> None:
         SagaMonitoring(stack, "Monitoring")
 
 
-@pytest.mark.parametrize("seconds", [0, 30])
+@pytest.mark.parametrize("seconds", [0, 29])
 def test_slow_after_that_no_response_takes_is_refused(stack: Stack, seconds: int) -> None:
     saga(stack)
     with pytest.raises(ValueError, match="slow_after"):
         SagaMonitoring(stack, "Monitoring", slow_after=Duration.seconds(seconds))
+
+
+@pytest.mark.parametrize(
+    ("slow", "wait", "of"),
+    [
+        (20, None, "20 s for Test/Api/Gatekeeper/orders: it ends after 20 s"),
+        (8, 20, "28 s for Test/Api/Gatekeeper/orders: it ends after 28 s"),
+        (9, 20, "29 s for Test/Api: API Gateway waits for 29 s"),
+    ],
+)
+def test_slow_after_that_no_response_takes_with_max_wait_is_refused(
+    stack: Stack, slow: int, wait: int | None, of: str
+) -> None:
+    max_wait = None if wait is None else Duration.seconds(wait)
+    TransactionApi(stack, "Api", operations={"orders": Operation(saga=saga(stack), max_wait=max_wait)})
+
+    with pytest.raises(ValueError, match=f"must be shorter than any response can take, got {of}; shorten slow_after"):
+        SagaMonitoring(stack, "Monitoring", slow_after=Duration.seconds(slow))
+
+
+def test_constructs_of_any_id_have_alarms_of_their_own(stack: Stack) -> None:
+    for id_ in ("A-B", "A~B", "Dashboard"):
+        IdempotencyTable(stack, id_)
+    IdempotencyTable(Construct(stack, "A"), "B")
+    SagaMonitoring(stack, "Monitoring")
+
+    paths = [alarm.path for alarm in Cloud(stack).of_type(ALARM)]
+    assert sorted(path.split("/")[1] for path in paths if path.endswith("/Throttled")) == [
+        "A-B",
+        "A~0B",
+        "A~1B",
+        "~Dashboard",
+    ]
+
+
+def test_table_that_is_monitored_by_its_own_child_has_alarms(stack: Stack) -> None:
+    table = IdempotencyTable(stack, "Requests")
+
+    assert len(SagaMonitoring(table, "Monitoring", dashboard=False).alarms) == 2
+
+
+def test_construct_with_the_id_of_the_manifest_is_refused(stack: Stack) -> None:
+    Construct(stack, "CdkSagas")
+
+    with pytest.raises(ValueError, match="id of Test/CdkSagas must not be CdkSagas, the id of the stack's manifest"):
+        saga(stack)
+
+
+def test_actions_are_added_to_composite_alarms(stack: Stack) -> None:
+    made = saga(stack)
+    rule = cloudwatch.AlarmRule.from_alarm(made.parked_alarm, cloudwatch.AlarmState.ALARM)
+    mine = cloudwatch.CompositeAlarm(stack, "Mine", alarm_rule=rule)
+    topic = sns.Topic(stack, "OnCall")
+    monitoring = SagaMonitoring(
+        stack, "Monitoring", alarm_actions=[actions.SnsAction(topic)], ok_actions=[actions.SnsAction(topic)]
+    )
+
+    assert mine.node.path in {alarm.node.path for alarm in monitoring.alarms}
+    found = Cloud(stack).one("Mine").properties
+    assert found["AlarmActions"] == found["OKActions"] == ["${OnCall}"]
 
 
 def test_alarm_of_a_runbook_is_an_alarm_of_the_cdk(stack: Stack) -> None:
@@ -359,6 +419,14 @@ def test_states_in_which_sagas_end_are_those_of_the_definitions(examples: list[C
     assert set(SETTLING) <= set(states)
     query = _widgets(examples[0])["Sagas completed, compensated, parked"]["properties"]["query"]
     assert all(f'"{name}"' in query for name in SETTLING)
+
+
+def test_dashboard_shows_sagas_that_settle_inline(new_app: AppFactory) -> None:
+    shown = _widgets(Cloud(FundsTransferStack(new_app(), "Inline", run=Run.INLINE)))
+
+    ((namespace, name, dimension, machine, *_),) = shown["Sagas settled inline"]["properties"]["metrics"]
+    assert (namespace, name, dimension) == ("AWS/States", "ExecutionsSucceeded", "StateMachineArn")
+    assert "Express" in machine
 
 
 def test_dashboard_can_be_left_out(stack: Stack) -> None:
