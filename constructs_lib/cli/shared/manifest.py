@@ -253,8 +253,8 @@ def _output(cloudformation: CloudFormationClient, name: str) -> str:
         if detail.get("Code") not in NO_RIGHTS:
             raise
         raise CommandError(
-            f"stack {name} cannot be described: {detail.get('Code')}: {detail.get('Message')}; ask for "
-            "cloudformation:DescribeStacks on it"
+            f"stack {name} cannot be described: {detail.get('Code')}: {detail.get('Message')}; check the "
+            "name, because AWS refuses one of no stack in the same way, or ask for cloudformation:DescribeStacks on it"
         ) from None
     for output in stack.get("Outputs", ()):
         if output.get("OutputKey") == OUTPUT:

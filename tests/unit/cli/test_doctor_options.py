@@ -42,7 +42,11 @@ def test_wrong_options_are_refused_with_a_status_of_their_own(stack: CheckedStac
     ("system", "denied", "says"),
     [
         (("--stack", "Bar"), "", "there is no stack Bar in this account and region"),
-        (("--stack", "Shop"), "DescribeStacks", "ask for cloudformation:DescribeStacks on it"),
+        (
+            ("--stack", "Shop"),
+            "DescribeStacks",
+            "check the name, because AWS refuses one of no stack",
+        ),
         (("--stack", ""), "", "--stack must be the name of a stack, got ''"),
         (("--stack", "Shop", "--stack", "Bar"), "", "there is no stack Bar in this account and region"),
     ],
