@@ -71,7 +71,7 @@ _DESTINATION: Final = _Finding(
 _REPEATED: Final = _Finding(
     _DEAD_LETTERS,
     (_SERVERLESS, _NIST, _HIPAA),
-    "Only schedules invoke the function asynchronously. Their events carry no data: the next run does the same "
+    "Only schedules invoke the function asynchronously. Their events are always the same: the next run does the same "
     "work, and an alarm fires when the function's runs fail or are missing.",
 )
 _QUEUE_OR_SWEEP: Final = _Finding(
@@ -84,7 +84,7 @@ _QUEUE_OR_SWEEP: Final = _Finding(
 _NEXT_RUN: Final = _Finding(
     "LambdaAsyncFailureDestination",
     (_SERVERLESS,),
-    "The event is a schedule's and carries no data: the next run does the same work, and an alarm fires when the "
+    "The event is a schedule's and always the same: the next run does the same work, and an alarm fires when the "
     "function's runs fail or are missing.",
 )
 _NEXT_EVENT: Final = _Finding(
@@ -97,7 +97,7 @@ _LAST_QUEUE: Final = _Finding(
     "SQSRedrivePolicy",
     (_SERVERLESS,),
     "The queue is the last destination of messages that need an operator: nothing receives from it "
-    "automatically, so no message in it can fail. It has an alarm, or its source has.",
+    "automatically, so no message in it can fail. An alarm fires when it is not empty.",
 )
 _NO_CACHE: Final = _Finding(
     "APIGWCacheEnabledAndEncrypted",
