@@ -78,7 +78,7 @@ _QUEUE_OR_SWEEP: Final = _Finding(
     "LambdaEventSourceMappingDestination",
     (_SERVERLESS,),
     "Lambda takes no failure destination for a queue: its redrive policy moves the message to a dead-letter "
-    "queue with an alarm. Records of an outbox's stream that fail stay in the table, and a schedule publishes "
+    "queue. Records of an outbox's stream that fail stay in the table, and a schedule publishes "
     "them.",
 )
 _NEXT_RUN: Final = _Finding(
@@ -133,7 +133,6 @@ _AWS_KEY: Final = _Finding(
 _FINDINGS: Final[tuple[tuple[type[CfnResource], tuple[_Finding, ...]], ...]] = (
     (lambda_.CfnFunction, (_OUTSIDE_VPC, _UNRESERVED)),
     (iam.CfnPolicy, (_ROLE,)),
-    (lambda_.CfnEventSourceMapping, (_QUEUE_OR_SWEEP,)),
     (apigateway.CfnStage, (_NO_CACHE, _NO_CLIENT_CERTIFICATE)),
     (secretsmanager.CfnSecret, (_LINKS_SECRET, _AWS_KEY)),
 )
@@ -225,6 +224,8 @@ def _findings_of(resource: CfnResource) -> Iterator[_Finding]:
         yield _dead_letters_of(resource)
     if isinstance(resource, sqs.CfnQueue) and resource.redrive_policy is None:
         yield _LAST_QUEUE
+    if isinstance(resource, lambda_.CfnEventSourceMapping) and resource.destination_config is None:
+        yield _QUEUE_OR_SWEEP
     if isinstance(resource, lambda_.CfnEventInvokeConfig) and resource.destination_config is None:
         yield _NEXT_RUN
     if isinstance(resource, events.CfnRule) and resource.schedule_expression is not None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 from aws_cdk import App, Duration, NestedStack, RemovalPolicy, Stack
+from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
@@ -21,7 +22,16 @@ from cdk_nag import (
     ServerlessChecks,
 )
 
-from constructs_lib import CallbackIntegration, Compliance, TimeoutReconciler, TokenTable, TransactionApi
+from constructs_lib import (
+    CallbackIntegration,
+    Compliance,
+    EventIntake,
+    IdempotencyTable,
+    StepFunction,
+    TimeoutReconciler,
+    TokenTable,
+    TransactionApi,
+)
 from examples.agentic_payout.stack import AgenticPayoutStack
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
@@ -31,7 +41,7 @@ from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import context
 from tests.constructs.support.integrations import own
-from tests.constructs.support.sagas import saga
+from tests.constructs.support.sagas import FUNCTIONS, saga
 
 TOPIC: Final = "arn:aws:sns:eu-west-1:111111111111:OnCall"
 PACKS: Final = (AwsSolutionsChecks, ServerlessChecks, NIST80053R5Checks, PCIDSS321Checks, HIPAASecurityChecks)
@@ -174,6 +184,23 @@ def test_reason_against_a_dead_letter_target_goes_by_how_the_function_is_invoked
     direct = [reason for path, reason in reasons.items() if path.startswith("Test/Jobs/Direct/")]
     assert direct
     assert all("on-failure destination" in reason for reason in direct)
+
+
+def test_stream_with_a_failure_destination_needs_no_reason(new_app: Callable[[], App]) -> None:
+    stack = Stack(new_app(), "Test")
+    begin = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake.handler")
+    intake = EventIntake(stack, "Intake", operation="stripe", fn=begin, requests=IdempotencyTable(stack, "Requests"))
+    key = dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+    intake.add_stream(
+        dynamodb.TableV2(stack, "Table", partition_key=key, dynamo_stream=dynamodb.StreamViewType.NEW_IMAGE)
+    )
+    _compliant(stack)
+
+    rule = "Serverless-LambdaEventSourceMappingDestination"
+    sources = {each.node.path for each in stack.node.find_all() if isinstance(each, lambda_.CfnEventSourceMapping)}
+    acknowledged = {path for found, path, _ in _acknowledged(stack) if found == rule}
+    (stream,) = sources - acknowledged
+    assert "DynamoDB" in stream
 
 
 def test_resources_of_users_are_not_acknowledged(new_app: Callable[[], App]) -> None:
