@@ -16,7 +16,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 VERSION: Final = "3.1.0"
-CHECKSUMS: Final = ROOT / "requirements" / "dynamodb-local.txt"
+CHECKSUMS: Final = ROOT / "requirements" / "dynamodb-local.sha256"
 """SHA-256 of every file of that version, as ``sha256sum`` writes them."""
 CACHE: Final = ROOT / "build" / "cache" / f"dynamodb-local-{VERSION}"
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"

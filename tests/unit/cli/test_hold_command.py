@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from importlib import import_module
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import boto3
 import pytest
@@ -113,6 +113,49 @@ def test_release_leaves_the_hold_that_another_operator_put_meanwhile(
 
     assert held() == Held(since_ms=1, reason="other")
     assert "Reconciler must be released, got is held since" in capsys.readouterr().err
+
+
+SINCE, REASON = HoldAttribute.SINCE, HoldAttribute.REASON
+FULL: Final[dict[str, Any]] = {SINCE: {"N": "1"}, REASON: {"S": "first"}}
+
+
+def _without(attribute: str, **instead: Any) -> dict[str, Any]:
+    return {name: value for name, value in FULL.items() if name != attribute} | instead
+
+
+@pytest.mark.parametrize(
+    "item",
+    [FULL, _without(SINCE), _without(SINCE, since={"N": "0"}), _without(REASON), _without(REASON, reason={"S": ""})],
+    ids=["both", "no time", "time 0", "no reason", "empty reason"],
+)
+def test_release_deletes_a_hold_whatever_it_lacks(stack: CheckedStack, item: dict[str, Any]) -> None:
+    aws.dynamodb().put_item(TableName=SWITCH, Item={**HOLD_KEY, **item})
+
+    assert hold("off") == 0
+    assert held() is None
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes"),
+    [
+        (FULL, {**FULL, SINCE: {"N": "2"}}),
+        (FULL, {**FULL, REASON: {"S": "other"}}),
+        (_without(SINCE), {**FULL, SINCE: {"N": "2"}}),
+        (_without(REASON), {**FULL, REASON: {"S": "other"}}),
+        (_without(SINCE), _without(SINCE, reason={"S": "other"})),
+        (_without(REASON), _without(REASON, since={"N": "2"})),
+    ],
+    ids=["another time", "another reason", "a time", "a reason", "no time, another reason", "no reason, another time"],
+)
+def test_release_leaves_a_hold_that_differs_in_one_attribute(
+    stack: CheckedStack, was: dict[str, Any], becomes: dict[str, Any]
+) -> None:
+    aws.dynamodb().put_item(TableName=SWITCH, Item={**HOLD_KEY, **was})
+    changed: Any = {**HOLD_KEY, **becomes}
+    before(stack.world.wire, "DeleteItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=changed))
+
+    assert hold("off") == 1
+    assert aws.dynamodb().get_item(TableName=SWITCH, Key=HOLD_KEY)["Item"] == changed
 
 
 def test_release_whose_answer_is_lost_leaves_the_next_hold(stack: CheckedStack) -> None:
