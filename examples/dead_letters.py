@@ -26,5 +26,5 @@ def dead_letter_queue(scope: Construct, id: str, *, fifo: bool | None = None) ->
         fifo: whether the other queue is a FIFO queue.
     """
     queue = sqs.Queue(scope, id, fifo=fifo, enforce_ssl=True, retention_period=_KEPT)
-    Validations.of(queue).acknowledge(_LAST)
+    Validations.of(queue.node.default_child or queue).acknowledge(_LAST)
     return queue

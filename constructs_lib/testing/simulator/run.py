@@ -21,7 +21,7 @@ from constructs_lib.testing.simulator.outside.operators import Operator
 from constructs_lib.testing.simulator.promise import audit
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World, running
-from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
 """The part of a saga's id that is its request's."""
@@ -194,7 +194,15 @@ def _run(world: World, workload: Workload, fates: list[Fate]) -> bool:
 
 
 def _is_quiet(world: World, fates: list[Fate]) -> bool:
-    return world.weather.is_over and world.rollout.done and all(fate.done for fate in fates) and not _left(world, fates)
+    if not (world.weather.is_over and world.rollout.done and all(fate.done for fate in fates)):
+        return False
+    return not _left(world, fates) and not _late_effects(world)
+
+
+def _late_effects(world: World) -> bool:
+    """Test whether the reconciler has late effects to compensate."""
+    rows = (row for log in world.parts.logs for row in world.table(log))
+    return any(row[LogAttribute.STATUS]["S"] == StepStatus.APPLIED_LATE for row in rows)
 
 
 def _left(world: World, fates: list[Fate]) -> dict[str, Any]:

@@ -75,11 +75,11 @@ class MaskingFormatter(LambdaPowertoolsFormatter):
 
     def __init__(self, *, fields: Collection[str] = (), **options: Any) -> None:
         super().__init__(**options)
-        self._fields = frozenset(fields)
+        self.fields = frozenset(fields)
 
     def serialize(self, log: Any) -> str:
         """Return one line of JSON."""
-        fields = self._fields
+        fields = self.fields
         safe = {key: value if key in _OWN else _masked_field(key, value, fields) for key, value in log.items()}
         return super().serialize(log=safe)
 
@@ -88,15 +88,19 @@ def masked_logger(*, fields: Collection[str] = (), **options: Any) -> Logger:
     """Return a ``Logger`` whose lines are masked, those that the runtime logs in this function included.
 
     Powertools has one handler for all loggers of a service: that of the runtime, which is made first.
+    So the keys of all of its masked loggers are masked in each line.
 
     Args:
         fields: further keys whose values are masked.
         options: of ``Logger``.
     """
     logger = Logger(**options)
-    formatter = MaskingFormatter(fields=fields)
+    handler = logger.registered_handler
+    before = handler.formatter
+    kept = before.fields if isinstance(before, MaskingFormatter) else frozenset()
+    formatter = MaskingFormatter(fields=kept | {*fields})
     formatter.append_keys(service=logger.service)
-    logger.registered_handler.setFormatter(formatter)
+    handler.setFormatter(formatter)
     return logger
 
 

@@ -119,3 +119,15 @@ def test_loggers_of_the_service_that_were_made_before_are_masked_too() -> None:
     before.info("mail to aki@example.org")
 
     assert "aki@example.org" not in stream.getvalue()
+
+
+def test_fields_of_each_logger_of_a_service_are_masked() -> None:
+    printed = io.StringIO()
+    first = masked_logger(service="masked-twice", stream=printed, fields=["holder"])
+    second = masked_logger(service="masked-twice", fields=["owner"])
+
+    for logger in (first, second):
+        logger.info("moved", extra={"holder": "Aki Sato", "owner": "Bo Sato"})
+
+    assert "Sato" not in printed.getvalue()
+    assert printed.getvalue().count("moved") == 2

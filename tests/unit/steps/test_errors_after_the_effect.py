@@ -213,6 +213,7 @@ QUIET = {
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
     *("DirectCall", "direct_operation"),
     *("event_operation", "event_receiver", "event_saga", "external_step", "read_only_step", "webhook"),
+    *("MaskingFormatter", "masked_logger"),
     # The two that are meant for it: the provider's refusal, and the end of a stopped execution.
     *("Declined", "SagaFenced"),
 }
