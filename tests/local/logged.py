@@ -36,7 +36,7 @@ def local_aws_of(item: pytest.Item) -> list[LocalAws]:
 def unmasked_lines(aws: LocalAws) -> Iterator[str]:
     """Lines of functions' logs in which masking finds something."""
     for function in aws.functions():
-        for log in aws.function_logs(function.logical_id):
+        for log in aws.function_logs(function.physical_id):
             for line in log.lines:
                 if _is_unmasked(line):
                     yield f"{function.logical_id}: {line}"

@@ -271,13 +271,13 @@ def checked_stack_in(world: World, monkeypatch: pytest.MonkeyPatch, session: bot
             return through(stubber, event_name, request, **rest)
 
         monkeypatch.setattr(BotocoreStubber, "__call__", send)
-        made: dict[tuple[str, int], Any] = {}
+        made: dict[tuple[str, int], tuple[Any, Any]] = {}
 
         def client(service: Any, config: Any) -> Any:
-            """One per configuration: to make one takes longer than to use it."""
+            """One per configuration, which is kept, with its identity: to make one takes longer than to use it."""
             if (service, id(config)) not in made:
-                made[service, id(config)] = session.client(service, config=config)
-            return made[service, id(config)]
+                made[service, id(config)] = session.client(service, config=config), config
+            return made[service, id(config)][0]
 
         monkeypatch.setattr(COMMAND, "session_of", lambda _: SimpleNamespace(client=client))
         for module in (TOKEN_ROWS, TOKEN_WRITES):
