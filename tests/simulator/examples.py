@@ -71,17 +71,22 @@ EXAMPLES: Final = {
 
 
 @functools.cache
-def _folder(name: str) -> tempfile.TemporaryDirectory[str]:
+def _folder(add: Callable[..., object], *given: str) -> tempfile.TemporaryDirectory[str]:
     # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App
 
     folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulation-")
     app = App(outdir=folder.name, analytics_reporting=False)
-    EXAMPLES[name].add(app)
+    add(app, *given)
     app.synth()
     return folder
 
 
 def assembly(name: str) -> Path:
     """The synthesized assembly of an example, made once in a process."""
-    return Path(_folder(name).name)
+    return assembly_of(EXAMPLES[name].add)
+
+
+def assembly_of(add: Callable[..., object], *given: str) -> Path:
+    """The synthesized assembly of what a function adds to an app, with what it is given, made once in a process."""
+    return Path(_folder(add, *given).name)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
@@ -20,6 +17,7 @@ from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import RecordAttribute, StartField
 
 from .begun.stack import OPERATION
+from .examples import assembly_of
 from .workloads.transfers import InlineTransfers
 
 _DAY: Final = 86_400 * SECOND
@@ -27,24 +25,16 @@ _SOON: Final = (0, 0, SECOND // 10, SECOND, 30 * SECOND, 90 * SECOND)
 """Delays of a message: before, while and after its transfer runs, and after that is due."""
 
 
-@functools.cache
-def _folder(run: str) -> tempfile.TemporaryDirectory[str]:
-    # Imported here: the CDK takes seconds, and only some tests need it.
-    from aws_cdk import App
-
+def _transfers(app: Any, run: str) -> object:
     from constructs_lib import Run
 
     from .begun.stack import BegunTransferStack
 
-    folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulation-")
-    app = App(outdir=folder.name, analytics_reporting=False)
-    BegunTransferStack(app, "FundsTransfer", run=Run[run])
-    app.synth()
-    return folder
+    return BegunTransferStack(app, "FundsTransfer", run=Run[run])
 
 
 def _deployment(run: str) -> Deployment:
-    return Deployment.of_assembly(Path(_folder(run).name))
+    return Deployment.of_assembly(assembly_of(_transfers, run))
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -35,7 +34,8 @@ from saga_runtime.protocol import Env
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import renamed
 from .drawn.sagas import ROUTES, SKIP, DrawnGroup, DrawnSaga, DrawnStep, drawn_inline, way_by
-from .drawn.workload import Drawn
+from .drawn.workload import AMOUNT, Drawn
+from .examples import assembly_of
 from .test_releases import Renaming
 from .workloads.orders import Orders
 from .workloads.transfers import InlineTransfers
@@ -45,23 +45,15 @@ _ATTEMPTS: Final = 12
 """Invocations in a row: more than a step before the pivot is tried, and fewer than its compensation is."""
 
 
-@functools.cache
-def _folder(run: str) -> tempfile.TemporaryDirectory[str]:
-    # Imported here: the CDK takes seconds, and only some tests need it.
-    from aws_cdk import App
-
+def _transfers(app: Any, run: str) -> object:
     from constructs_lib import Run
     from examples.funds_transfer.stack import FundsTransferStack
 
-    folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulation-")
-    app = App(outdir=folder.name, analytics_reporting=False)
-    FundsTransferStack(app, "FundsTransfer", run=Run[run])
-    app.synth()
-    return folder
+    return FundsTransferStack(app, "FundsTransfer", run=Run[run])
 
 
 def _deployment(run: str) -> Deployment:
-    return Deployment.of_assembly(Path(_folder(run).name))
+    return Deployment.of_assembly(assembly_of(_transfers, run))
 
 
 @pytest.fixture
@@ -459,6 +451,50 @@ def test_branches_and_items_of_an_inline_saga_keep_its_promise() -> None:
         assert report.statuses["FAILED"] > 20
         for seed in range(4):
             break_each_call(deployment, _Untroubled([GROUPED], only=[0]), seed=seed, drawn=_DRAWN).require_kept()
+
+
+def _of_items(limit: int) -> DrawnSaga:
+    step = DrawnStep(name="S1", kind="atomic", undo=True)
+    items = DrawnGroup(name="G", kind="map", branches=((step,),), max_items=limit)
+    return DrawnSaga(nodes=(items, DrawnStep(name="S2", kind="atomic", pivot=True)), inline=True)
+
+
+class _ThreeItems(Drawn):
+    """Requests of three items, with a Standard execution so many milliseconds after each reservation."""
+
+    def __init__(self, saga: DrawnSaga, delay: int) -> None:
+        super().__init__([saga], only=[0])
+        self._delay = delay
+
+    def intent(self, number: int, random: Random) -> Intent:
+        intent = super().intent(number, random)
+        items = [{"sku": sku, "amount": AMOUNT} for sku in "abc"]
+        body = {**intent.body, "a": True, "b": True, "items": items, "behave": {}}
+        return replace(intent, body=body, other_body={**body, "other": True}, wait=0, key=None)
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        (requests,) = world.parts.requests
+        alongside(world, requests, self._delay)
+
+
+def test_standard_of_another_limit_answers_after_the_items_of_express() -> None:
+    """The state machines are deployed, the gatekeeper is not yet: no item is applied behind a refusal.
+
+    A saga of more items whose pivot is applied is parked until the earlier limit is deployed again.
+    """
+    before, after = _of_items(12), _of_items(2)
+    with (
+        Deployment.of_assembly(drawn_assembly([before])) as deployment,
+        Deployment.of_assembly(drawn_assembly([after])) as later,
+        Deployment.of_assembly(drawn_assembly([before])) as restored,
+    ):
+        machines = deployment.blueprint.machines
+        for arn, machine in later.blueprint.machines.items():
+            if machine.kind != "EXPRESS":
+                machines[arn] = replace(machines[arn], definition=machine.definition)
+        for delay in (5, 20, 40, 80):
+            simulate(deployment, _ThreeItems(before, delay), sagas=15, seed=1, releases=[restored]).require_kept()
 
 
 def test_renamed_steps_of_inline_sagas_are_applied_under_one_name() -> None:

@@ -77,6 +77,7 @@ class DrawnGroup:
     kind: str
     branches: tuple[tuple[DrawnStep, ...], ...]
     when: str | None = None
+    max_items: int = 12
 
     @property
     def steps(self) -> Iterator[DrawnStep]:

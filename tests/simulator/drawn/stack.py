@@ -156,7 +156,12 @@ class DrawnStack(Stack):
                 return Step.parallel(node.name, branches=branches, when=node.when)
             case "map":
                 return Step.map(
-                    node.name, items="$request.items", key="$item.sku", steps=branches[0], max_items=12, when=node.when
+                    node.name,
+                    items="$request.items",
+                    key="$item.sku",
+                    steps=branches[0],
+                    max_items=node.max_items,
+                    when=node.when,
                 )
             case "express":
                 return Step.express(node.name, steps=branches[0], when=node.when)
