@@ -31,3 +31,8 @@ def test_events_are_accepted_while_their_secret_is_rotated(deployed: Deployed) -
     report = simulate(deployed("wallet"), EXAMPLES["wallet"].workload(), sagas=100, seed=1, climate=rotations)
     report.require_kept()
     assert report.faults >= 10
+
+
+def test_run_ends_when_late_effects_are_compensated(deployed: Deployed) -> None:
+    """The seed of a run that was quiet between a late outcome and the reconciler's next check."""
+    simulate(deployed("cart_fulfilment"), EXAMPLES["cart_fulfilment"].workload(), sagas=10, seed=330617).require_kept()
