@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy wheel spec-full simulate parity soak bench lock clean clean-all
+.PHONY: help setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full simulate parity soak bench lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,10 @@ down: setup ## stop local AWS
 deploy: setup ## deploy a stack to AWS with your own credentials: make deploy STACK=name (APPROVAL=never in a pipeline)
 	@test -n "$(STACK)" || { echo 'error: no stack named; run `make deploy STACK=name`; the names are in app.py' >&2; exit 1; }
 	@cdk deploy "$(STACK)" $(if $(APPROVAL),--require-approval $(APPROVAL))
+
+docs: setup ## build the documentation site into build/site (mkdocs serve: while you write)
+	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 wheel: setup ## build wheel and source distribution into dist/
 	@python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }

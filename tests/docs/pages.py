@@ -16,6 +16,7 @@ _FENCE: Final = re.compile(
     r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )
 _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+_API: Final = re.compile(r"^::: (\S+)$", re.MULTILINE)
 _LINK: Final = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _TABLE: Final = re.compile(r"^<!-- (?P<mark>[^>]+?) -->\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
 _LIST: Final = re.compile(
@@ -117,8 +118,8 @@ def links(page: Path) -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Targets of links into a page: its headings, as GitHub spells them."""
-    found: set[str] = set()
+    """Targets of links into a page: its headings, as GitHub spells them, and names of the API reference."""
+    found = set(_API.findall(prose(page)))
     for heading in _HEADING.findall(prose(page)):
         bare = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", bare.lower()).replace(" ", "-")

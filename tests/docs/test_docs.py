@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from constructs_lib.cli.main import COMMANDS
-from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
+from tests.docs.pages import ROOT, Snippet, anchors, links, pages, prose, snippets
 from tests.for_each import for_each
 
 _DIAGRAMS = {"flowchart", "sequenceDiagram", "stateDiagram-v2"}
@@ -31,19 +31,6 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             broken.append(link)
 
     assert broken == []
-
-
-def test_every_page_is_reached_from_the_map() -> None:
-    reached, ahead = set(), [DOCS / "index.md"]
-    while ahead:
-        page = ahead.pop()
-        if page in reached:
-            continue
-        reached.add(page)
-        targets = [(page.parent / link.partition("#")[0]).resolve() for link in links(page) if "://" not in link]
-        ahead += [target for target in targets if target.suffix == ".md" and target.is_file()]
-
-    assert sorted(set(DOCS.glob("*/*.md")) - reached) == []
 
 
 @for_each(pages())

@@ -1,0 +1,91 @@
+"""The documentation site: each page once in its navigation, each public name in its API reference, no broken link."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import constructs_lib
+import constructs_lib.testing
+import saga_runtime
+from tests.docs.pages import DOCS, ROOT
+from tests.for_each import for_each
+from tools import docs_site
+
+DOORS: Final = {"constructs": constructs_lib, "runtime": saga_runtime, "testing": constructs_lib.testing}
+
+
+def in_navigation(items: list[Any]) -> list[str]:
+    """Pages of a navigation, in its order."""
+    found: list[str] = []
+    for item in items:
+        for value in item.values() if isinstance(item, dict) else [item]:
+            found += in_navigation(value) if isinstance(value, list) else [value]
+    return found
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    listed = [page for page in in_navigation(docs_site.navigation()) if not page.startswith(docs_site.PUBLISHED)]
+
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+
+@for_each(DOORS)
+def test_page_of_a_door_documents_its_public_names(page: str) -> None:
+    door = DOORS[page]
+    documented = re.findall(r"^::: (\S+)$", (DOCS / "api" / f"{page}.md").read_text("utf-8"), re.MULTILINE)
+
+    assert documented == [f"{door.__name__}.{name}" for name in door.__all__]
+
+
+def test_terms_of_the_glossary_have_their_definition() -> None:
+    found = docs_site.definitions()
+
+    assert found["Pivot"] == found["pivots"] == "the step after which the saga only goes forward"
+    assert found["recovery machine"] == "the two state machines of a SagaStateMachine"
+    assert all(found.values())
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("site")
+    made = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_site_builds_strictly_with_search_hover_and_api(site: Path) -> None:
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    searched = {entry["location"].partition("#")[0] for entry in index["docs"]}
+    listed = {re.sub(r"(?:^|/)(?:index|README)\.md$|\.md$", "/", page) for page in _pages()}
+
+    assert {page.lstrip("/") for page in listed} <= searched
+    assert '<abbr title="the step after which the saga only goes forward">' in _page(site, "reference/step-kinds")
+    for page, door in DOORS.items():
+        text = _page(site, f"api/{page}")
+        assert [name for name in door.__all__ if f'id="{door.__name__}.{name}"' not in text] == []
+
+
+def _pages() -> list[str]:
+    return in_navigation(docs_site.navigation())
+
+
+def _page(site: Path, name: str) -> str:
+    return (site / name / "index.html").read_text("utf-8")
