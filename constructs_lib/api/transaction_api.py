@@ -227,7 +227,7 @@ class TransactionApi(Construct):
         )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Call every operation of this API's stage."""
+        """Call every operation of this API's stage (``execute-api:Invoke``)."""
         arns = [
             self.api.arn_for_execute_api(method, f"/{name}{suffix}", self.api.deployment_stage.stage_name)
             for name in self.operations

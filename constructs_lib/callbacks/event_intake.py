@@ -402,7 +402,10 @@ class EventIntake(Construct):
         )
 
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Send events to the intake, each as JSON, as the function reads it; the grantee decides what they report."""
+        """Send events to the intake (``sqs:SendMessage`` on ``kept``), each as JSON, as the function reads it.
+
+        The grantee decides what its events report.
+        """
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.kept.queue_arn]
         )

@@ -118,7 +118,10 @@ class DirectReceiver(RuntimeFunction):
         )
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Allow completing any job of this integration: grant it only to the component that represents the provider."""
+        """Allow completing any job of this integration (``lambda:InvokeFunction``).
+
+        Grant it only to the component that represents the provider.
+        """
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["lambda:InvokeFunction"], resource_arns=[self.function.function_arn]
         )

@@ -85,7 +85,8 @@ class ExecutionWatch(Construct):
         schedule: the rule of the checks.
         found_alarm: an execution failed; its function is called automatically.
         stuck_alarm: a function failed as often as is allowed: an operator decides.
-        oldest_alarm: a call is delayed for too long; or checks are missing or fail.
+        oldest_alarm: a call is delayed for more than ``max_notification_delay``, or checks are missing, failing or
+            incomplete. Evaluated over half an hour, three checks, or the time of a call, its pause and two checks.
         dead_letters_alarm: the dead-letter queue is not empty.
         alarms: all of them. They have no actions: add yours.
 

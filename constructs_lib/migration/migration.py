@@ -66,10 +66,11 @@ class Migration(Construct):
         scope: parent construct.
         id: construct id.
         table: the table, with a partition key and a sort key of type text.
-        layout: concerns, their items and attributes, in groups.
+        layout: concerns, their items and attributes, in groups; with the gates' times at most 3 KB in a function's
+            environment.
         phase: up to which phase operators may advance; 0 to ``layout.last``. Raise it by one with each deployment.
-        writers: every function that writes items of customers. Each gets the layout and the table's name in its
-            environment, and the rights to read and write the table's items.
+        writers: every function that writes items of customers, of one migration only. Each gets the layout and
+            the table's name in its environment, and the rights to read and write the table's items.
         segments: parts of the table that are worked on in parallel; 1 to 8, 1 by default.
         ended_after: after which time no code of the release, or phase, before runs: the longest timeout, and for how
             long Lambda keeps asynchronous events; 15 minutes to 7 days, 6 hours and 15 minutes by default.

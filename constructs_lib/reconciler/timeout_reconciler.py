@@ -95,21 +95,24 @@ class TimeoutReconciler(Construct):
         ended: the rule for status events.
         schedule: the rule of the checks.
         hold: the table whose item keeps it from acting, for a restore of tables: it checks and measures, and changes
-            nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does.
+            nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does. It is deleted with the stack,
+            whatever ``removal_policy`` is.
         measure: the rule that adds up what is in flight, and removes responses that have expired.
         recoveries_alarm: many recoveries are started: find out why executions fail.
         unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
         oldest_in_flight_alarm: a saga is in progress for too long, or there is no data.
         oldest_parked_alarm: a saga is parked for too long, or there is no data.
         unattended_alarm: sagas of other state machines on the same request tables have been due for hours: theirs was
-            replaced, or no reconciler names it.
-        money_alarms: by currency: more money is in flight than expected.
+            replaced, or no reconciler names it. Run ``cdk-sagas doctor``. A saga without a reconciler that takes
+            longer than three hours needs its own request table.
+        money_alarms: by currency: more is in flight than ``max_money_in_flight``.
         late_alarm: a late effect could not be compensated: operator action is required.
         record_missing_alarm: a failed execution's saga has no record.
-        failing_alarm: a saga cannot be reconciled for 15 minutes, or there is no data.
-        incomplete_alarm: no check for 15 minutes completed.
-        held_alarm: it has been held for too long.
-        overdue_alarm: a saga has been due for too long, in every check for 15 minutes.
+        failing_alarm: every check for 15 minutes failed to reconcile a saga (an unreadable record, a permanently
+            refused call), or there is no data.
+        incomplete_alarm: no check for 15 minutes completed: raise a quota, or ``longest_interval``.
+        held_alarm: it has been held for longer than ``longest_hold``.
+        overdue_alarm: in every check for 15 minutes a saga had been due for longer than that.
         dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
         alarms: all of them. They have no actions: add yours.
 

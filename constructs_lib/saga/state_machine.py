@@ -309,7 +309,7 @@ class SagaStateMachine(Construct):
             self._report([unreconciled(intake, self.run) for intake in self._intakes])
 
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Start executions of this state machine, and nothing else."""
+        """Start executions of the forward machine (``states:StartExecution``), and nothing else."""
         return iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["states:StartExecution"],

@@ -51,6 +51,10 @@ class IdempotencyTable(StatefulTable):
         encryption_key: a KMS key of your own instead of the AWS managed one.
         removal_policy: retained by default; anything else also turns deletion protection off.
 
+    Attributes:
+        table: the table.
+        replay_seconds, remember_seconds: ``replay_for`` and ``remember_for`` in seconds.
+
     Raises:
         ValueError: for an argument out of range, naming it, its value and the remedy.
     """
@@ -112,15 +116,15 @@ class IdempotencyTable(StatefulTable):
         )
 
     def grant_reserve(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Reserve requests: one conditional put."""
+        """Reserve requests: one conditional ``PutItem``."""
         return self._grant(grantee, "dynamodb:PutItem")
 
     def grant_look(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read single records."""
+        """Read single records: ``GetItem``."""
         return self._grant(grantee, "dynamodb:GetItem")
 
     def grant_settle(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Update single records: settle, decide the direction, park."""
+        """Update single records (settle, decide the direction, park): ``UpdateItem``, ``GetItem``."""
         return self._grant(grantee, "dynamodb:UpdateItem", "dynamodb:GetItem")
 
     def grant_powertools(self, grantee: iam.IGrantable, *, key_prefix: str) -> iam.Grant:

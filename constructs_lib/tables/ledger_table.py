@@ -103,7 +103,10 @@ class LedgerTable(StatefulTable):
         return environment
 
     def grant_post(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read accounts and holds, and post to them in transactions. No delete, no scan, no query."""
+        """Read accounts and holds, and post to them in transactions: BatchGetItem, PutItem, UpdateItem.
+
+        No delete, no scan, no query.
+        """
         may_post(grantee)
         if isinstance(grantee, Construct):  # perhaps in another stack, whose doctor compares with this ledger
             Manifest.of(grantee).add(Part.LEDGERS, table=self.table_name)

@@ -96,13 +96,13 @@ class PayloadBucket(Construct):
             )
 
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read payloads, and nothing else: neither list nor delete."""
+        """Read payloads (``s3:GetObject``, and ``kms:Decrypt`` on your key): neither list nor delete."""
         if self.encryption_key is not None:
             self.encryption_key.grant(grantee, "kms:Decrypt")
         return self._grant(grantee, "s3:GetObject")
 
     def grant_write(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Write payloads, and nothing else."""
+        """Write payloads (``s3:PutObject``, and ``kms:GenerateDataKey`` on your key), and nothing else."""
         if self.encryption_key is not None:
             self.encryption_key.grant(grantee, "kms:GenerateDataKey")
         return self._grant(grantee, "s3:PutObject")

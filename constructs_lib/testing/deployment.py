@@ -29,6 +29,7 @@ _BOOTSTRAP_VERSION: Final = "31"
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 Outputs = dict[str, dict[str, str]]
+"""Outputs of stacks, by the stack's name."""
 
 
 class DeploymentError(RuntimeError):

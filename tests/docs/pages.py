@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +20,6 @@ _HEADING: Final = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
 _API: Final = re.compile(r"^::: (\S+)$", re.MULTILINE)
 _LINK: Final = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _TABLE: Final = re.compile(r"^<!-- (?P<mark>[^>]+?) -->\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
-_LIST: Final = re.compile(
-    r"^<!-- (?P<mark>(?:signature|members|fields): [^>]+?) -->\n(?P<names>\[.+\n(?:\S.*\n)*)", re.MULTILINE
-)
 _CODE: Final = re.compile(r"`([^`]+)`")
 
 
@@ -90,16 +88,13 @@ def snippets() -> tuple[Snippet, ...]:
 
 @cache
 def tables() -> tuple[Table, ...]:
-    """Every marked table of every page, and every marked list of names as a table of one column."""
+    """Every marked table of every page."""
     return tuple(table for page in pages() for table in _tables_of(page, page.read_text("utf-8")))
 
 
 def _tables_of(page: Path, text: str) -> Iterator[Table]:
     for match in _TABLE.finditer(text):
         yield Table(page=page, mark=match["mark"].strip(), rows=_rows(match["rows"]))
-    for match in _LIST.finditer(text):
-        names = tuple((f"`{name}`",) for name in _CODE.findall(match["names"]))
-        yield Table(page=page, mark=match["mark"].strip(), rows=names)
 
 
 def tables_marked(first: str) -> list[Table]:
@@ -119,7 +114,7 @@ def links(page: Path) -> list[str]:
 
 def anchors(page: Path) -> set[str]:
     """Targets of links into a page: its headings, as GitHub spells them, and names of the API reference."""
-    found = set(_API.findall(prose(page)))
+    found = {name for module in _API.findall(prose(page)) for name in _documented(module)}
     for heading in _HEADING.findall(prose(page)):
         bare = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", bare.lower()).replace(" ", "-")
@@ -128,6 +123,14 @@ def anchors(page: Path) -> set[str]:
             number += 1
         found.add(name)
     return found
+
+
+def _documented(module: str) -> Iterator[str]:
+    """Public names of a module, and their members, as the API reference spells them."""
+    door = importlib.import_module(module)
+    for name in door.__all__:
+        yield f"{module}.{name}"
+        yield from (f"{module}.{name}.{member}" for member in dir(getattr(door, name)) if not member.startswith("_"))
 
 
 def _rows(text: str) -> tuple[tuple[str, ...], ...]:

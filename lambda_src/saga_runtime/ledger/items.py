@@ -15,6 +15,7 @@ from saga_runtime.money import Money, Unit
 from saga_runtime.protocol import LEDGER_DUE_SHARDS, LedgerAttribute
 
 ACCOUNT_ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,63}$"
+"""Pattern of an account's id."""
 CLEARING_SHARDS: Final = 16
 DAY_MS: Final = 86_400_000
 CLOSES_AFTER_MS: Final = 900_000

@@ -35,6 +35,7 @@ class Clear(Enum):
 
 
 CLEAR: Final = Clear.CLEAR
+"""Value in ``Change.put`` that removes an attribute."""
 
 
 class CustomerExists(PermanentError):

@@ -98,7 +98,7 @@ class Concern:
     """One concern: what it is called, and where its values are.
 
     Attributes:
-        name: part of the mark's name on old items.
+        name: names the old item's mark, ``at_<name>``.
         item: sort key of the new item.
         attributes: attribute of the new item to attribute of the old one.
 
@@ -145,9 +145,10 @@ class History:
     Attributes:
         old_prefix: begin of the sort keys of old rows.
         new_prefix: begin of the sort keys of their copies.
-        id_attribute: attribute of the operation's id, a text; the copy of a row without it gets a hash of its key.
-        order_attribute: attribute that comes before the id in a copy's sort key: a text, or a whole number, which is
-            written with 13 digits; None: the id alone.
+        id_attribute: attribute of the operation's id, a text, no key of the table; the copy of a row without it
+            gets a hash of its key.
+        order_attribute: attribute that comes before the id in a copy's sort key, no key of the table: a text (``#``
+            as ``%23``, ``%`` as ``%25``), or a whole number, which is written with 13 digits; None: the id alone.
 
     Raises:
         Invalid: if a name is not one, or one prefix begins with the other.
@@ -175,8 +176,8 @@ class Layout:
         old_item: sort key of the old items.
         groups: concerns that move together, in the order in which the groups move.
         partition_key, sort_key: the table's keys, both text.
-        pilots: customers that move first in each group.
-        histories: rows whose copies the worker makes, in the first two phases of the first group.
+        pilots: up to 20 customers that move first in each group.
+        histories: up to 5 kinds of rows whose copies the worker makes, in the first two phases of the first group.
 
     Raises:
         Invalid: if two concerns share an item, an attribute of the old item, or a name, or a value is not of its type.

@@ -21,7 +21,7 @@ class Backoff:
         attempts: tries in all, the first one included; 1 or more.
         base_ms: delay ``d`` after the first failure, in milliseconds; 1 or more.
         cap_ms: largest ``d``, in milliseconds; ``base_ms`` or more.
-        full: whether the jitter is full.
+        full: a random part of the delay (full jitter); False: the delay and up to half as much again.
 
     Raises:
         ValueError: for an attribute that is not so.

@@ -50,3 +50,4 @@ class Unknown:
 
 
 Verdict = Applied | NotApplied | Pending | Unknown
+"""Answer of ``verify``: the outcome of an earlier call, as the provider knows it."""
