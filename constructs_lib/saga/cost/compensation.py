@@ -143,7 +143,7 @@ def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: in
         write_transaction(tally, step, ran, name)
     says_so_already = refused and (outside or step.side == PIVOT)
     if not says_so_already:
-        tally.write(Purpose.LOG, name, (row if outside else 2 * row) * idle)
+        tally.write(Purpose.LOG, name, row * idle)
 
 
 def _undo_writes(tally: Tally, step: StepDescription, *, ran: int, idle: int, refused: bool) -> None:

@@ -35,10 +35,10 @@ class Notify(FunctionStep, name="notify"):
         return dataclasses.replace(described, function=NOTIFIER)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
-        """The row is read, the message sent, the row written: in a transaction of its own."""
+        """The row is read, the message sent, the row written."""
         tally.read(Purpose.LOG, step.name, times)
         self.count_effects(tally, step, times)
-        tally.write(Purpose.LOG, step.name, 2 * tally.inputs.row_units * times)
+        tally.write(Purpose.LOG, step.name, tally.inputs.row_units * times)
 
     def count_effects(self, tally: Tally, step: StepDescription, times: int) -> None:
         """Its message."""

@@ -29,6 +29,7 @@ _READ: Final = "dynamodb:BatchGetItem"
 _LOOK: Final = "dynamodb:GetItem"
 _WRITE: Final = "dynamodb:TransactWriteItems"
 _SEND: Final = "sqs:SendMessage"
+_RECORD: Final = "dynamodb:PutItem"
 
 
 class Kind(StrEnum):
@@ -194,7 +195,7 @@ _AIMS: Final[Mapping[Trouble, tuple[_Aim | _Stop, ...]]] = {
     ),
     Trouble.NOTIFIER_KILLED_AT_LOOK: _killed(Kind.NOTIFIER, _NOTIFIER, _LOOK),
     Trouble.NOTIFIER_KILLED_AT_SEND: _killed(Kind.NOTIFIER, _NOTIFIER, _SEND),
-    Trouble.NOTIFIER_KILLED_AT_WRITE: _killed(Kind.NOTIFIER, _NOTIFIER, _WRITE),
+    Trouble.NOTIFIER_KILLED_AT_WRITE: _killed(Kind.NOTIFIER, _NOTIFIER, _RECORD),
     Trouble.STOPPED_AFTER_TRANSFER: _stop("Transfer", Moment.AFTER),
     Trouble.STOPPED_BEFORE_DEBIT: _stop("Debit", Moment.BEFORE),
     Trouble.STOPPED_AFTER_DEBIT: _stop("Debit", Moment.AFTER),

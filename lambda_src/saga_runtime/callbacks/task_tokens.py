@@ -100,12 +100,14 @@ def _is_said_late(found: TokenRow, sent: TokenRow) -> bool:
 
 
 def _write_told(row: TokenRow, *, told: bool) -> bool:
-    now_ms = clock.now_ms()
-    if told:
-        return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms), retry=PATIENT) is None
-    late = told_update(token_table(), row, TokenStatus.LATE, now_ms)
-    look = _look_at_saga(row.id, row.request_table, now_ms)
-    return transact([late, *look], retry=PATIENT) is None
+    """Record whether a task waited; return whether this call recorded it, now or by a try without an answer."""
+    now_ms, status = clock.now_ms(), TokenStatus.SETTLED if told else TokenStatus.LATE
+    look = [] if told else _look_at_saga(row.id, row.request_table, now_ms)
+    refused = transact([told_update(token_table(), row, status, now_ms), *look], retry=PATIENT)
+    if refused is None:
+        return True
+    found = TokenRow.from_item(refused.item) if refused.item else None
+    return found is not None and (found.status, found.order, found.updated_at) == (status, row.order, now_ms)
 
 
 def nobody_waits(job_id: str, request_table: str) -> None:

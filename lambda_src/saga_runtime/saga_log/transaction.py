@@ -92,5 +92,5 @@ def commit_first(
         return refusal_of(planned, refused, first=1)
 
     retry = Retry(backoff=backoff, throttled=throttles, remaining_ms=remaining_ms)
-    refused = writes.commit(entries, judge, retry=retry)
+    refused = writes.commit(entries, judge, retry=retry, owned=True)
     return Committed() if refused is None else FirstRefused(item=refused.item)

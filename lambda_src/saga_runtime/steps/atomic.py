@@ -100,8 +100,11 @@ def replay_or_fence(call: StepCall, row: LogRow | None) -> Any:
         SagaFenced: if the step was compensated.
     """
     if row is not None and entry_of(row) is StepEntry.REPLAY:
-        telemetry.count(Metric.STEP_REPLAYED)
-        telemetry.event("step_replayed", saga_id=call.saga_id, step=call.row_name)
+        if row.attempt == call.attempt:  # this invocation's: its answer was lost
+            telemetry.event("step_done", saga_id=call.saga_id, step=call.row_name)
+        else:
+            telemetry.count(Metric.STEP_REPLAYED)
+            telemetry.event("step_replayed", saga_id=call.saga_id, step=call.row_name)
         return decode_output(row.answer)
     telemetry.count(Metric.STEP_FENCED)
     telemetry.event("step_fenced", saga_id=call.saga_id, step=call.row_name)

@@ -77,8 +77,9 @@ def _run(
             )
         plan = _bury(call) if row is None else _undo(function, call, row)
         try:
-            if isinstance(commit(plan, remaining_ms=remaining_ms), Committed):
-                return entry
+            result = commit(plan, remaining_ms=remaining_ms)
+            if isinstance(result, Committed) or (result.row is not None and result.row.attempt == call.attempt):
+                return entry  # written now, or by this invocation's try whose answer was lost
         except PermanentError as refusal:
             # An earlier try may have undone the step without an answer, and changed the very state that refuses now.
             if undo_entry_of(read_row(call)) is UndoEntry.NOTHING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,7 @@ from saga_runtime.versions.items import Item, VersionedItem
 
 _FINGERPRINT: Final = "fingerprint"
 _RESULT: Final = "result"
+_WRITER: Final = "writer"
 EXPIRATION: Final = "expiration"
 _BACKOFF: Final = Backoff()
 
@@ -74,7 +76,7 @@ def commit_once(
         raise ValueError(f"remember_seconds must be an integer of 1 or more, got {remember_seconds!r}; raise it")
     fingerprint = fingerprint_of("once", canonical_json(request))
     expiration = clock.now_ms() // 1_000 + remember_seconds
-    output = ""
+    writer, output = uuid.uuid4().hex, ""
 
     def planned() -> tuple[Any, Sequence[Write]]:
         nonlocal output
@@ -86,6 +88,7 @@ def commit_once(
             **marker.key,
             _FINGERPRINT: {"S": fingerprint},
             _RESULT: {"S": output},
+            _WRITER: {"S": writer},
             EXPIRATION: {"N": str(expiration)},
         }
         put = {
@@ -104,17 +107,19 @@ def commit_once(
         key: Any = marker.key
         found = aws.dynamodb().get_item(TableName=marker.table, Key=key, ConsistentRead=True).get("Item")
         if found is not None:
-            return _replayed(found, fingerprint)
+            return _found(found, fingerprint, writer)
         if isinstance(error, PermanentError) and isinstance(error.__cause__, TransientError):
             # An earlier try was not answered, and may still arrive: this refusal is not the end.
             raise error.__cause__ from error
         raise
     if isinstance(result, Committed):
         return Outcome(output=parse_json(output), replayed=False)
-    return _replayed(result.item or {}, fingerprint)
+    return _found(result.item or {}, fingerprint, writer)
 
 
-def _replayed(marker: Item, fingerprint: str) -> Outcome:
+def _found(marker: Item, fingerprint: str, writer: str) -> Outcome:
     if marker.get(_FINGERPRINT) != {"S": fingerprint}:
         raise OperationReused("the operation's id was used for another request; use a new id")
-    return Outcome(output=parse_json(marker[_RESULT]["S"]), replayed=True)
+    # This call's own: the answer to an earlier try was lost.
+    replayed = marker.get(_WRITER) != {"S": writer}
+    return Outcome(output=parse_json(marker[_RESULT]["S"]), replayed=replayed)

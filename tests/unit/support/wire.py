@@ -159,6 +159,8 @@ def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
         case Action.DENY | Action.INVALID | Action.MISSING:
             return error_response(request, fault.action)
         case Action.CONFLICT:
+            if fault.operation != "TransactWriteItems":
+                return error_response(request, "TransactionConflictException")
             count = len(body_of(request)["TransactItems"])
             reasons = [{"Code": "TransactionConflict"}, *({"Code": "None"} for _ in range(count - 1))]
             return error_response(request, "TransactionCanceledException", CancellationReasons=reasons)

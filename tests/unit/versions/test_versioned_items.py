@@ -316,7 +316,7 @@ class TestARefusalAfterATryWithoutAnswer:
         def lost(**_: Any) -> Any:
             raise ReadTimeoutError(endpoint_url="https://dynamodb")
 
-        monkeypatch.setattr(aws.dynamodb(), "transact_write_items", lost)
+        monkeypatch.setattr(aws.dynamodb(), "put_item", lost)
         answers = iter([Commit()])
 
         def plan() -> Commit:
