@@ -13,7 +13,7 @@ from constructs_lib.cli.doctor import command as doctor
 from constructs_lib.cli.fleet import list as list_sagas
 from constructs_lib.cli.fleet import resume
 from constructs_lib.cli.init import command as init
-from constructs_lib.cli.saga import adopt, inspect, recover, resolve
+from constructs_lib.cli.saga import adopt, cancel, inspect, recover, resolve
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.submit import command as submit
 from constructs_lib.shared.version import __version__
@@ -25,6 +25,7 @@ COMMANDS: Final = (
     resolve,
     resume,
     recover,
+    cancel,
     adopt,
     doctor,
     hold,

@@ -233,7 +233,9 @@ class TimeoutReconciler(Construct):
         machines = (saga.state_machine, saga.recovery_machine)
         arns = [machine.state_machine_arn for machine in machines]
         _allow(function, ["states:StartExecution", "states:ListExecutions"], arns)
-        _allow(function, ["states:DescribeExecution"], [self._executions_of(machine) for machine in machines])
+        executions = [self._executions_of(machine) for machine in machines]
+        _allow(function, ["states:DescribeExecution"], executions)
+        _allow(function, ["states:StopExecution"], executions[:1])
 
     def _executions_of(self, machine: sfn.StateMachine) -> str:
         stack, there = Stack.of(self), Stack.of(machine)

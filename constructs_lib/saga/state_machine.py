@@ -369,12 +369,16 @@ class SagaStateMachine(Construct):
         )
 
     def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read a saga, record a step's outcome, and recover the saga: ``inspect``, ``resolve``, ``recover``.
+        """Read a saga, record a step's outcome, recover or cancel the saga.
+
+        It is for ``cdk-sagas inspect``, ``resolve``, ``recover`` and ``cancel``.
 
         An operator's answer changes rows of the saga log: grant it to operators only.
         """
         self.grant_recover(grantee)
-        self._grant_on_executions(grantee, "states:GetExecutionHistory", "states:DescribeStateMachineForExecution")
+        self._grant_on_executions(
+            grantee, "states:GetExecutionHistory", "states:DescribeStateMachineForExecution", "states:StopExecution"
+        )
         return self.log.grant_resolve(grantee)
 
     def _notifier(self, removal_policy: RemovalPolicy) -> RuntimeFunction | None:

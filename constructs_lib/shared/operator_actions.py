@@ -48,5 +48,6 @@ DOCTOR_REPAIRS: Final = (
     "states:SendTaskFailure",
     "states:SendTaskSuccess",
     "states:StartExecution",
+    "states:StopExecution",
 )
 """What ``--repair`` takes besides."""

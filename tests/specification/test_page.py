@@ -8,6 +8,7 @@ from tests.specification.adopted_saga import AdoptPromise
 from tests.specification.atomic_step import StepPromise
 from tests.specification.begun_saga import BegunPromise
 from tests.specification.callback_conditions import CallbackPromise
+from tests.specification.cancelled_saga import CancelPromise
 from tests.specification.changed_definition import DefinitionPromise
 from tests.specification.check_and_set import VersionPromise
 from tests.specification.collecting import CollectingPromise
@@ -39,6 +40,7 @@ PROMISES = (
     InlinePromise,
     CallbackPromise,
     DefinitionPromise,
+    CancelPromise,
     AdoptPromise,
     LatePromise,
     MigrationPromise,

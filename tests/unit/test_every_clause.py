@@ -42,6 +42,7 @@ SCENARIOS = (
     "migration/test_pages.py",
     "migration/test_rows.py",
     "recovery/test_audit.py",
+    "recovery/test_cancel.py",
     "recovery/test_late_effects.py",
     "recovery/test_late_undo.py",
     "recovery/test_log_retention.py",

@@ -27,6 +27,7 @@ from saga_runtime.protocol import FailedStatus, Side, StepStatus, TokenStatus, W
 from saga_runtime.recovery import decisions as recovery
 from saga_runtime.recovery import resolution, takeover
 from saga_runtime.recovery.audit import decision_update
+from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
 from saga_runtime.watch import rows as watch
@@ -192,6 +193,13 @@ def of_recoveries() -> dict[str, Race]:
     bare = {name: value for name, value in RECORD.items() if name not in ("due_at", "due_shard")}
     return {
         "take over": race(RECORD, lambda record: takeover.take_over_update(record, NOW_MS, 1), **IS_PARKED),
+        "cancel": race(
+            RECORD,
+            lambda record: cancel_update(record, AUDIT, NOW_MS),
+            directed={"direction": s("forward")},
+            failed={"failure": s("{}")},
+            **IS_PARKED,
+        ),
         "look later": race(RECORD, lambda record: recovery.look_later_update(record, NOW_MS, 1), due={"due_at": n(1)}),
         "park": race(RECORD, lambda record: recovery.park_update(record, succeeded, NOW_MS), **IS_PARKED),
         "park, spent": race(

@@ -138,6 +138,9 @@ class RecordFindings:
 
     def _running(self) -> Finding | None:
         timeout, record = self.saga.timeout_seconds, self.record
+        if record.cancelled:
+            what = "an operator cancelled it, and its execution still runs"
+            return self._soon(Kind.INTERRUPTED, what, "the reconciler stops it", record.updated_at)
         if timeout is None or self.now_ms - record.created_at <= timeout * 1_000:
             return None
         owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)

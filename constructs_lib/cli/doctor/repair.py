@@ -171,6 +171,8 @@ class Repairer:
                 return "not due any more"
             case Need.START:
                 return f"started {record.owner}"
+            case Need.STOP:
+                return "stopped: an operator cancelled it"
             case Need.TAKE_OVER if done:
                 return f"handed to {recovery_name(record.saga_id, record.recoveries + 1)}, which is started"
             case Need.PARK if done:

@@ -27,6 +27,7 @@ from saga_runtime.protocol import (
     EXPRESS_MARK,
     LEAST_NAME_DAYS,
     PROTOCOL_VERSION,
+    SAGA_CANCELLED,
     SETTLED,
     Direction,
     RecordAttribute,
@@ -223,6 +224,7 @@ class RequestRecord:
 
     Attributes:
         input: what its executions are started with; empty: it is a tombstone, or a direct operation's.
+        failure: why it compensates, as JSON; None: no reason is written.
     """
 
     request_id: str
@@ -248,6 +250,7 @@ class RequestRecord:
     late_tried: int | None = None
     late_at: int | None = None
     stuck: str | None = None
+    failure: str | None = None
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -283,6 +286,7 @@ class RequestRecord:
                 late_tried=_number(item, a.LATE_TRIED),
                 late_at=_number(item, a.LATE_AT),
                 stuck=_text(item, a.STUCK),
+                failure=_text(item, a.FAILURE),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error
@@ -296,6 +300,13 @@ class RequestRecord:
     def express(self) -> bool:
         """True if Express executions are started for its saga, which is in progress."""
         return bool(self.input) and str(json.loads(self.input)[StartField.DEFINITION]).endswith(EXPRESS_MARK)
+
+    @property
+    def cancelled(self) -> bool:
+        """True if an operator cancelled its saga, and no recovery has taken it over since."""
+        if self.settled or self.direction is not None or self.owner != self.saga_id or self.failure is None:
+            return False
+        return bool(json.loads(self.failure).get("error") == SAGA_CANCELLED)
 
     @property
     def tombstone(self) -> bool:

@@ -11,6 +11,7 @@
     its owner may not be asked for, for long  parked
     nothing runs, and rows may be gone        parked
     running, or being redriven                checked again later
+    the same, and an operator cancelled it    stopped
     ended without settling                    taken over; after too many recoveries parked
 
 Every update requires that the record is as it was read, so each may be repeated, concurrently too.
@@ -64,6 +65,8 @@ class Need(StrEnum):
     """It need not be checked any more."""
     LOOK_LATER = "LOOK_LATER"
     START = "START"
+    STOP = "STOP"
+    """An operator cancelled it."""
     TAKE_OVER = "TAKE_OVER"
     PARK = "PARK"
 
@@ -95,13 +98,11 @@ class Found:
         record: the record.
         parked_at: epoch milliseconds since when it is parked; None: it is not.
         answered: whether a callback decided something since its owner last read.
-        failure: why the saga compensates, as it is stored.
     """
 
     record: RequestRecord
     parked_at: int | None = None
     answered: bool = False
-    failure: str = "{}"
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> Found | None:
@@ -113,7 +114,6 @@ class Found:
             record=RequestRecord.from_item(item),
             parked_at=int(item[a.PARKED_AT]["N"]) if a.PARKED_AT in item else None,
             answered=a.ANSWERED_AT in item,
-            failure=item[a.FAILURE]["S"] if a.FAILURE in item else "{}",
         )
 
     def is_due(self, now_ms: int) -> bool:
@@ -127,7 +127,7 @@ class Decision:
 
     Attributes:
         need: the action.
-        after_ms: delay until the next check (LOOK_LATER, TAKE_OVER).
+        after_ms: delay until the next check (LOOK_LATER, STOP, TAKE_OVER).
         reason: reason of parking.
     """
 
@@ -155,6 +155,8 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_m
             return Decision(need=Need.CLEAR if due else Need.NOTHING)
         case Finding.PARKED:
             return _later(longest_ms, due=due)
+        case Finding.RUNNING if record.cancelled:
+            return Decision(need=Need.STOP, after_ms=LOOK_MS)
         case Finding.RUNNING:
             return _later(look_again_after(now_ms - record.created_at, longest_ms), due=due)
         case Finding.NOT_STARTED:
@@ -260,7 +262,7 @@ def operators_entry(found: Found, reason: ParkedFor) -> str:
         "request_id": record.request_id,
         "execution": record.owner,
         "stuck": stuck_of(reason),
-        "failure": json.loads(found.failure),
+        "failure": json.loads(record.failure or "{}"),
     }
     return json.dumps(entry, separators=(",", ":"))
 

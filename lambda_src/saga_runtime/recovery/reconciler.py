@@ -32,6 +32,7 @@ __all__ = ["PAGE", "Reconciled", "Reconciler", "Served", "served_of"]
 
 PAGE: Final = 50
 """Keys of one shard that are held at once: so many that what a read is rounded up by does not count."""
+_ACTIONS: Final = (Need.START, Need.STOP, Need.TAKE_OVER, Need.PARK)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,7 +210,7 @@ class Reconciler:
         held = self.hold.read() is not None
         did = not held and caretaker.carry_out(seen)
         with self._mine:
-            self._done.needed += held and seen.decision.need in (Need.START, Need.TAKE_OVER, Need.PARK)
+            self._done.needed += held and seen.decision.need in _ACTIONS
             self._count(seen, did)
 
     def _count(self, seen: Seen, did: bool) -> None:

@@ -292,6 +292,11 @@ class Caretaker:
                 self._recoverer(saga).start(machine, record.owner, record.input)
                 self.count(Metric.ORPHANS, record.saga_id)
                 return True
+            case Need.STOP:
+                self._recoverer(saga).stop(record)
+                if seen.found.is_due(now_ms):
+                    _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
+                return True
             case Need.TAKE_OVER:
                 return self._take_over(seen)
             case Need.PARK:

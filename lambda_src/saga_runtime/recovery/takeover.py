@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
-from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute
+from saga_runtime.protocol import EXECUTION_NAME_DAYS, SAGA_CANCELLED, RecordAttribute
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -257,6 +257,9 @@ class Recoverer:
             MachineGone: if it would have to be started, and its state machine was deleted. Nothing was written.
         """
         owner = self.owner(record)
+        if record.cancelled and owner.status in _RUNNING:
+            self.stop(record)
+            owner = self.owner(record)
         if owner.status == _SUCCEEDED:
             # It may have settled since the record was read; or another recovery owns it by now.
             again = self.read(record.request_id)
@@ -270,6 +273,8 @@ class Recoverer:
             first = record.owner == record.saga_id
             machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
             self.start(machine, record.owner, record.input)
+            if record.cancelled:
+                self.stop(record)
             return finding, record.owner
         if finding is not Finding.DEAD:
             return finding, None
@@ -296,6 +301,19 @@ class Recoverer:
             raise MachineGone(machine_arn) from None
         if described.get("status") == "DELETING":
             raise MachineGone(machine_arn)
+
+    def stop(self, record: RequestRecord) -> None:
+        """Stop the saga's first execution, which its record names; a recovery follows.
+
+        One that has ended, or was never started, is left alone. Nothing depends on the stop: it ends what would only
+        wait or be fenced.
+        """
+        try:
+            self.step_functions.stop_execution(
+                executionArn=record.execution_arn, error=SAGA_CANCELLED, cause="an operator cancelled the saga"
+            )
+        except self.step_functions.exceptions.ExecutionDoesNotExist:
+            return
 
     def start(self, machine_arn: str, name: str, start_input: str) -> None:
         """Start an execution by name, with the stored bytes; one that exists already was started by another process.

@@ -108,6 +108,7 @@ def test_has_the_permissions_that_it_uses_for_each_saga_and_no_others(cloud: Clo
             *(("states:StartExecution", f"${{{machine}}}") for machine in machines),
             *(("states:ListExecutions", f"${{{machine}}}") for machine in machines),
             *(("states:DescribeExecution", f"{execution}${{{machine}.Name}}:*") for machine in machines),
+            ("states:StopExecution", f"{execution}${{{machines[0]}.Name}}:*"),
         }
 
     tokens = "${Warehouse/Tokens/Table.Arn}"

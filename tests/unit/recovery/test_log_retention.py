@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -217,7 +216,7 @@ def test_operators_are_notified_of_reasons_with_any_characters(watch: Watch, det
 
 
 def test_an_entry_for_operators_is_valid_for_sqs(watch: Watch) -> None:
-    found = replace(record_of(watch), failure=json.dumps({"detail": "\uffff \ud800"}))
+    found = record_of(watch, failure=json.dumps({"detail": "\uffff \ud800"}))
 
     assert operators_entry(found, ParkedFor.RECOVERIES_EXHAUSTED).isascii()
 

@@ -19,6 +19,7 @@ class ExecutionStatus(StrEnum):
     RUNNING = "RUNNING"
     SUCCEEDED = "SUCCEEDED"
     FAILED = "FAILED"
+    ABORTED = "ABORTED"
 
 
 class AlreadyExists(Exception):

@@ -41,6 +41,7 @@ ANSWERED = (
     "DescribeStateMachine",
     "DescribeStateMachineForExecution",
     "GetExecutionHistory",
+    "StopExecution",
 )
 RETRY = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 60, "MaxAttempts": 9}]
 WHY = "the provider's books"
@@ -88,7 +89,7 @@ class OperatedSaga:
         """Run a command about the saga: its exit status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            reason = ["--reason", WHY] if words[0] in ("resolve", "adopt") and "--reason" not in words else []
+            reason = ["--reason", WHY] if words[0] in ("resolve", "adopt", "cancel") and "--reason" not in words else []
             status = main([words[0], SAGA_ID, *words[1:], *reason, "--stack", "Shop"])
         return status, told.getvalue()
 
@@ -207,6 +208,10 @@ class OperatedSaga:
         there = self.world.executions.by_name.get(name)
         if there is None or forward != (re.search(r"-[rl]\d+$", name) is None):
             return error_response(request, "ExecutionDoesNotExist")
+        if operation == "StopExecution":
+            if there.status is ExecutionStatus.RUNNING:
+                self.world.executions.end(name, ExecutionStatus.ABORTED)
+            return response(request, 200, {"stopDate": self.now / 1_000})
         ended = there.status is not ExecutionStatus.RUNNING
         stopped = {"stopDate": (there.stopped_ms or NOW_MS + 2_000) / 1_000} if ended else {}
         output = {"output": there.output} if there.status is ExecutionStatus.SUCCEEDED else {}

@@ -1,0 +1,53 @@
+"""``cdk-sagas cancel``: cancel a running saga before its pivot."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import Any, Final
+
+from constructs_lib.cli.shared.aws import one_line_errors
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.saga import add_reason_option, add_saga_options, audit_of, deployed, find_saga
+
+_THEN: Final = {
+    "SETTLED": "it has settled",
+    "PARKED": "it was parked; see cdk-sagas inspect",
+    "NOT_STARTED": "it had not been started, and is stopped; a recovery follows",
+    "RUNNING": "its execution is being stopped, or a recovery runs",
+    "DEAD": "a recovery compensates it, or goes forward if its pivot is applied",
+}
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``cancel`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "cancel",
+        help="cancel a running saga before its pivot",
+        description="Writes by one conditional update that the saga is cancelled, stops its execution, and recovers "
+        "it: the saga is compensated and settles as refused, with SagaCancelled; or, if its pivot is applied, it goes "
+        "forward. Your identity and your reason are kept with the saga. Repeat it if it was interrupted. Exit status: "
+        "0 it is cancelled, or was already; 1 it is settled, parked, past its pivot, or compensates.",
+    )
+    add_saga_options(parser)
+    add_reason_option(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    with one_line_errors(f"saga {options.saga} was not cancelled, or not stopped; repeat this"):
+        from saga_runtime.recovery.cancel import CannotCancel, cancel
+        from saga_runtime.recovery.takeover import MachineGone
+
+        found = find_saga(options)
+        recoverer = replace(found.recoverer, log_days=deployed(found).served.days)
+        audit = audit_of(found.session, options.reason)
+        try:
+            done = cancel(recoverer, found.record, audit, found.now_ms)
+        except (CannotCancel, MachineGone) as refusal:
+            raise CommandError(str(refusal)) from None
+    then = _THEN.get(done.finding, "an operator decides; see cdk-sagas inspect")
+    by = f": {done.started}" if done.started else ""
+    sys.stdout.write(f"saga {options.saga} {'was' if done.earlier else 'is'} cancelled; {then}{by}\n")
+    return 0

@@ -1,0 +1,120 @@
+"""Cancellation of a running saga before its pivot.
+
+::
+
+    operator      ONE conditional update: a reason of failure, a decision, due now; no direction
+    then          the first execution is stopped, by the operator's command or by the reconciler
+    recovery      as after any interruption: fences the pivot, compensates, and settles with that reason;
+                  or finds the pivot applied, and goes forward
+
+So the pivot's row decides: a cancellation interrupts the saga, and keeps the reason. An Express execution that runs
+alongside cannot be stopped; rows and owner fence it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
+from saga_runtime.protocol import SAGA_CANCELLED, Direction, RecordAttribute
+from saga_runtime.recovery.audit import Audit, appended
+from saga_runtime.recovery.takeover import Finding, Recoverer
+from saga_runtime.shared.expressions import Arguments, update
+
+CANCELLED: Final = "cancelled"
+"""The decision to cancel a saga."""
+CANCELLABLE: Final = (
+    f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#direction) AND attribute_not_exists(#failure)"
+)
+FAILURE: Final = {
+    "step": "",
+    "error": SAGA_CANCELLED,
+    "detail": "the request was cancelled by an operator",
+    "status": 422,
+    "title": "The request was refused and has no remaining effects",
+    "kind": "saga-refused",
+}
+"""Failure with which a recovery settles the saga: a client gets the problem document of a refusal."""
+
+
+class CannotCancel(Exception):
+    """The saga cannot be cancelled, and nothing was written; the message has the reason and the remedy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """Result of a cancellation.
+
+    Attributes:
+        earlier: whether another call had cancelled the saga before.
+        finding: what was found of its owner then.
+        started: name of the execution that was started, if one was.
+    """
+
+    earlier: bool
+    finding: Finding
+    started: str | None
+
+
+def cancel_update(record: RequestRecord, audit: Audit, now_ms: int) -> Arguments:
+    """Arguments of the ONE conditional update that cancels a saga, and makes it due.
+
+    On condition that its first execution owns it, and neither a direction nor a failure is written.
+    """
+    a = RecordAttribute
+    noted, values = appended(audit, CANCELLED, record, now_ms)
+    now = {"N": str(now_ms)}
+    change = update(
+        owned(record.saga_id, CANCELLABLE),
+        {a.FAILURE: {"S": json.dumps(FAILURE)}, a.DUE_AT: now, a.UPDATED_AT: now, **noted},
+        values=values,
+    )
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
+
+
+def cancel(recoverer: Recoverer, record: RequestRecord, audit: Audit, now_ms: int) -> Cancelled:
+    """Cancel a saga, stop its execution, and recover it. To be repeated after a crash.
+
+    Guaranteed: exactly one of the saga's cancellations is recorded. After it, the saga settles as failed without
+    effects, or its pivot was applied and it goes forward, or it is parked. The reconciler continues what this call did
+    not.
+
+    Args:
+        recoverer: reads and recovers.
+        record: the saga's record, read strongly.
+        audit: who decides, and why.
+        now_ms: the time.
+
+    Raises:
+        CannotCancel: if the saga is settled, parked, taken over by a recovery, or has a direction. Nothing was written.
+        MachineGone: if its state machine was deleted; it is cancelled then, if it is not refused.
+    """
+    earlier = record.cancelled
+    if not earlier:
+        _require_cancellable(record)
+        written = recoverer.updated(cancel_update(record, audit, now_ms))
+        found = recoverer.read(record.request_id)
+        if found is None or found.saga_id != record.saga_id:
+            raise CannotCancel(f"the key of saga {record.saga_id} is another request's by now; inspect that one")
+        record, earlier = found, not written
+        if not written and not found.cancelled:
+            _require_cancellable(found)
+            raise CannotCancel(f"saga {record.saga_id} changed meanwhile; repeat this")
+    finding, started = recoverer.recover(record, now_ms)
+    return Cancelled(earlier=earlier, finding=finding, started=started)
+
+
+def _require_cancellable(record: RequestRecord) -> None:
+    saga = f"saga {record.saga_id}"
+    if record.settled:
+        raise CannotCancel(f"{saga} is settled as {record.status}; what it did is undone by a request of its own")
+    if record.parked is not None:
+        raise CannotCancel(f"{saga} is parked; resume it with cdk-sagas resolve: before its pivot it compensates")
+    if record.direction is Direction.FORWARD:
+        raise CannotCancel(f"{saga} only goes forward, behind its pivot; what it does is undone by another request")
+    if record.direction is Direction.COMPENSATE:
+        raise CannotCancel(f"{saga} compensates already; wait until it is settled")
+    if record.owner != record.saga_id:
+        raise CannotCancel(f"{saga} was interrupted, and a recovery compensates it unless its pivot is applied; wait")

@@ -1,0 +1,244 @@
+"""A running saga is cancelled before its pivot: one write, one decision, and a recovery that the rows direct."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import boto3
+import pytest
+
+from saga_runtime.protocol import Direction, RecordStatus
+from saga_runtime.recovery.audit import Decision
+from saga_runtime.recovery.cancel import FAILURE
+from saga_runtime.shared import aws
+from tests.unit.support import settling
+from tests.unit.support.executions import ExecutionStatus
+from tests.unit.support.operated_saga import WHY, OperatedSaga, operated_saga_in
+from tests.unit.support.reconciled import Watch
+from tests.unit.support.samples import MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
+from tests.unit.support.world import World
+
+R1 = f"{SAGA_ID}-r1"
+CANCEL = ("cancel",)
+WRITES = ("UpdateItem", "StopExecution", "StartExecution")
+
+
+@pytest.fixture
+def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
+    """A running saga and its operator."""
+    with operated_saga_in(world, monkeypatch, boto3_session) as made:
+        yield made
+
+
+def decisions(operated: OperatedSaga) -> list[tuple[str, str]]:
+    (item,) = operated.world.items("requests")
+    return [(decision.what, decision.why) for decision in Decision.all_of(item)]
+
+
+def is_cancelled(operated: OperatedSaga) -> None:
+    """The saga is stopped, a recovery owns it, and one decision is kept."""
+    assert operated.world.executions.by_name[SAGA_ID].status is ExecutionStatus.ABORTED
+    assert set(operated.world.executions.by_name) == {SAGA_ID, R1}
+    assert operated.record.owner == R1
+    assert operated.record.direction is None
+    assert json.loads(operated.record.failure or "") == FAILURE
+    assert decisions(operated) == [("cancelled", WHY)]
+
+
+def directed(operated: OperatedSaga, direction: Direction) -> None:
+    update: Any = settling.direct(request_id=REQUEST_ID, execution=SAGA_ID, direction=direction, now_ms=operated.now)
+    aws.dynamodb().update_item(**update)
+
+
+def settled(operated: OperatedSaga) -> None:
+    update: Any = settling.settle(
+        request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=operated.now
+    )
+    aws.dynamodb().update_item(**update)
+
+
+def died(operated: OperatedSaga) -> None:
+    operated.world.executions.end(SAGA_ID, ExecutionStatus.FAILED)
+
+
+def test_running_saga_is_stopped_and_recovered(operated: OperatedSaga) -> None:
+    status, told = operated.run(*CANCEL)
+
+    assert (status, told) == (
+        0,
+        f"saga {SAGA_ID} is cancelled; a recovery compensates it, or goes forward if its pivot is applied: {R1}\n",
+    )
+    is_cancelled(operated)
+
+
+def test_repeated_cancellation_changes_nothing(operated: OperatedSaga) -> None:
+    operated.run(*CANCEL)
+    before = operated.state
+
+    status, told = operated.run(*CANCEL)
+
+    assert (status, operated.state) == (1, before)
+    assert "was interrupted, and a recovery compensates it" in told
+
+
+def test_saga_that_was_never_started_is_started_and_stopped(operated: OperatedSaga) -> None:
+    operated.world.executions.forget(SAGA_ID)
+
+    status, told = operated.run(*CANCEL)
+
+    assert status == 0
+    assert "had not been started, and is stopped" in told
+    assert operated.world.executions.by_name[SAGA_ID].status is ExecutionStatus.ABORTED
+    assert operated.record.cancelled
+    operated.run(*CANCEL)
+    is_cancelled(operated)
+
+
+def test_dead_saga_is_cancelled_and_recovered(operated: OperatedSaga) -> None:
+    died(operated)
+
+    assert operated.run(*CANCEL)[0] == 0
+
+    assert operated.record.owner == R1
+    assert decisions(operated) == [("cancelled", WHY)]
+
+
+REFUSED: dict[str, tuple[Callable[[OperatedSaga], None], str]] = {
+    "settled": (settled, "is settled as COMPLETED"),
+    "forward": (partial(directed, direction=Direction.FORWARD), "only goes forward"),
+    "compensates": (partial(directed, direction=Direction.COMPENSATE), "compensates already"),
+    "parked": (partial(OperatedSaga.park, direction=None), "is parked"),
+}
+
+
+@pytest.mark.parametrize("found", REFUSED)
+@pytest.mark.parametrize("late", [False, True], ids=["before it is read", "after it was read"])
+def test_saga_that_cannot_be_cancelled_is_left_alone(operated: OperatedSaga, found: str, late: bool) -> None:
+    prepare, reason = REFUSED[found]
+    if late:
+        before(operated.world.wire, "UpdateItem", lambda: prepare(operated))
+    else:
+        prepare(operated)
+
+    status, told = operated.run(*CANCEL)
+
+    assert (status, told.count("\n")) == (1, 1)
+    assert reason in told
+    assert decisions(operated) == []
+    assert set(operated.world.executions.by_name) == {SAGA_ID}
+    assert operated.world.executions.by_name[SAGA_ID].status is not ExecutionStatus.ABORTED
+
+
+def test_key_of_another_request_is_left_alone(operated: OperatedSaga) -> None:
+    def reused() -> None:
+        (item,) = operated.world.items("requests")
+        other: Any = {"S": SAGA_ID[:-1] + "z"}
+        aws.dynamodb().put_item(TableName="requests", Item={**item, "saga_id": other, "owner": other})
+
+    before(operated.world.wire, "UpdateItem", reused)
+
+    status, told = operated.run(*CANCEL)
+
+    assert status == 1
+    assert "is another request's by now" in told
+    assert decisions(operated) == []
+
+
+def test_two_operators_record_one_decision(operated: OperatedSaga) -> None:
+    before(operated.world.wire, "UpdateItem", lambda: operated.run(*CANCEL, "--reason", "the other one's"))
+
+    status, told = operated.run(*CANCEL)
+
+    # The other one has come to the end: a recovery has the saga.
+    assert (status, "a recovery compensates it" in told) == (1, True)
+    assert decisions(operated) == [("cancelled", "the other one's")]
+    assert set(operated.world.executions.by_name) == {SAGA_ID, R1}
+
+
+@pytest.mark.parametrize("operation", WRITES)
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+def test_command_that_died_is_repeated(operated: OperatedSaga, operation: str, moment: Moment) -> None:
+    operated.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=moment, times=1))
+    with contextlib.suppress(Killed):
+        operated.run(*CANCEL)
+
+    operated.run(*CANCEL)
+    operated.run("recover")
+
+    is_cancelled(operated)
+
+
+@pytest.mark.parametrize("operation", WRITES)
+def test_lost_answer_changes_nothing(operated: OperatedSaga, operation: str) -> None:
+    operated.world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, times=1))
+
+    operated.run(*CANCEL)
+    operated.run("recover")
+
+    is_cancelled(operated)
+
+
+def test_right_to_stop_is_missing(operated: OperatedSaga) -> None:
+    operated.hidden.add(MACHINE_ARN)
+
+    status, told = operated.run(*CANCEL)
+
+    assert (status, told.count("\n")) == (1, 1)
+    assert "AccessDenied" in told
+    assert operated.record.cancelled
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "WHY", "x" * 1_001])
+def test_cancellation_without_a_reason_is_refused(operated: OperatedSaga, reason: str) -> None:
+    state = operated.state
+
+    assert operated.run(*CANCEL, "--reason", reason)[0] == 1
+
+    assert operated.state == state
+
+
+# The reconciler, when the command has died.
+
+
+@pytest.fixture
+def marked(watch: Watch) -> Watch:
+    """A cancelled saga whose command has died; its execution runs."""
+    watch.operated.world.wire.plan(Fault(operation="DescribeExecution", action=Action.KILL, times=1))
+    with contextlib.suppress(Killed):
+        watch.operated.run(*CANCEL)
+    assert watch.record.cancelled
+    assert watch.record.due_at == watch.world.clock.ms
+    return watch
+
+
+def test_reconciler_stops_and_recovers(marked: Watch) -> None:
+    marked.sweep()
+    assert marked.world.executions.by_name[SAGA_ID].status is ExecutionStatus.ABORTED
+    assert marked.record.due_at == marked.world.clock.ms + 60_000
+
+    assert marked.ended(SAGA_ID) == []
+
+    is_cancelled(marked.operated)
+
+
+def test_reconciler_starts_what_it_then_stops(marked: Watch) -> None:
+    marked.world.executions.forget(SAGA_ID)
+
+    for _ in range(3):
+        marked.sweep()
+        marked.pass_time()
+
+    is_cancelled(marked.operated)
+
+
+def test_reconciler_stops_nothing_else(watch: Watch) -> None:
+    watch.pass_time()
+
+    calls = watch.world.calls_of(watch.sweep)
+
+    assert "StopExecution" not in calls
