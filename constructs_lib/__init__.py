@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from constructs_lib.callbacks.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
     from constructs_lib.execution_watch.execution_watch import ExecutionWatch
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
+    from constructs_lib.functions.function_options import FunctionOptions
     from constructs_lib.functions.runtime_function import RuntimeFunction, StepFunction
     from constructs_lib.migration.migration import Migration
     from constructs_lib.observability.compliance import Compliance
@@ -64,6 +65,7 @@ __all__ = [
     "EventIntake",
     "ExecutionWatch",
     "FailedStatus",
+    "FunctionOptions",
     "HmacSignature",
     "IdempotencyTable",
     "InProgressResponse",
@@ -113,6 +115,7 @@ __getattr__, __dir__ = lazy_exports(
         "EventIntake": "constructs_lib.callbacks.event_intake",
         "ExecutionWatch": "constructs_lib.execution_watch.execution_watch",
         "ContinueWith": "constructs_lib.saga",
+        "FunctionOptions": "constructs_lib.functions.function_options",
         "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",
         "InProgressResponse": "saga_runtime.protocol",

@@ -17,6 +17,7 @@ from constructs_lib.api.key_sources import key_environment, require_key_policy
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.functions.bundle import merged_code
 from constructs_lib.functions.conflict_backoff import backoff_environment
+from constructs_lib.functions.function_options import FunctionOptions, timeout_of
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -78,6 +79,7 @@ class DirectFunction(RuntimeFunction):
         architecture: arm64 by default.
         reserved_concurrency: unreserved by default.
         log_retention: three months by default.
+        function_options: ``FunctionOptions`` for this function alone: VPC, layers, runtime version.
         removal_policy: of the log group; retained by default.
 
     Attributes:
@@ -99,14 +101,16 @@ class DirectFunction(RuntimeFunction):
         handler: str,
         schema: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
-        timeout: Duration = _DEFAULT_TIMEOUT,
+        timeout: Duration | None = None,
         backoff: Backoff | None = None,
-        memory_mib: int = 512,
+        memory_mib: int | None = None,
         architecture: lambda_.Architecture | None = None,
         reserved_concurrency: int | None = None,
-        log_retention: logs.RetentionDays = logs.RetentionDays.THREE_MONTHS,
+        log_retention: logs.RetentionDays | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
+        timeout = timeout or timeout_of(scope, function_options) or _DEFAULT_TIMEOUT
         require_seconds("timeout", timeout, at_least=1, at_most=_LONGEST_SECONDS)
         taken = sorted(set(environment or {}) & set(_OURS))
         if taken:
@@ -126,6 +130,7 @@ class DirectFunction(RuntimeFunction):
             architecture=architecture,
             reserved_concurrency=reserved_concurrency,
             log_retention=log_retention,
+            function_options=function_options,
             removal_policy=removal_policy,
         )
         self._read_handler(f"DirectFunction {id}", Path(code), handler, environment or {})

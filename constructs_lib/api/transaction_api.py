@@ -19,6 +19,7 @@ from constructs_lib.api.money_field import MoneyField
 from constructs_lib.api.openapi import METADATA_TYPE, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.monitoring.alarms import Runbook, counted_alarm
@@ -44,7 +45,7 @@ from saga_runtime.protocol import (
 _HANDLER: Final = "handlers.gatekeeper.handler"
 _ANY_JSON: Final = {"$schema": "http://json-schema.org/draft-04/schema#"}
 _TIMEOUT: Final = Duration.seconds(20)
-_TIMEOUT_OF_WAITING: Final = Duration.seconds(28)
+_LONGEST_TIMEOUT: Final = Duration.seconds(28)
 """API Gateway gives up after 29 s."""
 _LONGEST_WAIT_SECONDS: Final = 20
 _IDENTITY: Final = r"^(iam|jwt|context:[A-Za-z0-9_.-]{1,64})$"
@@ -132,6 +133,7 @@ class TransactionApi(Construct):
             stack, deployed before, sets it.
         snap_start: whether the functions that answer start from a snapshot of their initialized state (Lambda
             SnapStart), those of direct operations included; no by default. AWS bills snapshots, and restoring them.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the log groups; retained by default.
 
     Attributes:
@@ -165,9 +167,12 @@ class TransactionApi(Construct):
         stage_name: str = "v1",
         cloud_watch_role: bool = True,
         snap_start: bool = False,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         self.operations = {
             name: Operation(saga=operation) if isinstance(operation, SagaStateMachine) else operation
             for name, operation in operations.items()
@@ -296,7 +301,8 @@ class TransactionApi(Construct):
             code=own_code(schema_file(operation.schema)),
             handler=_HANDLER,
             description=f"Gatekeeper of {name}: reserves, starts, responds",
-            timeout=_TIMEOUT if operation.max_wait is None else _TIMEOUT_OF_WAITING,
+            timeout=_TIMEOUT if operation.max_wait is None else _LONGEST_TIMEOUT,
+            longest_timeout=_LONGEST_TIMEOUT,
             removal_policy=self._removal_policy,
             environment=self._environment(name, operation),
         )
@@ -328,6 +334,7 @@ class TransactionApi(Construct):
             handler=_HANDLER,
             description=f"Status of {name}: reads",
             timeout=_TIMEOUT,
+            longest_timeout=_LONGEST_TIMEOUT,
             removal_policy=self._removal_policy,
             environment=self._environment(name, operation),
         )

@@ -13,7 +13,7 @@ from constructs import Construct
 from constructs_lib.callbacks.receivers import add_open_method
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.snap_start import from_snapshot
-from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
+from constructs_lib.rest.rest_api import GATEWAY_SECONDS, access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.types import checked
@@ -99,6 +99,7 @@ class ApprovalPage(Construct):
             handler="handlers.approval_page.handler",
             description="Shows what waits for a person, and takes the decision",
             timeout=Duration.seconds(20),
+            longest_timeout=Duration.seconds(GATEWAY_SECONDS - 1),
             environment={
                 Env.APPROVAL_SECRET: self.secret.secret_arn,
                 Env.APPROVAL_PREVIOUS_SECONDS: str(previous),

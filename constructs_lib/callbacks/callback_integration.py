@@ -23,6 +23,7 @@ from constructs_lib.callbacks.functions import CallbackCode, CallbackWorkers
 from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
 from constructs_lib.callbacks.subscriptions import ServedSaga
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, depth_alarm, runtime_metric
@@ -41,6 +42,7 @@ _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
 _VISIBLE_AFTER: Final = 6
 """Times the dispatcher's timeout: what AWS recommends, so that a message does not come back while it is worked on."""
+_OWN_TIMEOUT: Final = Duration.seconds(15)
 _SETTLED_DOUBT_SECONDS: Final = 40
 """A message comes again when its row's deadline, clock margin and a provider's usual grace have passed: earlier, it
 could decide nothing."""
@@ -92,6 +94,7 @@ class CallbackIntegration(Construct):
         unanswered: a standard queue for the entries of jobs that their saga abandoned and that the provider never
             reported; ``dead_letters`` by default. Give it one to have them investigated by a saga.
         encryption_key: a KMS key of your own for queues, and for the table if it is the integration's.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the table and the log groups of its own; retained by default.
 
     Attributes:
@@ -138,9 +141,12 @@ class CallbackIntegration(Construct):
         max_wait_age: Duration | None = None,
         unanswered: sqs.IQueue | None = None,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         require_made_by(f"fn of CallbackIntegration {id}", fn, "callback_step")
         require_between("batch_size", batch_size, at_least=1, at_most=10)
         require_between("max_receives", max_receives, at_least=2, at_most=100)
@@ -520,6 +526,8 @@ class CallbackIntegration(Construct):
             code=own_code(),
             handler="handlers.callback_dispatcher.handler",
             description="Registers tasks that wait for a callback; dispatches nothing",
+            timeout=_OWN_TIMEOUT,
+            longest_timeout=_OWN_TIMEOUT,
             removal_policy=self._removal_policy,
         )
 

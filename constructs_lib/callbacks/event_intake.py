@@ -19,6 +19,7 @@ from constructs import Construct
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme
 from constructs_lib.functions.conflict_backoff import backoff_environment
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import StepFunction
 from constructs_lib.monitoring.alarms import Runbook, counted_alarm, depth_alarm
@@ -91,6 +92,7 @@ class EventIntake(Construct):
             minutes by default, or that.
         park_after: how long an event is kept, at most; 1 to 1000 times ``retry_every``, at most 7 days; 1 day by
             default. An event that is parked then has so much less than 14 days.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the queues and the log groups; retained by default.
 
     Attributes:
@@ -119,6 +121,7 @@ class EventIntake(Construct):
         backoff: Backoff | None = None,
         retry_every: Duration | None = None,
         park_after: Duration = _PARK_AFTER,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         require_match("operation", operation, OPERATION_PATTERN, "use lower case, digits and dashes")
@@ -156,6 +159,8 @@ class EventIntake(Construct):
                 f"fn must serve one EventIntake, got {fn.node.path}, which serves {taken}; make another one"
             )
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         _taken[fn] = self.node.path
         self.function = fn
         self._removal_policy = removal_policy

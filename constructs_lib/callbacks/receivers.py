@@ -114,6 +114,7 @@ class DirectReceiver(RuntimeFunction):
             handler="handlers.callback_direct.handler",
             description="Receives outcomes of jobs from callers in this account",
             timeout=Duration.seconds(20),
+            longest_timeout=Duration.seconds(20),
             removal_policy=removal_policy,
         )
 

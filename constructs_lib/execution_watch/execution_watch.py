@@ -22,6 +22,7 @@ from constructs_lib.execution_watch.watched_machine import (
     WatchedMachine,
     require_each_once_and_here,
 )
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm, runtime_metric
@@ -73,6 +74,7 @@ class ExecutionWatch(Construct):
             by default.
         encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
             use it: a warning contains the statement.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the table and the log group; retained by default.
 
     Attributes:
@@ -104,9 +106,12 @@ class ExecutionWatch(Construct):
         check_interval: Duration | None = None,
         max_notification_delay: Duration | None = None,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         require_each_once_and_here(self, machines)
         every = Duration.minutes(require_minutes("check_interval", check_interval or Duration.minutes(1)))
         oldest = require_seconds(
@@ -123,6 +128,7 @@ class ExecutionWatch(Construct):
             handler="handlers.watch.handler",
             description="Calls functions for failed executions",
             timeout=Duration.seconds(life),
+            longest_timeout=Duration.seconds(life),
             environment={
                 Env.WATCHED: self._told(machines),
                 Env.WATCH_TABLE: self.table.table_name,

@@ -14,6 +14,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib.functions.bundle import functions_zip, merged_code
+from constructs_lib.functions.function_options import FunctionOptions, log_group, options_of
 from constructs_lib.functions.handlers import find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
@@ -24,15 +25,32 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
-RUNTIME: Final = lambda_.Runtime.PYTHON_3_14
 _HANDLER: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
-_DEFAULT_TIMEOUT: Final = Duration.seconds(15)
+_DEFAULT_SECONDS: Final = 15
+_LONGEST_SECONDS: Final = 900
+_DEFAULT_MEMORY_MIB: Final = 512
 
+_EVERYWHERE: Final = "AwsSolutions-IAM5[Resource::*]"
 _TRACING: Final = Acknowledgment(
-    id="AwsSolutions-IAM5[Resource::*]",
+    id=_EVERYWHERE,
     reason="X-Ray's PutTraceSegments and PutTelemetryRecords take no resource; "
     "the role names a resource for every other action.",
 )
+_TRACING_AND_NETWORK: Final = Acknowledgment(
+    id=_EVERYWHERE,
+    reason="X-Ray's PutTraceSegments and PutTelemetryRecords take no resource, and Lambda needs actions on all network "
+    "interfaces to attach a function to a VPC; the function's own code is denied these. "
+    "The role names a resource for every other action.",
+)
+_NETWORK_ACTIONS: Final = (
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+)
+"""As Lambda demands: https://docs.aws.amazon.com/lambda/latest/dg/configuration-vpc.html"""
 
 
 @jsii.implements(iam.IGrantable)
@@ -47,10 +65,12 @@ class RuntimeFunction(Construct):
         description: what the console shows.
         environment: environment variables.
         timeout: 1 s to 900 s in whole seconds, 15 s by default.
-        memory_mib: 128 to 10240.
+        longest_timeout: for a function of the library: ``FunctionOptions`` may raise ``timeout`` up to this.
+        memory_mib: 128 to 10240, 512 by default.
         architecture: arm64 by default.
         reserved_concurrency: unreserved by default.
         log_retention: three months by default.
+        function_options: for this function alone. What is not named here or there has the options of the scope.
         removal_policy: of the log group; retained by default.
 
     Attributes:
@@ -60,6 +80,7 @@ class RuntimeFunction(Construct):
         timeout_seconds: its timeout. This and what follows is kept here, so that a saga of many steps need not ask
             the CDK's process for each of them.
         memory_mib: its memory.
+        runtime_name: ``python3.14``, for example.
         architecture_name: ``arm64`` or ``x86_64``.
         decorator: the function of ``saga_runtime`` that makes its handler, ``atomic_step`` for example; None where it
             is not known.
@@ -75,25 +96,38 @@ class RuntimeFunction(Construct):
         handler: str,
         description: str,
         environment: Mapping[str, str] | None = None,
-        timeout: Duration = _DEFAULT_TIMEOUT,
-        memory_mib: int = 512,
+        timeout: Duration | None = None,
+        longest_timeout: Duration | None = None,
+        memory_mib: int | None = None,
         architecture: lambda_.Architecture | None = None,
         reserved_concurrency: int | None = None,
-        log_retention: logs.RetentionDays = logs.RetentionDays.THREE_MONTHS,
+        log_retention: logs.RetentionDays | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
         require_match("handler", handler, _HANDLER, 'name a module and a function, e.g. "transfer.handler"')
-        self.timeout_seconds = require_seconds("timeout", timeout, at_least=1, at_most=900)
-        require_between("memory_mib", memory_mib, at_least=128, at_most=10_240)
-        self.memory_mib = memory_mib
+        if function_options is not None:
+            function_options.apply_to(self)
+        options = options_of(self)
+        self.timeout_seconds = _timeout_of(self.node.path, options, timeout, longest_timeout)
+        self.memory_mib = memory_mib if memory_mib is not None else options.memory_mib or _DEFAULT_MEMORY_MIB
+        require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240)
         self.decorator: str | None = None
-        self.architecture_name = architecture.name if architecture is not None else "arm64"
-        variables = dict(environment or {})
+        self.runtime_name = options.runtime_name
+        chosen = architecture or options.architecture or lambda_.Architecture.ARM_64
+        self.architecture_name = chosen.name
+        variables = {**(options.environment or {}), **(environment or {})}
         taken = sorted(set(variables) & {Env.PROTOCOL, Env.SERVICE})
         if taken:
             raise ValueError(f"environment must not set {taken}; these are set by the construct")
-        self.log_group = logs.LogGroup(self, "Logs", retention=log_retention, removal_policy=removal_policy)
+        self.log_group = log_group(
+            self,
+            "Logs",
+            retention=logs.RetentionDays.THREE_MONTHS,
+            chosen=log_retention,
+            removal_policy=removal_policy,
+        )
         self.role = iam.Role(
             self,
             "Role",
@@ -101,20 +135,26 @@ class RuntimeFunction(Construct):
             description="Role of one function; every permission is granted by name",
         )
         self.log_group.grant_write(self.role)
+        if options.vpc is not None:
+            self.role.add_to_principal_policy(iam.PolicyStatement(actions=[*_NETWORK_ACTIONS], resources=["*"]))
         self.function = lambda_.Function(
             self,
             "Function",
             code=code,
             handler=handler,
             description=description,
-            runtime=RUNTIME,
-            architecture=architecture or lambda_.Architecture.ARM_64,
+            runtime=options.lambda_runtime,
+            architecture=chosen,
             role=self.role,
             log_group=self.log_group,
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.ACTIVE,
-            timeout=timeout,
-            memory_size=memory_mib,
+            timeout=Duration.seconds(self.timeout_seconds),
+            memory_size=self.memory_mib,
+            vpc=options.vpc,
+            vpc_subnets=options.subnets,
+            security_groups=options.security_groups,
+            layers=options.layers,
             reserved_concurrent_executions=reserved_concurrency,
             environment={
                 **variables,
@@ -122,8 +162,19 @@ class RuntimeFunction(Construct):
                 Env.SERVICE: service_of(self),
             },
         )
-        Validations.of(self.role).acknowledge(_TRACING)
+        if options.vpc is not None:
+            self._deny_network_to_code()
+        Validations.of(self.role).acknowledge(_TRACING if options.vpc is None else _TRACING_AND_NETWORK)
         Manifest.of(self).add(Part.FUNCTIONS, name=self.function.function_name)
+
+    def _deny_network_to_code(self) -> None:
+        """Leave network interfaces to Lambda itself: the function's code has the same role.
+
+        A policy of its own, since it names the function, which waits for the other one.
+        """
+        own = {"ArnEquals": {"lambda:SourceFunctionArn": self.function.function_arn}}
+        deny = iam.PolicyStatement(effect=iam.Effect.DENY, actions=[*_NETWORK_ACTIONS], resources=["*"], conditions=own)
+        iam.Policy(self, "NoNetworkInterfaces", statements=[deny]).attach_to_role(self.role)
 
     def _read_handler(self, name: str, folder: Path, handler: str, environment: Mapping[str, str]) -> None:
         """Find a handler in a user's folder, and warn of a ledger or outbox that it needs and was not given."""
@@ -170,6 +221,7 @@ class StepFunction(RuntimeFunction):
         architecture: arm64 by default.
         reserved_concurrency: unreserved by default.
         log_retention: three months by default.
+        function_options: ``FunctionOptions`` for this function alone: VPC, layers, runtime version.
         removal_policy: of the log group; retained by default.
 
     Raises:
@@ -186,11 +238,12 @@ class StepFunction(RuntimeFunction):
         code: str | Path,
         handler: str,
         environment: Mapping[str, str] | None = None,
-        timeout: Duration = _DEFAULT_TIMEOUT,
-        memory_mib: int = 512,
+        timeout: Duration | None = None,
+        memory_mib: int | None = None,
         architecture: lambda_.Architecture | None = None,
         reserved_concurrency: int | None = None,
-        log_retention: logs.RetentionDays = logs.RetentionDays.THREE_MONTHS,
+        log_retention: logs.RetentionDays | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(
@@ -205,9 +258,26 @@ class StepFunction(RuntimeFunction):
             architecture=architecture,
             reserved_concurrency=reserved_concurrency,
             log_retention=log_retention,
+            function_options=function_options,
             removal_policy=removal_policy,
         )
         self._read_handler(f"StepFunction {id}", Path(code), handler, environment or {})
+
+
+def _timeout_of(path: str, options: FunctionOptions, given: Duration | None, longest: Duration | None) -> int:
+    """Timeout of a function, in seconds: the argument counts before the options, except in the library's own."""
+    if longest is None or given is None:
+        chosen = given or options.timeout or Duration.seconds(_DEFAULT_SECONDS)
+        return require_seconds("timeout", chosen, at_least=1, at_most=_LONGEST_SECONDS)
+    least, most = int(given.to_seconds()), int(longest.to_seconds())
+    seconds = int((options.timeout or given).to_seconds())
+    if not least <= seconds <= most:
+        allowed = f"{least} s" if least == most else f"{least} s to {most} s"
+        raise ValueError(
+            f"timeout of FunctionOptions for {path} must be {allowed}, got {seconds} s; apply the options to step "
+            "functions only, or give this construct function_options of its own"
+        )
+    return seconds
 
 
 def name_role(function: RuntimeFunction, role: str) -> None:

@@ -11,6 +11,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm
@@ -76,6 +77,7 @@ class Migration(Construct):
             long Lambda keeps asynchronous events; 15 minutes to 7 days, 6 hours and 15 minutes by default.
         clean_for: for how long comparisons must find no difference; 1 day by default, at most 30 days.
         kept_for: for how long old items are kept when nothing reads them any more; 30 days by default.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the worker's log group; retained by default.
 
     Attributes:
@@ -104,6 +106,7 @@ class Migration(Construct):
         ended_after: Duration | None = None,
         clean_for: Duration | None = None,
         kept_for: Duration | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         require_between("phase", phase, at_least=0, at_most=layout.last)
@@ -111,6 +114,8 @@ class Migration(Construct):
         if not writers:
             raise ValueError(f"writers of Migration {id} must name a function, got none; name all that write items")
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         self.writers = list(dict.fromkeys(writers))
         self._require_own_writers()
         terms = Terms(
@@ -142,6 +147,7 @@ class Migration(Construct):
                 Env.MIGRATION_TABLE: table.table_name,
             },
             timeout=_TIMEOUT,
+            longest_timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
         name_role(self.worker, "the worker of the migration")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from aws_cdk import Acknowledgment, Aws, CfnResource, Stack, Validations
+from aws_cdk import Acknowledgment, CfnResource, Stack, Validations
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -18,6 +18,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct, IConstruct
 
 from constructs_lib.callbacks.receivers import Webhook
+from constructs_lib.functions.function_options import let_logs_use
 from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.types import checked
 
@@ -131,7 +132,7 @@ _AWS_KEY: Final = _Finding(
     "that policies name. It signs links, and is neither card nor health data.",
 )
 _FINDINGS: Final[tuple[tuple[type[CfnResource], tuple[_Finding, ...]], ...]] = (
-    (lambda_.CfnFunction, (_OUTSIDE_VPC, _UNRESERVED)),
+    (lambda_.CfnFunction, (_UNRESERVED,)),
     (iam.CfnPolicy, (_ROLE,)),
     (apigateway.CfnStage, (_NO_CACHE, _NO_CLIENT_CERTIFICATE)),
     (secretsmanager.CfnSecret, (_LINKS_SECRET, _AWS_KEY)),
@@ -168,7 +169,7 @@ class Compliance(Construct):
         super().__init__(scope, id)
         self.log_key = log_key
         self._scope = scope
-        self._let_logs_use(log_key)
+        let_logs_use(log_key)
         self._root = _root_of(Stack.of(self))
         for resource in list(self._resources()):
             if _root_of(resource.stack) == self._root:
@@ -179,19 +180,6 @@ class Compliance(Construct):
 
     def _resources(self) -> Iterator[CfnResource]:
         return (each for each in self._scope.node.find_all() if isinstance(each, CfnResource))
-
-    def _let_logs_use(self, key: kms.IKey) -> None:
-        """As AWS demands: https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html."""
-        groups = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:*"
-        key.add_to_resource_policy(
-            iam.PolicyStatement(
-                actions=["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
-                principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.amazonaws.com")],
-                resources=["*"],
-                conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
-            ),
-            True,
-        )
 
     def _refuse_plain_logs(self) -> None:
         for resource in self._resources():
@@ -222,6 +210,8 @@ def _findings_of(resource: CfnResource) -> Iterator[_Finding]:
             yield from findings
     if isinstance(resource, lambda_.CfnFunction):
         yield _dead_letters_of(resource)
+        if resource.vpc_config is None:
+            yield _OUTSIDE_VPC
     if isinstance(resource, sqs.CfnQueue) and resource.redrive_policy is None:
         yield _LAST_QUEUE
     if isinstance(resource, lambda_.CfnEventSourceMapping) and resource.destination_config is None:

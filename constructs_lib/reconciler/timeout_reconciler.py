@@ -11,6 +11,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
@@ -86,6 +87,7 @@ class TimeoutReconciler(Construct):
             hours by default.
         encryption_key: a KMS key of your own for the queues. Of an imported one, its policy must let EventBridge
             use it: a warning has the statement.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of log groups; retained by default.
 
     Attributes:
@@ -137,9 +139,12 @@ class TimeoutReconciler(Construct):
         max_money_in_flight: AmountsByUnit | None = None,
         longest_hold: Duration | None = None,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         require_sagas(self, sagas)
         every = require_minutes("check_interval", check_interval or Duration.minutes(1))
         measured = require_minutes("metrics_interval", metrics_interval or Duration.minutes(5))
@@ -179,6 +184,7 @@ class TimeoutReconciler(Construct):
             handler="handlers.reconciler.handler",
             description="Recovers interrupted sagas",
             timeout=Duration.seconds(_SECONDS),
+            longest_timeout=Duration.seconds(_SECONDS),
             environment=told,
             removal_policy=removal_policy,
         )

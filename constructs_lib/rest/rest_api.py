@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from constructs_lib.functions.function_options import log_group
 from constructs_lib.rest.problem_documents import add_default_responses, add_problem_responses
 from constructs_lib.shared.arguments import require_between, require_match
 from constructs_lib.shared.service_names import service_of
@@ -46,7 +47,7 @@ def check_stage(stage_name: str, rate_limit: float, burst_limit: int) -> None:
 
 def access_log_of(scope: Construct, removal_policy: RemovalPolicy) -> logs.LogGroup:
     """The log group of an API's accesses."""
-    return logs.LogGroup(scope, "AccessLog", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
+    return log_group(scope, "AccessLog", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
 
 
 def rest_api(
@@ -114,10 +115,10 @@ def _error_log(
     scope: Construct, api: apigateway.RestApi, stage_name: str, removal_policy: RemovalPolicy
 ) -> logs.LogGroup:
     """The group in which the gateway logs its errors, by a name of its own; left to it, it would be kept for ever."""
-    return logs.LogGroup(
+    return log_group(
         scope,
         "ErrorLog",
-        log_group_name=f"API-Gateway-Execution-Logs_{api.rest_api_id}/{stage_name}",
+        name=f"API-Gateway-Execution-Logs_{api.rest_api_id}/{stage_name}",
         retention=logs.RetentionDays.THREE_MONTHS,
         removal_policy=removal_policy,
     )

@@ -13,6 +13,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_wafv2 as wafv2
 from constructs import Construct
 
+from constructs_lib.functions.function_options import log_group
 from constructs_lib.shared.arguments import require_between
 from constructs_lib.shared.service_names import service_of
 
@@ -141,7 +142,7 @@ class WebAcl(Construct):
         (https://docs.aws.amazon.com/waf/latest/developerguide/logging-cw-logs.html). The rest changes with each new
         stack, so that a group that an earlier one left behind is not in the way.
         """
-        group = logs.LogGroup(self, "Log", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
+        group = log_group(self, "Log", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
         stack = Stack.of(self)
         resource = group.node.default_child
         if isinstance(resource, logs.CfnLogGroup):

@@ -11,6 +11,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.asl import (
     SagaPlan,
@@ -108,6 +109,7 @@ class SagaStateMachine(Construct):
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
             half of it what may come after its end: an execution that is redriven, a message, a late outcome.
         encryption_key: a KMS key of your own for the saga log, instead of the AWS managed one.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the saga log, the log group, the operators' queue, and of the state machines with their
             roles: executions of a deleted one end at their next state. Retained by default.
 
@@ -158,9 +160,12 @@ class SagaStateMachine(Construct):
         run: Run = Run.STANDARD,
         log_retention_days: int = 400,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         declared = declared_saga(
             self,
             requests=requests,
@@ -393,6 +398,7 @@ class SagaStateMachine(Construct):
             handler="handlers.notifier.handler",
             description="Sends the saga's notifications, each under its step key",
             timeout=Duration.seconds(NOTIFIER.timeout),
+            longest_timeout=Duration.seconds(NOTIFIER.timeout),
             removal_policy=removal_policy,
         )
         self.log.grant_commit(notifier)

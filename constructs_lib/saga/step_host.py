@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.shared.types import checked
@@ -47,6 +48,7 @@ class StepHost(Construct):
         verify: returns the outcome of a call; needed exactly if ``provider.verify``.
         undo: undoes it.
         verify_undo: returns the outcome of a compensation; needed exactly if ``provider.verify_undo``.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the log groups; retained by default.
 
     Attributes:
@@ -68,9 +70,12 @@ class StepHost(Construct):
         verify: lambda_.IFunction | None = None,
         undo: lambda_.IFunction | None = None,
         verify_undo: lambda_.IFunction | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
+        if function_options is not None:
+            function_options.apply_to(self)
         for name, declared, function in (
             ("verify", provider.verify, verify),
             ("verify_undo", provider.verify_undo, verify_undo),
@@ -134,6 +139,7 @@ class StepHost(Construct):
             description="Runs functions of another language as a step of a saga",
             environment={name: function.function_arn for name, function in targets.items()},
             timeout=Duration.seconds(life),
+            longest_timeout=Duration.seconds(life),
             removal_policy=removal_policy,
         )
         for function in targets.values():

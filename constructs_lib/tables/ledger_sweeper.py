@@ -49,6 +49,7 @@ class LedgerSweeper(Construct):
             description="Releases holds whose time is over, and sweeps collecting accounts",
             environment=environment,
             timeout=_TIMEOUT,
+            longest_timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
         name_role(self.function, "the sweeper of the ledger")

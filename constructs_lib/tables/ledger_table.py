@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.ledger_use import may_post
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
@@ -49,6 +50,7 @@ class LedgerTable(StatefulTable):
         collecting: accounts that many postings credit at once. They have no cap.
         holds: whether amounts may be held; False by default.
         encryption_key: a KMS key of your own instead of the AWS managed one.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: retained by default; anything else also turns deletion protection off.
 
     Attributes:
@@ -70,6 +72,7 @@ class LedgerTable(StatefulTable):
         collecting: Sequence[CollectingAccounts] = (),
         holds: bool = False,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         self.terms = _terms(units, collecting, holds)
@@ -82,6 +85,8 @@ class LedgerTable(StatefulTable):
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
+        if function_options is not None:
+            function_options.apply_to(self)
         Manifest.of(self).add(Part.LEDGERS, table=self.table_name)
         self.sweeper: LedgerSweeper | None = None
         if self.terms.need_sweeper:

@@ -14,6 +14,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
@@ -59,6 +60,7 @@ class Outbox(StatefulTable):
         source: the events' source, e.g. ``shop.orders``: 1 to 128 printable characters without blanks, not
             ``aws.`` first.
         encryption_key: a KMS key of your own instead of the AWS managed one.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the table and the log group; retained by default. Anything else also turns deletion
             protection off.
 
@@ -81,6 +83,7 @@ class Outbox(StatefulTable):
         bus: events.IEventBus,
         source: str,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         require_match("source", source, _SOURCE, "use a name like shop.orders; aws. is AWS's own")
@@ -92,6 +95,8 @@ class Outbox(StatefulTable):
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
+        if function_options is not None:
+            function_options.apply_to(self)
         self.publisher = RuntimeFunction(
             self,
             "Publisher",
@@ -104,6 +109,7 @@ class Outbox(StatefulTable):
                 Env.OUTBOX_SOURCE: source,
             },
             timeout=_TIMEOUT,
+            longest_timeout=_TIMEOUT,
             removal_policy=removal_policy,
         )
         name_role(self.publisher, "the publisher of the outbox")

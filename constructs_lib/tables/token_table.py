@@ -10,6 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.shared.manifest import Manifest
@@ -57,6 +58,7 @@ class TokenTable(StatefulTable):
         scope: parent construct.
         id: construct id.
         encryption_key: a KMS key of your own instead of the AWS managed one.
+        function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the table and the sweeper's log group; retained by default. Anything else also turns deletion
             protection off.
 
@@ -72,6 +74,7 @@ class TokenTable(StatefulTable):
         id: str,
         *,
         encryption_key: kms.IKey | None = None,
+        function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(
@@ -90,6 +93,8 @@ class TokenTable(StatefulTable):
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
+        if function_options is not None:
+            function_options.apply_to(self)
         self.sweeper = RuntimeFunction(
             self,
             "Sweeper",
@@ -97,6 +102,7 @@ class TokenTable(StatefulTable):
             handler="handlers.callback_sweeper.handler",
             description="Delivers undelivered outcomes again, and measures the age of waits",
             timeout=Duration.seconds(_SWEEPER_SECONDS),
+            longest_timeout=Duration.seconds(_SWEEPER_SECONDS),
             environment={Env.TOKEN_TABLE: self.table_name},
             removal_policy=removal_policy,
         )

@@ -13,6 +13,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
+from constructs_lib.functions.function_options import log_group
 from constructs_lib.saga.asl import (
     CompiledGroup,
     Node,
@@ -83,7 +84,7 @@ class Machines:
         self._scope = scope
         self._removal_policy = removal_policy
         self._has_tokens = has_tokens
-        self.log_group = logs.LogGroup(
+        self.log_group = log_group(
             scope, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
         )
         _name_as_vended(self.log_group)

@@ -9,7 +9,6 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 
 from constructs_lib import LedgerTable, StepFunction
-from constructs_lib.functions.runtime_function import RUNTIME
 from constructs_lib.saga.description.description import UNKNOWN, FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
@@ -35,7 +34,7 @@ def test_the_reference_app_has_these_functions_and_no_other(reference: Cloud) ->
 @pytest.mark.parametrize("path", OURS)
 def test_a_function_runs_the_newest_python_on_arm64(reference: Cloud, path: str) -> None:
     function = reference.one(f"{path}/Function", FUNCTION).properties
-    assert function["Runtime"] == RUNTIME.name
+    assert function["Runtime"] == "python3.14"
     assert function["Architectures"] == ["arm64"]
 
 
