@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from constructs_lib.cli.main import COMMANDS
-from tests.docs.pages import ROOT, Snippet, anchors, links, pages, prose, snippets
+from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
 from tests.for_each import for_each
 
 _DIAGRAMS = {"flowchart", "sequenceDiagram", "stateDiagram-v2"}
@@ -45,6 +45,31 @@ def test_the_readme_names_the_first_commands() -> None:
 
     assert "make demo" in text
     assert "make test" in text
+
+
+def test_costs_in_the_readme_are_those_of_the_page() -> None:
+    table = (
+        (DOCS / "cost.md")
+        .read_text("utf-8")
+        .partition("<!-- generated: two-steps -->\n")[2]
+        .partition("<!-- end -->")[0]
+    )
+    rows = {
+        cells[1].strip(): f"${float(cells[-2]):.0f}"
+        for cells in (r.split("|") for r in table.splitlines()[2:])
+        if cells[1:]
+    }
+    (shown,) = re.findall(
+        r"^\| a million runs of two steps \| (.+) \|$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+
+    assert re.findall(r"\$\d+", shown) == [
+        rows["this library, two plain steps"],
+        rows["this library, inline, the client waits"],
+        rows["function per step with Powertools"],
+        rows["Lambda durable functions"],
+        rows["Standard only, by hand"],
+    ]
 
 
 @for_each(s for s in snippets() if s.language == "mermaid")
