@@ -320,6 +320,35 @@ def test_a_saga_stopped_while_it_waited_resumes_with_the_outcome(system: Callbac
     assert system.books("stopped")["cancelled"] == "1"
 
 
+def test_a_cancelled_saga_compensates_the_job_that_it_waited_for(system: Callbacks) -> None:
+    saga = system.begin("cancelled")
+    system.waits("cancelled")
+
+    said = system.command("cancel", saga, "--reason", "the customer called")
+    assert f"saga {saga} is cancelled" in said, said
+    assert "cancelled" not in system.command("recover", saga)
+    system.reports("cancelled", PARCEL)
+
+    problem = system.ends("cancelled", "FAILED")
+    assert (problem["error"], problem["status"], problem["step"]) == ("SagaCancelled", 422, "")
+    assert "customer" not in json.dumps(problem)
+    assert system.books("cancelled")["cancelled"] == "1"
+    assert "is settled as FAILED" in system.command("cancel", saga, "--reason", "once more")
+    assert "the customer called" in system.command("inspect", saga)
+
+
+def test_a_saga_behind_its_pivot_is_not_cancelled(system: Callbacks) -> None:
+    saga = system.begin("committed", scan=True)
+    system.waits("committed")
+    system.reports("committed", PARCEL)
+    system.waits("committed", "Scan")
+
+    assert "only goes forward" in system.command("cancel", saga, "--reason", "too late")
+
+    system.reports("committed", {"ok": True}, step="Scan")
+    system.ends("committed", "COMPLETED")
+
+
 def test_after_the_pivot_a_recovery_uses_an_outcome_that_arrived_before(system: Callbacks) -> None:
     saga = system.begin("scanned", scan=True)
     system.waits("scanned")

@@ -41,10 +41,11 @@ def _run(options: argparse.Namespace) -> int:
         from saga_runtime.recovery.takeover import MachineGone
 
         found = find_saga(options)
-        recoverer = replace(found.recoverer, log_days=deployed(found).served.days)
+        served = deployed(found).served
+        recoverer = replace(found.recoverer, log_days=served.days)
         audit = audit_of(found.session, options.reason)
         try:
-            done = cancel(recoverer, found.record, audit, found.now_ms)
+            done = cancel(recoverer, served.log, found.record, audit, found.now_ms)
         except (CannotCancel, MachineGone) as refusal:
             raise CommandError(str(refusal)) from None
     then = _THEN.get(done.finding, "an operator decides; see cdk-sagas inspect")

@@ -112,6 +112,7 @@ def simulate_once(
         _rotate(world, Random(f"{seed}:rotations"), length)
         operator = Operator(world, workload)
         operator.begin()
+        operator.begin_to_cancel(Random(f"{seed}:cancellations"), length)
         result = RunResult(seed=seed, sagas=sagas)
         try:
             ended = _run(world, workload, fates)

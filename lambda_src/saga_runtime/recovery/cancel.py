@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
-from saga_runtime.protocol import SAGA_CANCELLED, Direction, RecordAttribute
+from saga_runtime.protocol import SAGA_CANCELLED, Direction, LogAttribute, RecordAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import Audit, appended
 from saga_runtime.recovery.takeover import Finding, Recoverer
 from saga_runtime.shared.expressions import Arguments, update
@@ -37,6 +37,7 @@ FAILURE: Final = {
     "kind": "saga-refused",
 }
 """Failure with which a recovery settles the saga: a client gets the problem document of a refusal."""
+_FORWARD: Final = "saga {} only goes forward, behind its pivot; what it does is undone by another request"
 
 
 class CannotCancel(Exception):
@@ -74,7 +75,7 @@ def cancel_update(record: RequestRecord, audit: Audit, now_ms: int) -> Arguments
     return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
-def cancel(recoverer: Recoverer, record: RequestRecord, audit: Audit, now_ms: int) -> Cancelled:
+def cancel(recoverer: Recoverer, log_table: str, record: RequestRecord, audit: Audit, now_ms: int) -> Cancelled:
     """Cancel a saga, stop its execution, and recover it. To be repeated after a crash.
 
     Guaranteed: exactly one of the saga's cancellations is recorded. After it, the saga settles as failed without
@@ -83,17 +84,22 @@ def cancel(recoverer: Recoverer, record: RequestRecord, audit: Audit, now_ms: in
 
     Args:
         recoverer: reads and recovers.
+        log_table: the saga log.
         record: the saga's record, read strongly.
         audit: who decides, and why.
         now_ms: the time.
 
     Raises:
-        CannotCancel: if the saga is settled, parked, taken over by a recovery, or has a direction. Nothing was written.
+        CannotCancel: if the saga is settled, parked, taken over by a recovery, has a direction, or a pivot of it is
+            applied already. Nothing was written.
         MachineGone: if its state machine was deleted; it is cancelled then, if it is not refused.
     """
     earlier = record.cancelled
     if not earlier:
         _require_cancellable(record)
+        if _pivot_is_applied(recoverer, log_table, record.saga_id):
+            # Only to spare the saga an interruption: a pivot that is applied later is found by the recovery.
+            raise CannotCancel(_FORWARD.format(record.saga_id))
         written = recoverer.updated(cancel_update(record, audit, now_ms))
         found = recoverer.read(record.request_id)
         if found is None or found.saga_id != record.saga_id:
@@ -106,6 +112,25 @@ def cancel(recoverer: Recoverer, record: RequestRecord, audit: Audit, now_ms: in
     return Cancelled(earlier=earlier, finding=finding, started=started)
 
 
+def _pivot_is_applied(recoverer: Recoverer, log_table: str, saga_id: str) -> bool:
+    a = LogAttribute
+    answer = recoverer.dynamodb.query(
+        TableName=log_table,
+        ConsistentRead=True,
+        Select="COUNT",
+        KeyConditionExpression="#saga_id = :saga_id",
+        FilterExpression="#side = :pivot AND #status = :done",
+        ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.SIDE, a.STATUS)},
+        ExpressionAttributeValues={
+            ":saga_id": {"S": saga_id},
+            ":pivot": {"S": Side.PIVOT},
+            ":done": {"S": StepStatus.DONE},
+        },
+    )
+    # Of a log of more than one page the rest is left to the recovery.
+    return answer["Count"] > 0
+
+
 def _require_cancellable(record: RequestRecord) -> None:
     saga = f"saga {record.saga_id}"
     if record.settled:
@@ -113,7 +138,7 @@ def _require_cancellable(record: RequestRecord) -> None:
     if record.parked is not None:
         raise CannotCancel(f"{saga} is parked; resume it with cdk-sagas resolve: before its pivot it compensates")
     if record.direction is Direction.FORWARD:
-        raise CannotCancel(f"{saga} only goes forward, behind its pivot; what it does is undone by another request")
+        raise CannotCancel(_FORWARD.format(record.saga_id))
     if record.direction is Direction.COMPENSATE:
         raise CannotCancel(f"{saga} compensates already; wait until it is settled")
     if record.owner != record.saga_id:

@@ -11,9 +11,10 @@ from typing import Any
 import boto3
 import pytest
 
-from saga_runtime.protocol import Direction, RecordStatus
+from saga_runtime.protocol import Direction, RecordStatus, Side
 from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.cancel import FAILURE
+from saga_runtime.saga_log.rows import done_put
 from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
@@ -60,6 +61,21 @@ def settled(operated: OperatedSaga) -> None:
         request_id=REQUEST_ID, execution=SAGA_ID, status=RecordStatus.COMPLETED, now_ms=operated.now
     )
     aws.dynamodb().update_item(**update)
+
+
+def passed(operated: OperatedSaga) -> None:
+    """The pivot is applied, and no direction is written."""
+    done: Any = done_put(
+        table="log",
+        saga_id=SAGA_ID,
+        step="Commit",
+        side=Side.PIVOT,
+        attempt="a",
+        now_ms=operated.now,
+        keep_days=1,
+        output="{}",
+    )
+    aws.dynamodb().put_item(**done["Put"])
 
 
 def died(operated: OperatedSaga) -> None:
@@ -114,6 +130,23 @@ REFUSED: dict[str, tuple[Callable[[OperatedSaga], None], str]] = {
     "compensates": (partial(directed, direction=Direction.COMPENSATE), "compensates already"),
     "parked": (partial(OperatedSaga.park, direction=None), "is parked"),
 }
+
+
+def test_saga_behind_its_pivot_is_not_interrupted(operated: OperatedSaga) -> None:
+    passed(operated)
+
+    status, told = operated.run(*CANCEL)
+
+    assert (status, "only goes forward, behind its pivot" in told) == (1, True)
+    assert decisions(operated) == []
+
+
+def test_pivot_applied_meanwhile_is_left_to_the_recovery(operated: OperatedSaga) -> None:
+    before(operated.world.wire, "UpdateItem", lambda: passed(operated))
+
+    assert operated.run(*CANCEL)[0] == 0
+
+    is_cancelled(operated)
 
 
 @pytest.mark.parametrize("found", REFUSED)

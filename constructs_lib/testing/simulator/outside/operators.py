@@ -1,8 +1,10 @@
-"""Operators: they find parked sagas, resolve their steps, and resume them."""
+"""Operators: they find parked sagas, resolve their steps, and resume them; and they cancel sagas that run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 import boto3
@@ -13,11 +15,12 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.audit import Audit
+from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.recovery.resolver import Resolver
-from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.recovery.takeover import MachineGone, Recoverer
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import machine_of
 
@@ -29,6 +32,9 @@ _AUDIT: Final = Audit(who="arn:aws:sts::000000000000:assumed-role/operators/simu
 _EVERY: Final = 900 * SECOND
 _RESUMES_FIRST: Final = 2
 """So often an operator only resumes a saga, before finding out what it cannot decide."""
+_CANCELLING_RUNS: Final = 4
+"""In one of so many runs, operators cancel sagas."""
+_CANCELLATIONS: Final = 6
 
 
 class Operator:
@@ -59,12 +65,41 @@ class Operator:
             self._world.kernel.spawn(self._actor, self._resume_all)
         self.begin()
 
+    def begin_to_cancel(self, random: Random, length: int) -> None:
+        """Plan the moments at which sagas are cancelled: in some runs, and two of them may be close to each other."""
+        if random.randrange(_CANCELLING_RUNS):
+            return
+        for number in range(_CANCELLATIONS):
+            actor, chosen = self._world.actor(f"operator who cancels {number}"), random.getrandbits(32)
+            self._world.kernel.after(
+                int(random.random() * length),
+                partial(self._world.kernel.spawn, actor, partial(self._cancel, actor, chosen)),
+            )
+
+    def _cancel(self, actor: Actor, chosen: int) -> None:
+        found = [one for one in self._sagas() if one[1][RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS]
+        if not found:
+            return
+        operation, item = found[chosen % len(found)]
+        record = RequestRecord.from_item(item)
+        now_ms = (self._world.kernel.now + actor.skew) // 1_000
+        try:
+            done: object = cancel(self._recoverer(operation), operation.log, record, _AUDIT, now_ms)
+        except (CannotCancel, MachineGone, ClientError, BotoCoreError) as refusal:
+            done = refusal
+        self._world.trace.note("operator", f"cancels {record.saga_id}: {done}")
+
+    def _sagas(self) -> Iterator[tuple[Operation, Mapping[str, Any]]]:
+        for operation in self._world.parts.operations.values():
+            for item in self._world.records(operation.requests):
+                if self._is_of(operation, item):
+                    yield operation, item
+
     def _resume_all(self) -> None:
         try:
-            for operation in self._world.parts.operations.values():
-                for item in self._world.records(operation.requests):
-                    if RecordAttribute.PARKED in item and self._is_of(operation, item):
-                        self._resume(operation, item)
+            for operation, item in self._sagas():
+                if RecordAttribute.PARKED in item:
+                    self._resume(operation, item)
         finally:
             self._active = False
 
@@ -74,17 +109,8 @@ class Operator:
 
     def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
         record = RequestRecord.from_item(item)
-        dynamodb: Any = boto3.client("dynamodb")
-        states: Any = boto3.client("stepfunctions")
-        days = self._world.parts.log_days.get(operation.log)
-        recoverer = Recoverer(
-            table=operation.requests,
-            dynamodb=dynamodb,
-            step_functions=states,
-            due_after_ms=_DUE_AFTER_MS,
-            log_days=days,
-        )
-        resolver = Resolver(recoverer=recoverer, log_table=operation.log, audit=_AUDIT, log_days=days)
+        recoverer = self._recoverer(operation)
+        resolver = Resolver(recoverer=recoverer, log_table=operation.log, audit=_AUDIT, log_days=recoverer.log_days)
         now_ms = (self._world.kernel.now + self._actor.skew) // 1_000
         try:
             if self.resumed.get(record.saga_id, 0) >= _RESUMES_FIRST:
@@ -95,6 +121,17 @@ class Operator:
             return
         self.resumed[record.saga_id] = self.resumed.get(record.saga_id, 0) + 1
         self._world.trace.note("operator", f"resumes {record.saga_id}: {resumed.finding}")
+
+    def _recoverer(self, operation: Operation) -> Recoverer:
+        dynamodb: Any = boto3.client("dynamodb")
+        states: Any = boto3.client("stepfunctions")
+        return Recoverer(
+            table=operation.requests,
+            dynamodb=dynamodb,
+            step_functions=states,
+            due_after_ms=_DUE_AFTER_MS,
+            log_days=self._world.parts.log_days.get(operation.log),
+        )
 
     def _state_what_is_so(self, resolver: Resolver, record: RequestRecord, operation: Operation, now_ms: int) -> None:
         """Resolve every step that is in doubt, as far as its outcome can be found."""
