@@ -11,6 +11,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from constructs_lib.callbacks.receivers import add_open_method
+from constructs_lib.functions.access import grant_value
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS, access_log_of, check_stage, rest_api
@@ -106,7 +107,7 @@ class ApprovalPage(Construct):
             },
             removal_policy=removal_policy,
         )
-        self.secret.grant_read(self.page)
+        grant_value(self.secret, self.page)
         self.access_log = access_log_of(self, removal_policy)
         self.api = rest_api(
             self,

@@ -14,7 +14,6 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
-from aws_cdk import aws_lambda_event_sources as event_sources
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -23,6 +22,7 @@ from constructs_lib.callbacks.functions import CallbackCode, CallbackWorkers
 from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
 from constructs_lib.callbacks.subscriptions import ServedSaga
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.functions.access import grant_value, poll
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
@@ -185,11 +185,7 @@ class CallbackIntegration(Construct):
             visibility_timeout=Duration.seconds(self.visibility_seconds),
             dead_letters=sqs.DeadLetterQueue(queue=self.dead_letters, max_receive_count=max_receives),
         )
-        source = event_sources.SqsEventSource(
-            self.queue, batch_size=batch_size, max_concurrency=max_concurrency, report_batch_item_failures=True
-        )
-        self.dispatcher.add_event_source(source)
-        self._describe(source)
+        self._describe(poll(self.queue, self.dispatcher, batch_size=batch_size, max_concurrency=max_concurrency))
         if unanswered is not None and unanswered.fifo:
             raise ValueError(
                 f"unanswered of {self.node.path} must be a standard queue, got {unanswered.node.path}, a FIFO queue; "
@@ -199,7 +195,7 @@ class CallbackIntegration(Construct):
         self._tells_of_jobs = False
         self._add_alarms(longest_wait)
 
-    def _describe(self, source: event_sources.SqsEventSource) -> None:
+    def _describe(self, source: lambda_.EventSourceMapping) -> None:
         manifest, name = Manifest.of(self), self.dispatcher.function_name
         manifest.add(Part.FUNCTIONS, name=name, role="the dispatcher of callbacks")
         manifest.add(Part.SOURCES, uuid=source.event_source_mapping_id, queue=self.queue.queue_name, function=name)
@@ -322,7 +318,7 @@ class CallbackIntegration(Construct):
         )
         function.add_environment(Env.WEBHOOK_SCHEME, text)
         for secret in scheme.secrets:
-            secret.grant_read(function)
+            grant_value(secret, function)
         return webhook
 
     @checked
@@ -434,7 +430,7 @@ class CallbackIntegration(Construct):
         self._workers.adopt(id, self.approval.page)
         for name, value in self.approval.link_environment().items():
             self.dispatcher.add_environment(name, value)
-        self.approval.secret.grant_read(self.dispatcher)
+        grant_value(self.approval.secret, self.dispatcher)
         return self.approval
 
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:

@@ -18,6 +18,7 @@ from constructs import Construct
 
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.functions.access import grant_value, poll
 from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
@@ -185,8 +186,7 @@ class EventIntake(Construct):
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.parked, max_receive_count=park_seconds // retry_seconds),
             removal_policy=removal_policy,
         )
-        source = event_sources.SqsEventSource(self.kept, batch_size=10, report_batch_item_failures=True)
-        fn.function.add_event_source(source)
+        source = poll(self.kept, fn.function, batch_size=10)
         manifest, name = Manifest.of(self), fn.function.function_name
         manifest.add(Part.FUNCTIONS, name=name, role="the event intake")
         manifest.add(Part.SOURCES, uuid=source.event_source_mapping_id, queue=self.kept.queue_name, function=name)
@@ -287,7 +287,7 @@ class EventIntake(Construct):
         )
         self.function.function.add_environment(Env.WEBHOOK_SCHEME, text)
         for secret in scheme.secrets:
-            secret.grant_read(self.function)
+            grant_value(secret, self.function)
         return webhook
 
     @checked
@@ -343,8 +343,7 @@ class EventIntake(Construct):
         made = queue.node.default_child
         if isinstance(made, sqs.CfnQueue):
             self._require_fit(queue.node.path, made)
-        source = event_sources.SqsEventSource(queue, batch_size=batch_size, report_batch_item_failures=True)
-        self.function.function.add_event_source(source)
+        source = poll(queue, self.function.function, batch_size=batch_size)
         Manifest.of(self).add(
             Part.SOURCES,
             uuid=source.event_source_mapping_id,

@@ -10,12 +10,12 @@ from aws_cdk import Duration, Stack, Validations
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk import aws_lambda_event_sources as event_sources
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.interfaces.aws_events import IRuleRef
 from constructs import Construct
 
+from constructs_lib.functions.access import poll
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
@@ -57,10 +57,7 @@ def queue_for(
         visible_after=visible_after,
         dead_letters=sqs.DeadLetterQueue(queue=dead_letters, max_receive_count=_RECEIVES),
     )
-    source = event_sources.SqsEventSource(
-        queue, batch_size=batch_size, max_concurrency=_AT_ONCE, report_batch_item_failures=True
-    )
-    function.function.add_event_source(source)
+    source = poll(queue, function.function, batch_size=batch_size, max_concurrency=_AT_ONCE)
     Manifest.of(scope).add(
         Part.SOURCES,
         uuid=source.event_source_mapping_id,

@@ -267,7 +267,10 @@ class SagaStateMachine(Construct):
 
     def _serve(self) -> None:
         """Register the saga with each integration, so that it receives its callbacks."""
-        machines = [self.state_machine, *self.phases.values()]
+        # Express has no tasks that wait. Of the others all: in flight, a step may wait where an earlier version had it.
+        kinds = {node.name: group_kind(node.kind) for node in self.steps if isinstance(node, StepGroup)}
+        children = [made for name, made in self.phases.items() if kinds[name].machine is not Machine.EXPRESS]
+        machines = [self.state_machine, *children]
         for via, steps in served_steps(self.steps).items():
             via.serve(
                 saga=self.node.path,

@@ -24,7 +24,6 @@ from constructs_lib.testing.simulator.aws.events import Events
 from constructs_lib.testing.simulator.aws.functions import Functions
 from constructs_lib.testing.simulator.aws.gateway import Gateway
 from constructs_lib.testing.simulator.aws.queues import Queues
-from constructs_lib.testing.simulator.aws.roles import Roles
 from constructs_lib.testing.simulator.aws.states import StateMachines, Tasks
 from constructs_lib.testing.simulator.aws.storage import Buckets, Secrets
 from constructs_lib.testing.simulator.aws.streams import Streams
@@ -95,7 +94,7 @@ class World:
         self.weather = Weather(climate, self.kernel, seed)
         self.trace = Trace(self.kernel)
         self.findings = Findings()
-        self.calls = Calls(self.kernel, self.weather, _roles_of(deployment), self.trace, self.findings)
+        self.calls = Calls(self.kernel, self.weather, deployment.roles, self.trace, self.findings)
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
         self.parked_for: dict[str, list[str]] = {}
@@ -241,13 +240,6 @@ class World:
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call at once, without faults."""
         return self.calls.direct(service, operation, params)
-
-
-def _roles_of(deployment: Deployment) -> Roles:
-    roles = deployment.__dict__.get("roles")
-    if roles is None:
-        roles = deployment.__dict__["roles"] = Roles(deployment.blueprint.roles)
-    return roles
 
 
 def _table(spec: TableSpec) -> Table:

@@ -197,11 +197,8 @@ RECEIVE = {
     ("sqs:SendMessage", "${Saga/Operators.Arn}"),
     *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure", "Heartbeat")),
 }
-CONSUME = {
-    (f"sqs:{action}", QUEUE)
-    for action in ("ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl")
-}
-LINKS = {(f"secretsmanager:{action}", "${Warehouse/Review/Secret}") for action in ("GetSecretValue", "DescribeSecret")}
+CONSUME = {(f"sqs:{action}", QUEUE) for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")}
+LINKS = {("secretsmanager:GetSecretValue", "${Warehouse/Review/Secret}")}
 LOST = {(f"sqs:{action}", EVENT_DEAD_LETTERS) for action in ("SendMessage", "GetQueueAttributes", "GetQueueUrl")}
 OPERATE = {
     *((action, TOKENS) for action in granted.TOKEN_TABLE_ACTIONS),

@@ -57,9 +57,7 @@ def test_its_function_may_put_and_read_records_and_send_to_its_queues_and_no_mor
         "sqs:SendMessage",
         "sqs:ReceiveMessage",
         "sqs:DeleteMessage",
-        "sqs:ChangeMessageVisibility",
         "sqs:GetQueueAttributes",
-        "sqs:GetQueueUrl",
     }
     assert {a.partition(":")[0] for a in actions} == {"dynamodb", "logs", "secretsmanager", "sqs", "xray"}
 

@@ -135,7 +135,7 @@ def test_has_the_permissions_that_it_uses_and_no_others(cloud: Cloud) -> None:
     permissions = cloud.permissions(ROLE)
     execution = "arn:${AWS::Partition}:states:${AWS::Region}:${AWS::AccountId}:execution:"
     table = "${Watch/Ends/Table.Arn}"
-    receiving = ("ReceiveMessage", "ChangeMessageVisibility", "GetQueueUrl", "DeleteMessage", "GetQueueAttributes")
+    receiving = ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")
 
     assert permissions == {
         *((action, resource) for action, resource in permissions if action.startswith(("logs:", "xray:"))),

@@ -119,8 +119,6 @@ def test_has_the_permissions_that_it_uses_for_each_saga_and_no_others(cloud: Clo
         (action, queue)
         for action in (
             "sqs:ReceiveMessage",
-            "sqs:ChangeMessageVisibility",
-            "sqs:GetQueueUrl",
             "sqs:DeleteMessage",
             "sqs:GetQueueAttributes",
         )

@@ -33,8 +33,30 @@ class Demand:
     context: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Grant:
+    """One action on one resource that a statement allows a role.
+
+    Attributes:
+        role: the role's name.
+        action: as the statement has it.
+        resource: as the statement has it; ``*`` and patterns included.
+    """
+
+    role: str
+    action: str
+    resource: str
+
+    def covers(self, demand: Demand) -> bool:
+        """Test whether a call needs it."""
+        return bool(
+            _pattern(self.action, ignore_case=True).fullmatch(demand.action)
+            and _pattern(self.resource).fullmatch(demand.resource)
+        )
+
+
 class Roles:
-    """Every role's policies.
+    """Every role's policies, and the calls that needed them.
 
     Args:
         statements: by the role's name.
@@ -61,6 +83,25 @@ class Roles:
             known = self._known[role, demand] = allowed and all(statement.allows for statement in matching)
         return known
 
+    def grants(self) -> set[Grant]:
+        """Each action on each resource that a role is allowed."""
+        return {
+            Grant(role, action, resource)
+            for role, statements in self._statements.items()
+            for statement in statements
+            if statement.allows
+            for action in statement.actions
+            for resource in statement.resources
+        }
+
+    def unused(self) -> set[Grant]:
+        """Grants that no call has needed so far."""
+        needed: dict[str, list[Demand]] = {}
+        for (role, demand), allowed in self._known.items():
+            if allowed:
+                needed.setdefault(role, []).append(demand)
+        return {grant for grant in self.grants() if not any(map(grant.covers, needed.get(grant.role, ())))}
+
 
 class _Statement:
     """One statement of a policy."""
@@ -69,8 +110,10 @@ class _Statement:
         if "NotAction" in given or "NotResource" in given:
             raise NotSimulatedError("NotAction and NotResource in a policy are not simulated")
         self.allows = given["Effect"] == "Allow"
-        self._actions = [_pattern(action, ignore_case=True) for action in _listed(given["Action"])]
-        self._resources = [_pattern(str(resource)) for resource in _listed(given["Resource"])]
+        self.actions = [str(action) for action in _listed(given["Action"])]
+        self.resources = [str(resource) for resource in _listed(given["Resource"])]
+        self._actions = [_pattern(action, ignore_case=True) for action in self.actions]
+        self._resources = [_pattern(resource) for resource in self.resources]
         self._conditions = [
             (operator, key, tuple(map(str, _listed(values))))
             for operator, tests in given.get("Condition", {}).items()

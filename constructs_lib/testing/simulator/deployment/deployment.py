@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+from constructs_lib.testing.simulator.aws.roles import Roles
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from constructs_lib.testing.simulator.deployment.images import Bundle, Image, Switch
 from constructs_lib.testing.simulator.deployment.parts import Parts, parts_of
@@ -23,10 +24,12 @@ class Deployment:
         parts: which table plays which part.
         images: modules of each function.
         switch: puts a function's modules in place.
+        roles: policies of each role, and what calls of all runs needed of them.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
+        self.roles = Roles(blueprint.roles)
         self.parts: Parts = parts_of(blueprint)
         self._workspace = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulator-")
         bundles: dict[Path | str, Bundle] = {}

@@ -1,0 +1,54 @@
+"""Access of functions to queues and secrets: what they need, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aws_cdk import Names, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sqs as sqs
+
+_POLL: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
+"""Actions of an event source mapping (docs.aws.amazon.com/lambda, "Using Lambda with Amazon SQS")."""
+
+
+def grant_value(secret: secretsmanager.ISecret, grantee: iam.IGrantable) -> None:
+    """Allow to read a secret's value; ``ISecret.grant_read`` allows to describe it, too."""
+    iam.Grant.add_to_principal(
+        grantee=grantee,
+        actions=["secretsmanager:GetSecretValue"],
+        # Of an imported secret the suffix of six characters may be unknown.
+        resource_arns=[secret.secret_full_arn or f"{secret.secret_arn}-??????"],
+    )
+    if secret.encryption_key is not None:
+        service = f"secretsmanager.{Stack.of(secret).region}.amazonaws.com"
+        secret.encryption_key.grant_decrypt(kms.ViaServicePrincipal(service, grantee.grant_principal))
+
+
+def poll(
+    queue: sqs.IQueue, function: lambda_.Function, *, batch_size: int, max_concurrency: int | None = None
+) -> lambda_.EventSourceMapping:
+    """Invoke a function with a queue's messages, each of which may fail alone.
+
+    Args:
+        queue: the source.
+        function: the target.
+        batch_size: messages per invocation.
+        max_concurrency: invocations at once; None: no limit.
+
+    Returns:
+        The mapping, under the id that ``SqsEventSource`` gives it. That one grants actions that polling does not need.
+    """
+    iam.Grant.add_to_principal(grantee=function, actions=list(_POLL), resource_arns=[queue.queue_arn])
+    if queue.encryption_master_key is not None:
+        queue.encryption_master_key.grant_decrypt(function)
+    return function.add_event_source_mapping(
+        f"SqsEventSource:{Names.node_unique_id(queue.node)}",
+        event_source_arn=queue.queue_arn,
+        batch_size=batch_size,
+        max_concurrency=max_concurrency,
+        report_batch_item_failures=True,
+    )
