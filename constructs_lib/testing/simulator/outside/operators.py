@@ -71,10 +71,10 @@ class Operator:
             return
         for number in range(_CANCELLATIONS):
             actor, chosen = self._world.actor(f"operator who cancels {number}"), random.getrandbits(32)
-            self._world.kernel.after(
-                int(random.random() * length),
-                partial(self._world.kernel.spawn, actor, partial(self._cancel, actor, chosen)),
-            )
+            self._world.kernel.after(int(random.random() * length), partial(self._begin_to_cancel, actor, chosen))
+
+    def _begin_to_cancel(self, actor: Actor, chosen: int) -> None:
+        self._world.kernel.spawn(actor, partial(self._cancel, actor, chosen))
 
     def _cancel(self, actor: Actor, chosen: int) -> None:
         found = [one for one in self._sagas() if one[1][RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS]
