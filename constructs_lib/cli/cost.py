@@ -48,6 +48,8 @@ def add_parser(commands: Any) -> None:
     for option, what in (
         ("--items", "items of a map"),
         ("--memory", "MiB of a function without a declared size"),
+        ("--gatekeeper-memory", "MiB of the API's function, which waits for an inline saga"),
+        ("--gatekeeper-duration", "milliseconds of the API's function, without that"),
         ("--item-bytes", "bytes of an item that a step writes"),
         ("--request-bytes", "bytes of the request"),
         ("--output-bytes", "bytes of a step's output"),
@@ -142,6 +144,8 @@ def _inputs(options: argparse.Namespace, saga: SagaDescription) -> Assumptions:
     given = {
         "map_items": options.items,
         "memory_mib": options.memory,
+        "gatekeeper_mib": options.gatekeeper_memory,
+        "gatekeeper_ms": options.gatekeeper_duration,
         "item_bytes": options.item_bytes,
         "request_bytes": options.request_bytes,
         "output_bytes": options.output_bytes,

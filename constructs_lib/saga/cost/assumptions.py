@@ -55,7 +55,8 @@ class Assumptions:
         durations: by the step's name, instead of these; its compensation takes as long.
         state_ms: what a state machine adds to each state: time that an Express phase is billed for.
         gatekeeper_ms: of the API's function.
-        memory_mib: of a function whose memory is not known at synth, and of the API's.
+        gatekeeper_mib: memory of the API's function.
+        memory_mib: of a function whose memory is not known at synth.
         items: that an atomic step writes.
         items_of: by the step's name, instead of that.
         item_bytes: of each of them.
@@ -78,6 +79,7 @@ class Assumptions:
     durations: Mapping[str, int] = dataclasses.field(default_factory=dict)
     state_ms: int = 25
     gatekeeper_ms: int = 30
+    gatekeeper_mib: int = _MEMORY_MIB
     memory_mib: int = _MEMORY_MIB
     items: int = 1
     items_of: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -105,8 +107,9 @@ class Assumptions:
                 raise ValueError(f"{name} must be 0 or more, got {value}; correct it")
         if self.api and self.event is not None:
             raise ValueError(f"api must be False if events begin the saga, got event={self.event}; leave one out")
-        if self.memory_mib < 128:
-            raise ValueError(f"memory_mib must be 128 or more, got {self.memory_mib}; Lambda has no smaller function")
+        for name in ("memory_mib", "gatekeeper_mib"):
+            if (value := getattr(self, name)) < 128:
+                raise ValueError(f"{name} must be 128 or more, got {value}; Lambda has no smaller function")
 
     def duration_of(self, step: StepDescription) -> int:
         """Milliseconds of one call of a step's function."""
@@ -134,9 +137,12 @@ class Assumptions:
         written = [f"{step} writes {value}" for step, value in sorted(self.items_of.items())]
         items = f"{self.items} item{'s' if self.items != 1 else ''} of {self.item_bytes} bytes"
         answer = f"the answer's result {self.result_bytes}"
+        memory = f"{self.memory_mib} MiB for a function without a declared size"
+        if self.gatekeeper_mib != self.memory_mib:
+            memory += f", {self.gatekeeper_mib} for the {'intake' if self.event is not None else 'API'}'s"
         return [
             f"{', '.join([*functions, *api])}; a state adds {self.state_ms} ms",
-            f"{self.memory_mib} MiB for a function without a declared size; arm64 unless it declares x86",
+            f"{memory}; arm64 unless it declares x86",
             f"{', '.join([f'an atomic step writes {items}', *written])}; a map has {self.map_items} items",
             f"request {self.request_bytes} bytes, a step's output {self.output_bytes}, {answer}",
             f"{self.retries} retries per call; every retry is one transition and one call more",

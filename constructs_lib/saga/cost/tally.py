@@ -138,7 +138,7 @@ def run_inline(tally: Tally) -> None:
     express(tally, "saga", tally.milliseconds)
     if tally.inputs.api and not tally.inputs.polls:
         waited = Decimal(tally.milliseconds) / MS
-        memory = Decimal(tally.inputs.memory_mib) / MIB_PER_GB
+        memory = Decimal(tally.inputs.gatekeeper_mib) / MIB_PER_GB
         tally.add(Meter.LAMBDA_GB_SECONDS, Purpose.ORCHESTRATION, "gatekeeper waits", memory * waited)
         tally.function_seconds += waited
 
@@ -207,7 +207,7 @@ def gatekeeper(tally: Tally, by: str) -> None:
     """One call of the gatekeeper, or of the reader of an intake's events."""
     milliseconds = Decimal(tally.inputs.gatekeeper_ms)
     tally.add(Meter.LAMBDA_REQUESTS, Purpose.API, by, 1)
-    memory = Decimal(tally.inputs.memory_mib) / MIB_PER_GB
+    memory = Decimal(tally.inputs.gatekeeper_mib) / MIB_PER_GB
     tally.add(Meter.LAMBDA_GB_SECONDS, Purpose.API, by, memory * milliseconds / MS)
     tally.function_seconds += milliseconds / MS
 

@@ -14,6 +14,7 @@ from aws_cdk import aws_iam as iam
 
 from constructs_lib import (
     CallbackIntegration,
+    FunctionOptions,
     IdempotencyTable,
     InProgressResponse,
     KeyPolicy,
@@ -209,9 +210,11 @@ def test_settings_reach_stage_and_gatekeeper(stack: Stack) -> None:
 
 def test_a_gatekeeper_that_lets_clients_wait_outlives_the_wait_and_not_the_gateway(stack: Stack) -> None:
     waiting = Operation(saga=saga(stack), max_wait=Duration.seconds(20))
-    TransactionApi(stack, "Api", operations={"orders": waiting})
+    small = FunctionOptions(memory_mib=256)
+    TransactionApi(stack, "Api", operations={"orders": waiting}, function_options=small)
 
     function = Cloud(stack).one("Api/Gatekeeper/orders/Function").properties
+    assert function["MemorySize"] == 256
     assert function["Environment"]["Variables"][Env.MAX_WAIT_SECONDS] == "20"
     assert 20 < function["Timeout"] < 29
 

@@ -104,6 +104,8 @@ def test_a_step_can_be_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--skip", "Charge"], "no conditional step 'Charge'"),
         (["--rate", "0"], "a rate must be above 0"),
         (["--memory", "1"], "memory_mib must be 128 or more"),
+        (["--gatekeeper-memory", "1"], "gatekeeper_mib must be 128 or more"),
+        (["--gatekeeper-duration", "-1"], "gatekeeper_ms must be 0 or more"),
     ],
 )
 def test_an_invalid_question_is_refused_in_one_line(

@@ -43,6 +43,14 @@ def test_inline_saga_costs_one_express_execution(saga: SagaDescription, polls: i
     assert f"{usage.dollars() * MILLION:.2f}" == dollars
 
 
+@pytest.mark.parametrize(("saga", "most"), [(TWO, 20), (FIVE, 36)], ids=["two", "five"])
+def test_small_gatekeeper_that_waits_costs_less(saga: SagaDescription, most: int) -> None:
+    """With half of the memory and of the processor, and twice its own time."""
+    small = happy_path(saga, Assumptions(polls=0, gatekeeper_mib=256, gatekeeper_ms=60))
+
+    assert small.dollars() * MILLION < most < happy_path(saga, Assumptions(polls=0)).dollars() * MILLION
+
+
 @pytest.mark.parametrize("source", list(Source))
 def test_inline_saga_that_an_event_begins_costs_one_express_execution(source: Source) -> None:
     inputs = Assumptions(api=False, event=source)

@@ -121,6 +121,7 @@ def test_inputs_for_a_step_that_is_not_there_are_refused() -> None:
         ({"items_of": {"A": -1}}, "items of A"),
         ({"retries": Decimal("-0.1")}, "retries"),
         ({"memory_mib": 64}, "memory_mib"),
+        ({"gatekeeper_mib": 64}, "gatekeeper_mib"),
     ],
 )
 def test_an_input_that_cannot_be_is_refused(wrong: dict[str, Any], name: str) -> None:
