@@ -1,4 +1,4 @@
-"""``cdk-sagas hold``: keep the reconcilers of a stack from acting, or let them act again. For a restore of tables."""
+"""``cdk-sagas hold``: keep the reconcilers of a stack from acting, on all sagas or on one, or let them act again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
+from constructs_lib.cli.shared.saga import require_saga_id
 from saga_runtime.protocol import HoldAttribute
 
 if TYPE_CHECKING:
@@ -26,13 +27,14 @@ def add_parser(commands: Any) -> None:
     """Add ``hold`` to the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "hold",
-        help="keep a stack's reconcilers from acting, or let them act again",
-        description="Puts, or deletes, the item that holds every TimeoutReconciler of the stack. While it is held, a "
-        "reconciler checks and measures, and changes nothing: hold it before tables are restored. No deployment "
-        "releases it. Exit status: 0 done, or shown; 1 it is held for another reason, the stack has no reconciler, or "
-        "AWS refused a call.",
+        help="keep a stack's reconcilers from acting, on all sagas or on one, or let them act again",
+        description="Puts, or deletes, the item that holds every TimeoutReconciler of the stack, or one saga of it. "
+        "While it is held, a reconciler checks and measures, and changes nothing: hold it before tables are restored, "
+        "and hold a saga that you examine. No deployment releases it. Exit status: 0 done, or shown; 1 it is held for "
+        "another reason, the stack has no reconciler, or AWS refused a call.",
     )
     parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
+    parser.add_argument("--saga", metavar="SAGA", help="hold this saga only; its id, as in the answer of the API")
     add_stack_option(parser)
     parser.add_argument("--reason", help="with on: why; kept with the switch, and shown")
     add_aws_options(parser)
@@ -40,21 +42,24 @@ def add_parser(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    reason = _reason(options)
+    reason, saga_id = _reason(options), options.saga
+    if saga_id is not None:
+        require_saga_id(saga_id)
     session = session_of(options)
     from constructs_lib.cli.doctor.aws import Aws
 
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
-        switches = _switches(aws, options.stack)
+        switches = _switches(aws, options.stack, saga_id)
         for switch in switches:
             if options.action == "on" and switch.held is None:
-                _hold(aws, switch, reason)
+                _hold(aws, switch, saga_id, reason)
             elif options.action == "off" and switch.held is not None:
-                _release(aws, switch, switch.held)
-        found = switches if options.action == "status" else _switches(aws, options.stack)
+                _release(aws, switch, saga_id, switch.held)
+        found = switches if options.action == "status" else _switches(aws, options.stack, saga_id)
+    subject = "" if saga_id is None else f", saga {saga_id},"
     for switch in found:
-        say(f"{switch.function} {_state(switch)}\n")
+        say(f"{switch.function}{subject} {_state(switch)}\n")
     if options.action == "on":
         say("looks that are under way end within a minute\n")
     return _status(options.action, reason, found)
@@ -85,21 +90,23 @@ def _reason(options: argparse.Namespace) -> str:
     return reason
 
 
-def _hold(aws: Aws, switch: Switch, reason: str) -> None:
+def _hold(aws: Aws, switch: Switch, saga_id: str | None, reason: str) -> None:
     """Put the item, unless another operator did: the first reason and time stay."""
-    from saga_runtime.recovery.hold import HOLD_KEY
-    from saga_runtime.shared import writes
+    from saga_runtime.recovery.hold import hold_key
+    from saga_runtime.shared import clock, writes
     from saga_runtime.shared.expressions import when
 
     a = HoldAttribute
-    item = {**HOLD_KEY, a.SINCE: {"N": str(aws.now_ms(switch.table))}, a.REASON: {"S": reason}}
+    # AWS states whole seconds; two holds for one reason within a second differ in the rest.
+    since = aws.now_ms(switch.table) // 1_000 * 1_000 + clock.now_ms() % 1_000
+    item = {**hold_key(saga_id), a.SINCE: {"N": str(since)}, a.REASON: {"S": reason}}
     put = {"TableName": switch.table, "Item": item, **when("attribute_not_exists(#id)")}
     writes.write({"Put": put}, client=aws.dynamodb)
 
 
-def _release(aws: Aws, switch: Switch, held: Held) -> None:
+def _release(aws: Aws, switch: Switch, saga_id: str | None, held: Held) -> None:
     """Delete the item as it was read: not that of another operator, also if the answer is lost and it is sent again."""
-    from saga_runtime.recovery.hold import HOLD_KEY
+    from saga_runtime.recovery.hold import hold_key
     from saga_runtime.shared import writes
     from saga_runtime.shared.expressions import when
 
@@ -107,16 +114,16 @@ def _release(aws: Aws, switch: Switch, held: Held) -> None:
     since = "#since = :since" if held.since_ms else "(attribute_not_exists(#since) OR #since = :since)"
     why = "#reason = :reason" if held.reason else "(attribute_not_exists(#reason) OR #reason = :reason)"
     as_read = when(f"{since} AND {why}", since={"N": str(held.since_ms)}, reason={"S": held.reason})
-    writes.write({"Delete": {"TableName": switch.table, "Key": HOLD_KEY, **as_read}}, client=aws.dynamodb)
+    writes.write({"Delete": {"TableName": switch.table, "Key": hold_key(saga_id), **as_read}}, client=aws.dynamodb)
 
 
-def _switches(aws: Aws, stacks: list[str]) -> list[Switch]:
-    """The switches of all reconcilers of some stacks."""
+def _switches(aws: Aws, stacks: list[str], saga_id: str | None) -> list[Switch]:
+    """The switches of all reconcilers of some stacks, or those of one saga there."""
     from constructs_lib.cli.doctor.stack import read_switches
     from constructs_lib.cli.shared.manifest import read_manifest
 
     manifest = read_manifest(aws.client("cloudformation"), stacks)
-    switches = sorted(read_switches(aws, manifest), key=lambda one: one.function)
+    switches = sorted(read_switches(aws, manifest, saga_id), key=lambda one: one.function)
     if aws.denied:
         raise CommandError(f"not every reconciler can be read: {aws.denied[0].what}; {aws.denied[0].then}")
     if not switches:

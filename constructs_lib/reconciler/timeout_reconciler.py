@@ -290,7 +290,7 @@ class TimeoutReconciler(Construct):
 
 
 class HoldTable(StatefulTable):
-    """The table whose only item keeps a reconciler from acting. It goes with the stack: it holds no saga's data."""
+    """The table whose items keep a reconciler from acting. It goes with the stack: it holds no saga's data."""
 
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id, partition_key=HoldAttribute.ID, removal_policy=RemovalPolicy.DESTROY)

@@ -384,7 +384,7 @@ class Look(StrEnum):
 
 
 class HoldAttribute(StrEnum):
-    """Attributes of the only item in the table that may hold a reconciler. While it is there, nothing is changed."""
+    """Attributes of an item that holds a reconciler: while it is there, nothing is changed; or not its saga."""
 
     ID = "id"
     SINCE = "since"
@@ -393,6 +393,7 @@ class HoldAttribute(StrEnum):
 
 
 HOLD_ID: Final = "hold"
+"""Of the item for all sagas; the others have the ids of their sagas."""
 
 
 class OnceAttribute(StrEnum):

@@ -165,18 +165,19 @@ def _sagas(
     return tuple(found.values())
 
 
-def read_switches(aws: Aws, manifest: Manifest) -> list[Switch]:
-    """Read the switches of all reconcilers; those that may not be read are left out."""
+def read_switches(aws: Aws, manifest: Manifest, saga_id: str | None = None) -> list[Switch]:
+    """Read the switches of all reconcilers, or those of one saga; those that may not be read are left out."""
     read = all_of(
-        lambda one: aws.allowed(f"table {one.hold}", lambda: _switch(aws, one.function, one.hold)), manifest.reconcilers
+        lambda one: aws.allowed(f"table {one.hold}", lambda: _switch(aws, one.function, one.hold, saga_id)),
+        manifest.reconcilers,
     )
     return [switch for switch in read if switch is not None]
 
 
-def _switch(aws: Aws, function: str, table: str) -> Switch:
-    from saga_runtime.recovery.hold import HOLD_KEY, Held
+def _switch(aws: Aws, function: str, table: str, saga_id: str | None) -> Switch:
+    from saga_runtime.recovery.hold import Held, hold_key
 
-    item = aws.read(table, HOLD_KEY)
+    item = aws.read(table, hold_key(saga_id))
     return Switch(function=function, table=table, held=Held.from_item(item) if item is not None else None)
 
 

@@ -1,7 +1,8 @@
-"""The switch that keeps a reconciler from acting: it checks and measures, and changes nothing.
+"""The switches that keep a reconciler from acting: it checks and measures, and changes nothing.
 
-For a restore of tables, and whatever else must not be recovered by the records' current contents. The switch is
-one item in a table of its own: no deployment sets or resets it, and no restore of a saga's tables touches it.
+For a restore of tables, and whatever else must not be recovered by the records' current contents. One switch is for all
+sagas, and each saga has one of its own, for an operator who examines it. Each is an item in a table of its own: no
+deployment sets or resets it, and no restore of a saga's tables touches it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from saga_runtime.shared import aws, clock
 KEPT_MS: Final = 10_000
 """Milliseconds for which a read is valid: a check reads before each action."""
 HOLD_KEY: Final[dict[str, dict[str, str]]] = {HoldAttribute.ID: {"S": HOLD_ID}}
+
+
+def hold_key(saga_id: str | None) -> dict[str, dict[str, str]]:
+    """Key of a saga's switch; None: of the one for all sagas."""
+    return HOLD_KEY if saga_id is None else {HoldAttribute.ID: {"S": saga_id}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +51,11 @@ class Held:
 
 @dataclass(slots=True, kw_only=True)
 class Hold:
-    """Reads the switch, at most once in ``KEPT_MS``. Threads may share it.
+    """Reads the switches, the one for all sagas at most once in ``KEPT_MS``. Threads may share it.
 
-    Guaranteed: no action without a read of the switch within ``KEPT_MS``.
-    Not guaranteed: that an action stops which began within ``KEPT_MS`` after the switch was set.
+    Guaranteed: no action on a saga without a read of its own switch right before, and of the other one within
+    ``KEPT_MS``.
+    Not guaranteed: that an action stops which began before its switch was set, or within ``KEPT_MS`` after.
 
     Attributes:
         table: the table; None: there is no switch, and nothing is ever held.
@@ -68,9 +75,21 @@ class Hold:
         with self._lock:
             now_ms = clock.now_ms()
             if self.table is not None and (self._read_at is None or now_ms - self._read_at >= KEPT_MS):
-                item = aws.dynamodb().get_item(TableName=self.table, Key=HOLD_KEY, ConsistentRead=True).get("Item")
-                self._held, self._read_at = Held.from_item(item) if item is not None else None, now_ms
+                self._held, self._read_at = _read(self.table, None), now_ms
             return self._held
+
+    def holds(self, saga_id: str) -> bool:
+        """Test whether a saga, or every saga, is held.
+
+        Raises:
+            ClientError, BotoCoreError: a switch cannot be read.
+        """
+        return self.read() is not None or (self.table is not None and _read(self.table, saga_id) is not None)
+
+
+def _read(table: str, saga_id: str | None) -> Held | None:
+    item = aws.dynamodb().get_item(TableName=table, Key=hold_key(saga_id), ConsistentRead=True).get("Item")
+    return Held.from_item(item) if item is not None else None
 
 
 def hold_of_env() -> Hold:

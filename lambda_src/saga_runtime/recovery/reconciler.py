@@ -154,7 +154,7 @@ class Reconciler:
             if found is not None and found.record.saga_id == saga_id:
                 saga = self.caretaker.saga_of(table, found.record)
                 seen = self.caretaker.look(saga, found, clock.now_ms()) if saga is not None else None
-                if seen is not None and self.hold.read() is None:
+                if seen is not None and not self._holds(seen):
                     self.caretaker.carry_out(seen)
                 return
         if was_owner(name):
@@ -207,11 +207,17 @@ class Reconciler:
         seen = caretaker.look(saga, found, now_ms)
         if seen is None:
             return
-        held = self.hold.read() is not None
+        held = self._holds(seen)
         did = not held and caretaker.carry_out(seen)
         with self._mine:
             self._done.needed += held and seen.decision.need in _ACTIONS
             self._count(seen, did)
+
+    def _holds(self, seen: Seen) -> bool:
+        """Test whether nothing may be done; a saga's own switch is read only if something is to be done."""
+        if seen.decision.need in _ACTIONS:
+            return self.hold.holds(seen.found.record.saga_id)
+        return self.hold.read() is not None
 
     def _count(self, seen: Seen, did: bool) -> None:
         done, need = self._done, seen.decision.need
@@ -230,8 +236,7 @@ class Reconciler:
         late = caretaker.look_late(table, row_id)
         if late is None:
             return
-        held = self.hold.read() is not None
-        finding = LateFinding.RUNNING if held else caretaker.undo(late, now_ms).finding
+        finding = LateFinding.RUNNING if self.hold.holds(late.job.saga_id) else caretaker.undo(late, now_ms).finding
         with self._mine:
             first = late.job.saga_id not in self._late
             self._late.add(late.job.saga_id)

@@ -13,7 +13,7 @@ import pytest
 
 from constructs_lib.cli.main import main
 from saga_runtime.protocol import HoldAttribute
-from saga_runtime.recovery.hold import HOLD_KEY, Held
+from saga_runtime.recovery.hold import HOLD_KEY, Held, hold_key
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import SWITCH, CheckedStack, checked_stack_in
 from tests.unit.support.manifests import manifest
@@ -273,3 +273,42 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
     hold("off")
 
     assert findings(capsys, "--repair")["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
+
+
+# One saga
+
+
+def held_saga() -> Held | None:
+    item = aws.dynamodb().get_item(TableName=SWITCH, Key=hold_key(SAGA_ID)).get("Item")
+    return Held.from_item(item) if item is not None else None
+
+
+def test_one_saga_is_held_and_released(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    assert hold("on", "--saga", SAGA_ID, "--reason", "examined") == 0
+    assert (held(), held_saga()) == (None, Held(since_ms=stack.world.clock.ms, reason="examined"))
+    assert f"Reconciler, saga {SAGA_ID}, is held since" in capsys.readouterr().out
+
+    assert hold("on", "--reason", "restore") == 0
+    assert hold("off", "--saga", SAGA_ID) == 0
+    assert (held() is not None, held_saga()) == (True, None)
+
+    assert hold("status", "--saga", SAGA_ID) == 0
+    assert f"Reconciler, saga {SAGA_ID}, is not held" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("saga", ["", " ", "hold", "x" * 300])
+def test_what_is_not_a_saga_id_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFixture[str], saga: str) -> None:
+    assert hold("on", "--saga", saga) == 1
+
+    assert "not a saga id" in capsys.readouterr().err
+    assert held() is None
+
+
+def test_two_holds_within_a_second_differ(stack: CheckedStack) -> None:
+    hold("on", "--reason", "same")
+    first = held()
+    hold("off")
+    stack.world.clock.ms += 1
+    hold("on", "--reason", "same")
+
+    assert held() != first

@@ -12,7 +12,7 @@ from saga_runtime.protocol import (
     HoldAttribute,
     Metric,
 )
-from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS
+from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS, hold_key
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.reconciled import SCENES, Watch, interrupted
@@ -32,16 +32,16 @@ def switch(monkeypatch: pytest.MonkeyPatch, world: World) -> None:
     monkeypatch.setenv(Env.HOLD_TABLE, SWITCH)
 
 
-def hold(watch: Watch) -> None:
+def hold(watch: Watch, saga_id: str | None = None) -> None:
     """Set the switch, as an operator does."""
     a = HoldAttribute
-    item: Any = {**HOLD_KEY, a.SINCE: {"N": str(watch.world.clock.ms)}, a.REASON: {"S": "restore"}}
+    item: Any = {**hold_key(saga_id), a.SINCE: {"N": str(watch.world.clock.ms)}, a.REASON: {"S": "restore"}}
     aws.dynamodb().put_item(TableName=SWITCH, Item=item)
 
 
-def release() -> None:
+def release(saga_id: str | None = None) -> None:
     """Reset it."""
-    aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
+    aws.dynamodb().delete_item(TableName=SWITCH, Key=hold_key(saga_id))
 
 
 HELD_SCENES = ["never started", "interrupted", "running", "exhausted", "history gone", "parked", "late", "unsettled"]
@@ -153,3 +153,48 @@ def test_a_hold_that_is_set_during_a_sweep_stops_it(watch: Watch) -> None:
 
     assert watch.sweep()["needed"] == 1
     assert set(watch.executions) == {SAGA_ID}
+
+
+# One saga
+
+
+@pytest.mark.usefixtures("switch")
+@pytest.mark.parametrize("scene", ["never started", "interrupted", "exhausted", "history gone", "late", "unsettled"])
+def test_held_saga_is_left_alone(watch: Watch, scene: str) -> None:
+    SCENES[scene][0](watch)
+    hold(watch, SAGA_ID)
+    state = watch.operated.state, watch.world.items("tokens")
+
+    watch.sweep()
+    assert watch.ended(SAGA_ID) == []
+
+    assert (watch.operated.state, watch.world.items("tokens")) == state
+    assert watch.notified == []
+    assert watch.world.telemetry.measured[Metric.HOLD_AGE] == 0
+
+    release(SAGA_ID)
+    watch.sweep()
+    assert (watch.operated.state, watch.world.items("tokens")) != state
+
+
+@pytest.mark.usefixtures("switch")
+def test_hold_of_another_saga_holds_nothing(watch: Watch) -> None:
+    interrupted(watch)
+    hold(watch, "another")
+
+    assert watch.sweep()["taken_over"] == 1
+
+
+@pytest.mark.usefixtures("switch")
+def test_hold_of_a_saga_is_read_before_each_action_only(watch: Watch) -> None:
+    watch.pass_time()
+    assert "UpdateItem" in (calls := watch.world.calls_of(watch.sweep))
+    assert calls.count("GetItem") == 2  # the switch of all, and the record
+
+    watch.dies()
+    hold(watch, SAGA_ID)
+    assert watch.ended(SAGA_ID) == []
+    release(SAGA_ID)
+    assert watch.ended(SAGA_ID) == []
+
+    assert watch.record.recoveries == 1
