@@ -15,11 +15,10 @@ from constructs import Construct
 
 from constructs_lib.api.key_sources import key_environment, require_key_policy
 from constructs_lib.api.schema_form import require_schema, schema_file
-from constructs_lib.functions.bundle import merged_code
 from constructs_lib.functions.conflict_backoff import backoff_environment
-from constructs_lib.functions.function_options import FunctionOptions, timeout_of
+from constructs_lib.functions.function_options import FunctionOptions, options_ahead
 from constructs_lib.functions.handlers import require_made_by
-from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.functions.runtime_function import RuntimeFunction, user_code
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.types import check_fields, checked
@@ -68,6 +67,7 @@ class DirectFunction(RuntimeFunction):
         id: construct id.
         code: folder with the function's Python files, relative to the working directory or absolute.
         handler: ``module.function`` in that folder, made by ``direct_operation``. Read, not imported.
+        requirements: file of further packages, each pinned with hashes, as of a ``StepFunction``.
         schema: JSON schema (draft 7) of a new request's body. A request that was recorded under an earlier schema is
             answered as a duplicate.
         environment: environment variables, e.g. ``ledger.environment``.
@@ -99,6 +99,7 @@ class DirectFunction(RuntimeFunction):
         *,
         code: str | Path,
         handler: str,
+        requirements: str | Path | None = None,
         schema: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
@@ -110,7 +111,7 @@ class DirectFunction(RuntimeFunction):
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
-        timeout = timeout or timeout_of(scope, function_options) or _DEFAULT_TIMEOUT
+        timeout = timeout or options_ahead(scope, function_options).timeout or _DEFAULT_TIMEOUT
         require_seconds("timeout", timeout, at_least=1, at_most=_LONGEST_SECONDS)
         taken = sorted(set(environment or {}) & set(_OURS))
         if taken:
@@ -121,7 +122,7 @@ class DirectFunction(RuntimeFunction):
         super().__init__(
             scope,
             id,
-            code=lambda_.Code.from_asset(str(merged_code(Path(code), schema_file(schema)))),
+            code=user_code(scope, code, requirements, architecture, function_options, schema_file(schema)),
             handler=handler,
             description=f"Direct operation {handler}",
             environment=variables,

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
-import tempfile
+import re
 import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from packaging.utils import canonicalize_name
+
 from constructs_lib.functions import bundle_builder
 from constructs_lib.functions.bundle_builder import BundleError
+from constructs_lib.packages.cache import CACHE_VARIABLE, ROOT, cache_folder, is_checkout
+from constructs_lib.packages.install import Packages, install, refuse_misfits
+from constructs_lib.packages.local import MANIFEST, manifest_of
+from constructs_lib.packages.lock import PackageError, Target
 
-__all__ = ["BundleError", "cache_folder", "functions_zip", "merged_code"]
+__all__ = ["BundleError", "functions_zip", "merged_code"]
 
-_ROOT = Path(__file__).resolve().parents[2]
 _HANDLERS = "handlers/"
-_CACHE_VARIABLE = "CDK_SAGAS_CACHE"
+_TITLE = re.compile(r"^(\S+) (\S+)\n=+$", re.MULTILINE)
 _KEEP_SECONDS = 30 * 24 * 3600.0
 
 
@@ -34,18 +38,23 @@ def functions_zip() -> Path:
     Raises:
         BundleError: The bundle is missing and cannot be built.
     """
-    if _is_checkout(_ROOT):
-        return bundle_builder.build(_ROOT)
-    bundle = _ROOT / bundle_builder.BUNDLE_PATH
+    if is_checkout(ROOT):
+        return bundle_builder.build(ROOT)
+    bundle = ROOT / bundle_builder.BUNDLE_PATH
     if not bundle.is_file():
         raise BundleError(f"the function bundle {bundle} is missing; install cdk-sagas from its wheel again")
     return bundle
 
 
 def merged_code(
-    directory: Path | None, extra_files: Mapping[str, bytes] | None = None, *, include_handlers: bool = False
+    directory: Path | None,
+    extra_files: Mapping[str, bytes] | None = None,
+    *,
+    include_handlers: bool = False,
+    requirements: Path | None = None,
+    target: Target | None = None,
 ) -> Path:
-    """Merges a folder with step functions over the function bundle.
+    """Merges a folder with step functions, and packages, over the function bundle.
 
     Equal contents give equal bytes, so the asset hash changes with the code and with nothing else. Caches
     (`__pycache__` and the like) are left out; modes and times of files are not kept.
@@ -56,13 +65,16 @@ def merged_code(
         extra_files: Further files by their POSIX path at the root of the function's code.
         include_handlers: Whether the constructs' own `handlers/` are in it too. Without them, a change in one of the
             library's functions does not deploy the user's again.
+        requirements: A lock with hashes, whose packages are installed for the target.
+        target: Python and processor of the function; None if no compiled code can be in it.
 
     Returns:
         The path of a zip, named after its content, in `cache_folder()`. The CDK copies it into the cloud assembly, so
         the cache may be emptied between two synths.
 
     Raises:
-        BundleError: The folder does not exist or is empty, or a file would hide one of the bundle or another file.
+        BundleError: The folder does not exist or is empty, a file would hide one of the bundle or another file,
+            packages cannot be installed, or compiled code does not fit the target.
     """
     bundled = {
         name: content
@@ -72,6 +84,13 @@ def merged_code(
     files = dict(bundled)
     if directory is not None:
         files |= _own_files(directory, bundled)
+    try:
+        if requirements is not None:
+            files |= _package_files(requirements, files, target)
+        if target is not None:
+            refuse_misfits(files, target, str(directory or "the function bundle"))
+    except PackageError as error:
+        raise BundleError(str(error)) from None
     for name, content in (extra_files or {}).items():
         if name in files:
             raise BundleError(f"{name} is generated into the function's code and is there already; rename yours")
@@ -79,18 +98,50 @@ def merged_code(
     return _store(bundle_builder.zip_bytes(files))
 
 
-def cache_folder() -> Path:
-    """Gives the folder for generated code: `$CDK_SAGAS_CACHE`, else `build/` of a checkout, else the user's cache.
+def _package_files(requirements: Path, present: Mapping[str, bytes], target: Target | None) -> dict[str, bytes]:
+    """Installs packages; leaves out those of the bundle, and refuses one that would hide another module."""
+    if not requirements.is_file():
+        raise BundleError(f"requirements must be a file, got {requirements}; create it, or pass its path")
+    text = requirements.read_text(encoding="utf-8")
+    packages = install(str(requirements), text, target)
+    shared = _shared_with_bundle(str(requirements), packages)
+    taken = {_import_name(name): name for name in present}
+    added: dict[str, bytes] = {}
+    for name, content in packages.files.items():
+        if packages.owners.get(name) in shared or present.get(name) == content:
+            continue
+        if hidden := taken.get(_import_name(name)):
+            raise BundleError(
+                f"{name} of {requirements} collides with {hidden} of the function's code; rename your module, or "
+                "remove the package"
+            )
+        added[name] = content
+    return {**added, MANIFEST: manifest_of(text, list(added))}
 
-    Not next to `cdk.out`, which the CDK empties and which differs per app; not next to the installed package, which may
-    be read-only; and not a well-known name in the shared temporary folder, where another user of the machine could put
-    a file for us to deploy.
-    """
-    if chosen := os.environ.get(_CACHE_VARIABLE):
-        return Path(chosen).expanduser().absolute()
-    if _is_checkout(_ROOT):
-        return _ROOT / "build" / "cache"
-    return _user_cache()
+
+def _shared_with_bundle(name: str, packages: Packages) -> frozenset[str]:
+    """Names the distributions that the bundle has too: one version serves both, if the packages take the bundle's."""
+    shared = set()
+    for distribution, version in _bundle_versions(functions_zip()).items():
+        pinned = packages.versions.get(distribution)
+        if pinned is None:
+            continue
+        if pinned != version and not all(
+            requirement.specifier.contains(version, prereleases=True)
+            for requirement in packages.wanted.get(distribution, ())
+        ):
+            raise BundleError(
+                f"{name} must take {distribution} {version}, which the function bundle has, got {pinned} and packages "
+                f"that refuse {version}; choose versions of them that take it"
+            )
+        shared.add(distribution)
+    return frozenset(shared)
+
+
+def _bundle_versions(bundle: Path) -> dict[str, str]:
+    """Reads versions of the bundle's distributions, by canonical name, from its notices."""
+    notices = _bundle_files(bundle)[bundle_builder.NOTICES_NAME].decode()
+    return {canonicalize_name(name): version for name, version in _TITLE.findall(notices)}
 
 
 def _store(content: bytes) -> Path:
@@ -104,7 +155,7 @@ def _store(content: bytes) -> Path:
             _forget_old(folder)
             bundle_builder.write_atomically(target, content)
     except OSError as error:
-        raise BundleError(f"cannot write {target}: {error.strerror}; set {_CACHE_VARIABLE} to a folder") from error
+        raise BundleError(f"cannot write {target}: {error.strerror}; set {CACHE_VARIABLE} to a folder") from error
     return target
 
 
@@ -125,7 +176,7 @@ def _own_files(directory: Path, bundled: Mapping[str, bytes]) -> dict[str, bytes
         raise BundleError(f"code must hold at least one file, got the empty folder {directory}; add your functions")
     taken = {_import_name(name): name for name in bundled}
     for name in sorted(own):
-        if hidden := taken.get(_import_name(name)):
+        if own[name] != bundled.get(name) and (hidden := taken.get(_import_name(name))):
             hidden_root = hidden.split("/", 1)[0]
             raise BundleError(f"{directory / name} collides with {hidden_root} of the function bundle; rename it")
     return own
@@ -146,23 +197,3 @@ def _unpacked(bundle: Path, _mtime_ns: int, _size: int) -> dict[str, bytes]:
     """Reads the bundle once per version of the file: an app has many functions."""
     with zipfile.ZipFile(bundle) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
-
-
-def _user_cache() -> Path:
-    try:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = base / "cdk-sagas"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return Path(_process_cache().name)  # no home folder, or a read-only one: build containers
-    return folder if os.access(folder, os.W_OK) else Path(_process_cache().name)
-
-
-@functools.cache
-def _process_cache() -> tempfile.TemporaryDirectory[str]:
-    """Makes a folder that goes away with this process: by then the CDK has copied what was in it."""
-    return tempfile.TemporaryDirectory(prefix="cdk-sagas-")
-
-
-def _is_checkout(root: Path) -> bool:
-    return (root / bundle_builder.LOCK_PATH).is_file() and (root / bundle_builder.SOURCES_PATH).is_dir()

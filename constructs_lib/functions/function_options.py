@@ -164,9 +164,9 @@ def options_of(scope: Construct) -> FunctionOptions:
     return found
 
 
-def timeout_of(scope: Construct, own: FunctionOptions | None) -> Duration | None:
-    """Timeout in the options of a function that does not exist yet."""
-    return (own or FunctionOptions()).over(_Options.of(scope).at(scope.node.path)).timeout
+def options_ahead(scope: Construct, own: FunctionOptions | None) -> FunctionOptions:
+    """Options of a function that does not exist yet, by the scope that will be its parent."""
+    return (own or FunctionOptions()).over(_Options.of(scope).at(scope.node.path))
 
 
 def log_group(

@@ -14,9 +14,10 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib.functions.bundle import functions_zip, merged_code
-from constructs_lib.functions.function_options import FunctionOptions, log_group, options_of
+from constructs_lib.functions.function_options import FunctionOptions, log_group, options_ahead, options_of
 from constructs_lib.functions.handlers import find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
+from constructs_lib.packages.lock import Target
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.manifest import Manifest
@@ -29,6 +30,7 @@ _HANDLER: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 _DEFAULT_SECONDS: Final = 15
 _LONGEST_SECONDS: Final = 900
 _DEFAULT_MEMORY_MIB: Final = 512
+_MACHINE_NAMES: Final = {"arm64": "aarch64"}
 
 _EVERYWHERE: Final = "AwsSolutions-IAM5[Resource::*]"
 _TRACING: Final = Acknowledgment(
@@ -211,10 +213,13 @@ class StepFunction(RuntimeFunction):
     Args:
         scope: parent construct.
         id: construct id.
-        code: folder with the function's Python files, relative to the working directory or absolute. Further
-            packages that it needs must be in it; ``saga_runtime``, Powertools and boto3 are there already.
+        code: folder with the function's Python files, relative to the working directory or absolute.
+            ``saga_runtime``, Powertools and boto3 are there already.
         handler: ``module.function`` in that folder, made by a decorator of ``saga_runtime`` that fits its step. Read,
             not imported: one that does not exist, or is made by another decorator, ends the synth.
+        requirements: file of further packages, each pinned with hashes, as ``uv pip compile --generate-hashes`` and
+            ``pip-compile --generate-hashes`` write it. Their wheels for the function's runtime and architecture are
+            installed at synth, once per content. None by default.
         environment: environment variables, e.g. ``ledger.environment``.
         timeout: 1 s to 900 s, 15 s by default. The saga's task waits longer than this.
         memory_mib: 128 to 10240, 512 by default. More memory is more processor, too.
@@ -237,6 +242,7 @@ class StepFunction(RuntimeFunction):
         *,
         code: str | Path,
         handler: str,
+        requirements: str | Path | None = None,
         environment: Mapping[str, str] | None = None,
         timeout: Duration | None = None,
         memory_mib: int | None = None,
@@ -249,7 +255,7 @@ class StepFunction(RuntimeFunction):
         super().__init__(
             scope,
             id,
-            code=lambda_.Code.from_asset(str(merged_code(Path(code)))),
+            code=user_code(scope, code, requirements, architecture, function_options),
             handler=handler,
             description=f"Saga step function {handler}",
             environment=environment,
@@ -278,6 +284,24 @@ def _timeout_of(path: str, options: FunctionOptions, given: Duration | None, lon
             "functions only, or give this construct function_options of its own"
         )
     return seconds
+
+
+def user_code(
+    scope: Construct,
+    code: str | Path,
+    requirements: str | Path | None,
+    architecture: lambda_.Architecture | None,
+    function_options: FunctionOptions | None,
+    extra_files: Mapping[str, bytes] | None = None,
+) -> lambda_.Code:
+    """Code of a user's function, for the runtime and architecture that it will have."""
+    options = options_ahead(scope, function_options)
+    chosen = architecture or options.architecture or lambda_.Architecture.ARM_64
+    target = Target(
+        python=options.runtime_name.removeprefix("python"), machine=_MACHINE_NAMES.get(chosen.name, chosen.name)
+    )
+    lock = Path(requirements) if requirements is not None else None
+    return lambda_.Code.from_asset(str(merged_code(Path(code), extra_files, requirements=lock, target=target)))
 
 
 def name_role(function: RuntimeFunction, role: str) -> None:

@@ -9,6 +9,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
 
+from constructs_lib.packages.local import local_code
+
 _PATH_METADATA: Final = "aws:cdk:path"
 _LOGICAL_ID_METADATA: Final = "aws:cdk:logicalId"
 
@@ -134,7 +136,7 @@ def _read_assets(folder: Path, name: str, account: str, region: str) -> Iterator
             raise AssemblyError(f"{folder / name} has an asset that is built by a command; synthesize it as a file")
         for destination in asset["destinations"].values():
             yield FileAsset(
-                source=folder / source["path"],
+                source=local_code(folder / source["path"]),
                 zipped=source.get("packaging") == "zip",
                 bucket=fill(destination["bucketName"]),
                 key=fill(destination["objectKey"]),

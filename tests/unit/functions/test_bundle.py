@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from constructs_lib.functions import bundle, bundle_builder
-from constructs_lib.functions.bundle import BundleError, cache_folder, functions_zip, merged_code
+from constructs_lib.functions.bundle import BundleError, functions_zip, merged_code
+from constructs_lib.packages import cache as cache_module
+from constructs_lib.packages.cache import cache_folder
 
 BUNDLED = {
     "BUNDLE_INPUTS": b"abc\n",
@@ -33,7 +35,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installed package: a bundle and no sources."""
     root = tmp_path / "site-packages"
     bundle_builder.write_atomically(root / bundle_builder.BUNDLE_PATH, bundle_builder.zip_bytes(BUNDLED))
-    monkeypatch.setattr(bundle, "_ROOT", root)
+    monkeypatch.setattr(bundle, "ROOT", root)
+    monkeypatch.setattr(cache_module, "ROOT", root)
     return root
 
 
