@@ -16,7 +16,7 @@ from saga_runtime.idempotency.record import RESERVE
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import DrawnRelease
 from .drawn.sagas import MUTATING, DrawnGroup, DrawnSaga, DrawnStep, drawn_saga, smaller
-from .drawn.shrink import shrunk
+from .drawn.shrink import Setting, shrunk
 from .drawn.workload import Drawn, direct_intent
 
 SAGAS = [drawn_saga(seed) for seed in range(4)]
@@ -115,7 +115,7 @@ def _weakened(world: World) -> None:
 
 
 def test_a_failure_shrinks_to_a_readable_one() -> None:
-    failure = shrunk(ONE, 0, 10, runs=250, prepare=_weakened)
+    failure = shrunk(ONE, 0, 10, runs=250, setting=Setting(prepare=_weakened))
     assert failure is not None
     assert failure.saga == ONE
     steps, clients, faults = failure.size
@@ -142,7 +142,7 @@ def _weakened_by_a_release(world: World) -> None:
 
 def test_a_failure_of_a_release_shrinks_to_a_readable_one() -> None:
     release = DrawnRelease(kind="stricter", saga=ONE)
-    failure = shrunk(ONE, 0, 10, runs=250, prepare=_weakened_by_a_release, release=release)
+    failure = shrunk(ONE, 0, 10, runs=250, setting=Setting(prepare=_weakened_by_a_release), release=release)
     assert failure is not None
     assert failure.release == release
     assert failure.clients < 10

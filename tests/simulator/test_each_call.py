@@ -130,7 +130,7 @@ def test_changed_response_is_a_finding(deployed: Deployed, monkeypatch: pytest.M
     def run(*_: object, climate: Climate, seed: int = 0, **__: object) -> RunResult:
         broken = climate.planned
         lasting = bool(broken) and broken is not None and broken[0].times > 1
-        result = RunResult(seed=seed, sagas=1, met={call: 1}, answers=[500 if broken else 200])
+        result = RunResult(seed=seed, sagas=1, met={call: 1}, responses=[(500 if broken else 200, "")])
         result.findings = [Finding("promise", "lasting")] if lasting else []
         return result
 

@@ -8,7 +8,7 @@ from constructs_lib.testing.simulator.faults.climate import Climate, Event, Outa
 from constructs_lib.testing.simulator.outside.providers import Provider, ProviderAnswer, ProviderRequest
 from constructs_lib.testing.simulator.report import PromiseBrokenError, SimulationReport
 from constructs_lib.testing.simulator.simulation import simulate
-from constructs_lib.testing.simulator.workload import Intent, Workload
+from constructs_lib.testing.simulator.workload import Intent, Result, Workload
 from constructs_lib.testing.simulator.world import World
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "ProviderAnswer",
     "ProviderRequest",
     "Response",
+    "Result",
     "SimulationReport",
     "Trouble",
     "Workload",

@@ -80,29 +80,78 @@ def break_each_call(
         deployment = deployed(stack, opened)
         for machine in deployment.blueprint.machines.values():
             report.coverage.know(machine.name, machine.definition)
-
-        def run(*planned: Planned) -> RunResult:
-            climate = Climate(planned=(*planned, *after))
-            return simulate_once(deployment, workload, seed, sagas=1, coverage=report.coverage, climate=climate)
-
-        recorded = run()
-        report.add(recorded)
-        plans = list(_plans(deployment.blueprint, recorded, of))
-        for planned in plans if drawn is None else Random(seed).sample(plans, min(drawn, len(plans))):
-            found = run(planned)
-            if planned.times == 1 and isinstance(planned.how, Trouble) and found.answers != recorded.answers:
-                found.findings.append(
-                    Finding("one fault changes no answer", f"{planned}: {found.answers}, not {recorded.answers}")
-                )
-            report.add(found)
+        calls = EachCall(deployment, workload, seed=seed, coverage=report.coverage, after=after)
+        report.add(calls.recorded)
+        for planned in calls.planned(of=of, drawn=drawn):
+            report.add(calls.broken(planned))
             if progress is not None:
                 progress(report)
     return report
 
 
+class EachCall:
+    """The calls and states of one saga, as recorded, and runs in each of which one of them is broken.
+
+    Args:
+        deployment: what is deployed.
+        workload: its first intent is the saga.
+        seed: what the intent is drawn from.
+        coverage: counts what is reached.
+        after: faults of every run, also of the one that is recorded.
+
+    Attributes:
+        recorded: the run without a further fault.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        workload: Workload,
+        *,
+        seed: int,
+        coverage: Coverage,
+        after: Sequence[Planned] = (),
+    ) -> None:
+        self._deployment = deployment
+        self._workload = workload
+        self._seed = seed
+        self._coverage = coverage
+        self._after = tuple(after)
+        self.recorded = self._run()
+
+    def planned(self, *, of: Collection[str] | None = None, drawn: int | None = None) -> list[Planned]:
+        """Return each fault of each recorded call and state, or so many of them, drawn by the seed."""
+        plans = list(_plans(self._deployment.blueprint, self.recorded, of))
+        return plans if drawn is None else Random(self._seed).sample(plans, min(drawn, len(plans)))
+
+    def broken(self, planned: Planned) -> RunResult:
+        """Run the saga again with a fault. One that is over after one call must not change the answer."""
+        run = self._run(planned)
+        if planned.times == 1 and isinstance(planned.how, Trouble) and run.answers != self.recorded.answers:
+            run.findings.append(
+                Finding("one fault changes no answer", f"{planned}: {run.answers}, not {self.recorded.answers}")
+            )
+        return run
+
+    def _run(self, *planned: Planned) -> RunResult:
+        return simulate_once(
+            self._deployment,
+            self._workload,
+            self._seed,
+            sagas=1,
+            coverage=self._coverage,
+            climate=Climate(planned=(*planned, *self._after)),
+        )
+
+
+def swept_functions(blueprint: Blueprint) -> set[str]:
+    """Names of the functions that a schedule invokes."""
+    return {target.arn.rpartition(":")[2] for rule in blueprint.rules if rule.every for target in rule.targets}
+
+
 def _plans(blueprint: Blueprint, recorded: RunResult, of: Collection[str] | None) -> Iterator[Planned]:
     """Every fault of what was recorded."""
-    swept = {target.arn.rpartition(":")[2] for rule in blueprint.rules if rule.every for target in rule.targets}
+    swept = swept_functions(blueprint)
     machines = {machine.name for machine in blueprint.machines.values()}
     states = _states(blueprint)
     for (name, what), count in recorded.met.items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, audit_sagas, together
+from constructs_lib.testing.simulator.aws.gateway import callers_of
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.outside.clients import Fate
+from constructs_lib.testing.simulator.workload import Intent, Result
 from constructs_lib.testing.simulator.world import World
-from saga_runtime.idempotency.identity import is_saga_id, request_id_from
+from saga_runtime.idempotency.identity import is_saga_id, request_id_from, request_id_of, scope_of
 from saga_runtime.protocol import SETTLED, LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.decisions import ParkedFor
 
@@ -51,6 +53,52 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
 def is_direct(record: Item) -> bool:
     """True of the record of a direct operation, which is settled when it is written, and has no rows."""
     return not record[RecordAttribute.EXECUTION_ARN]["S"]
+
+
+def results(world: World, fates: Sequence[Fate]) -> list[Result]:
+    """Find the result of each intent, also of those whose clients received no response."""
+    records = {item[RecordAttribute.ID]["S"]: item for table in world.parts.requests for item in world.records(table)}
+    return [
+        result_of(
+            fate.intent,
+            fate.key,
+            records,
+            callers=callers_of(fate.intent.user),
+            known=fate.accepted,
+            response=fate.settled[-1] if fate.settled else None,
+        )
+        for fate in fates
+    ]
+
+
+def result_of(
+    intent: Intent,
+    key: str,
+    records: Mapping[str, Item],
+    *,
+    callers: Iterable[tuple[str, ...]],
+    known: Collection[str],
+    response: tuple[int, str] | None,
+) -> Result:
+    """Find the result of an intent.
+
+    Args:
+        intent: what the client wanted.
+        key: the idempotency key that it was sent under.
+        records: every request record, by its id.
+        callers: identities that the client has, of which the API reads one.
+        known: ids of its sagas that responses contained.
+        response: status and body of its settled response; None: it received none.
+    """
+    ids = [*map(request_id_from, known)]
+    ids += [request_id_of(scope_of(intent.operation, caller), key) for caller in callers]
+    record = next((records[one] for one in ids if one in records), None)
+    status, body = response or (None, None)
+    if record is None:
+        return Result(intent=intent, key=key, saga_id=None, completed=None, status=status, body=body)
+    completed = record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
+    saga_id = None if is_direct(record) else record[RecordAttribute.SAGA_ID]["S"]
+    return Result(intent=intent, key=key, saga_id=saga_id, completed=completed, status=status, body=body)
 
 
 def _nothing_runs(world: World) -> Invariant:

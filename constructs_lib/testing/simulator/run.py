@@ -18,7 +18,7 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND, OutOfStepsErr
 from constructs_lib.testing.simulator.faults.climate import MINUTE, Climate, drawn_climate
 from constructs_lib.testing.simulator.outside.clients import Client, Fate
 from constructs_lib.testing.simulator.outside.operators import Operator
-from constructs_lib.testing.simulator.promise import audit
+from constructs_lib.testing.simulator.promise import audit, results
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World, running
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
@@ -49,7 +49,8 @@ class RunResult:
         statuses: how many sagas ended how.
         hit: calls and occasions with the fault that hit them, the most frequent first.
         met: number of calls and states of each actor, if faults were planned.
-        answers: the last settled status of each client, in order; None: it has none.
+        responses: the last settled response of each client, in order, as status and body; None: it has none.
+        checked: how many things each invariant was checked of.
     """
 
     seed: int
@@ -63,7 +64,13 @@ class RunResult:
     statuses: dict[str, int] = field(default_factory=dict)
     hit: list[str] = field(default_factory=list)
     met: dict[tuple[str, str], int] = field(default_factory=dict)
-    answers: list[int | None] = field(default_factory=list)
+    responses: list[tuple[int, str] | None] = field(default_factory=list)
+    checked: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> list[int | None]:
+        """The last settled status of each client, in order; None: it has none."""
+        return [None if response is None else response[0] for response in self.responses]
 
     def about(self) -> list[str]:
         """Lines of the trace about the sagas that the findings name; every line if they name none."""
@@ -81,6 +88,7 @@ def simulate_once(
     climate: Climate | None = None,
     traced: bool = False,
     releases: Sequence[Deployment] = (),
+    begins: Sequence[int] | None = None,
 ) -> RunResult:
     """Run a world to its end, and audit it.
 
@@ -93,8 +101,9 @@ def simulate_once(
         climate: what goes wrong; drawn from the seed if it is not given.
         traced: whether the trace is wanted also of a run in which nothing is wrong.
         releases: later versions, deployed over it in turn while sagas run.
+        begins: microseconds after which each client begins; drawn from the seed if they are not given.
     """
-    random, length, burst = _drawn(seed)
+    random, length, burst = draws_of(seed)
     if climate is None:
         climate = climate_of(deployment, seed)
     for release in releases:
@@ -107,7 +116,8 @@ def simulate_once(
             intent = workload.intent(number, random)
             fate = Fate(intent=intent, key=intent.key or f"key-{number}-{random.getrandbits(32):08x}")
             fates.append(fate)
-            Client(world, f"client {number}", fate).begin(int(random.random() * burst * length))
+            drawn = int(random.random() * burst * length)
+            Client(world, f"client {number}", fate).begin(drawn if begins is None else begins[number])
         _release(world, releases, Random(f"{seed}:releases"), length)
         _rotate(world, Random(f"{seed}:rotations"), length)
         operator = Operator(world, workload)
@@ -124,7 +134,9 @@ def simulate_once(
             world.findings.add("in flight", f"not everything has ended: {_left(world, fates)}")
         invariants += audit(world, fates)
         invariants += workload.audit(world)
+        invariants += workload.audit_results(world, results(world, fates))
         for invariant in invariants:
+            result.checked[invariant.name] = result.checked.get(invariant.name, 0) + invariant.checked
             for violation in invariant.violations:
                 world.findings.add(invariant.name, violation)
         coverage.add_faults(world.weather.hit)
@@ -133,7 +145,7 @@ def simulate_once(
         result.parked = len(operator.resumed)
         result.hit = [f"{what}: {where} ({count})" for (where, what), count in world.weather.hit.most_common()]
         result.met = dict(world.weather.met)
-        result.answers = [fate.settled[-1][0] if fate.settled else None for fate in fates]
+        result.responses = [fate.settled[-1] if fate.settled else None for fate in fates]
         result.steps = world.kernel.steps
         result.virtual = world.kernel.now - START
         result.statuses = _statuses(world)
@@ -162,12 +174,12 @@ def _rotate(world: World, random: Random, length: int) -> None:
 
 def climate_of(deployment: Deployment, seed: int) -> Climate:
     """Draw the faults of a seed's run."""
-    _, length, _ = _drawn(seed)
+    _, length, _ = draws_of(seed)
     services = ("dynamodb", "stepfunctions", "sqs", "lambda", *sorted(deployment.blueprint.functions))
     return drawn_climate(Random(f"{seed}:climate"), start=START, length=length, services=services)
 
 
-def _drawn(seed: int) -> tuple[Random, int, float]:
+def draws_of(seed: int) -> tuple[Random, int, float]:
     """Source of a run's draws, duration of its faults, and the share of it over which clients begin."""
     random = Random(f"{seed}:run")
     length = int(random.choice((1, 1, 5, 30)) * MINUTE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -34,6 +34,27 @@ class Intent:
     other_body: Mapping[str, Any] | None = None
     key: str | None = field(default=None)
     wait: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """Result of one intent, after everything has ended.
+
+    Attributes:
+        intent: what the client wanted.
+        key: the idempotency key that it was sent under.
+        saga_id: of its saga; None: no saga was begun for it.
+        completed: whether it was done; None: nothing is recorded, so nothing may have been done.
+        status: of the settled response that the client received; None: it received none.
+        body: of the same response.
+    """
+
+    intent: Intent
+    key: str
+    saga_id: str | None
+    completed: bool | None
+    status: int | None = None
+    body: str | None = None
 
 
 class Workload:
@@ -95,3 +116,57 @@ class Workload:
         """Check invariants of the ended sagas, in addition to the promise."""
         del world
         return ()
+
+    def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+        """Check what each request must have resulted in, by the request and by whether it was completed.
+
+        Args:
+            world: everything that exists.
+            results: of every intent, in order. Intents of one user, operation and key are one request.
+        """
+        del world, results
+        return ()
+
+
+class Wrapped(Workload):
+    """Another workload, of which a subclass changes a part.
+
+    Args:
+        workload: answers every question that the subclass does not.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._workload = workload
+        self.patience = workload.patience
+
+    def prepare(self, world: World, random: Random) -> None:
+        """Prepare as the other workload does."""
+        self._workload.prepare(world, random)
+
+    def intent(self, number: int, random: Random) -> Intent:
+        """Return the other workload's intent."""
+        return self._workload.intent(number, random)
+
+    def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
+        """Return the other workload's providers."""
+        return self._workload.providers(world, random)
+
+    def has_sent(self, world: World) -> bool:
+        """Ask the other workload."""
+        return self._workload.has_sent(world)
+
+    def environment(self, function: str) -> Mapping[str, str]:
+        """Return the other workload's changes."""
+        return self._workload.environment(function)
+
+    def find_out(self, world: World, row: Item) -> bool | None:
+        """Find out as the other workload's operator does."""
+        return self._workload.find_out(world, row)
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        """Check the other workload's invariants."""
+        return self._workload.audit(world)
+
+    def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+        """Check the other workload's results."""
+        return self._workload.audit_results(world, results)

@@ -22,6 +22,8 @@ ROUTES: Final = ("Routed", "Rerouted")
 """Refusals for which a step of the route ``SKIP`` is skipped, each with an output of its own."""
 _ONE_WAY: Final = 0.5
 """Share of the steps behind a skipped one that only one of its routes reaches."""
+_SKIPPED: Final = 0.4
+"""Share of inline sagas that begin with a step that is skipped by routes."""
 _BY_ROUTE: Final = re.compile(r'\$outputs\.(?P<step>\w+)\.instead = "(?P<route>\w+)"')
 
 
@@ -116,9 +118,12 @@ class DrawnSaga:
 
 def drawn_saga(seed: int) -> DrawnSaga:
     """The saga of a seed. Half of those that an Express execution can run are inline."""
-    saga = _by_routes(_Dice(seed).saga(), Random(f"{seed}:routes"))
+    saga = _Dice(seed).saga()
     inline = _fits_express(saga) and Random(f"{seed}:inline").random() < 0.5
-    return dataclasses.replace(saga, inline=inline)
+    skipped = Random(f"{seed}:skipped")
+    if inline and skipped.random() < _SKIPPED:
+        saga = _skipping(saga, skipped)
+    return dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
 
 
 def way_of(step: DrawnStep) -> tuple[str, str] | None:
@@ -150,6 +155,27 @@ def _holds(when: str | None, body: Mapping[str, object]) -> bool:
 def way_by(step: str, route: str) -> str:
     """The condition of a step that is on the way only if another one was skipped by one of its routes."""
     return f'$outputs.{step}.instead = "{route}"'
+
+
+def _skipping(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga behind a step that is skipped by routes, each of which other steps follow.
+
+    Express and Standard must take the same route.
+    """
+    skipped, kinds = "R1", ("atomic", *PROVIDERS)
+    first = DrawnStep(name=skipped, kind=random.choice(kinds), undo=True, route=SKIP)
+    before = [
+        DrawnStep(name=f"R{number}", kind=random.choice(kinds), undo=True, when=way_by(skipped, route))
+        for number, route in enumerate(ROUTES, start=2)
+    ]
+    after = [
+        DrawnStep(name=f"R{number}", kind=random.choice(kinds), refusable=False, when=way_by(skipped, route))
+        for number, route in enumerate(ROUTES, start=4)
+    ]
+    pivots = any(step.pivot for step in saga.steps)
+    found = (*random.sample(before, random.randint(0, 2)), *saga.nodes)
+    last = random.sample(after, random.randint(0, 2)) if pivots else []
+    return dataclasses.replace(saga, nodes=(first, *found, *last))
 
 
 def _by_routes(saga: DrawnSaga, random: Random) -> DrawnSaga:

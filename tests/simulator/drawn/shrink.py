@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from constructs_lib.testing.simulator import Climate, Deployment, Intent, World
+from constructs_lib.testing.simulator import Climate, Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.report import told
 from constructs_lib.testing.simulator.run import RunResult, climate_of, simulate_once
+from constructs_lib.testing.simulator.workload import Wrapped
 
 from .assembly import drawn_assembly
 from .releases import DrawnRelease, change_of
@@ -29,18 +30,38 @@ _SEEDS: Final = 12
 """Seeds that a smaller saga is tried with: another saga meets the same schedule with another seed only."""
 
 
-class Alike(Drawn):
-    """Requests to one saga, which determine the behaviour of functions: as drawn, or as given."""
+def asked(saga: DrawnSaga, release: DrawnRelease | None, versions: _Versions) -> Drawn:
+    """Requests to one saga, whose release is deployed while it runs, if it has one."""
+    del versions
+    return Drawn([saga], only=[0], releases=[release] if release is not None else [])
 
-    def __init__(
-        self,
-        saga: DrawnSaga,
-        *,
-        behaves: Mapping[str, str] | None = None,
-        prepare: Prepare | None = None,
-        release: DrawnRelease | None = None,
-    ) -> None:
-        super().__init__([saga], only=[0], releases=[release] if release is not None else [])
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Setting in which a saga failed, alone or with others.
+
+    Attributes:
+        workload: makes the requests to one saga, for its release and the deployed versions.
+        order: numbers of the versions that are deployed while sagas run, if there is a release.
+        prepare: is called with each world before its run; for intentional faults.
+    """
+
+    workload: Callable[[DrawnSaga, DrawnRelease | None, _Versions], Drawn] = asked
+    order: Sequence[int] = (1,)
+    prepare: Prepare | None = None
+
+
+class _Alike(Wrapped):
+    """Requests of a workload, and functions that behave as given.
+
+    Args:
+        workload: whose requests they are.
+        behaves: how functions behave; None: as drawn.
+        prepare: is called with the world.
+    """
+
+    def __init__(self, workload: Workload, behaves: Mapping[str, str] | None, prepare: Prepare | None) -> None:
+        super().__init__(workload)
         self._behaves = behaves
         self._prepare = prepare
 
@@ -106,6 +127,9 @@ class Failure:
         )
 
 
+ALONE: Final = Setting()
+
+
 @dataclass(slots=True)
 class _Left:
     """Number of runs that are left."""
@@ -143,7 +167,7 @@ def shrunk(
     clients: int,
     *,
     runs: int = 1_000,
-    prepare: Prepare | None = None,
+    setting: Setting = ALONE,
     release: DrawnRelease | None = None,
 ) -> Failure | None:
     """Make a failure of one saga small.
@@ -153,7 +177,7 @@ def shrunk(
         seed: of a run that failed, with this saga alone or with others.
         clients: of that run.
         runs: maximum number of runs to find a smaller one.
-        prepare: is called with each world before its run; for intentional faults.
+        setting: how it is deployed and asked.
         release: the saga's change that was deployed meanwhile; the smallest failure may do without it.
 
     Returns:
@@ -163,14 +187,14 @@ def shrunk(
     found = None
     seeds = range(seed, seed + 5 * _SEEDS)
     for change in dict.fromkeys((None, release)):
-        found = found or _first((saga, change), seeds, clients, frozenset(), left, prepare)
+        found = found or _first((saga, change), seeds, clients, frozenset(), left, setting)
     if found is None:
         return None
-    found = _with_a_smaller_saga(found, left, prepare)
-    return _with_a_shorter_schedule(found, left, prepare)
+    found = _with_a_smaller_saga(found, left, setting)
+    return _with_a_shorter_schedule(found, left, setting)
 
 
-def _with_a_smaller_saga(found: Failure, left: _Left, prepare: Prepare | None) -> Failure:
+def _with_a_smaller_saga(found: Failure, left: _Left, setting: Setting) -> Failure:
     again = True
     while again:
         again = False
@@ -180,7 +204,7 @@ def _with_a_smaller_saga(found: Failure, left: _Left, prepare: Prepare | None) -
             try:
                 change = None if found.release is None else change_of(found.release, candidate)
                 seeds = range(found.seed, found.seed + _SEEDS)
-                less = _first((candidate, change), seeds, found.clients, found.kinds, left, prepare)
+                less = _first((candidate, change), seeds, found.clients, found.kinds, left, setting)
             except (ValueError, RuntimeError):
                 continue  # the synth does not take it
             if less is not None:
@@ -189,7 +213,7 @@ def _with_a_smaller_saga(found: Failure, left: _Left, prepare: Prepare | None) -
     return found
 
 
-def _with_a_shorter_schedule(found: Failure, left: _Left, prepare: Prepare | None) -> Failure:
+def _with_a_shorter_schedule(found: Failure, left: _Left, setting: Setting) -> Failure:
     again = True
     with _deployed(found.saga, found.release) as deployment:
         while again:
@@ -197,7 +221,7 @@ def _with_a_shorter_schedule(found: Failure, left: _Left, prepare: Prepare | Non
             for candidate in _shorter(found):
                 if left.runs <= 0:
                     return found
-                less = _tried_often(deployment, candidate, found.kinds, left, prepare)
+                less = _tried_often(deployment, candidate, found.kinds, left, setting)
                 if less is not None:
                     found, again = less, True
                     break
@@ -205,11 +229,11 @@ def _with_a_shorter_schedule(found: Failure, left: _Left, prepare: Prepare | Non
 
 
 def _tried_often(
-    deployment: _Versions, candidate: Failure, kinds: frozenset[str], left: _Left, prepare: Prepare | None
+    deployment: _Versions, candidate: Failure, kinds: frozenset[str], left: _Left, setting: Setting
 ) -> Failure | None:
     """The same with some seeds: with fewer clients, or faults, each seed is another schedule."""
     for seed in range(candidate.seed, candidate.seed + 4 * _SEEDS):
-        found = _tried(deployment, dataclasses.replace(candidate, seed=seed), kinds, left, prepare)
+        found = _tried(deployment, dataclasses.replace(candidate, seed=seed), kinds, left, setting)
         if found is not None:
             return found
     return None
@@ -242,7 +266,7 @@ def _first(
     clients: int,
     kinds: frozenset[str],
     left: _Left,
-    prepare: Prepare | None,
+    setting: Setting,
 ) -> Failure | None:
     """The first of some seeds with which a saga and its release fail alike."""
     saga, release = changed
@@ -256,26 +280,26 @@ def _first(
                 release=release,
                 result=RunResult(seed=seed, sagas=clients),
             )
-            found = _tried(deployment, candidate, kinds, left, prepare)
+            found = _tried(deployment, candidate, kinds, left, setting)
             if found is not None:
                 return found
     return None
 
 
 def _tried(
-    deployment: _Versions, candidate: Failure, kinds: frozenset[str], left: _Left, prepare: Prepare | None
+    deployment: _Versions, candidate: Failure, kinds: frozenset[str], left: _Left, setting: Setting
 ) -> Failure | None:
     if left.runs <= 0:
         return None
     left.runs -= 1
     result = simulate_once(
         deployment[0],
-        Alike(candidate.saga, behaves=candidate.behaves, prepare=prepare, release=candidate.release),
+        _Alike(setting.workload(candidate.saga, candidate.release, deployment), candidate.behaves, setting.prepare),
         candidate.seed,
         sagas=candidate.clients,
         coverage=Coverage(),
         climate=candidate.climate,
-        releases=deployment[1:],
+        releases=[deployment[number] for number in setting.order] if candidate.release is not None else [],
     )
     failed = dataclasses.replace(candidate, result=result)
     return failed if failed.kinds and (not kinds or failed.kinds & kinds) else None

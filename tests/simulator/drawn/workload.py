@@ -18,7 +18,7 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, new_name
-from .sagas import MEMBERS, PROVIDERS, DrawnSaga, DrawnStep, on_the_way, way_of
+from .sagas import MEMBERS, PROVIDERS, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operation."""
@@ -33,6 +33,8 @@ _PADDING: Final = (32_000, 32_600, 32_768, 60_000, 65_000, 65_536)
 _SKUS: Final = "abcdefghijkl"
 _LAVISH: Final = 0.05
 """Share of requests with all items, for which every function returns a large output."""
+_SKIPPED: Final = 0.3
+"""Share of requests to inline sagas, of which each step that has routes takes one."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
 
@@ -278,6 +280,8 @@ def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
         body["behave"] = {step.name: f"large {random.choice(_SIZES)}" for step in saga.steps if _can_refuse(step)}
         return body
     body["behave"] = {step.name: word for step in saga.steps if (word := _behaviour(step, random))}
+    if saga.inline and random.random() < _SKIPPED:
+        body["behave"] |= {step.name: "route" for step in saga.steps if step.route == SKIP}
     return body
 
 

@@ -74,7 +74,7 @@ def _told(
     }
     for number in suspects(run) if options.shrink and stack.drawn else ():
         release = stack.releases[number] if stack.releases else None
-        failure = shrunk(stack.drawn[number], run.seed, run.sagas, release=release)
+        failure = shrunk(stack.drawn[number], run.seed, run.sagas, setting=stack.setting, release=release)
         if failure is not None:
             told["smaller"] = len(failure.result.about())
             told["failure"] = str(failure)

@@ -15,9 +15,9 @@ from unittest import mock
 from constructs_lib.testing.simulator import Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.outside.clients import Client
 from tests.simulator.drawn.assembly import drawn_assembly
-from tests.simulator.drawn.names import DIRECT
 from tests.simulator.drawn.releases import DrawnRelease, drawn_release, reconditioned, renamed
-from tests.simulator.drawn.sagas import SKIP, DrawnSaga, drawn_inline, drawn_saga, way_of
+from tests.simulator.drawn.sagas import DrawnSaga, drawn_inline, drawn_saga, way_of
+from tests.simulator.drawn.shrink import ALONE, Setting, asked
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
 from tests.simulator.test_expired_keys import comes_back, with_short_replays
@@ -25,8 +25,8 @@ from tests.simulator.test_inline import alongside
 from tests.simulator.test_releases import Renaming
 
 _DRAWN: Final = 8
-_SKIPPED: Final = 0.5
-"""Share of requests to inline sagas, of which each step that has routes takes one."""
+_AGAIN: Final = (1, 0, 1)
+"""Versions that an operator deploys one after another."""
 _CHANGED: Final = 4
 """Sagas of a stack; with a later release, half as many: each is synthesized twice."""
 
@@ -41,6 +41,7 @@ class Stack:
         drawn: its sagas, if they were drawn.
         releases: what the later version makes of each, if there is one.
         order: numbers of the versions that are deployed while sagas run.
+        setting: the same for one of its sagas alone.
     """
 
     folders: Sequence[Path]
@@ -48,6 +49,7 @@ class Stack:
     drawn: Sequence[DrawnSaga] = ()
     releases: Sequence[DrawnRelease] = ()
     order: Sequence[int] = ()
+    setting: Setting = ALONE
 
     @contextmanager
     def deployed(self) -> Iterator[tuple[Deployment, Workload, list[Deployment]]]:
@@ -57,17 +59,21 @@ class Stack:
             yield versions[0], self.workload(versions), [versions[number] for number in self.order]
 
 
+def _deploying_again(change: Callable[[DrawnSaga], DrawnRelease]) -> Setting:
+    """The setting of one saga whose operator deploys either release again, in turn."""
+
+    def workload(saga: DrawnSaga, release: DrawnRelease | None, versions: Sequence[Deployment]) -> Drawn:
+        return asked(saga, None, versions) if release is None else Renaming([saga], versions, change)
+
+    return Setting(workload=workload, order=_AGAIN)
+
+
 class _Alongside(Drawn):
     """Requests to inline sagas, with a Standard execution alongside many Express ones."""
 
     def intent(self, number: int, random: Random) -> Intent:
         intent = super().intent(number, random)
-        behave = dict(intent.body["behave"])
-        if intent.operation != DIRECT and random.random() < _SKIPPED:
-            saga = self._sagas[int(intent.operation.removeprefix("saga"))]
-            behave |= {step.name: "route" for step in saga.steps if step.route == SKIP}
-        body = {**intent.body, "behave": behave}
-        return replace(intent, body=body, other_body={**body, "other": True}, wait=random.choice((0, 5, 10)))
+        return replace(intent, wait=random.choice((0, 5, 10)))
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
@@ -87,7 +93,8 @@ def _inline(seed: int) -> Stack:
         number += 1
         saga = drawn_saga(number)
         sagas[0] = saga if saga.inline else sagas[0]
-    return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: _Alongside(sagas), drawn=sagas)
+    alone = Setting(workload=lambda saga, _release, _versions: _Alongside([saga], only=[0]))
+    return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: _Alongside(sagas), drawn=sagas, setting=alone)
 
 
 def _released(seed: int) -> Stack:
@@ -102,31 +109,22 @@ def _released(seed: int) -> Stack:
     )
 
 
-def _renamed(seed: int) -> Stack:
-    sagas = [drawn_saga(seed * _CHANGED + number) for number in range(_CHANGED)]
-    return Stack(
-        folders=[drawn_assembly(sagas), drawn_assembly(sagas, [renamed(saga) for saga in sagas])],
-        workload=lambda versions: Renaming(sagas, versions),
-        order=[1, 0, 1],
-    )
+def _deployed_again(
+    drawn: Callable[[int], DrawnSaga], change: Callable[[DrawnSaga], DrawnRelease]
+) -> Callable[[int], Stack]:
+    def made(seed: int) -> Stack:
+        sagas = [drawn(seed * _CHANGED + number) for number in range(_CHANGED)]
+        releases = [change(saga) for saga in sagas]
+        return Stack(
+            folders=[drawn_assembly(sagas), drawn_assembly(sagas, releases)],
+            workload=lambda versions: Renaming(sagas, versions, change),
+            drawn=sagas,
+            releases=releases,
+            order=_AGAIN,
+            setting=_deploying_again(change),
+        )
 
-
-def _reconditioned(seed: int) -> Stack:
-    sagas = [drawn_saga(seed * _CHANGED + number) for number in range(_CHANGED)]
-    return Stack(
-        folders=[drawn_assembly(sagas), drawn_assembly(sagas, [reconditioned(saga) for saga in sagas])],
-        workload=lambda versions: Renaming(sagas, versions, reconditioned),
-        order=[1, 0, 1],
-    )
-
-
-def _inline_renamed(seed: int) -> Stack:
-    sagas = [drawn_inline(seed * _CHANGED + number) for number in range(_CHANGED)]
-    return Stack(
-        folders=[drawn_assembly(sagas), drawn_assembly(sagas, [renamed(saga) for saga in sagas])],
-        workload=lambda versions: Renaming(sagas, versions),
-        order=[1, 0, 1],
-    )
+    return made
 
 
 def _expired(seed: int) -> Stack:
@@ -145,9 +143,9 @@ STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "drawn": _drawn,
     "inline": _inline,
     "released": _released,
-    "renamed": _renamed,
-    "reconditioned": _reconditioned,
-    "inline-renamed": _inline_renamed,
+    "renamed": _deployed_again(drawn_saga, renamed),
+    "reconditioned": _deployed_again(drawn_saga, reconditioned),
+    "inline-renamed": _deployed_again(drawn_inline, renamed),
     "expired": _expired,
     **{name: _example(name) for name in EXAMPLES},
 }

@@ -20,6 +20,7 @@ from constructs_lib.testing.simulator.faults.weather import Weather
 
 _TIMEOUT: Final = 29 * SECOND
 _MOST_BYTES: Final = 10_485_760
+_ISSUER: Final = "https://issuer.simulated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,13 +164,13 @@ class Gateway:
         if route.authorization == "AWS_IAM":
             context["identity"] |= {
                 "accountId": ACCOUNT,
-                "caller": f"AIDA{user}",
+                "caller": _principal(user),
                 "user": f"AIDA{user}",
                 "userArn": f"arn:aws:iam::{ACCOUNT}:user/{user}",
                 "accessKey": f"AKIA{user}",
             }
         elif route.authorization != "NONE":
-            claims = {"iss": "https://issuer.simulated", "sub": user}
+            claims = {"iss": _ISSUER, "sub": user}
             context["authorizer"] = {"claims": claims, "principalId": user}
         return {
             "resource": route.path,
@@ -185,6 +186,15 @@ class Gateway:
             "body": (base64.b64encode(body.encode()).decode() if api.binary else body) or None,
             "isBase64Encoded": api.binary,
         }
+
+
+def callers_of(user: str) -> list[tuple[str, ...]]:
+    """Identities of a user: one for each authorizer that an API may have."""
+    return [("iam", ACCOUNT, _principal(user)), ("jwt", _ISSUER, user)]
+
+
+def _principal(user: str | None) -> str:
+    return f"AIDA{user}"
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
@@ -79,7 +79,11 @@ class Parts:
 
 def parts_of(blueprint: Blueprint) -> Parts:
     """Find the parts of a blueprint."""
-    environments = [function.environment for function in blueprint.functions.values()]
+    return parts_in([function.environment for function in blueprint.functions.values()])
+
+
+def parts_in(environments: Sequence[Mapping[str, str]]) -> Parts:
+    """Find the parts that the environments of all functions name."""
     operators, log_days, logs = {}, {}, {}
     for environment in environments:
         for served in json.loads(environment.get(Env.RECONCILED, "[]")):

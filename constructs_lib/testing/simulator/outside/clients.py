@@ -108,7 +108,8 @@ class Client:
         if response is None:
             return None
         fate = self._fate
-        if response.headers.get(REPLAYED_HEADER.lower()) == "true" or _is_first_of_direct(response):
+        replayed = response.headers.get(REPLAYED_HEADER.lower()) == "true"
+        if replayed or is_first_of_direct(response.status, response.body):
             fate.settled.append((response.status, response.body))
         elif response.status in (400, 403, 404, 413, 422):
             fate.refused.append(response.status)
@@ -154,10 +155,10 @@ class Client:
         return response.status in (400, 403, 404, 410, 413, 422, 507)
 
 
-def _is_first_of_direct(response: Response) -> bool:
+def is_first_of_direct(status: int, body: str) -> bool:
     """True of the first response of a direct operation: final, though it is not replayed."""
-    if response.status == 200:
-        return bool(response.json().get("status") == RecordStatus.COMPLETED)
-    if not 400 <= response.status < 500 or not response.body:
+    if status == 200:
+        return bool(json.loads(body).get("status") == RecordStatus.COMPLETED)
+    if not 400 <= status < 500 or not body:
         return False
-    return bool(response.json().get("type") == "urn:cdk-sagas:problem:saga-refused")
+    return bool(json.loads(body).get("type") == "urn:cdk-sagas:problem:saga-refused")
