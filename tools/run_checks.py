@@ -47,7 +47,7 @@ ON_LOCAL_AWS: Final = {
         "test_reconciler",
     ),
     "transfers": ("test_recovery", "test_redrive", "test_saga", "test_saga_crash_matrix", "test_saga_conditions"),
-    "ledgers": ("test_crash_matrix", "test_doctor", "test_http", "test_late_attempts"),
+    "ledgers": ("test_doctor", "test_http", "test_late_attempts"),
     "emulator": (
         "test_corrections_api",
         "test_corrections_lambda",

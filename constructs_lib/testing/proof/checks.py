@@ -1,0 +1,150 @@
+"""Checks of a proof: what each claims, the cases that were run for it, and the invariants that were audited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from constructs_lib.testing.invariants import Invariant
+
+_TOLD: Final = 10
+
+
+class NotProvenError(AssertionError):
+    """A claim does not hold in one of its cases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run of a request, with what went wrong in it.
+
+    Attributes:
+        seed: what the request was drawn from.
+        caller: the function, state machine or client whose call was broken; empty: none was.
+        call: the call, ``dynamodb:PutItem``, or the state.
+        nth: 1 for the caller's first such call.
+        fault: what happened there.
+        hit: whether it did happen. A fault that does not hit proves nothing, so that is a violation.
+        status: of the client's settled response; None: it received none.
+        checked: how many things each invariant was checked of.
+        violations: what must not be, one sentence each.
+    """
+
+    seed: int
+    caller: str = ""
+    call: str = ""
+    nth: int = 1
+    fault: str = "none"
+    hit: bool = True
+    status: int | None = None
+    checked: Mapping[str, int] = field(default_factory=dict)
+    violations: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """True if the fault hit, and nothing was found."""
+        return self.hit and not self.violations
+
+    @property
+    def told(self) -> list[str]:
+        """Every violation, also that the fault did not hit."""
+        return [*([] if self.hit else ["the fault did not happen"]), *self.violations]
+
+    def __str__(self) -> str:
+        at = f"{self.caller} {self.call}#{self.nth}: " if self.caller else ""
+        return f"seed {self.seed}: {at}{self.fault}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The case as data."""
+        return {
+            "seed": self.seed,
+            "caller": self.caller,
+            "call": self.call,
+            "nth": self.nth,
+            "fault": self.fault,
+            "hit": self.hit,
+            "status": self.status,
+            "checked": dict(self.checked),
+            "violations": self.told,
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Check:
+    """One claim, and what was run for it.
+
+    Attributes:
+        name: of the check.
+        claim: the sentence that it proves of these requests.
+        enumerated: number of cases that there are.
+        drawn: whether only some of them were run, drawn by the seed.
+        cases: those that were run.
+        seconds: of real time.
+    """
+
+    name: str
+    claim: str
+    enumerated: int = 0
+    drawn: bool = False
+    cases: list[Case] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def broken(self) -> list[Case]:
+        """Cases in which the claim does not hold."""
+        return [case for case in self.cases if not case.holds]
+
+    @property
+    def holds(self) -> bool:
+        """True if the claim holds in every case, there is one, and each was run unless they were drawn."""
+        return bool(self.cases) and not self.broken and (self.drawn or len(self.cases) == self.enumerated)
+
+    @property
+    def invariants(self) -> dict[str, int]:
+        """Numbers of things that each invariant was checked of, over all cases."""
+        found: dict[str, int] = {}
+        for case in self.cases:
+            for name, checked in case.checked.items():
+                found[name] = found.get(name, 0) + checked
+        return found
+
+    def require(self) -> None:
+        """Fail unless the claim holds.
+
+        Raises:
+            NotProvenError: naming the first cases that break it.
+        """
+        if not self.holds:
+            raise NotProvenError(str(self))
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}: {len(self.cases)} of {self.enumerated} cases were run, {len(self.broken)} break it"]
+        for case in self.broken[:_TOLD]:
+            lines += [f"  {case}", *(f"    {text}" for text in case.told[:_TOLD])]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        """The check as data."""
+        return {
+            "name": self.name,
+            "claim": self.claim,
+            "holds": self.holds,
+            "enumerated": self.enumerated,
+            "drawn": self.drawn,
+            "run": len(self.cases),
+            "hit": sum(case.hit for case in self.cases),
+            "seconds": round(self.seconds, 1),
+            "invariants": self.invariants,
+            "cases": [case.as_json() for case in self.cases],
+        }
+
+
+def counted(invariants: Iterable[Invariant]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Numbers of things that were checked, by invariant, and every violation."""
+    checked: dict[str, int] = {}
+    violations: list[str] = []
+    for invariant in invariants:
+        checked[invariant.name] = checked.get(invariant.name, 0) + invariant.checked
+        violations += [f"{invariant.name}: {violation}" for violation in invariant.violations]
+    return checked, tuple(violations)

@@ -1,0 +1,205 @@
+"""``Proof``: what an auditor asks of a saga, run on the user's own stack, and reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from constructs_lib.testing.local_aws import LocalAws
+from constructs_lib.testing.proof.checks import Check
+from constructs_lib.testing.proof.layer import Cases, Layer
+from constructs_lib.testing.proof.local import Local
+from constructs_lib.testing.proof.report import write_report
+from constructs_lib.testing.proof.simulated import Simulated
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.simulation import deployed, without_garbage_collection
+from constructs_lib.testing.simulator.workload import Workload
+
+if TYPE_CHECKING:
+    from aws_cdk import Stack
+
+CRASHES: Final = (
+    "Whichever call of AWS fails, and at whichever state an execution ends, the request is applied once and "
+    "completely, or not at all, and its client receives one response."
+)
+DUPLICATES: Final = "A request that is sent again under its key is applied once, and receives the same response."
+RETRIES: Final = "After a function has died, the same request completes, with the response that it has without a crash."
+CONCURRENT: Final = "A request that many clients send at the same moment is applied once; all receive one response."
+SOAK: Final = "Under random faults, each request results in what its workload states."
+
+
+class Proof:
+    """Proof of the sagas of a stack. Use it in a ``with`` block: at its end, the report is written.
+
+    A check runs the request that the workload's first intent is, once for each of its cases, each on an empty stack.
+    After each case every invariant is audited: the promise, ledgers, and those of the workload. A check that does not
+    hold fails the test, and the report contains it.
+
+    Example:
+        ```python
+        def test_transfers_are_proven() -> None:
+            with Proof(FundsTransferStack(App(), "FundsTransfer"), Transfers(), report="build/proof") as proof:
+                proof.survives_crashes()
+                proof.duplicates_are_one()
+                proof.retry_completes()
+                proof.concurrent_duplicates_are_one()
+        ```
+
+    Args:
+        stack: a CDK stack, or a synthesized assembly, for the simulator; or ``LocalAws`` in which it is deployed.
+        workload: its clients' intents, and invariants in addition to the promise.
+        seeds: what the request is drawn from: another seed may be another way through the saga.
+        report: folder for ``proof.html`` and ``proof.json``; None: no report is written.
+
+    Attributes:
+        checks: those that were run, in order.
+
+    Raises:
+        ValueError: if a seed is not an integer or comes twice, or another argument has a wrong type.
+    """
+
+    def __init__(
+        self,
+        stack: Stack | Path | Deployment | LocalAws,
+        workload: Workload,
+        *,
+        seeds: Sequence[int] = (0,),
+        report: str | Path | None = None,
+    ) -> None:
+        if not isinstance(workload, Workload):
+            raise ValueError(f"workload must be a Workload, got {workload!r}; derive a class from Workload")
+        self._seeds = _require_seeds(seeds)
+        self.checks: list[Check] = []
+        self._stack = stack
+        self._workload = workload
+        if report is not None and not str(report).strip():
+            raise ValueError(f"report must be a folder, got {report!r}; leave it out for no report")
+        self._report = None if report is None else Path(report)
+        self._opened = ExitStack()
+        self._layer: Layer | None = None
+
+    def __enter__(self) -> Self:
+        """Deploy the stack."""
+        self._layer = self._layer_of(self._stack)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Write the report, also of a check that does not hold."""
+        layer, self._layer = self._open, None
+        self._opened.close()
+        if self._report is not None:
+            write_report(self._report, self.checks, layer=layer.name, seeds=self._seeds, title=self._title())
+
+    def survives_crashes(self, *, at_most: int | None = None) -> Check:
+        """Break each call of AWS in each way, and end executions before each state, in a case of its own each.
+
+        A function's process dies before or after the call, its request or response is lost, once or for long; calls of
+        state machines and of clients are lost; an execution is stopped, or times out. Then it is recovered. A fault
+        that is over after one call must not change the response.
+
+        Args:
+            at_most: so many of these cases for each seed, drawn by it; None: all of them.
+
+        Raises:
+            NotProvenError: if a case breaks an invariant, or its fault did not happen.
+            ValueError: if the request of a seed has no settled response when nothing goes wrong.
+        """
+        if at_most is not None:
+            _require_number("at_most", at_most, "leave it out for all")
+        return self._run(
+            "survives crashes", CRASHES, lambda seed: self._open.crashes(seed, at_most), drawn=at_most is not None
+        )
+
+    def duplicates_are_one(self) -> Check:
+        """Send the request again under its key, while its saga runs and after it has ended.
+
+        Raises:
+            NotProvenError: if two of the responses differ, or a case breaks an invariant.
+            ValueError: if the request of a seed has no settled response when nothing goes wrong.
+        """
+        return self._run("duplicates are one", DUPLICATES, self._open.duplicates)
+
+    def retry_completes(self) -> Check:
+        """Let each function die around its first call, and send the request again under its key.
+
+        Raises:
+            NotProvenError: if the response is another one than without the crash, or a case breaks an invariant.
+            ValueError: if the request of a seed has no settled response when nothing goes wrong.
+        """
+        return self._run("a retry completes", RETRIES, self._open.retries)
+
+    def concurrent_duplicates_are_one(self, *, clients: int = 10) -> Check:
+        """Send the request from many clients at the same moment, under one key.
+
+        Args:
+            clients: how many there are.
+
+        Raises:
+            NotProvenError: if two of the responses differ, or a case breaks an invariant.
+            ValueError: if the request of a seed has no settled response when nothing goes wrong.
+        """
+        _require_number("clients", clients, "10 are enough", least=2)
+        return self._run("concurrent duplicates are one", CONCURRENT, lambda seed: self._open.concurrent(seed, clients))
+
+    def survives_random_faults(self, *, requests: int = 1_000) -> Check:
+        """Run many requests under random faults. ``Workload.audit_results`` states what each must have resulted in.
+
+        Args:
+            requests: how many for each seed, at least.
+
+        Raises:
+            NotProvenError: if a run breaks an invariant.
+        """
+        _require_number("requests", requests, "1,000 take some seconds in the simulator")
+        return self._run("survives random faults", SOAK, lambda seed: self._open.soak(seed, requests))
+
+    @property
+    def _open(self) -> Layer:
+        if self._layer is None:
+            raise RuntimeError("the proof is not open; use it in a with block")
+        return self._layer
+
+    def _layer_of(self, stack: Stack | Path | Deployment | LocalAws) -> Layer:
+        if isinstance(stack, LocalAws):
+            return Local(stack, self._workload)
+        return Simulated(deployed(stack, self._opened), self._workload)
+
+    def _title(self) -> str:
+        return type(self._workload).__name__
+
+    def _run(self, name: str, claim: str, cases: Callable[[int], Cases], *, drawn: bool = False) -> Check:
+        """Run every case of a check, and require that it holds."""
+        check = Check(name=name, claim=claim, drawn=drawn)
+        self.checks.append(check)
+        began = time.monotonic()
+        try:
+            with without_garbage_collection():
+                for seed in self._seeds:
+                    found = cases(seed)
+                    check.enumerated += found.enumerated
+                    for case in found.cases:
+                        check.cases.append(case)
+        finally:
+            check.seconds = time.monotonic() - began
+        check.require()
+        return check
+
+
+def _require_seeds(seeds: Any) -> tuple[int, ...]:
+    whole = isinstance(seeds, Sequence) and not isinstance(seeds, str)
+    if not whole or not seeds or any(isinstance(seed, bool) or not isinstance(seed, int) for seed in seeds):
+        raise ValueError(f"seeds must be one integer or several, as a tuple, got {seeds!r}; (0,) is one")
+    if len({*seeds}) != len(seeds):
+        raise ValueError(f"seeds must be different, got {seeds!r}; the same seed is the same request")
+    return tuple(seeds)
+
+
+def _require_number(name: str, value: Any, remedy: str, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number from {least} on, got {value!r}; {remedy}")

@@ -1,0 +1,255 @@
+"""The proof kit finds what a missing condition breaks, and reports what was enumerated, run, and audited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from constructs_lib.testing.invariants import Invariant
+from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
+from constructs_lib.testing.simulator import Intent, Result, Workload, World
+from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from saga_runtime.idempotency.identity import is_saga_id
+from saga_runtime.idempotency.record import RESERVE
+from saga_runtime.protocol import LedgerAttribute, RecordAttribute
+
+from .conftest import Deployed
+from .examples import EXAMPLES
+from .workloads.transfers import LEDGERS, Transfers
+
+PARTNER = 2
+"""Seed of a transfer to the partner."""
+QUICK = 4
+"""Seed of one within a ledger, which makes few calls."""
+
+
+class _Booked(Transfers):
+    """Transfers whose books must have what their requests demand, and nothing else."""
+
+    seen: Sequence[Result] = ()
+
+    def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+        self.seen = results
+        requests = {(one.intent.user, one.key): one for one in results}.values()
+        moved = sum(one.intent.body["amount"] for one in requests if one.completed and "to_ledger" in one.intent.body)
+        a = LedgerAttribute
+        entries = [
+            int(item[a.AMOUNT]["N"])
+            for item in world.table(world.output(LEDGERS[0]))
+            if item[a.PK]["S"].startswith("account#") and item[a.KIND]["S"] == "entry"
+            if is_saga_id(item[a.ENTRY_ID]["S"].partition("#")[0])  # others opened the accounts
+        ]
+        told = () if sum(entries) == -moved else (f"{-sum(entries)} left for the partner, and {moved} was requested",)
+        yield Invariant(name="the books have what was requested", checked=len(requests), violations=told)
+
+
+class _Weakened(Transfers):
+    """Transfers whose log rows may be written again."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.db.rewrite = self._weakened
+
+    def _weakened(self, table: Table, _text: str, condition: Condition) -> Condition:
+        if "LogTable" in table.name:
+            for clause in list(clauses_of(condition)):
+                if str(clause) == "attribute_not_exists(#saga_id)":
+                    condition = without(condition, clause)
+        return condition
+
+
+class _Twice(Transfers):
+    """Transfers whose request table takes a second reservation of one request in its first half second."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        ends = world.kernel.now + SECOND // 2
+
+        def rewrite(_table: Table, text: str, condition: Condition) -> Condition:
+            return Always() if text == RESERVE and world.kernel.now < ends else condition
+
+        world.db.rewrite = rewrite
+
+
+def test_every_check_holds_and_is_reported(deployed: Deployed, tmp_path: Path) -> None:
+    with Proof(deployed("funds_transfer"), Transfers(), seeds=(QUICK,), report=tmp_path / "new") as proof:
+        crashes = proof.survives_crashes()
+        proof.duplicates_are_one()
+        proof.retry_completes()
+        proof.concurrent_duplicates_are_one(clients=3)
+
+    assert crashes.enumerated == len(crashes.cases) > 70
+    assert all(case.hit for case in crashes.cases)
+    assert {case.fault for case in crashes.cases} >= {"none", "kill before", "kill after", "lose answer", "stop"}
+    document = json.loads((tmp_path / "new" / "proof.json").read_text("utf-8"))
+    assert document["holds"]
+    assert document["seeds"] == [QUICK]
+    assert [check["name"] for check in document["checks"]] == [
+        "survives crashes",
+        "duplicates are one",
+        "a retry completes",
+        "concurrent duplicates are one",
+    ]
+    first = document["checks"][0]
+    assert first["enumerated"] == first["run"] == first["hit"] == len(first["cases"])
+    assert first["invariants"]["log and ledger agree"] > 0
+    page = (tmp_path / "new" / "proof.html").read_text("utf-8")
+    assert "Every claim holds." in page
+    assert page.count("<h2>") == 4
+    assert f"{len(crashes.cases):,}</td>" in page
+
+
+def test_missing_condition_breaks_the_proof(deployed: Deployed, tmp_path: Path) -> None:
+    with (
+        pytest.raises(NotProvenError, match=r"survives crashes: .* cases were run") as broken,
+        Proof(deployed("funds_transfer"), _Weakened(), seeds=(QUICK,), report=tmp_path) as proof,
+    ):
+        proof.survives_crashes(at_most=40)
+
+    assert "break it\n  seed 4: FundsTransfer-" in str(broken.value)
+    document = json.loads((tmp_path / "proof.json").read_text("utf-8"))
+    assert not document["holds"]
+    assert any(case["violations"] for case in document["checks"][0]["cases"])
+    assert "A claim does not hold." in (tmp_path / "proof.html").read_text("utf-8")
+
+
+def test_second_reservation_breaks_the_proof_of_duplicates(deployed: Deployed) -> None:
+    with Proof(deployed("funds_transfer"), _Twice(), seeds=(PARTNER,)) as proof:
+        with pytest.raises(NotProvenError):
+            proof.concurrent_duplicates_are_one(clients=3)
+        assert not proof.checks[0].holds
+
+
+@pytest.mark.parametrize("name", ["order_processing", "agentic_payout", "wallet"])
+def test_duplicates_of_an_example_are_one(name: str, deployed: Deployed) -> None:
+    with Proof(deployed(name), EXAMPLES[name].workload(), seeds=(2,)) as proof:
+        proof.duplicates_are_one()
+        proof.retry_completes()
+        proof.concurrent_duplicates_are_one()
+
+
+def test_requests_result_in_what_the_workload_states(deployed: Deployed) -> None:
+    workload = _Booked()
+    with Proof(deployed("funds_transfer"), workload, seeds=(5,)) as proof:
+        check = proof.survives_random_faults(requests=60)
+
+    assert check.invariants["the books have what was requested"] >= 60
+    assert {one.completed for one in workload.seen} <= {True, False, None}
+    assert any(one.saga_id and one.completed for one in workload.seen)
+
+
+class _Unrequested(_Booked):
+    """Books that must have one more than the requests demand."""
+
+    def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+        more = [replace(one, intent=replace(one.intent, body={**one.intent.body, "amount": 7})) for one in results[:1]]
+        return super().audit_results(world, [*results, *(replace(one, key="more", completed=True) for one in more)])
+
+
+def test_request_that_resulted_in_something_else_is_found(deployed: Deployed) -> None:
+    with (
+        Proof(deployed("funds_transfer"), _Unrequested(), seeds=(5,)) as proof,
+        pytest.raises(NotProvenError, match=r"the books have what was requested: .* was requested"),
+    ):
+        proof.survives_random_faults(requests=1)
+
+
+class _Invalid(Workload):
+    """A request that the schema refuses."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return Intent(operation="transfers", body={})
+
+
+@pytest.mark.parametrize("check", ["survives_crashes", "duplicates_are_one", "retry_completes"])
+def test_request_without_a_settled_response_is_refused(check: str, deployed: Deployed) -> None:
+    with (
+        Proof(deployed("funds_transfer"), _Invalid()) as proof,
+        pytest.raises(ValueError, match="the request of seed 0 must be settled when nothing goes wrong"),
+    ):
+        getattr(proof, check)()
+
+
+def test_cases_can_be_drawn(deployed: Deployed, tmp_path: Path) -> None:
+    with Proof(deployed("funds_transfer"), Transfers(), seeds=(PARTNER,), report=tmp_path) as proof:
+        check = proof.survives_crashes(at_most=5)
+
+    assert len(check.cases) == 6  # and the one in which nothing goes wrong
+    assert check.enumerated > 100
+    assert "(drawn)" in (tmp_path / "proof.html").read_text("utf-8")
+
+
+def test_fault_that_does_not_happen_proves_nothing() -> None:
+    check = Check(name="n", claim="c", enumerated=1, cases=[Case(seed=0, caller="f", call="a:B", hit=False)])
+    with pytest.raises(NotProvenError, match="the fault did not happen"):
+        check.require()
+
+
+def test_check_without_all_of_its_cases_does_not_hold() -> None:
+    assert not Check(name="n", claim="c").holds
+    assert not Check(name="n", claim="c", enumerated=2, cases=[Case(seed=0)]).holds
+    assert Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)]).holds
+
+
+def test_report_without_a_check_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:
+    with Proof(deployed("funds_transfer"), Transfers(), report=tmp_path):
+        pass
+    assert not json.loads((tmp_path / "proof.json").read_text("utf-8"))["holds"]
+    assert "Nothing was run." in (tmp_path / "proof.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seeds": ()}, r"seeds must be one integer or several, as a tuple, got \(\); \(0,\) is one"),
+        ({"seeds": 3}, "seeds must be one integer or several, as a tuple, got 3"),
+        ({"seeds": "12"}, "seeds must be one integer or several"),
+        ({"seeds": (True,)}, "seeds must be one integer or several"),
+        ({"seeds": (1, 1)}, "seeds must be different"),
+        ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
+        ({"report": ""}, "report must be a folder, got ''"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Proof(**{"stack": Path("nowhere"), "workload": Transfers(), **arguments})
+
+
+@pytest.mark.parametrize(
+    ("check", "arguments", "message"),
+    [
+        ("survives_crashes", {"at_most": 0}, "at_most must be a whole number from 1 on, got 0; leave it out for all"),
+        ("survives_random_faults", {"requests": True}, "requests must be a whole number from 1 on, got True"),
+        ("concurrent_duplicates_are_one", {"clients": 1}, "clients must be a whole number from 2 on, got 1"),
+    ],
+)
+def test_wrong_numbers_are_refused(check: str, arguments: dict[str, Any], message: str, deployed: Deployed) -> None:
+    with Proof(deployed("funds_transfer"), Transfers()) as proof, pytest.raises(ValueError, match=message):
+        getattr(proof, check)(**arguments)
+
+
+def test_proof_outside_of_its_block_is_refused(deployed: Deployed) -> None:
+    with pytest.raises(RuntimeError, match="the proof is not open; use it in a with block"):
+        Proof(deployed("funds_transfer"), Transfers()).duplicates_are_one()
+
+
+def test_result_of_a_client_without_a_response_is_known(deployed: Deployed) -> None:
+    """Every intent that has a record has a result, also one whose client received nothing."""
+
+    class _Kept(_Booked):
+        def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+            found = {item[RecordAttribute.ID]["S"] for item in world.records(world.output("RequestTableName"))}
+            recorded = {(one.intent.user, one.key) for one in results if one.completed is not None}
+            told = () if len(recorded) == len(found) else (f"{len(recorded)} results, {len(found)} records",)
+            yield Invariant(name="each record is a result", checked=len(found), violations=told)
+
+    with Proof(deployed("funds_transfer"), _Kept(), seeds=(7,)) as proof:
+        proof.survives_random_faults(requests=100)
