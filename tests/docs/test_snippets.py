@@ -102,8 +102,9 @@ def test_every_stack_synthesizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     import constructs_lib
 
-    # A relative `code="functions"` is found there. The page's other blocks name the makers of its handlers.
+    # Relative paths of code and requirements are found there. The page's other blocks name the makers of its handlers.
     (tmp_path / "functions").mkdir()
+    (tmp_path / "requirements.txt").write_text("# a lock of nothing\n")
     for module in {handler.group(1) for snippet in _python("cdk") for handler in _HANDLER.finditer(snippet.body)}:
         (tmp_path / "functions" / f"{module}.py").write_text("from elsewhere import *\n")
     monkeypatch.chdir(tmp_path)
