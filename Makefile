@@ -23,18 +23,19 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full simulate parity soak bench lock clean clean-all
+.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full simulate parity soak bench lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
-setup: ## install what the other targets need (they call it themselves)
+python:
 ifeq ($(FOUND),)
 	@echo 'error: $(if $(PYTHON),PYTHON=$(PYTHON) is not Python 3.11 or newer,no python3 on the PATH is 3.11 or newer);' \
 		'install one, or set PYTHON=/path/to/python3.11' >&2; exit 1
-else
-	@"$(FOUND)" tools/setup.py --venv "$(VENV)" $(PINNED)
 endif
+
+setup: python ## install what the other targets need (they call it themselves)
+	@"$(FOUND)" tools/setup.py --venv "$(VENV)" $(PINNED)
 
 demo: setup ## move money on local AWS: hundreds of transfers, duplicates and crashes
 	@python -m examples.funds_transfer.demo
@@ -83,8 +84,9 @@ docs: setup ## build the documentation site into build/site (mkdocs serve: while
 	@NO_MKDOCS_2_WARNING=1 mkdocs build --strict --quiet
 	@echo build/site/index.html
 
-wheel: setup ## build wheel and source distribution into dist/
-	@python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }
+wheel: python ## build wheel and source distribution into dist/ (needs neither Node nor the other targets' packages)
+	@"$(FOUND)" tools/setup.py --venv build/venv $(PINNED) --build-only
+	@$(if $(CDK_SAGAS_REPOSITORY),CDK_SAGAS_REPOSITORY="$(CDK_SAGAS_REPOSITORY)") build/venv/bin/python -m build --no-isolation --wheel --sdist --outdir dist . >build/wheel.log 2>&1 || { tail -20 build/wheel.log >&2; exit 1; }
 	@ls -l dist
 
 spec-full: setup ## check the specification in its large configurations (some minutes)
@@ -114,7 +116,7 @@ bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says wh
 	@python -m benchmarks.synth
 
 lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
-	@for name in bundle dev durable; do \
+	@for name in bundle build dev durable; do \
 		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--no-emit-find-links --custom-compile-command 'make lock' \
 			requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \

@@ -30,12 +30,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--venv", type=Path, default=ROOT / ".venv")
     parser.add_argument("--pinned-python", action="store_true", help="the interpreter was named by the caller")
+    parser.add_argument("--build-only", action="store_true", help="install what `make wheel` needs, and nothing else")
     arguments = parser.parse_args()
     venv = (ROOT / arguments.venv).absolute()
     try:
         with _alone():
             _virtual_environment(venv, pinned=arguments.pinned_python)
-            _python_packages(venv)
+            _python_packages(venv, ROOT / "requirements" / ("build.txt" if arguments.build_only else "dev.txt"))
+            if arguments.build_only:
+                return
             _editable_project(venv)
             _node_packages(venv)
             _function_bundle(venv)
@@ -75,8 +78,7 @@ def _virtual_environment(venv: Path, *, pinned: bool) -> None:
         raise
 
 
-def _python_packages(venv: Path) -> None:
-    lock = ROOT / "requirements" / "dev.txt"
+def _python_packages(venv: Path, lock: Path) -> None:
     stamp = _Stamp(venv / f"{STAMP_NAME}-packages", lock)
     if stamp.is_current():
         return

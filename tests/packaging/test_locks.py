@@ -51,6 +51,18 @@ def test_the_bundled_versions_are_the_tested_ones() -> None:
     assert {name: tested.get(name) for name in bundled} == bundled
 
 
+def test_a_wheel_is_built_with_its_own_small_lock() -> None:
+    def pins(name: str) -> dict[str, str]:
+        return dict(re.findall(r"(?m)^([a-z0-9._-]+)==([^\s;]+)", (ROOT / "requirements" / name).read_text()))
+
+    steps = subprocess.run(["make", "-n", "wheel"], check=True, cwd=ROOT, capture_output=True, text=True).stdout
+
+    assert pins("build.txt").items() <= pins("dev.txt").items()
+    assert len(pins("build.txt")) < 15
+    assert steps.count("tools/setup.py") == 1
+    assert "--build-only" in steps
+
+
 def test_the_emulator_of_the_extra_is_the_one_that_is_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     (emulator,) = (need for need in project["optional-dependencies"]["local"] if need.startswith("ministack"))

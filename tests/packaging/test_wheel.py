@@ -140,3 +140,25 @@ def test_the_command_and_the_pytest_plugin_are_declared_where_they_are(clean_pyt
     lines = run([str(clean_python), "-I", "-c", code], cwd=tmp_path).splitlines()
 
     assert sorted(lines) == ["console_scripts cdk-sagas", "pytest11 cdk_sagas"]
+
+
+def test_metadata_has_the_addresses_of_the_repository_that_publishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hatchling.metadata.core import ProjectMetadata
+    from hatchling.plugin.manager import PluginManager
+
+    checkout = copy_of_checkout(tmp_path / "checkout")
+
+    def described() -> ProjectMetadata[PluginManager]:
+        return ProjectMetadata(str(checkout), PluginManager())
+
+    assert described().core.urls == {}
+    monkeypatch.setenv("CDK_SAGAS_REPOSITORY", "https://git.example/team/cdk-sagas")
+    core = described().core
+    assert core.urls["Changelog"] == f"https://git.example/team/cdk-sagas/blob/v{core.version}/CHANGELOG.md"
+    assert f"(https://git.example/team/cdk-sagas/raw/v{core.version}/docs/images/architecture.svg)" in core.readme
+    assert "](docs/" not in core.readme
+    monkeypatch.setenv("CDK_SAGAS_REPOSITORY", "git.example")
+    with pytest.raises(ValueError, match="must be an https address"):
+        _ = described().core
