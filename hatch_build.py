@@ -1,4 +1,4 @@
-"""What hatchling builds beyond its own: the function bundle in the wheel, and addresses in the metadata."""
+"""Hooks of hatchling: the function bundle in the wheel, addresses in the metadata."""
 
 from __future__ import annotations
 
