@@ -16,6 +16,7 @@ from constructs_lib.cli.init import command as init
 from constructs_lib.cli.saga import adopt, cancel, inspect, recover, resolve
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.submit import command as submit
+from constructs_lib.cli.verify import command as verify
 from constructs_lib.shared.version import __version__
 
 COMMANDS: Final = (
@@ -37,6 +38,7 @@ COMMANDS: Final = (
     cost,
     graph,
     openapi,
+    verify,
     local,
 )
 _INTERRUPTED: Final = 130

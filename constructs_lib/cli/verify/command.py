@@ -1,0 +1,221 @@
+"""``cdk-sagas verify-definition``: AWS validates state machines and evaluates states; nothing is deployed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from constructs_lib.cli.shared.aws import add_aws_options, session_of
+from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.output import say
+from constructs_lib.cli.shared.progress import Progress
+
+if TYPE_CHECKING:
+    from constructs_lib.cli.verify.cases import Case
+    from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
+
+AGREES: Final = "agrees"
+DIFFERS: Final = "differs"
+REFUSED: Final = "refused"
+_SHOWN: Final = 20
+
+
+def add_parser(commands: Any) -> None:
+    """Add ``verify-definition`` to the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "verify-definition",
+        help="let AWS evaluate every state of synthesized state machines",
+        description="Calls ValidateStateMachineDefinition for each state machine of an assembly, and TestState "
+        "for each of its states, with mocks, and compares the answers with those of the simulator's engine. Nothing is "
+        "deployed, started or changed. Needs states:ValidateStateMachineDefinition and states:TestState. A second run "
+        "with the same results file continues. Exit status: 0 everything agrees; 1 something differs, was refused, or "
+        "the command failed.",
+    )
+    parser.add_argument(
+        "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=Path("cdk.out"), help="synthesized (cdk.out)"
+    )
+    parser.add_argument("--machine", metavar="TEXT", help="only state machines whose name contains it")
+    parser.add_argument("--role", metavar="ARN", help="a role for states without a mock (Pass, Choice, Wait …)")
+    parser.add_argument("--per-second", metavar="N", type=float, default=5.0, help="calls a second, at most (5)")
+    parser.add_argument(
+        "--results", metavar="FILE", type=Path, default=Path("verified-definitions.jsonl"), help="one line per call"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="count the calls, and make none")
+    add_aws_options(parser)
+    parser.set_defaults(run=_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of the results file.
+
+    Attributes:
+        id: digest of the call.
+        machine: the state machine's name.
+        state: the state's name; None: the whole definition was validated.
+        situation: how the state's work ends.
+        verdict: ``agrees``, ``differs`` or ``refused``.
+        why: what differs, or AWS's error.
+    """
+
+    id: str
+    machine: str
+    state: str | None
+    situation: str
+    verdict: str
+    why: Sequence[str] = ()
+
+
+def _run(options: argparse.Namespace) -> int:
+    if not 0 < options.per_second <= 1_000:
+        raise CommandError(f"--per-second must be above 0 and at most 1000, got {options.per_second}; 5 is gentle")
+    try:
+        from constructs_lib.cli.verify.cases import cases_of
+        from constructs_lib.testing.simulator.deployment.template import blueprint_of
+    except ImportError as error:
+        raise CommandError(f"extra `local` must be installed, got {error}; install cdk-sagas[local]") from None
+    if not (options.assembly / "manifest.json").is_file():
+        raise CommandError(f"ASSEMBLY must be a cloud assembly, got {options.assembly}; run `cdk synth` first")
+    every = blueprint_of(options.assembly).machines.values()
+    machines = [machine for machine in every if options.machine is None or options.machine in machine.name]
+    if not machines:
+        raise CommandError(
+            f"--machine must be part of a state machine's name, got {options.machine!r}; there are "
+            f"{', '.join(sorted(machine.name for machine in every)) or 'none'}"
+        )
+    cases = [case for machine in machines for case in cases_of(machine, options.role)]
+    known = lines_of(options.results)
+    calls = len(machines) + sum(case.id not in known for case in cases)
+    seconds = calls / options.per_second
+    say(f"{len(machines)} state machines, {len(cases)} cases; {calls} calls, at least {seconds:.0f} s\n")
+    if options.dry_run:
+        return 0
+    client = _client(options)
+    lines = verify(client, machines, cases, options.results, pause=1 / options.per_second)
+    return report(lines)
+
+
+def _client(options: argparse.Namespace) -> Any:
+    from botocore.config import Config
+
+    return session_of(options).client(
+        "stepfunctions", config=Config(retries={"mode": "standard", "total_max_attempts": 8})
+    )
+
+
+def lines_of(results: Path) -> dict[str, Line]:
+    """Read what a former run found, by the calls' digests; a refused call is made again, a broken line ignored."""
+    found: dict[str, Line] = {}
+    if results.is_file():
+        for text in results.read_text("utf-8").splitlines():
+            try:
+                line = Line(**json.loads(text))
+            except (TypeError, ValueError):
+                continue
+            if line.verdict != REFUSED and line.state is not None:
+                found[line.id] = line
+    return found
+
+
+def verify(
+    client: Any,
+    machines: Iterable[MachineSpec],
+    cases: Sequence[Case],
+    results: Path,
+    *,
+    pause: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Line]:
+    """Make every call that no former run made, and append each answer to the results as soon as it is there.
+
+    Args:
+        client: of Step Functions.
+        machines: their definitions are validated, each time.
+        cases: calls of TestState.
+        results: the file.
+        pause: seconds between two calls.
+        sleep: waits.
+
+    Returns:
+        A line for each call, those of former runs included.
+    """
+    machines = list(machines)
+    known = lines_of(results)
+    progress = Progress(len(machines) + len(cases))
+    lines: list[Line] = []
+    results.parent.mkdir(parents=True, exist_ok=True)
+    with results.open("a", encoding="utf-8") as file:
+
+        def keep(line: Line) -> None:
+            file.write(json.dumps(asdict(line)) + "\n")
+            file.flush()
+            lines.append(line)
+            progress.advance(line.machine)
+
+        for machine in machines:
+            keep(_validated(client, machine))
+            sleep(pause)
+        for case in cases:
+            if case.id in known:
+                lines.append(known[case.id])
+                progress.advance(case.machine)
+                continue
+            keep(_tested(client, case))
+            sleep(pause)
+    progress.end()
+    return lines
+
+
+def _validated(client: Any, machine: MachineSpec) -> Line:
+    def line(verdict: str, why: Sequence[str] = ()) -> Line:
+        return Line(id="", machine=machine.name, state=None, situation="is validated", verdict=verdict, why=why)
+
+    try:
+        answer = client.validate_state_machine_definition(
+            definition=json.dumps(machine.definition), type=machine.kind, severity="WARNING", maxResults=100
+        )
+    except _errors() as error:
+        return line(REFUSED, [str(error)])
+    found = [f"{one['severity']} {one['code']}: {one['message']}" for one in answer["diagnostics"]]
+    return line(AGREES if answer["result"] == "OK" and not found else DIFFERS, found)
+
+
+def _tested(client: Any, case: Case) -> Line:
+    from constructs_lib.cli.verify.compare import differences
+
+    def line(verdict: str, why: Sequence[str] = ()) -> Line:
+        return Line(
+            id=case.id, machine=case.machine, state=case.state, situation=case.situation, verdict=verdict, why=why
+        )
+
+    try:
+        answer: Mapping[str, Any] = client.test_state(**case.request)
+    except _errors() as error:
+        return line(REFUSED, [str(error)])
+    found = list(differences(case.expected, answer))
+    return line(DIFFERS if found else AGREES, found)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    return (BotoCoreError, ClientError)
+
+
+def report(lines: Sequence[Line]) -> int:
+    """Write totals, and what does not agree; the exit status."""
+    counted = Counter(line.verdict for line in lines)
+    wrong = [line for line in lines if line.verdict != AGREES]
+    for line in wrong[:_SHOWN]:
+        say(f"{line.verdict}: {line.machine}: {line.state or 'definition'} {line.situation}: {'; '.join(line.why)}\n")
+    if len(wrong) > _SHOWN:
+        sys.stderr.write(f"and {len(wrong) - _SHOWN} more; the results file has all\n")
+    say(", ".join(f"{counted[verdict]} {verdict}" for verdict in (AGREES, DIFFERS, REFUSED)) + "\n")
+    return 1 if wrong else 0

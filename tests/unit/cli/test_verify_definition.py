@@ -1,0 +1,242 @@
+"""``cdk-sagas verify-definition``: cases of a definition, and AWS's answers against those computed here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from constructs_lib.cli.verify.cases import Case, cases_of
+from constructs_lib.cli.verify.command import AGREES, DIFFERS, REFUSED, lines_of, report, verify
+from constructs_lib.cli.verify.compare import differences
+from constructs_lib.cli.verify.one_state import VARIES, Expected
+from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
+
+_RETRY = [
+    {"ErrorEquals": ["Busy"], "IntervalSeconds": 2, "MaxAttempts": 3, "BackoffRate": 2},
+    {"ErrorEquals": ["States.ALL"], "MaxAttempts": 0},
+]
+_CATCH = [{"ErrorEquals": ["States.ALL"], "Assign": {"error": "{% $states.errorOutput.Error %}"}, "Next": "Failed"}]
+DEFINITION: dict[str, Any] = {
+    "QueryLanguage": "JSONata",
+    "StartAt": "Begin",
+    "States": {
+        "Begin": {"Type": "Pass", "Assign": {"at": "{% $string($millis()) %}", "count": 1}, "Next": "Large?"},
+        "Large?": {"Type": "Choice", "Choices": [{"Condition": "{% $count > 5 %}", "Next": "Both"}], "Default": "Pay"},
+        "Pay": {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::lambda:invoke",
+            "Arguments": {"FunctionName": "pay", "Payload": {"at": "{% $at %}"}},
+            "Assign": {"paid": "{% $states.result.Payload.output %}"},
+            "Retry": _RETRY,
+            "Catch": _CATCH,
+            "Next": "Wait for it",
+        },
+        "Wait for it": {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
+            "Arguments": {"QueueUrl": "q", "MessageBody": {"token": "{% $states.context.Task.Token %}"}},
+            "Next": "Each",
+        },
+        "Each": {
+            "Type": "Map",
+            "Items": [1],
+            "ItemProcessor": {"StartAt": "Item", "States": {"Item": {"Type": "Pass", "End": True}}},
+            "Next": "Done",
+        },
+        "Both": {
+            "Type": "Parallel",
+            "Branches": [
+                {"StartAt": "One", "States": {"One": {"Type": "Succeed"}}},
+                {"StartAt": "Two", "States": {"Two": {"Type": "Wait", "Seconds": 1, "End": True}}},
+            ],
+            "Next": "Done",
+        },
+        "Done": {"Type": "Succeed", "Output": {"at": "{% $at %}", "now": "{% $millis() %}", "x": 1}},
+        "Failed": {"Type": "Fail", "Error": "{% $error %}"},
+    },
+}
+MACHINE = MachineSpec(name="Pay", definition=DEFINITION, kind="STANDARD", role="role")
+
+
+@pytest.fixture(name="cases")
+def _cases() -> list[Case]:
+    return list(cases_of(MACHINE))
+
+
+def _named(cases: list[Case], state: str, situation: str) -> Case:
+    (found,) = (case for case in cases if (case.state, case.situation) == (state, situation))
+    return found
+
+
+def test_every_state_has_a_case(cases: list[Case]) -> None:
+    assert {case.state for case in cases} == {*DEFINITION["States"], "Item", "One", "Two"}
+    assert len({case.id for case in cases}) == len(cases)
+
+
+def test_expected_ends_are_those_of_the_definition(cases: list[Case]) -> None:
+    paid = _named(cases, "Pay", "succeeds").expected
+    assert (paid.status, paid.next_state, paid.assigned) == ("SUCCEEDED", "Wait for it", {"paid": {}})
+    busy = _named(cases, "Pay", "fails with Busy").expected
+    assert (busy.status, busy.error, busy.retry) == ("RETRIABLE", "Busy", (0, 2.0))
+    tired = _named(cases, "Pay", "fails with Busy after its retries").expected
+    assert (tired.status, tired.next_state, tired.catch) == ("CAUGHT_ERROR", "Failed", 0)
+    assert tired.assigned == {"error": "Busy"}
+    assert _named(cases, "Large?", "as it is").expected.next_state == "Pay"
+    assert _named(cases, "Failed", "as it is").expected.status == "FAILED"
+
+
+def test_values_that_depend_on_time_vary(cases: list[Case]) -> None:
+    done = _named(cases, "Done", "as it is").expected.output
+    assert (done["now"], done["x"]) == (VARIES, 1)
+    assert not list(differences(Expected(status="SUCCEEDED", output={"now": VARIES}), _answer(output={"now": 7})))
+
+
+def test_requests_keep_the_rules_that_were_recorded_on_aws(cases: list[Case]) -> None:
+    """LocalStack's recordings of TestState: test_state_mock_validation and test_state_context_object, 2025-12-03."""
+    for case in cases:
+        kind = next(s for s in _states(DEFINITION) if s[0] == case.state)[1]
+        mock = case.request.get("mock")
+        # "State type 'Pass' is not supported when a mock is specified"
+        assert (mock is not None) == (kind["Type"] in ("Task", "Map", "Parallel"))
+        context = json.loads(case.request["context"])
+        # "'Map' field is not supported when mocking a Context object"
+        assert context.keys() <= {"Execution", "State", "StateMachine", "Task"}
+        # "Context object contains 'Task' when state is not a Task state with a ..."
+        assert ("Task" in context) == str(kind.get("Resource", "")).endswith(".waitForTaskToken")
+        if mock is None:
+            continue
+        # Of the fields result and errorOutput, a mock has only one.
+        assert ("result" in mock) != ("errorOutput" in mock)
+        if "result" in mock and kind["Type"] != "Task":
+            result = json.loads(mock["result"])
+            # "Mocked result must be an array.", with as many items as branches
+            assert isinstance(result, list)
+            assert kind["Type"] == "Map" or len(result) == len(kind["Branches"])
+
+
+def test_agreeing_answers_are_kept_and_not_asked_for_again(cases: list[Case], tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    pauses: list[float] = []
+    with Aws([_agreeing(case) for case in cases]) as client:
+        lines = verify(client, [MACHINE], cases, results, pause=0.5, sleep=pauses.append)
+    assert {line.verdict for line in lines} == {AGREES}
+    assert pauses == [0.5] * (len(cases) + 1)
+    assert report(lines) == 0
+    assert len(lines_of(results)) == len(cases)
+    # A second run validates the definition only.
+    with Aws([]) as client:
+        again = verify(client, [MACHINE], cases, results, pause=0, sleep=pauses.append)
+    assert [line.verdict for line in again] == [AGREES] * (len(cases) + 1)
+
+
+def test_run_continues_after_the_last_complete_line(cases: list[Case], tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    with Aws([_agreeing(case) for case in cases[:3]]) as client:
+        verify(client, [MACHINE], cases[:3], results, pause=0)
+    with results.open("a", encoding="utf-8") as file:
+        file.write('{"id": "cut o\n')
+    with Aws([_agreeing(case) for case in cases[3:]]) as client:
+        lines = verify(client, [MACHINE], cases, results, pause=0)
+    assert len(lines) == len(cases) + 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"nextState": "Elsewhere"}, "nextState is 'Elsewhere' on AWS, 'Wait for it' here"),
+        ({"status": "FAILED"}, "status is 'FAILED' on AWS, 'SUCCEEDED' here"),
+        ({"output": "1"}, "output is 1 on AWS"),
+        ({"inspectionData": {"variables": '{"paid": 3}'}}, "$paid is 3 on AWS, {} here"),
+    ],
+)
+def test_another_answer_of_aws_is_a_difference(
+    change: dict[str, Any], why: str, cases: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = _named(cases, "Pay", "succeeds")
+    with Aws([{**_agreeing(case), **change}]) as client:
+        lines = verify(client, [MACHINE], [case], tmp_path / "r", pause=0)
+    assert (lines[-1].verdict, report(lines)) == (DIFFERS, 1)
+    assert why in capsys.readouterr().out
+
+
+def test_another_retry_or_catch_is_a_difference(cases: list[Case]) -> None:
+    busy = _named(cases, "Pay", "fails with Busy").expected
+    details = {"retryIndex": 0, "retryBackoffIntervalSeconds": 2}
+    assert not list(differences(busy, _answer("RETRIABLE", error="Busy", details=details)))
+    assert list(differences(busy, _answer("RETRIABLE", error="Busy", details={**details, "retryIndex": 1})))
+    tired = _named(cases, "Pay", "fails with Busy after its retries").expected
+    answer = _answer("CAUGHT_ERROR", tired.output, error="Busy", next_state="Failed", details={"catchIndex": 1})
+    assert list(differences(tired, answer)) == ["the catch is {'catchIndex': 1} on AWS, rule 0 here"]
+
+
+def test_refused_call_is_made_again(cases: list[Case], tmp_path: Path) -> None:
+    client = boto3.client("stepfunctions", region_name="us-east-1")
+    with Stubber(client) as stubbed:
+        stubbed.add_response("validate_state_machine_definition", {"result": "OK", "diagnostics": []})
+        stubbed.add_client_error("test_state", "ValidationException", "roleArn is needed")
+        lines = verify(client, [MACHINE], cases[:1], tmp_path / "r", pause=0)
+    assert [line.verdict for line in lines] == [AGREES, REFUSED]
+    assert report(lines) == 1
+    assert lines_of(tmp_path / "r") == {}
+
+
+def test_diagnostics_of_a_definition_are_differences(tmp_path: Path) -> None:
+    client = boto3.client("stepfunctions", region_name="us-east-1")
+    warning = {"severity": "WARNING", "code": "UNREACHABLE", "message": "state"}
+    with Stubber(client) as stubbed:
+        stubbed.add_response("validate_state_machine_definition", {"result": "OK", "diagnostics": [warning]})
+        (line,) = verify(client, [MACHINE], [], tmp_path / "r", pause=0)
+    assert (line.verdict, line.why) == (DIFFERS, ["WARNING UNREACHABLE: state"])
+
+
+def _states(flow: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, state in flow["States"].items():
+        yield name, state
+        for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
+            yield from _states(inner)
+
+
+def _answer(
+    status: str = "SUCCEEDED",
+    output: Any = None,
+    *,
+    error: str | None = None,
+    next_state: str | None = None,
+    details: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    answer: dict[str, Any] = {"status": status, "output": json.dumps(output)}
+    answer |= {"error": error} if error is not None else {}
+    answer |= {"nextState": next_state} if next_state is not None else {}
+    return answer | ({"inspectionData": {"errorDetails": details}} if details is not None else {})
+
+
+def _agreeing(case: Case) -> dict[str, Any]:
+    wanted = case.expected
+    answer = _answer(wanted.status, wanted.output, error=wanted.error, next_state=wanted.next_state)
+    return answer | {"inspectionData": {"variables": json.dumps(dict(wanted.assigned))}}
+
+
+class Aws:
+    """A client that answers as given; botocore checks each request against the service's model."""
+
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        self._client = boto3.client("stepfunctions", region_name="us-east-1")
+        self._stubber = Stubber(self._client)
+        self._stubber.add_response("validate_state_machine_definition", {"result": "OK", "diagnostics": []})
+        for answer in answers:
+            self._stubber.add_response("test_state", answer)
+
+    def __enter__(self) -> Any:
+        self._stubber.activate()
+        return self._client
+
+    def __exit__(self, *error: object) -> None:
+        self._stubber.deactivate()
+        if error[0] is None:
+            self._stubber.assert_no_pending_responses()
