@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache, cached_property
+from typing import cast
 
-from aws_cdk import RemovalPolicy, Stack, Token
+import jsii
+from aws_cdk import CfnDeletionPolicy, CfnResource, IStableAnyProducer, Lazy, RemovalPolicy, Stack, Token
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -63,6 +65,7 @@ class StatefulTable(Construct):
             deletion_protection=removal_policy is RemovalPolicy.RETAIN,
             removal_policy=removal_policy,
         )
+        _protect_what_is_retained(self.table)
 
     @cached_property
     def table_arn(self) -> str:
@@ -79,6 +82,27 @@ class StatefulTable(Construct):
         if self.encryption_key is not None:
             self.encryption_key.grant_encrypt_decrypt(grantee)
         return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self.table_arn])
+
+
+def _protect_what_is_retained(table: dynamodb.TableV2) -> None:
+    """Decide on deletion protection at synth: ``RemovalPolicies.of(stack).destroy()`` takes it off with the policy."""
+    resource = table.node.default_child
+    assert isinstance(resource, CfnResource)  # noqa: S101  # as every table's
+    # The type of the CDK's stub has no constructor that Python's protocol accepts.
+    producer = cast("IStableAnyProducer", _IsRetained(resource))
+    resource.add_property_override("Replicas.0.DeletionProtectionEnabled", Lazy.any(producer))
+
+
+@jsii.implements(IStableAnyProducer)
+class _IsRetained:
+    """A decision whether a resource outlives its stack, when everything has been declared."""
+
+    def __init__(self, resource: CfnResource) -> None:
+        self._resource = resource
+
+    def produce(self) -> bool:
+        """Called by the CDK."""
+        return self._resource.cfn_options.deletion_policy is CfnDeletionPolicy.RETAIN
 
 
 @cache

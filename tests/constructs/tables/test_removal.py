@@ -1,40 +1,59 @@
-"""Replaced, renamed or removed resources: those that hold state stay, unless configured otherwise."""
+"""Removal of what a stack holds: all of it with one call, protection included."""
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy, Stack
+import pytest
+from aws_cdk import RemovalPolicies, RemovalPolicy, Stack
+from aws_cdk import aws_events as events
 
-from constructs_lib import IdempotencyTable, LedgerTable, SagaStateMachine, Step
+from constructs_lib import IdempotencyTable, LedgerTable, Outbox, TokenTable
+from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
-from tests.constructs.support.integrations import WarehouseStack, integration
-from tests.constructs.support.sagas import plain_function
 
-STATEFUL = {"AWS::DynamoDB::GlobalTable", "AWS::Logs::LogGroup", "AWS::SQS::Queue", "AWS::SecretsManager::Secret"}
+TABLE = "AWS::DynamoDB::GlobalTable"
 
 
-def _policies(cloud: Cloud) -> dict[str, set[str]]:
+def _protected(stack: Stack) -> set[tuple[str, bool]]:
+    """Deletion policy and protection of the tables of a stack."""
     return {
-        resource.path: {str(resource.raw.get(name)) for name in ("DeletionPolicy", "UpdateReplacePolicy")}
-        for resource in cloud.resources.values()
-        if resource.type in STATEFUL
+        (table.raw["DeletionPolicy"], table.properties["Replicas"][0]["DeletionProtectionEnabled"])
+        for table in Cloud(stack).of_type(TABLE)
     }
 
 
-def test_tables_logs_secrets_and_queues_with_jobs_and_parked_sagas_are_retained(new_app: AppFactory) -> None:
-    found = _policies(Cloud(WarehouseStack(new_app(), "Shop")))
+def test_removal_policies_of_a_stack_take_deletion_protection_off(new_app: AppFactory) -> None:
+    stack = FundsTransferStack(new_app(), "Transfers")
+    RemovalPolicies.of(stack).destroy()
 
-    assert {"Saga/Operators", "Warehouse/Queue", "Warehouse/DeadLetters", "Warehouse/EventDeadLetters"} <= set(found)
-    assert {path: policies for path, policies in found.items() if policies != {"Retain"}} == {}
+    assert _protected(stack) == {("Delete", False)}
 
 
-def test_a_test_stack_leaves_nothing_behind_if_all_its_policies_destroy(stack: Stack) -> None:
-    policy = RemovalPolicy.DESTROY
-    requests = IdempotencyTable(stack, "Requests", removal_policy=policy)
+def test_removal_policies_of_a_stack_put_deletion_protection_on(stack: Stack) -> None:
+    IdempotencyTable(stack, "Requests", removal_policy=RemovalPolicy.DESTROY)
+    RemovalPolicies.of(stack).retain()
+
+    assert _protected(stack) == {("Retain", True)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [(RemovalPolicy.RETAIN, ("Retain", True)), (RemovalPolicy.DESTROY, ("Delete", False))],
+)
+def test_a_table_is_protected_exactly_if_it_is_retained(
+    stack: Stack, policy: RemovalPolicy, expected: tuple[str, bool]
+) -> None:
+    IdempotencyTable(stack, "Requests", removal_policy=policy)
+    TokenTable(stack, "Tokens", removal_policy=policy)
     LedgerTable(stack, "Ledger", removal_policy=policy)
-    steps = [Step.atomic("Move", fn=plain_function(stack, "Function"))]
-    SagaStateMachine(stack, "Saga", requests=requests, steps=steps, removal_policy=policy)
-    integration(stack, removal_policy=policy)
+    Outbox(stack, "Outbox", bus=events.EventBus(stack, "Bus"), source="shop", removal_policy=policy)
 
-    kept = {path for path, policies in _policies(Cloud(stack)).items() if policies != {"Delete"}}
-    assert kept == {"WarehouseHandOver/Logs", "Function/LogGroup"}  # of functions of the test's own
+    assert _protected(stack) == {expected}
+
+
+def test_no_resource_of_a_stack_outlives_it_but_the_accounts_logging_role(new_app: AppFactory) -> None:
+    stack = FundsTransferStack(new_app(), "Transfers")
+    RemovalPolicies.of(stack).destroy()
+
+    kept = {r.path for r in Cloud(stack).resources.values() if r.raw.get("DeletionPolicy") not in (None, "Delete")}
+    assert kept == set()
