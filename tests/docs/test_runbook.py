@@ -15,11 +15,11 @@ from botocore.session import Session
 
 from constructs_lib.monitoring.alarms import Runbook
 from saga_runtime.protocol import METRIC_NAMESPACE, Metric
-from tests.docs.pages import DOCS, ROOT, Snippet, prose, snippets, tables_marked
+from tests.docs.pages import DOCS, ROOT, Snippet, snippets, tables_marked
 from tests.for_each import for_each
 
 RUNBOOK: Final = DOCS / "runbook"
-SECTIONS: Final = ("What it means", "Who is affected", "First look", "What to do", "When it clears")
+PARTS: Final = ("**Affected:** ", "```console\n$ ", "1. ")
 GLOBAL_OPTIONS: Final = {"query", "output", "region", "profile"}
 OF_ALARMS: Final = sorted(path for path in RUNBOOK.glob("*.md") if path.stem != "index")
 
@@ -29,12 +29,16 @@ def test_every_kind_of_alarm_has_a_page_and_every_page_one_alarm() -> None:
 
 
 @for_each(OF_ALARMS)
-def test_page_has_its_alarm_and_every_section(page: Path) -> None:
-    text = prose(page)
+def test_page_has_its_alarm_and_every_part_in_order(page: Path) -> None:
+    text = page.read_text("utf-8")
+    title, alarm, meaning, *rest = text.split("\n\n")
 
-    assert f"Alarm `{page.stem}`: " in text
-    assert tuple(re.findall(r"^## (.+)$", text, re.MULTILINE)) == SECTIONS
-    assert all(section.strip() for section in re.split(r"^#+ .+$", page.read_text("utf-8"), flags=re.MULTILINE)[1:])
+    assert re.fullmatch("# .+", title)
+    assert alarm.startswith(f"Alarm `{page.stem}`: ")
+    assert re.match(r"[A-Z`]", meaning)
+    places = [next(n for n, part in enumerate(rest) if part.startswith(mark)) for mark in PARTS]
+    assert places == sorted(places)
+    assert [n for n, part in enumerate(rest) if part.startswith("**Clears** ")] in ([], [len(rest) - 1])
 
 
 @for_each(OF_ALARMS)
@@ -42,13 +46,6 @@ def test_page_is_in_the_index_with_its_title(page: Path) -> None:
     title = page.read_text("utf-8").splitlines()[0].removeprefix("# ")
 
     assert f"| [{page.stem}]({page.name}) | {title} |" in (RUNBOOK / "index.md").read_text("utf-8")
-
-
-@for_each(OF_ALARMS)
-def test_page_has_a_command_under_its_first_look(page: Path) -> None:
-    first = page.read_text("utf-8").partition("## First look\n")[2].partition("\n## ")[0]
-
-    assert "\n$ " in first
 
 
 def _aws_commands() -> list[tuple[Snippet, str]]:
