@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import IntEnum
 from typing import Final
 
 from tests.specification.conditions import Because, Condition
@@ -49,14 +49,13 @@ class BranchCondition(Condition):
 C = BranchCondition
 
 
-class Branch(StrEnum):
-    """Reports of a branch."""
+class Worst(IntEnum):
+    """Reports of branches. When all of them have reported, the worst one decides, whichever branch it is of."""
 
-    RUNS = "runs"
-    OK = "ok"
-    REFUSED = "refused"
-    DOUBT = "in doubt"
-    FENCED = "fenced"
+    OK = 0
+    REFUSED = 1
+    DOUBT = 2
+    FENCED = 3
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,12 +63,17 @@ class Group(State):
     """A group that runs.
 
     Attributes:
-        at: by branch, the number of its steps that are done.
-        reports: by branch, what it has reported.
+        left: by branch, how many of its steps are left; 0: it has reported.
+        worst: the worst of the reports.
     """
 
-    at: tuple[int, ...] = ()
-    reports: tuple[Branch, ...] = ()
+    left: tuple[int, ...] = ()
+    worst: Worst = Worst.OK
+
+    @property
+    def through(self) -> bool:
+        """True if every branch has reported, and none is fenced: what follows does not depend on the record."""
+        return not any(self.left) and self.worst is not Worst.FENCED
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,8 +108,7 @@ class BranchModel(InlineModel):
     def _entered(self, state: State) -> State:
         """The group in place of its first step."""
         if type(state) is State and state.do is Do.STEP and state.step in self._grouped:
-            branches = len(self.group)
-            return Group(Do.STEP, min(self._grouped), (0,) * branches, (Branch.RUNS,) * branches)
+            return Group(Do.STEP, min(self._grouped), tuple(len(branch) for branch in self.group))
         return state
 
     def _following(self, step: int, name: int) -> State:
@@ -126,7 +129,10 @@ class BranchModel(InlineModel):
         else:
             answers = InlineModel._answers(self, world, machine, name, state)
         for label, after, following, fault, breaks in answers:
-            yield label, after, self._chained(state, self._entered(following)), fault, breaks
+            then = self._entered(following)
+            if isinstance(then, Group) and then.through:  # which depends on nothing else
+                then = self._over(after, name, then)[2]
+            yield label, after, self._chained(state, then), fault, breaks
 
     def _chained(self, state: State, following: State) -> State:
         """A chain of compensations begins with the read of an output that one of them names."""
@@ -158,41 +164,41 @@ class BranchModel(InlineModel):
     # -- a group ---------------------------------------------------------------------------------------------------
 
     def _group(self, world: World, name: int, state: Group) -> Iterator[Answer]:
-        if Branch.RUNS not in state.reports:
+        if not any(state.left):
             yield self._over(world, name, state)
             return
-        for branch, report in enumerate(state.reports):
-            if report is Branch.RUNS:
+        for branch, left in enumerate(state.left):
+            if left:
                 yield from self._branch(world, name, state, branch)
 
     def _branch(self, world: World, name: int, state: Group, branch: int) -> Iterator[Answer]:
-        step = self.group[branch][state.at[branch]]
+        step = self.group[branch][-state.left[branch]]
         call, text = State(Do.STEP, step), self.steps[step].name
         landed = self._land(world, call, name)
+
+        def reported(worst: Worst) -> Group:
+            return _moved(state, branch, 0, worst)
+
         if landed.written or world.rows[step] is Row.DONE:
             label = "takes effect" if landed.written else "replays"
-            yield f"{text} {label}", landed.world, self._done(state, branch), False, landed.breaks
+            yield f"{text} {label}", landed.world, _moved(state, branch, state.left[branch] - 1), False, landed.breaks
         else:
-            yield f"{text} is fenced", world, _reported(state, branch, Branch.FENCED), False, None
+            yield f"{text} is fenced", world, reported(Worst.FENCED), False, None
+        doubt = Worst.DOUBT if name == EXPRESS and self.holds(C.GROUP_DELEGATES) else Worst.REFUSED
         if world.rows[step] is Row.NONE:
-            yield f"{text} is refused for good", world, _reported(state, branch, Branch.REFUSED), True, None
+            yield f"{text} is refused for good", world, reported(Worst.REFUSED), True, None
         travels = InlineModel._sent(self, world, call, max(name, 0))
-        yield f"{text} travels, and is in doubt", travels, _reported(state, branch, Branch.DOUBT), True, None
+        yield f"{text} travels, and is in doubt", travels, reported(doubt), True, None
         if travels != world:
             yield f"{text} travels; it is sent again", travels, state, True, None
 
-    def _done(self, state: Group, branch: int) -> Group:
-        at = state.at[branch] + 1
-        moved = replace(state, at=(*state.at[:branch], at, *state.at[branch + 1 :]))
-        return moved if at < len(self.group[branch]) else _reported(moved, branch, Branch.OK)
-
     def _over(self, world: World, name: int, state: Group) -> Answer:
         """Every branch has reported."""
-        if Branch.FENCED in state.reports:
+        if state.worst is Worst.FENCED:
             return self._fenced_in_group(world, name, state)
-        if Branch.DOUBT in state.reports and name == EXPRESS and self.holds(C.GROUP_DELEGATES):
+        if state.worst is Worst.DOUBT:
             return "in doubt", world, State(Do.PARK), False, None
-        if {Branch.DOUBT, Branch.REFUSED} & set(state.reports):
+        if state.worst is Worst.REFUSED:
             return "failed", world, self._give_up(state.step), False, None
         return "is through", world, self._following(max(self._grouped), name), False, None
 
@@ -206,5 +212,6 @@ class BranchModel(InlineModel):
         return "compensates, too", world, following, False, None
 
 
-def _reported(state: Group, branch: int, report: Branch) -> Group:
-    return replace(state, reports=(*state.reports[:branch], report, *state.reports[branch + 1 :]))
+def _moved(state: Group, branch: int, left: int, worst: Worst = Worst.OK) -> Group:
+    steps = (*state.left[:branch], left, *state.left[branch + 1 :])
+    return replace(state, left=steps, worst=max(state.worst, worst))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.specification.checker import check
@@ -22,16 +24,22 @@ MAIL = StepSpec(name="Mail")
 PRINT = StepSpec(name="Print")
 
 trip = BranchModel(steps=(HOTEL, FLIGHT, PAY), group=((0,), (1,)), redrive=False)
+free = BranchModel(steps=(HOTEL, FLIGHT), group=((0,), (1,)), redrive=False)
 SETTINGS = {
     "branches": trip,
-    "no pivot": BranchModel(steps=(HOTEL, FLIGHT), group=((0,), (1,)), redrive=False),
+    "no pivot": free,
     "items": BranchModel(steps=(LIST, HOTEL, PAY), group=((1,),), of=0, redrive=False),
 }
 LARGE = {
     "behind the pivot": BranchModel(steps=(PAY, MAIL, PRINT), group=((1,), (2,)), redrive=False),
     "two steps in a branch": BranchModel(steps=(FLIGHT, SEAT, HOTEL, PAY), group=((0, 1), (2,)), redrive=False),
     "two items": BranchModel(steps=(LIST, HOTEL, FLIGHT, PAY), group=((1,), (2,)), of=0, redrive=False),
-    "two calls travel": BranchModel(steps=(HOTEL, FLIGHT), group=((0,), (1,)), redrive=False, letters=2),
+    "two calls travel": replace(free, letters=2),
+    "two Express executions": replace(free, drivers=2),
+    "redriven": replace(trip, redrive=True, recoveries=0),
+    "no pivot, redriven": replace(free, redrive=True, recoveries=0),
+    "items, redriven": BranchModel(steps=(LIST, HOTEL, PAY), group=((1,),), of=0, recoveries=0),
+    "redriven, and taken over": replace(free, redrive=True, letters=0),
 }
 
 

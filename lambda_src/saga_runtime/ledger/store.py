@@ -438,19 +438,22 @@ class Ledger:
         ``suspense`` under the account's name, and adds to ``PostedToSuspense``.
         """
         leg: Leg | None = None
+        _, account_id, _, _ = key[LedgerAttribute.PK]["S"].split("#")
+        owner = account_key(account_id)
 
         def plan() -> Sequence[Write]:
             nonlocal leg
-            found = self._read([key])
-            if not found:
+            found = {item[LedgerAttribute.PK]["S"]: item for item in self._read([key, owner])}
+            collected, account = (found.get(one[LedgerAttribute.PK]["S"]) for one in (key, owner))
+            if collected is None:
                 return []
-            shard = Shard.from_item(found[0])
+            shard = Shard.from_item(collected)
             if shard.state is not AccountState.OPEN:
                 return []
             writes, leg = sweep_shard(
                 self.builder,
                 shard=shard,
-                account=self._find([shard.account_id]).get(shard.account_id),
+                account=None if account is None else Account.from_item(account_id, account),
                 suspense=SUSPENSE,
                 now_ms=clock.now_ms(),
             )

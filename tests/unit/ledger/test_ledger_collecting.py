@@ -339,6 +339,13 @@ def test_many_shards_are_read_in_several_calls(world: World) -> None:
     assert world.calls_of(lambda: wide.collected(SHOP)) == ["BatchGetItem"] * 2
 
 
+def test_sweep_reads_shard_and_account_at_once(world: World) -> None:
+    LEDGER.commit(lambda: LEDGER.credit(DirectEntry("p-1"), account=SHOP, amount=eur(10), clearing="fx"))
+    (held,) = [shard for shard in LEDGER._shards(SHOP, NOW_MS) if shard.balance.minor_units]
+
+    assert world.calls_of(lambda: LEDGER.sweep_shard(held.key)) == ["BatchGetItem", "TransactWriteItems"]
+
+
 def test_nothing_is_swept_of_a_shard_that_was_never_credited(world: World) -> None:
     shard = Shard(account_id=SHOP, window=TODAY, number=0, balance=eur(0))
 

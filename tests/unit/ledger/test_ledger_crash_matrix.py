@@ -49,8 +49,8 @@ LOOKS = ("Query",) * LEDGER_DUE_SHARDS
 CALLS: dict[str, tuple[str, ...]] = {
     "credit in a saga": (WRITE,),
     "payment": (READ, WRITE),
-    "sweep": (*LOOKS, READ, READ, WRITE),
-    "sweep by need": (READ, READ, READ, READ, WRITE, READ, WRITE),
+    "sweep": (*LOOKS, READ, WRITE),
+    "sweep by need": (READ, READ, READ, WRITE, READ, WRITE),
     "authorize": (READ, READ, WRITE),
     "capture": (READ, READ, WRITE),
     "void": (READ, WRITE),
