@@ -7,13 +7,17 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.run import RunResult, simulate_once
 from constructs_lib.testing.simulator.simulation import SAGAS_OF_A_RUN, without_garbage_collection
 from tests.simulator.drawn.shrink import shrunk, suspects
 from tests.simulator.reverted.stacks import STACKS, Stack
+
+
+_SHRINKING: Final = 300
+"""Runs to find a smaller failure: some minutes of a busy machine."""
 
 
 def found_in(stack: Stack, seed: int, runs: int, ends: float = float("inf")) -> RunResult | None:
@@ -74,7 +78,9 @@ def _told(
     }
     for number in suspects(run) if options.shrink and stack.drawn else ():
         release = stack.releases[number] if stack.releases else None
-        failure = shrunk(stack.drawn[number], run.seed, run.sagas, setting=stack.setting, release=release)
+        failure = shrunk(
+            stack.drawn[number], run.seed, run.sagas, runs=_SHRINKING, setting=stack.setting, release=release
+        )
         if failure is not None:
             told["smaller"] = len(failure.result.about())
             told["failure"] = str(failure)

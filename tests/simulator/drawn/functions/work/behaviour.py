@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Mapping
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import quote
@@ -41,9 +42,28 @@ def is_exact(call: StepCall) -> bool:
 
 
 def output_of(call: StepCall) -> dict[str, Any]:
-    """The step's output, always the same."""
+    """The step's output, always the same: of a map's item, it has what the step saw of earlier ones."""
     word, _, size = behaviour(call).partition(" ")
-    return {"of": call.row_name, **({"pad": "x" * int(size)} if word == "large" else {})}
+    if word == "large":
+        return {"of": call.row_name, "pad": "x" * int(size)}
+    return {"of": call.row_name, **({"saw": _seen(call)} if call.item_key is not None else {})}
+
+
+def sees_the_same(call: StepCall, output: Any) -> bool:
+    """True if a compensation sees each output as its step saw it; the output of a job is its provider's."""
+    saw = output.get("saw", {}) if isinstance(output, Mapping) else {}
+    seen = _seen(call) if saw else {}
+    return all(seen.get(name, form) == form for name, form in saw.items())
+
+
+def _seen(call: StepCall) -> dict[str, str]:
+    """Form of each output of an earlier step: one, or one by item key."""
+    return {name: "by key" if _is_by_key(output) else "one" for name, output in call.outputs.items()}
+
+
+def _is_by_key(output: Any) -> bool:
+    members = output.values() if isinstance(output, Mapping) else ()
+    return bool(members) and all(isinstance(member, Mapping) and "of" in member for member in members)
 
 
 def before(call: StepCall) -> None:

@@ -17,7 +17,7 @@ from saga_runtime import (
 )
 from saga_runtime.steps.verdict import Verdict
 
-from .behaviour import Refused, after, ask, before, behaviour, output_of
+from .behaviour import Refused, after, ask, before, behaviour, output_of, sees_the_same
 
 
 def _found(call: ExternalCall) -> str:
@@ -63,8 +63,9 @@ def _act(call: ExternalCall) -> dict[str, Any]:
     return output_of(call)
 
 
-def _undo(call: ExternalCall, _output: Any) -> None:
-    ask("POST", "undo", key=call.provider_key, reference=call.key, timeout=call.timeout_seconds)
+def _undo(call: ExternalCall, output: Any) -> None:
+    told = "" if sees_the_same(call, output) else "-with-other-outputs"
+    ask("POST", "undo", key=f"{call.provider_key}{told}", reference=call.key, timeout=call.timeout_seconds)
 
 
 act_asked = external_step(verify=find)(_act)
