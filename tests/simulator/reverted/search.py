@@ -78,7 +78,8 @@ def _told(
     }
     for number in suspects(run) if options.shrink and stack.drawn else ():
         release = stack.releases[number] if stack.releases else None
-        failure = shrunk(
+        drawn, setting = stack.drawn[number], stack.setting
+        failure = shrunk(drawn, run.seed, run.sagas, runs=_SHRINKING, setting=setting, release=release)
             stack.drawn[number], run.seed, run.sagas, runs=_SHRINKING, setting=stack.setting, release=release
         )
         if failure is not None:
