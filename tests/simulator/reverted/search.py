@@ -15,7 +15,6 @@ from constructs_lib.testing.simulator.simulation import SAGAS_OF_A_RUN, without_
 from tests.simulator.drawn.shrink import shrunk, suspects
 from tests.simulator.reverted.stacks import STACKS, Stack
 
-
 _SHRINKING: Final = 300
 """Runs to find a smaller failure: some minutes of a busy machine."""
 
@@ -80,8 +79,6 @@ def _told(
         release = stack.releases[number] if stack.releases else None
         drawn, setting = stack.drawn[number], stack.setting
         failure = shrunk(drawn, run.seed, run.sagas, runs=_SHRINKING, setting=setting, release=release)
-            stack.drawn[number], run.seed, run.sagas, runs=_SHRINKING, setting=stack.setting, release=release
-        )
         if failure is not None:
             told["smaller"] = len(failure.result.about())
             told["failure"] = str(failure)
