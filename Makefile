@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full simulate parity soak bench lock clean clean-all
+.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full simulate parity soak bench verify-aws lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -101,6 +101,9 @@ endif
 
 parity: setup ## compare the fake DynamoDB with DynamoDB Local (Java 17; Maven fetches it): unit tests, limits, drawn requests
 	@python -m tests.parity $(TESTS)
+
+verify-aws: setup ## check claims about AWS in a real account; shows the cost and asks (ACCOUNT=id confirms, DESTROY=1 only deletes)
+	@python -m tests.on_aws $(if $(ACCOUNT),--account $(ACCOUNT)) $(if $(DESTROY),--destroy)
 
 soak: setup ## sagas of all examples for 10 minutes while everything fails (SEED=n repeats); build/soak-report.html
 	@python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))

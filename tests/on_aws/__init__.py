@@ -1,0 +1,1 @@
+"""``make verify-aws``: claims about AWS, checked in a real account; docs/verified-on-aws.md holds what was found."""

@@ -1,0 +1,215 @@
+"""Claims about Step Functions that money depends on, each with the probe that checks it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from .resources import Account
+
+_PATIENCE: Final = 120
+"""Seconds for which an execution may run."""
+_PAYLOAD: Final = 262_144
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Behaviour of AWS at one claim.
+
+    Attributes:
+        claim: what this project relies on, or, with ``open``, does not know.
+        observed: what happened.
+        holds: whether the claim holds; None: nothing was claimed.
+    """
+
+    claim: str
+    observed: str
+    holds: bool | None
+
+    @property
+    def verdict(self) -> str:
+        """One word."""
+        return "open" if self.holds is None else "proven" if self.holds else "contradicted"
+
+
+Probe = Callable[[Account], Iterator[Found]]
+
+
+def heartbeats(account: Account) -> Iterator[Found]:
+    """A heartbeat that is lost, and lost again where a retry follows."""
+    retry = [{"ErrorEquals": ["States.HeartbeatTimeout"], "IntervalSeconds": 1, "MaxAttempts": 1, "BackoffRate": 1}]
+    waiting = {**_waiting(account), "HeartbeatSeconds": 5, "Retry": retry, "End": True}
+    arn = account.machine("heartbeat", {"Wait": waiting})
+    states = account.client("stepfunctions")
+    execution = states.start_execution(stateMachineArn=arn, input="{}")["executionArn"]
+    error, lost = _ended(account, execution).get("error"), "States.Timeout"
+    yield _found("an execution that lost a heartbeat ends with error States.Timeout", error, lost)
+    events = states.get_execution_history(executionArn=execution, maxResults=1_000)["events"]
+    timed_out = [event["taskTimedOutEventDetails"]["error"] for event in events if event["type"] == "TaskTimedOut"]
+    yield _found("its history has TaskTimedOut with error States.Timeout", sorted({*timed_out}), [lost])
+    attempts = sum(event["type"] == "TaskScheduled" for event in events)
+    yield Found(claim="whether a Retry on States.HeartbeatTimeout matches", observed=f"{attempts} attempts", holds=None)
+    messages = _messages(account, attempts)
+    yield _found("each attempt has a token of its own", len({one["token"] for one in messages}), attempts)
+    counts = sorted(message["retries"] for message in messages)
+    yield _found("RetryCount is 0 for the first attempt and grows", counts, list(range(attempts)))
+    refusal = _refusal(account, messages[0]["token"])
+    yield _found("an answer after the time-out is refused as TaskTimedOut", refusal, "TaskTimedOut")
+
+
+def tokens(account: Account) -> Iterator[Found]:
+    """Answers to tasks."""
+    yield _found(
+        "a token that was never given out is refused as InvalidToken", _refusal(account, "none"), "InvalidToken"
+    )
+    arn = account.machine("token", {"Wait": {**_waiting(account), "TimeoutSeconds": 60, "End": True}})
+    states = account.client("stepfunctions")
+    execution = states.start_execution(stateMachineArn=arn, input="{}")["executionArn"]
+    (message,) = _messages(account, 1)
+    states.send_task_success(taskToken=message["token"], output="{}")
+    yield _found("a task that is answered ends its execution", _ended(account, execution)["status"], "SUCCEEDED")
+    yield _found("a second answer is refused as TaskTimedOut", _refusal(account, message["token"]), "TaskTimedOut")
+
+
+def names(account: Account) -> Iterator[Found]:
+    """Names of executions."""
+    arn = account.machine("name", {"Wait": {"Type": "Wait", "Seconds": 30, "Next": "End"}, "End": {"Type": "Succeed"}})
+    states = account.client("stepfunctions")
+
+    def start(text: str) -> str:
+        try:
+            return str(states.start_execution(stateMachineArn=arn, name="one", input=text)["executionArn"])
+        except ClientError as error:
+            return str(error.response["Error"]["Code"])
+
+    first = start("{}")
+    yield _found("the same name and input start nothing new while it runs", start("{}"), first)
+    taken = "ExecutionAlreadyExists"
+    yield _found("another input under a name that runs is refused", start('{"a":1}'), taken)
+    states.stop_execution(executionArn=first, error="Stopped", cause="by the probe")
+    described = _ended(account, first)
+    yield _found("an execution that was stopped is ABORTED", described["status"], "ABORTED")
+    yield _found("a name that was used is refused after the end", start("{}"), taken)
+
+
+def sizes(account: Account) -> Iterator[Found]:
+    """Payloads at their limit."""
+    arn = account.machine(
+        "size",
+        {
+            "Grow": {
+                "Type": "Pass",
+                "Output": "{% [$states.input.text, $states.input.text] %}",
+                "End": True,
+            }
+        },
+    )
+    states = account.client("stepfunctions")
+    fits = json.dumps({"text": "x" * (_PAYLOAD - 20)})
+    execution = states.start_execution(stateMachineArn=arn, input=fits)["executionArn"]
+    described = _ended(account, execution)
+    yield _found(
+        "an output above 262,144 bytes ends with States.DataLimitExceeded",
+        described.get("error"),
+        "States.DataLimitExceeded",
+    )
+    try:
+        states.start_execution(stateMachineArn=arn, input=json.dumps({"text": "x" * _PAYLOAD}))
+        refused = "accepted"
+    except ClientError as error:
+        refused = error.response["Error"]["Code"]
+    yield _found(
+        "an input above 262,144 bytes is refused", refused in ("InvalidExecutionInput", "ValidationException"), True
+    )
+
+
+def error_names(account: Account) -> Iterator[Found]:
+    """Names of a failed condition, by integration."""
+    for integration, name in (
+        ("arn:aws:states:::dynamodb:putItem", "DynamoDB.ConditionalCheckFailedException"),
+        ("arn:aws:states:::aws-sdk:dynamodb:putItem", "DynamoDb.ConditionalCheckFailedException"),
+    ):
+        arguments = {
+            "TableName": account.table,
+            "Item": {"id": {"S": "one"}},
+            "ConditionExpression": "attribute_exists(id)",
+        }
+        put = {"Type": "Task", "Resource": integration, "Arguments": arguments, "End": True}
+        arn = account.machine("sdk" if "aws-sdk" in integration else "optimized", {"Put": put})
+        execution = account.client("stepfunctions").start_execution(stateMachineArn=arn, input="{}")["executionArn"]
+        yield _found(f"a failed condition of {integration} is {name}", _ended(account, execution).get("error"), name)
+
+
+def _found(claim: str, observed: Any, wanted: Any) -> Found:
+    return Found(claim=claim, observed=str(observed), holds=bool(observed == wanted))
+
+
+def _waiting(account: Account) -> dict[str, Any]:
+    body = {"token": "{% $states.context.Task.Token %}", "retries": "{% $states.context.State.RetryCount %}"}
+    return {
+        "Type": "Task",
+        "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
+        "Arguments": {"QueueUrl": account.queue_url, "MessageBody": body},
+        "TimeoutSeconds": 60,
+    }
+
+
+def _messages(account: Account, count: int) -> list[dict[str, Any]]:
+    """Take messages from the queue."""
+    sqs = account.client("sqs")
+    found: list[dict[str, Any]] = []
+    for _ in range(_PATIENCE // 10):
+        answer = sqs.receive_message(QueueUrl=account.queue_url, MaxNumberOfMessages=10, WaitTimeSeconds=10)
+        for message in answer.get("Messages", ()):
+            sqs.delete_message(QueueUrl=account.queue_url, ReceiptHandle=message["ReceiptHandle"])
+            found.append(json.loads(message["Body"]))
+        if len(found) >= count:
+            break
+    return found
+
+
+def _refusal(account: Account, token: str) -> str:
+    try:
+        account.client("stepfunctions").send_task_success(taskToken=token, output="{}")
+    except ClientError as error:
+        return str(error.response["Error"]["Code"])
+    return "accepted"
+
+
+def _ended(account: Account, execution: str) -> dict[str, Any]:
+    """Describe an execution after its end."""
+    states = account.client("stepfunctions")
+    described: dict[str, Any] = states.describe_execution(executionArn=execution)
+    for _ in range(_PATIENCE):
+        if described["status"] != "RUNNING":
+            break
+        account.sleep(1)
+        described = states.describe_execution(executionArn=execution)
+    return described
+
+
+PROBES: Final[dict[str, Probe]] = {
+    "heartbeats": heartbeats,
+    "task tokens": tokens,
+    "error names": error_names,
+    "stopped executions and names": names,
+    "payload sizes": sizes,
+}
+"""In the order of what depends on them."""
+BY_HAND: Final = (
+    "a first deployment into a fresh region, `cdk diff` and drift after it, a second stack, and one that is deleted",
+    "`SendTask*` under a role that may answer one state machine only",
+    "the reconciler's `GetItem` with `dynamodb:Attributes`: allowed with the projection, denied without",
+    "the demo against the deployed API: conflicts, latencies, cold starts; audits of an export",
+    "each row of the HTTP reference by a real request: signature, token, size, rate, throttled and slow function",
+    "errors of Lambda by name: killed, timed out, out of memory, throttled",
+    "an update while executions run; a start within seconds of it",
+    "time to live, restore, keys, traces, metrics, alarms",
+    "an event source batch with an unknown `itemIdentifier`; dead-letter queues and their redrive",
+    "`cdk-sagas doctor`, `inspect`, `callbacks`, `recover` with operators' credentials, and `RedriveExecution`",
+)
+"""Claims that need a deployed stack: not automated."""
