@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
@@ -33,13 +33,13 @@ def main() -> int:
     parser.add_argument("--account", help="the account's id: confirms without a question")
     parser.add_argument("--destroy", action="store_true", help="only delete what an earlier run left")
     options = parser.parse_args()
-    session = boto3.Session()
+    session: Any = boto3.Session()
     try:
         number = session.client("sts").get_caller_identity()["Account"]
     except (BotoCoreError, ClientError) as error:
         sys.stderr.write(f"error: credentials must be those of an AWS account, got {error}; configure a profile\n")
         return 1
-    account = Account(lambda service: session.client(service), JOURNAL, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
+    account = Account(session.client, JOURNAL, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
     if account.left():
         sys.stderr.write(f"an earlier run left {', '.join(f'{one.kind} {one.name}' for one in account.left())}\n")
     if not confirmed(options.account, number, session.region_name, input):
