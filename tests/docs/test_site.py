@@ -87,6 +87,7 @@ def test_site_builds_strictly_with_search_hover_and_api(site: Path) -> None:
     for page, door in DOORS.items():
         text = _page(site, f"api/{page}")
         assert [name for name in door.__all__ if f'id="{door.__name__}.{name}"' not in text] == []
+        assert text.count("<h1") == 1, "a docstring has a table or a heading that Markdown lacks"
 
 
 def _pages() -> list[str]:

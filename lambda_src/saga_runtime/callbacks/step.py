@@ -222,9 +222,9 @@ def callback_step(
     is called at least once for each attempt, and nothing is recorded of it.
 
     Guaranteed: the saga log states that the provider may be called, and the token table has the task, before it is
-    called. provider is asked once per delivery at most, and never by two at a time. It is asked again only when every
-    attempt before is certainly dead, and either it still knows the key or it reported not applied and no request could
-    still arrive. A known outcome of the job is delivered at once.
+    called. The provider is asked once per delivery at most, and never by two at a time. It is asked again only when
+    every attempt before is certainly dead, and either it still knows the key or it reported not applied and no request
+    could still arrive. A known outcome of the job is delivered at once.
 
     Not guaranteed: anything, where a request travels for longer than ``Provider(grace=...)`` after its sender died, or
     where the provider does not keep what was declared of it.

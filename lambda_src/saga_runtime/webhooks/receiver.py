@@ -266,20 +266,15 @@ def webhook(function: FromWebhook) -> Webhook:
     The function is given a ``WebhookEvent`` and returns a ``Callback``, or None if the event is not of interest. It
     may be called again with an event that it has seen: it must do nothing but read.
 
-    ==========================================================  ==================================================
-    what came                                                   the answer
-    ==========================================================  ==================================================
-    more than 262,144 bytes                                     413
-    no signature, or a wrong one                                401
-    a malformed signature, or one outside the tolerance         400
-    what the function raises ``Invalid`` for, or returns ids    400
-    in that no job or event can have
-    an event of a job, also when it comes again, or cannot      200
-    be delivered to the waiting task yet
-    an event of an unknown job; it is stored                    202
-    the function failed, or the database or Secrets Manager     503 with ``Retry-After``
-    did not answer
-    ==========================================================  ==================================================
+    | request | response |
+    |---|---|
+    | more than 262,144 bytes | 413 |
+    | no signature, or a wrong one | 401 |
+    | a malformed signature, or one outside the tolerance | 400 |
+    | ``function`` raises ``Invalid``, or returns ids that no job or event can have | 400 |
+    | an event of a job, also if it is repeated, or cannot be delivered to the waiting task yet | 200 |
+    | an event of an unknown job; it is stored | 202 |
+    | ``function`` failed, or the database or Secrets Manager did not answer | 503 with ``Retry-After`` |
 
     Guaranteed: nothing is written before the signature was found right. What was answered 200 or 202 is written down,
     once for each event; what was answered otherwise left nothing in any table, so that its redelivery counts. A signed
