@@ -66,7 +66,7 @@ _AGES: Final = {
     Metric.OLDEST_PARKED: "parked",
     Metric.OLDEST_OVERDUE: "overdue",
 }
-SETTLING: Final = (SETTLE_COMPLETED, SETTLE_FAILED, PARK)
+DELIVERING: Final = (SETTLE_COMPLETED, SETTLE_FAILED, PARK)
 """States in which a saga ends: completed, compensated or refused, parked."""
 
 
@@ -130,7 +130,7 @@ def _requests(parts: Parts) -> list[cloudwatch.IWidget]:
         totals = [_total(f"e{number}", label, metrics) for number, (label, metrics) in enumerate(ended.items())]
         found.append(_graph("Sagas started, executions that failed", started, right=totals))
         groups = [saga.log_group.log_group_name for saga in parts.sagas]
-        names = ", ".join(f'"{name}"' for name in SETTLING)
+        names = ", ".join(f'"{name}"' for name in DELIVERING)
         found.append(
             cloudwatch.LogQueryWidget(
                 title="Sagas completed, compensated, parked",

@@ -141,7 +141,7 @@ def _sagas(aws: LocalAws, saga_id: str | None) -> Iterator[str]:
 
 def _why(item: Mapping[str, Any]) -> str:
     a = RecordAttribute
-    why = [f"{name} {item[name].get('S', '')[:_CAUSE]}" for name in (a.STUCK, a.FAILURE) if name in item]
+    why = [f"{name} {item[name].get('S', '')[:_CAUSE]}" for name in (a.PARKED_REASON, a.FAILURE) if name in item]
     return "".join([", parked" if a.PARKED_AT in item else "", *(f", {text}" for text in why)])
 
 

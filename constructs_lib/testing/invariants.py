@@ -163,8 +163,8 @@ def audit_sagas(records: Iterable[Item], rows: Iterable[Item]) -> list[Invariant
 def audit_effects(rows: Iterable[Item], ledger: Iterable[Item], *, steps: Collection[str]) -> list[Invariant]:
     """Audit the saga log against the ledgers, whose entries are posted under step keys.
 
-    What must hold: a step has entries exactly when its row's status means that it took effect (``DONE``, or ``UNDONE``
-    since); its compensation has entries exactly when the row is ``UNDONE``; no two sagas of one request have entries
+    What must hold: a step has entries exactly when its row's status means that it took effect (``DONE``, or since
+    ``COMPENSATED``); its compensation has entries exactly when the row is that; no two sagas of one request have any
     (the second would be right only if it began when the first one's retention was over).
 
     Args:
@@ -193,7 +193,7 @@ def _keys_of(row: Item) -> list[str]:
     status = StepStatus(row[LogAttribute.STATUS]["S"])
     if status is StepStatus.DONE:
         return [step_key_of(saga_id, step)]
-    if status is StepStatus.UNDONE:
+    if status is StepStatus.COMPENSATED:
         return [step_key_of(saga_id, step), step_key_of(saga_id, step, undo=True)]
     return []
 
@@ -296,7 +296,7 @@ def _every_record_is_settled(records: Sequence[Item]) -> Invariant:
     a = RecordAttribute
     settled = set(SETTLED)
     violations = tuple(
-        f"record {record[a.ID]['S']} is {record[a.STATUS]['S']}{' and parked' if a.PARKED in record else ''}"
+        f"record {record[a.ID]['S']} is {record[a.STATUS]['S']}{' and parked' if a.PARKED_BY in record else ''}"
         for record in records
         if record[a.STATUS]["S"] not in settled
     )
@@ -325,7 +325,7 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
         found = log.get(saga_id, ())
         rows = [StepStatus(row[LogAttribute.STATUS]["S"]) for row in found]
         counted = {StepStatus(row[LogAttribute.STATUS]["S"]) for row in found if not _may_be_passed_over(row)}
-        stands = StepStatus.DONE in counted and not {StepStatus.UNDONE, StepStatus.FAILED} & counted
+        stands = StepStatus.DONE in counted and not {StepStatus.COMPENSATED, StepStatus.REFUSED} & counted
         agrees = stands if status is RecordStatus.COMPLETED else StepStatus.DONE not in rows
         if not agrees or StepStatus.APPLIED_LATE in rows:
             violations.append(f"saga {saga_id} is {status}, its rows are {', '.join(rows) or 'none'}")
@@ -338,9 +338,9 @@ def _may_be_passed_over(row: Item) -> bool:
     If the step took effect after that, it was undone, and the row keeps what the saga saw instead. A pivot is never
     skipped.
     """
-    if LogAttribute.INSTEAD in row:
+    if LogAttribute.SUBSTITUTE in row:
         return True
-    refused = StepStatus(row[LogAttribute.STATUS]["S"]) is StepStatus.FAILED
+    refused = StepStatus(row[LogAttribute.STATUS]["S"]) is StepStatus.REFUSED
     return refused and Side(row[LogAttribute.SIDE]["S"]) is not Side.PIVOT
 
 

@@ -21,9 +21,9 @@ from constructs_lib.testing.invariants import Invariant, Item
 from saga_runtime.idempotency.identity import provider_key_of, request_id_from, step_key_of
 from saga_runtime.protocol import LogAttribute, StepStatus
 
-_IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING)
+_IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.COMPENSATING)
 """Statuses of a step whose outcome is unknown."""
-_HAPPENED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
+_HAPPENED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.COMPENSATING, StepStatus.COMPENSATED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +45,8 @@ def audit_provider(
     """Audit a provider's books against the saga log, after every request was driven to its end.
 
     What must hold: no step is in doubt; under each key the provider acted at most once; it acted for a step exactly
-    when its row's status means that it took effect (``DONE``, or ``UNDONE`` since), and for its compensation exactly
-    when the row is ``UNDONE``; the compensation's amount is the step's; no late effect is left uncompensated; no two
+    when its row's status means that it took effect (``DONE``, or since ``COMPENSATED``), and for its compensation
+    exactly when the row is that; the compensation's amount is the step's; no late effect is left uncompensated; no two
     sagas of one request had an effect (the second would be right only if it began when the first one's retention was
     over).
 
@@ -108,7 +108,7 @@ def _log_and_books_agree(rows: Sequence[Item], amounts: Mapping[str, Sequence[in
     for row in rows:
         if _status(row) in _HAPPENED:
             expected[_key(row)] = _told(row)
-        if _status(row) is StepStatus.UNDONE:
+        if _status(row) is StepStatus.COMPENSATED:
             expected[_key(row, undo=True)] = f"the undo of {_told(row)}"
     known = {_key(row, undo=undo): f"{_told(row)} is {_status(row)}" for row in rows for undo in (False, True)}
     missing = [
@@ -127,7 +127,7 @@ def _log_and_books_agree(rows: Sequence[Item], amounts: Mapping[str, Sequence[in
 
 
 def _undone_as_much_as_done(rows: Sequence[Item], amounts: Mapping[str, Sequence[int]]) -> Invariant:
-    undone = [row for row in rows if _status(row) is StepStatus.UNDONE]
+    undone = [row for row in rows if _status(row) is StepStatus.COMPENSATED]
     sums = {_told(row): (sum(amounts.get(_key(row), ())), sum(amounts.get(_key(row, undo=True), ()))) for row in undone}
     violations = tuple(
         f"{told} was done for {done} and undone for {back}" for told, (done, back) in sums.items() if done != back

@@ -11,7 +11,7 @@ from saga_runtime.idempotency.identity import request_id_from, step_key_of
 from saga_runtime.protocol import LogAttribute, StepStatus
 
 _SELLING: Final = "CommitOrder"
-_STATUSES: Final = {StepStatus.DONE: "PAID", StepStatus.UNDONE: "CANCELED"}
+_STATUSES: Final = {StepStatus.DONE: "PAID", StepStatus.COMPENSATED: "CANCELED"}
 
 
 def audit_shop(items: Iterable[Item], rows: Iterable[Item], opening: Mapping[str, int]) -> list[Invariant]:
@@ -87,7 +87,7 @@ def _movements_of(row: Item) -> Iterator[tuple[str, str]]:
     saga_id, status = row[LogAttribute.SAGA_ID]["S"], StepStatus(row[LogAttribute.STATUS]["S"])
     if row[LogAttribute.STEP]["S"] == _SELLING and status in _STATUSES:
         yield step_key_of(saga_id, _SELLING), "sold"
-        if status is StepStatus.UNDONE:
+        if status is StepStatus.COMPENSATED:
             yield step_key_of(saga_id, _SELLING, undo=True), "put back"
 
 

@@ -60,9 +60,9 @@ def _movements_agree(items: Sequence[Item], rows: Sequence[Item]) -> Invariant:
 def _movements_of(row: Item) -> Iterator[tuple[str, str]]:
     saga_id, step = row[LogAttribute.SAGA_ID]["S"], row[LogAttribute.STEP]["S"]
     status = StepStatus(row[LogAttribute.STATUS]["S"])
-    if step in _MOVING and status in {StepStatus.DONE, StepStatus.UNDONE}:
+    if step in _MOVING and status in {StepStatus.DONE, StepStatus.COMPENSATED}:
         yield step_key_of(saga_id, step), _MOVING[step]
-        if status is StepStatus.UNDONE:
+        if status is StepStatus.COMPENSATED:
             yield step_key_of(saga_id, step, undo=True), "released"
 
 

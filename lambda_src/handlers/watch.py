@@ -48,7 +48,7 @@ def _handled(teller: Teller, message: dict[str, Any]) -> bool:
                 teller.ended(execution_of(machine_arn, name))
             case {f.DUE: str(row_id)}:
                 teller.look_at(row_id)
-            case {f.STUCK: {WatchAttribute.ID: str(row_id)}}:
+            case {f.EXECUTION: {WatchAttribute.ID: str(row_id)}}:
                 teller.try_anew(row_id)
             case _:
                 raise ValueError("a message names an end, in one of three ways")

@@ -43,14 +43,14 @@ class RecordAttribute(StrEnum):
     """Until when a settled record's response is replayed; epoch seconds. From then on its key is refused."""
     RESPONSE_SHARD = "response_shard"
     """Place in the index of responses that are to be removed when they expire; until one is."""
-    BODY = "body"
-    ANSWERED_AT = "answered_at"
+    RESPONSE = "response"
+    LATE_OUTCOME_AT = "late_outcome_at"
     """When an outcome found no waiting task: an execution that parks the saga afterwards does not know of it."""
-    PARKED = "parked"
+    PARKED_BY = "parked_by"
     PARKED_AT = "parked_at"
-    ROWS_UNTIL = "rows_until"
+    LOG_EXPIRES_AT = "log_expires_at"
     """Until when no row of its log is deleted; epoch seconds. Absent: each is kept for as long as when written."""
-    STUCK = "stuck"
+    PARKED_REASON = "parked_reason"
     LATE_TRIED = "late_tried"
     """Number of the last execution that was to undo late effects, and could not: an operator starts the next one."""
     LATE_AT = "late_at"
@@ -68,7 +68,7 @@ IN_FLIGHT_ATTRIBUTES: Final = (
     RecordAttribute.STATUS,
     RecordAttribute.EXECUTION_ARN,
     RecordAttribute.CREATED_AT,
-    RecordAttribute.PARKED,
+    RecordAttribute.PARKED_BY,
     RecordAttribute.PARKED_AT,
     RecordAttribute.AMOUNT,
     RecordAttribute.CURRENCY,
@@ -123,7 +123,7 @@ class LogAttribute(StrEnum):
     STEP = "step"
     STATUS = "status"
     OUTPUT = "output"
-    ATTEMPT = "attempt"
+    ATTEMPT_ID = "attempt_id"
     SIDE = "side"
     DEADLINE = "deadline"
     FIRST_ATTEMPT_AT = "first_attempt_at"
@@ -131,7 +131,7 @@ class LogAttribute(StrEnum):
     DETAIL = "detail"
     ACCEPTED_AT = "accepted_at"
     """Of a job: when the provider took it on. Absent: it may have, and the answer was lost."""
-    INSTEAD = "instead"
+    SUBSTITUTE = "substitute"
     """Substitute output of a skipped step that was applied late."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
@@ -144,13 +144,13 @@ class StepStatus(StrEnum):
     INTENT = "INTENT"
     """A provider is, or may have been, asked to act: the outcome is not known yet."""
     DONE = "DONE"
-    READ = "READ"
+    RECORDED = "RECORDED"
     """A read-only step answered this; there is nothing to undo."""
     TOMBSTONE = "TOMBSTONE"
-    UNDOING = "UNDOING"
+    COMPENSATING = "COMPENSATING"
     """A provider is, or may have been, asked to undo."""
-    UNDONE = "UNDONE"
-    FAILED = "FAILED"
+    COMPENSATED = "COMPENSATED"
+    REFUSED = "REFUSED"
     APPLIED_LATE = "APPLIED_LATE"
     """A late effect: a job that was treated as not applied was applied; it is compensated automatically."""
 
@@ -163,7 +163,7 @@ class Side(StrEnum):
     AFTER = "after"
 
 
-NOTHING_STANDS: Final = (StepStatus.TOMBSTONE, StepStatus.UNDONE, StepStatus.FAILED, StepStatus.READ)
+NOTHING_STANDS: Final = (StepStatus.TOMBSTONE, StepStatus.COMPENSATED, StepStatus.REFUSED, StepStatus.RECORDED)
 """Row states of a step without an effect. A saga settles FAILED only over rows in these states."""
 
 
@@ -217,7 +217,7 @@ class TokenAttribute(StrEnum):
     ID = "id"
     STATUS = "status"
     TOKEN = "token"
-    ORDER = "order"
+    ATTEMPT_ORDER = "attempt_order"
     """Sorts the attempts at one job: text that compares as their age does."""
     OUTCOME = "outcome"
     """JSON text of ``OutcomeField``."""
@@ -233,10 +233,10 @@ class TokenAttribute(StrEnum):
     WAITING_SINCE = "waiting_since"
     EXPECTED_AT = "expected_at"
     """When the task will have waited longer than expected."""
-    WAITS_UNTIL = "waits_until"
+    WAIT_EXPIRES_AT = "wait_expires_at"
     """When the wait has certainly ended."""
     HEARTBEAT_AT = "heartbeat_at"
-    DISPATCHES = "dispatches"
+    FAILED_DISPATCHES = "failed_dispatches"
     DISPATCH_ERROR = "dispatch_error"
     DECISION = "decision"
     """Of an approval: JSON text of what was decided, by whom, when, and with which note."""
@@ -244,9 +244,9 @@ class TokenAttribute(StrEnum):
     """JSON text of an outcome that contradicts the one that counts."""
     APPLIED_LATE_AT = "applied_late_at"
     """Time of a late effect; present until it is compensated."""
-    DEAD_LETTERS = "dead_letters"
+    DEAD_LETTER_QUEUE_URL = "dead_letter_queue_url"
     """Of a job: URL of the queue to notify if it is never reported."""
-    UNANSWERED_AT = "unanswered_at"
+    REPORTED_UNANSWERED_AT = "reported_unanswered_at"
     """When that queue was notified."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
@@ -262,11 +262,11 @@ class TokenStatus(StrEnum):
     """A state machine waits."""
     EARLY = "EARLY"
     """An outcome is known, and no task waits yet."""
-    SETTLING = "SETTLING"
+    DELIVERING = "DELIVERING"
     """The outcome is known, and is being delivered."""
-    SETTLED = "SETTLED"
+    DELIVERED = "DELIVERED"
     """Delivered."""
-    LATE = "LATE"
+    UNDELIVERED = "UNDELIVERED"
     """No task waited any more."""
     ALIAS = "ALIAS"
     EVENT = "EVENT"
@@ -304,7 +304,7 @@ class UnansweredField(StrEnum):
     WAITING_SINCE = "waiting_since"
     EXPECTED_AT = "expected_at"
     HEARTBEAT_AT = "heartbeat_at"
-    DISPATCHES = "dispatches"
+    FAILED_DISPATCHES = "failed_dispatches"
     """How many deliveries of the job failed."""
     DISPATCH_ERROR = "dispatch_error"
     LOG_STATUS = "log_status"
@@ -568,7 +568,7 @@ class WatchAttribute(StrEnum):
 
     ID = "id"
     STATUS = "status"
-    END = "end"
+    EXECUTION_STATUS = "execution_status"
     """The ``FailedStatus``."""
     STOPPED_AT = "stopped_at"
     FOUND_AT = "found_at"
@@ -585,11 +585,11 @@ class WatchAttribute(StrEnum):
     """Of an end: its next check. Of a list: its next read."""
     DUE_SHARD = "due_shard"
     EXPIRATION = "expiration"
-    KNOWN_UNTIL = "known_until"
+    LISTED_UNTIL = "listed_until"
     """Of a list: every end before this has a row, if the list was in order, and not behind."""
-    CERTAIN_UNTIL = "certain_until"
+    VERIFIED_UNTIL = "verified_until"
     """Of a list: every end before this has a row; it was read to its end since."""
-    PASS_AT = "pass_at"
+    SCAN_STARTED_AT = "scan_started_at"
     """Of a list: when the pass began that is under way."""
     PAGE_TOKEN = "page_token"
     """Of a list: where that pass continues."""
@@ -606,7 +606,7 @@ class DecisionField(StrEnum):
     """ARN of the caller."""
     WHAT = "what"
     WHY = "why"
-    STUCK = "stuck"
+    PARKED_REASON = "parked_reason"
     """Step and error for which the saga was parked then; absent if it was not parked."""
 
 
@@ -615,10 +615,10 @@ class WatchStatus(StrEnum):
 
     PENDING = "PENDING"
     """Its function has not succeeded."""
-    TOLD = "TOLD"
-    STUCK = "STUCK"
+    NOTIFIED = "NOTIFIED"
+    DEAD_LETTERED = "DEAD_LETTERED"
     """Its function failed on every allowed attempt: operator action is required."""
-    OVER = "OVER"
+    SUPERSEDED = "SUPERSEDED"
     """The execution was redriven before the call: that end is obsolete."""
 
 
@@ -629,7 +629,7 @@ class WatchMessageField(StrEnum):
     """A status event, cut down to the execution's name."""
     DUE = "due"
     """The id of an end that is due."""
-    STUCK = "stuck"
+    EXECUTION = "execution"
     """An end that was reported to operators; it is retried when the dead letters are redriven."""
 
 
@@ -679,7 +679,7 @@ TOKEN_DUE_SHARDS: Final = 8
 WATCH_DUE_SHARDS: Final = 4
 """Shards of the sparse index of ends of hand-written state machines' executions."""
 WATCH_LIST_PREFIX: Final = "list#"
-SETTLING_SECONDS: Final = 60
+DELIVERING_SECONDS: Final = 60
 """An outcome that is undelivered after this long is delivered again."""
 EVENT_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
 JOB_ID_PATTERN: Final = r"^[\x21-\x7e]{1,255}$"
@@ -948,7 +948,7 @@ class LoggedField(StrEnum):
 class CallMode(StrEnum):
     """Mode of a call of an external step; absent, it is called to act."""
 
-    ASK = "ask"
+    VERIFY = "verify"
     """Write the outcome into the row, without repeating the step if that can be avoided."""
     LATE = "late"
     """Of a compensation: compensate only late effects."""
@@ -958,7 +958,7 @@ class ProviderField(StrEnum):
     """Properties of the provider of an external step. Times are seconds."""
 
     GRACE = "grace"
-    MARGIN = "margin"
+    CLOCK_SKEW = "clock_skew"
     WINDOW = "window"
     VERIFY = "verify"
     UNDO_WINDOW = "undo_window"

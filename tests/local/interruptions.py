@@ -188,7 +188,7 @@ class Interrupted:
         """Records that are in progress, and not parked."""
         ids = set(self._ids(cells))
         records = [RequestRecord.from_item(item) for item in self._items()]
-        return [r for r in records if r.saga_id in ids and not r.settled and r.parked is None]
+        return [r for r in records if r.saga_id in ids and not r.settled and r.parked_by is None]
 
     def await_due(self, cells: Sequence[Cell] | None = None) -> None:
         """Wait until every open saga is due."""

@@ -92,7 +92,7 @@ class TestOnePayout:
 
         assert recorded["model"] == "stand-in-1"
         assert len(recorded["prompt"]) == 64
-        assert system.statuses(saga_id)["Recommend"] == "READ"
+        assert system.statuses(saga_id)["Recommend"] == "RECORDED"
 
 
 class TestAnAgentThatPlansAgain:
@@ -298,7 +298,7 @@ class TestTheCap:
 
         record = system.recover_to_the_end(saga_id)
 
-        assert (record.settled, record.parked) == (True, None)
+        assert (record.settled, record.parked_by) == (True, None)
         assert paid(system.pay(payout)) == system.balance(MAIN, payout.payee) == system.spent()[CAPPED]
         assert len(system.model_calls()) == 1
 

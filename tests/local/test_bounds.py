@@ -79,4 +79,4 @@ def test_outputs_of_a_map_that_are_too_large_together_are_compensated(system: Ki
 
     assert answer.json()["status"] == 500, answer.text
     assert system.books("large") == {"Pack": [1] * 2 * ITEMS}, "each charge once, and each refund once"
-    assert set(system.rows("Large", answer.json()["saga_id"]).values()) <= {"UNDONE", "TOMBSTONE"}
+    assert set(system.rows("Large", answer.json()["saga_id"]).values()) <= {"COMPENSATED", "TOMBSTONE"}

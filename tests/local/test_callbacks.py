@@ -104,14 +104,14 @@ class Callbacks:
 
     def settled(self, order: str) -> dict[str, Any]:
         """Wait until the saga has settled, or is parked."""
-        return self.waited(lambda: self.record(order), lambda row: row["status"] != "IN_PROGRESS" or "parked" in row)
+        return self.waited(lambda: self.record(order), lambda row: row["status"] != "IN_PROGRESS" or "parked_by" in row)
 
     def ends(self, order: str, status: str) -> dict[str, Any]:
         """Wait until the saga has settled; its answer."""
         found = self.settled(order)
-        assert "parked" not in found, found.get("stuck")
-        assert found["status"] == status, found["body"]
-        answer: dict[str, Any] = json.loads(found["body"])
+        assert "parked_by" not in found, found.get("parked_reason")
+        assert found["status"] == status, found["response"]
+        answer: dict[str, Any] = json.loads(found["response"])
         return answer
 
     def command(self, *words: str) -> str:
@@ -169,11 +169,11 @@ def test_an_outcome_resumes_the_saga_with_its_output(system: Callbacks) -> None:
     system.begin("plain")
     system.waits("plain")
 
-    assert system.reports("plain", PARCEL) == "SETTLED"
+    assert system.reports("plain", PARCEL) == "DELIVERED"
 
     assert system.ends("plain", "COMPLETED")["result"]["Pick"] == {"parcel": "p"}
     assert system.books("plain")["handed_over"] == "1"
-    assert (system.row("plain")["status"], system.token("plain")["status"]) == ("DONE", "SETTLED")
+    assert (system.row("plain")["status"], system.token("plain")["status"]) == ("DONE", "DELIVERED")
     assert "token" not in system.token("plain")
 
 
@@ -183,7 +183,7 @@ def test_a_duplicate_outcome_under_one_id_or_two_is_applied_once(system: Callbac
 
     first, again, anew = (system.reports("twice", PARCEL, event=event) for event in ("e", "e", "f"))
 
-    assert (first, again, anew) == ("SETTLED", "DUPLICATE", "DUPLICATE")
+    assert (first, again, anew) == ("DELIVERED", "DUPLICATE", "DUPLICATE")
     system.ends("twice", "COMPLETED")
 
 
@@ -221,7 +221,7 @@ def test_a_refusal_compensates(system: Callbacks, order: str) -> None:
     expected = ("OutOfStock", "none left") if order == "refused later" else ("Declined", None)
     assert answer["error"] == expected[0]
     assert expected[1] in (answer["detail"], None)
-    assert (system.row(key)["status"], system.row(key, "Reserve")["status"]) == ("FAILED", "UNDONE")
+    assert (system.row(key)["status"], system.row(key, "Reserve")["status"]) == ("FAILED", "COMPENSATED")
 
 
 def test_a_reviewer_who_rejects_ends_the_saga(system: Callbacks) -> None:
@@ -240,7 +240,7 @@ def test_a_saga_whose_commit_fails_compensates_the_job(system: Callbacks) -> Non
 
     system.ends("undone", "FAILED")
     assert system.books("undone")["cancelled"] == "1"
-    assert system.row("undone")["status"] == "UNDONE"
+    assert system.row("undone")["status"] == "COMPENSATED"
 
 
 def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks) -> None:
@@ -258,10 +258,10 @@ def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks
     answer = system.ends("lost-go", "FAILED")
     assert (answer["step"], answer["error"]) == ("Go", "WaitTimedOut")
     # Who does not know either leaves it to a person; an answer that comes after all is as good as one.
-    assert "parked" in system.settled("lost-papers")
+    assert "parked_by" in system.settled("lost-papers")
     system.thinks("lost-papers", "given")
-    assert system.reports("lost-papers", PARCEL) == "LATE"
-    assert "parked" not in system.record("lost-papers")
+    assert system.reports("lost-papers", PARCEL) == "UNDELIVERED"
+    assert "parked_by" not in system.record("lost-papers")
     system.command("recover", system.sagas["lost-papers"])
     system.ends("lost-papers", "FAILED")
     assert system.books("lost-papers")["cancelled"] == "1"
@@ -282,7 +282,7 @@ def test_a_success_after_a_failure_is_compensated_automatically_once(system: Cal
     said = system.command("recover", system.sagas["changed-mind"])
     assert "Pick applied late: compensating it" in said, said
 
-    system.waited(lambda: system.row("changed-mind"), lambda row: row["status"] == "UNDONE")
+    system.waited(lambda: system.row("changed-mind"), lambda row: row["status"] == "COMPENSATED")
     assert system.books("changed-mind")["cancelled"] == "1"
     assert "applied late" not in system.command("recover", system.sagas["changed-mind"])
     assert system.record("changed-mind")["status"] == "FAILED"
@@ -293,14 +293,14 @@ def test_heartbeats_keep_a_saga_waiting(system: Callbacks) -> None:
 
     system.begin("alive")
     system.waits("alive")
-    order = system.token("alive")["order"]
+    order = system.token("alive")["attempt_order"]
     # Longer than a heartbeat; the whole time is twice as long.
     heartbeat_lost = system.aws.now() + timedelta(seconds=HEARTBEAT_SECONDS)
     while system.aws.now() <= heartbeat_lost:
         time.sleep(1)
         assert system.reports("alive", {"heartbeat": True}) == "HEARTBEAT"
 
-    assert system.token("alive")["order"] == order
+    assert system.token("alive")["attempt_order"] == order
     system.reports("alive", PARCEL)
     system.ends("alive", "COMPLETED")
 
@@ -312,7 +312,7 @@ def test_a_saga_stopped_while_it_waited_resumes_with_the_outcome(system: Callbac
     assert machine_of(arn)
     system.aws.client("stepfunctions").stop_execution(executionArn=arn)
 
-    assert system.reports("stopped", PARCEL) == "LATE"
+    assert system.reports("stopped", PARCEL) == "UNDELIVERED"
     assert "due_at" in system.record("stopped")
     system.command("recover", saga)
     # The pivot had not run: the recovery compensates.
@@ -356,7 +356,7 @@ def test_after_the_pivot_a_recovery_uses_an_outcome_that_arrived_before(system: 
     system.waits("scanned", "Scan")
     system.aws.client("stepfunctions").stop_execution(executionArn=system.record("scanned")["execution_arn"])
 
-    assert system.reports("scanned", {"ok": True, "output": {"at": "gate 3"}}, step="Scan") == "LATE"
+    assert system.reports("scanned", {"ok": True, "output": {"at": "gate 3"}}, step="Scan") == "UNDELIVERED"
     system.command("recover", saga)
 
     assert system.ends("scanned", "COMPLETED")["result"]["Scan"] == {"at": "gate 3"}
@@ -375,7 +375,7 @@ def test_an_undispatchable_job_is_dead_lettered_with_its_reason(system: Callback
     message = system.waited(dead, bool)
     assert (message["step"], message["saga_id"]) == ("Pick", system.sagas["broken"])
     token = system.token("broken")
-    assert (token["dispatch_error"], int(token["dispatches"]) >= 2) == ("RuntimeError", True)
+    assert (token["dispatch_error"], int(token["failed_dispatches"]) >= 2) == ("RuntimeError", True)
     system.ends("broken", "FAILED")
 
 
@@ -387,7 +387,7 @@ def test_at_the_end_records_rows_and_books_agree(system: Callbacks) -> None:
     assert_all_hold(audit_sagas(records, rows))
     for order in system.sagas:
         books, status = system.books(order), system.row(order).get("status")
-        assert int(books.get("cancelled", 0)) == (status == "UNDONE"), (order, books, status)
+        assert int(books.get("cancelled", 0)) == (status == "COMPENSATED"), (order, books, status)
     for table in ("WarehouseTokens", "PeopleTokens"):
         for row in read_table(dynamodb, system.outputs[table]):
-            assert row["status"] != {"S": "SETTLING"}, row["id"]
+            assert row["status"] != {"S": "DELIVERING"}, row["id"]

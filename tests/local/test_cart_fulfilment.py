@@ -330,7 +330,7 @@ class TestACart:
     def test_has_its_log_as_its_history(self, day: Day) -> None:
         statuses = day.system.statuses(day["calm"].saga_id)
 
-        read = {"PriceCart": "READ", "AssessRisk": "READ", "PickupScan": "READ", "ReserveInventory": "DONE"}
+        read = {"PriceCart": "RECORDED", "AssessRisk": "RECORDED", "PickupScan": "RECORDED", "ReserveInventory": "DONE"}
         assert statuses == {**read, **dict.fromkeys(DONE, "DONE")}
 
     def test_is_few_transitions_of_the_parent(self, day: Day) -> None:
@@ -345,7 +345,7 @@ class TestACart:
         statuses = day.system.statuses(day["idle-carrier"].saga_id)
 
         undone = ("Pick", "ShippingLabel", "CapturePayment", "CommitOrder", "AuthorizePayment", "ReserveInventory")
-        assert {step: statuses[step] for step in undone} == dict.fromkeys(undone, "UNDONE")
+        assert {step: statuses[step] for step in undone} == dict.fromkeys(undone, "COMPENSATED")
         assert "ShipOrder" not in statuses or statuses["ShipOrder"] == "TOMBSTONE"
         assert day.system.order(day["idle-carrier"].saga_id) == "CANCELED"
 
@@ -387,7 +387,7 @@ class TestAnAnswer:
     def test_that_came_early_was_kept(self, day: Day) -> None:
         for step in ("AuthorizePayment", "Pick", "PickupScan"):
             # A dispatcher that finds the outcome in the log does not wait.
-            assert day.token("early", step)[TokenAttribute.STATUS] in {TokenStatus.SETTLED, TokenStatus.EARLY}
+            assert day.token("early", step)[TokenAttribute.STATUS] in {TokenStatus.DELIVERED, TokenStatus.EARLY}
         (delivery,) = day.system.providers["carrier"].deliveries(day["early"].saga_id)
         assert answers_of(delivery) == [200]
 
@@ -434,7 +434,7 @@ class TestAnAnswer:
     def test_of_a_late_effect_is_compensated_once(self, day: Day, name: str, step: str) -> None:
         saga_id = day[name].saga_id
 
-        assert day.system.statuses(saga_id)[step] == "UNDONE"
+        assert day.system.statuses(saga_id)[step] == "COMPENSATED"
         assert day.system.status_of(f"{day.system.stack}/Cart/Recovery", f"{saga_id}-l1") == "SUCCEEDED"
         assert day.system.record(saga_id).status == RecordStatus.FAILED
 
@@ -463,7 +463,7 @@ class TestASignature:
 class TestAReview:
     def test_is_required_for_expensive_carts_only(self, day: Day) -> None:
         assert "FraudReview" not in day.system.statuses(day["calm"].saga_id)
-        assert day.system.statuses(day["approved"].saga_id)["FraudReview"] == "READ"
+        assert day.system.statuses(day["approved"].saga_id)["FraudReview"] == "RECORDED"
 
     def test_is_requested_again_when_it_is_overdue(self, day: Day) -> None:
         assert len(day.system.review_links(day["nobody-decides"].saga_id)) > 1

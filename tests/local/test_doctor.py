@@ -94,7 +94,7 @@ class Ward:
     def unsettled(self, key: str) -> str:
         """A transfer that was made, and whose record was set back to in progress."""
         saga_id = self.completed(key)
-        update = "SET #status = :open, #due_at = :due, #due_shard = :shard REMOVE #expiration, #http_status, #body"
+        update = "SET #status = :open, #due_at = :due, #due_shard = :shard REMOVE #expiration, #http_status, #response"
         due = {"N": str(self.record(saga_id).created_at)}
         self.change(saga_id, update, open={"S": "IN_PROGRESS"}, due=due, shard={"S": "00"})
         return saga_id
@@ -186,7 +186,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         assert status == 1
         assert "repaired: parked, and the operators were notified" in " ".join(told.split())
         assert f"repaired: started {reserved}" in " ".join(told.split())
-        assert ward.record(unsettled).parked == unsettled
+        assert ward.record(unsettled).parked_by == unsettled
         # Its log is as it was: a recovery finds that all of it was done.
         assert ward.resumes(unsettled) == f"saga {unsettled} resumes: started by {recovery_name(unsettled, 1)}\n"
         ward.waited(lambda: ward.record(unsettled).settled and ward.record(reserved).settled)
@@ -227,7 +227,7 @@ def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_
     said = " ".join(ward.run("--deep")[1].split())
     assert re.search(r"Transfer: ledger \S+ has its entry, and it has no row", said)
     ward.run("--repair")
-    assert (ward.record(saga_id).parked, ward.record(saga_id).recoveries) == (saga_id, 0)
+    assert (ward.record(saga_id).parked_by, ward.record(saga_id).recoveries) == (saga_id, 0)
     assert ward.system.balances() == {"alice": 990, "bob": 1010}
 
 

@@ -315,7 +315,7 @@ def unpark(found: Interrupted, cells: Sequence[Cell]) -> None:
     """As if a person had found that it may be tried again."""
     for cell in cells:
         now = found.system.now_ms()
-        found.change(cell, "SET recoveries = :none, due_at = :now REMOVE parked, parked_at, stuck", none=0, now=now)
+        found.change(cell, "SET recoveries = :none, due_at = :now REMOVE parked_by, parked_at, stuck", none=0, now=now)
 
 
 def prepare_deaths(done: Run) -> None:
@@ -533,7 +533,7 @@ class TestAReconcilerThatDies:
 
     def test_parks_what_needs_an_operator_and_notifies_at_least_once(self, run: Run) -> None:
         for each, record in run.parked.items():
-            assert (record.parked, record.recoveries) == (record.owner, LIMIT), str(each)
+            assert (record.parked_by, record.recoveries) == (record.owner, LIMIT), str(each)
             # The entry is sent before the record is parked: each look that finds it unparked sends one, at most.
             assert 1 <= run.entries[record.saga_id] <= run.found.looked[record.saga_id], str(each)
         assert run.told_again == 0

@@ -394,7 +394,7 @@ def until_nothing_is_in_progress(systems: Mapping[str, OrderSystem]) -> None:
             return
         time.sleep(2)
     left = [
-        f"{record[RecordAttribute.SAGA_ID]['S']} {record.get(RecordAttribute.PARKED)}"
+        f"{record[RecordAttribute.SAGA_ID]['S']} {record.get(RecordAttribute.PARKED_BY)}"
         for system in systems.values()
         for record in system.records()
         if RecordAttribute.DUE_AT in record

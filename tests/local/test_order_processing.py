@@ -234,7 +234,7 @@ class TestAnOrder:
         assert (charge.amount, charge.currency) == (PRICE, "EUR")
         assert system.goods("calm") == (0, 0, 0)
         assert outcome.saga_id in system.orders()
-        done = {step: "READ" if step == "ValidateInventory" else "DONE" for step in STEPS}
+        done = {step: "RECORDED" if step == "ValidateInventory" else "DONE" for step in STEPS}
         assert system.statuses(outcome.saga_id) == {**done, "Confirmation": "DONE"}
 
     def test_takes_one_transition_per_step_one_for_its_choice_and_one_to_settle(self, day: Day) -> None:
@@ -320,7 +320,7 @@ class TestARefusal:
         assert problem_of(outcome.answer)["error"] == "Declined"
         assert system.goods(name) == (1, 0, 1)
         assert system.books(outcome.saga_id).taken == 0
-        assert system.statuses(outcome.saga_id)["ProcessPayment"] == "FAILED"
+        assert system.statuses(outcome.saga_id)["ProcessPayment"] == "REFUSED"
         (notice,) = day.notices[outcome.saga_id]
         assert (notice["status"], notice["customer"]) == ("DECLINED", "grace")
 
@@ -332,7 +332,7 @@ class TestARefusal:
         assert problem_of(outcome.answer)["error"] == "NotOnShelf"
         assert (len(books.charges), len(books.refunds), books.taken) == (1, 1, 0)
         assert system.goods(name) == (3, 0, 0)
-        assert system.statuses(outcome.saga_id)["ProcessPayment"] == "UNDONE"
+        assert system.statuses(outcome.saga_id)["ProcessPayment"] == "COMPENSATED"
         (notice,) = day.notices[outcome.saga_id]
         assert (notice["status"], notice["error"]) == ("FAILED", "NotOnShelf")
 

@@ -99,8 +99,8 @@ class Parked:
 
     def settled(self, order: str) -> str:
         """Wait until the saga has settled; as what."""
-        found = self.waited(order, lambda record: record["status"] != "IN_PROGRESS" or "parked" in record)
-        assert "parked" not in found, found.get("stuck")
+        found = self.waited(order, lambda record: record["status"] != "IN_PROGRESS" or "parked_by" in record)
+        assert "parked_by" not in found, found.get("parked_reason")
         return str(found["status"])
 
     def waited(self, order: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
             )
             made.begin(case.order, refuse=case.refuse)
         for case in CASES:
-            made.waited(case.order, lambda record: "parked" in record)
+            made.waited(case.order, lambda record: "parked_by" in record)
         yield made
 
 
@@ -256,8 +256,8 @@ def test_every_parked_saga_has_an_entry_that_names_its_step(parked: Parked) -> N
         entry = entries[parked.sagas[case.order]]
         assert entry["request_id"] == request_id_from(entry["saga_id"])
         assert entry["execution"].startswith(entry["saga_id"])
-        assert entry["stuck"]["step"].removeprefix("Compensate ") == case.says[0]
-        assert entry["stuck"]["error"] == "ManualResolutionRequired"
+        assert entry["parked_reason"]["step"].removeprefix("Compensate ") == case.says[0]
+        assert entry["parked_reason"]["error"] == "ManualResolutionRequired"
 
 
 def test_at_the_end_records_rows_and_books_agree(parked: Parked) -> None:
@@ -302,7 +302,7 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
     order, log = "moved", ("--log-table", parked.outputs["LogTableName"], *WHY)
     parked.gateway.plan(Trouble(on=Operation.CHARGE, action=Action.DROP, moment=A, containing=f'"{order}-Charge'))
     saga = parked.begin(order)
-    before = parked.waited(order, lambda record: "parked" in record)
+    before = parked.waited(order, lambda record: "parked_by" in record)
     recovery = copied(parked, order)
     (charge,) = [one.id for one in parked.gateway.books().charges if one.reference == f"{order}-Charge"]
 
@@ -316,8 +316,8 @@ def test_a_parked_saga_with_deleted_state_machines_is_moved_and_ends(parked: Par
             break
         time.sleep(1)
     assert "must exist to start the saga, got none; move the saga to another one with cdk-sagas adopt" in told
-    assert {name: parked.record(order)[name] for name in ("owner", "parked", "stuck")} == {
-        name: before[name] for name in ("owner", "parked", "stuck")
+    assert {name: parked.record(order)[name] for name in ("owner", "parked_by", "parked_reason")} == {
+        name: before[name] for name in ("owner", "parked_by", "parked_reason")
     }
 
     assert parked.run("adopt", saga, *WHY) == (

@@ -352,7 +352,7 @@ def until_nothing_is_in_progress(system: PayoutSystem) -> None:
     """Wait until every saga is settled or parked."""
     deadline = time.monotonic() + ENDS_WITHIN_SECONDS
     while time.monotonic() < deadline:
-        open_ones = [r for r in system.records() if RecordAttribute.DUE_AT in r and RecordAttribute.PARKED not in r]
+        open_ones = [r for r in system.records() if RecordAttribute.DUE_AT in r and RecordAttribute.PARKED_BY not in r]
         if not open_ones:
             return
         time.sleep(1)

@@ -108,7 +108,10 @@ def test_a_stopped_saga_is_recovered_by_its_status_event(system: Callbacks) -> N
     system.ends("stopped", "FAILED")
     record = record_of(system, "stopped")
     assert (record.owner, record.due_at) == (recovery_name(record.saga_id, 1), None)
-    assert (system.row("stopped", "Reserve")["status"], system.row("stopped")["status"]) == ("UNDONE", "UNDONE")
+    assert (system.row("stopped", "Reserve")["status"], system.row("stopped")["status"]) == (
+        "COMPENSATED",
+        "COMPENSATED",
+    )
 
 
 def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
@@ -227,7 +230,7 @@ def test_it_may_die_at_each_call_while_it_compensates_a_late_effect(system: Call
     look(system)
 
     for order in ("sample", *deaths):
-        system.waited(partial(system.row, order), lambda row: row["status"] == "UNDONE")
+        system.waited(partial(system.row, order), lambda row: row["status"] == "COMPENSATED")
         assert system.books(order)["cancelled"] == "1", order
         assert record_of(system, order).due_at is None, order
     # Rows of jobs are due until the token table's own sweeper has seen that they are undone.

@@ -446,7 +446,7 @@ class TestADebitThatWakesUp:
             if not is_late:
                 return None
             assert answer.status == 422
-            assert refunded == (NOT_MOVED, {"Debit": "UNDONE", "Credit": "TOMBSTONE"})
+            assert refunded == (NOT_MOVED, {"Debit": "COMPENSATED", "Credit": "TOMBSTONE"})
             assert (late.call, late.status) == (TRANSACT, 400)
             assert (money_of(system, way), system.statuses(saga_id)) == refunded
             return True
@@ -572,8 +572,8 @@ def park(system: TwoLedgers, saga_id: str) -> None:
     system.aws.client("dynamodb").update_item(
         TableName=system.outputs["RequestTableName"],
         Key=key,
-        UpdateExpression="SET #parked = #owner",
-        ExpressionAttributeNames={"#parked": RecordAttribute.PARKED, "#owner": RecordAttribute.OWNER},
+        UpdateExpression="SET #parked_by = #owner",
+        ExpressionAttributeNames={"#parked_by": RecordAttribute.PARKED_BY, "#owner": RecordAttribute.OWNER},
     )
 
 

@@ -346,8 +346,8 @@ def test_a_parked_saga_is_left_alone_by_events_and_sweeps_until_resolved(redrive
         )
 
     due_in_ms = 600_000
-    names = {"#parked": RecordAttribute.PARKED, "#owner": RecordAttribute.OWNER}
-    change("SET #parked = #owner, #due_at = :due", **names)
+    names = {"#parked_by": RecordAttribute.PARKED_BY, "#owner": RecordAttribute.OWNER}
+    change("SET #parked_by = #owner, #due_at = :due", **names)
     before = system.item(saga.saga_id)
 
     assert found.event(saga.saga_id) == {"batchItemFailures": []}

@@ -194,8 +194,8 @@ class TestARefusal:
         assert document["detail"]
         # Refunded: nothing remains applied.
         assert (system.balances(MAIN), system.balances(PARTNER)) == before
-        assert set(system.statuses(saga_id).values()) <= {"TOMBSTONE", "UNDONE"}
-        assert (system.statuses(saga_id).get("Debit") == "UNDONE") is (step == "Credit")
+        assert set(system.statuses(saga_id).values()) <= {"TOMBSTONE", "COMPENSATED"}
+        assert (system.statuses(saga_id).get("Debit") == "COMPENSATED") is (step == "Credit")
         # One notification.
         (message,) = system.messages()
         assert (message["saga_id"], message["status"]) == (saga_id, "FAILED")
@@ -232,7 +232,7 @@ class TestARefundThatTheAccountCannotTake:
         answer = system.drive("k", to_partner("from-1", "to-1"))
 
         assert (answer.status, answer.json()["error"]) == (422, "AccountClosed")
-        assert system.statuses(saga_id) == {"Debit": "UNDONE", "Credit": "TOMBSTONE"}
+        assert system.statuses(saga_id) == {"Debit": "COMPENSATED", "Credit": "TOMBSTONE"}
         assert system.balance(MAIN, "from-1") == 0
         assert system.clearing(MAIN, "suspense") == 100
         assert system.clearing(MAIN, "partner-clearing") == 0

@@ -276,7 +276,7 @@ def until_nothing_is_in_progress(system: TwoLedgers) -> None:
     """Wait until every saga is settled or parked."""
     deadline = time.monotonic() + ENDS_WITHIN_SECONDS
     while time.monotonic() < deadline:
-        if all(RecordAttribute.DUE_AT not in r or RecordAttribute.PARKED in r for r in system.records()):
+        if all(RecordAttribute.DUE_AT not in r or RecordAttribute.PARKED_BY in r for r in system.records()):
             return
         time.sleep(1)
     raise AssertionError(f"sagas are in progress after {ENDS_WITHIN_SECONDS:.0f} s: {in_progress(system)}")
@@ -413,8 +413,8 @@ class TestWhateverBroke:
 
         assert len(parked) == 1
         for outcome in parked.values():
-            assert matrix.system.record(outcome.saga_id).parked is not None
-            assert matrix.system.statuses(outcome.saga_id) == {"Debit": "UNDONE", "Credit": "TOMBSTONE"}
+            assert matrix.system.record(outcome.saga_id).parked_by is not None
+            assert matrix.system.statuses(outcome.saga_id) == {"Debit": "COMPENSATED", "Credit": "TOMBSTONE"}
 
     def test_no_response_reveals_internals(self, matrix: Matrix) -> None:
         answers = [answer for outcome in matrix.outcomes.values() for answer in (outcome.answer, outcome.look)]

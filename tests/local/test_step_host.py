@@ -56,9 +56,9 @@ CASES: Final = {
     "times-out": Case(trouble="dawdle"),
     "talks-nonsense": Case(trouble="nonsense"),
     "host-dies": Case(host="Charge/Step"),
-    "taken": Case(taken=True, status="UNDONE"),
-    "taken-and-refund-killed": Case(taken=True, gateway=(Operation.REFUND, AFTER), status="UNDONE"),
-    "taken-and-refund-killed-early": Case(taken=True, gateway=(Operation.REFUND, BEFORE), status="UNDONE"),
+    "taken": Case(taken=True, status="COMPENSATED"),
+    "taken-and-refund-killed": Case(taken=True, gateway=(Operation.REFUND, AFTER), status="COMPENSATED"),
+    "taken-and-refund-killed-early": Case(taken=True, gateway=(Operation.REFUND, BEFORE), status="COMPENSATED"),
 }
 
 
@@ -165,7 +165,7 @@ def test_a_card_is_charged_once_despite_any_crash(day: Day, name: str) -> None:
     books, case = day.hosted.books(name), CASES[name]
 
     assert sum(charge.succeeded for charge in books.charges) == (case.status != "FAILED")
-    assert len(books.refunds) == (case.status == "UNDONE")
+    assert len(books.refunds) == (case.status == "COMPENSATED")
     assert day.hosted.row(name)["status"] == case.status
 
 

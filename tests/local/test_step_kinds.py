@@ -95,7 +95,7 @@ class TestASagaWithEveryKindOfStep:
         assert answer.status == 500, answer.text
         assert (answer.json()["error"], answer.json()["step"]) == ("ConditionNotBoolean", "Rate")
         assert (system.counts("neither"), system.books("neither")) == ({}, {})
-        assert system.rows("Kinds", answer.json()["saga_id"])["Reserve"] == "UNDONE"
+        assert system.rows("Kinds", answer.json()["saga_id"])["Reserve"] == "COMPENSATED"
 
     def test_may_map_over_no_items_and_over_one(self, system: KindsSystem) -> None:
         answers = system.settle_all("kinds", {"zero": {"items": []}, "one": {"items": ITEMS[:1]}})
@@ -160,7 +160,7 @@ class TestAFunctionThatLivesOn:
 
         assert (answer.status, answer.json()["step"]) == (500, "Left")
         assert system.counts("lives-on") == {}
-        assert system.rows("Kinds", answer.json()["saga_id"])["Left"] in {"TOMBSTONE", "UNDONE"}
+        assert system.rows("Kinds", answer.json()["saga_id"])["Left"] in {"TOMBSTONE", "COMPENSATED"}
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +212,7 @@ class TestAMapWithoutAPivotOverWhatAStepAnswered:
 
         assert record.status == RecordStatus.FAILED
         assert system.counts("recovered") == {}
-        assert system.rows("Items", saga_id)["Load[p0]"] == "UNDONE"
+        assert system.rows("Items", saga_id)["Load[p0]"] == "COMPENSATED"
 
 
 class TestFiveLocalStepsInOneExpressPhase:
@@ -251,9 +251,9 @@ class TestASagaUnderAnotherDefinition:
 
         record = system.recover(saga_id, days_ago=1)
 
-        assert (record.status, record.parked) == (RecordStatus.IN_PROGRESS, f"{saga_id}-r1")
+        assert (record.status, record.parked_by) == (RecordStatus.IN_PROGRESS, f"{saga_id}-r1")
         (entry,) = system.messages(system.outputs["KindsOperatorsUrl"])
-        assert (entry["saga_id"], entry["stuck"]["error"]) == (saga_id, "IncompatibleDefinition")
+        assert (entry["saga_id"], entry["parked_reason"]["error"]) == (saga_id, "IncompatibleDefinition")
 
     def test_is_recovered_when_they_fit(self, system: KindsSystem) -> None:
         system.aws.faults.plan(StopAt(machine=MACHINE, state="Mark", moment="after"))

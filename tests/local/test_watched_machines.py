@@ -78,7 +78,7 @@ class Imports:
     def is_told(self, execution: str) -> bool:
         """True if an execution's end was notified."""
         row = self.row(execution)
-        return row is not None and row.status is WatchStatus.TOLD
+        return row is not None and row.status is WatchStatus.NOTIFIED
 
     def calls(self, supplier: str) -> list[str]:
         """Notifications about a supplier's import: end, attempt, id."""
@@ -159,4 +159,4 @@ def test_an_execution_redriven_within_the_grace_is_not_notified(imports: Imports
     assert "redriven" not in imports.locks
     assert imports.calls("redriven") == []
     row = imports.row(story["redriven"])
-    assert row is None or row.status in (WatchStatus.PENDING, WatchStatus.OVER)
+    assert row is None or row.status in (WatchStatus.PENDING, WatchStatus.SUPERSEDED)

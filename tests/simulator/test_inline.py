@@ -291,7 +291,7 @@ class _Answers(InlineTransfers):
     def audit(self, world: World) -> Iterable[Invariant]:
         for record in world.table(world.output("RequestTableName")):
             self.ran.add(record["ran"]["S"])
-            self.stored[record["id"]["S"]] = (record["http_status"]["N"], record["body"]["S"])
+            self.stored[record["id"]["S"]] = (record["http_status"]["N"], record["response"]["S"])
         return super().audit(world)
 
 

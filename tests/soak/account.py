@@ -152,7 +152,7 @@ def account(world: World, example: Example, told: Sequence[Told]) -> Account:
 def _saga(world: World, example: Example, item: Item, late: Mapping[str, int]) -> Saga:
     a = RecordAttribute
     record = RequestRecord.from_item(item)
-    stuck = json.loads(item[a.STUCK]["S"]) if record.parked is not None and a.STUCK in item else None
+    stuck = json.loads(item[a.PARKED_REASON]["S"]) if record.parked_by is not None and a.PARKED_REASON in item else None
     end, error = _end(record, item)
     return Saga(
         example=example,
@@ -171,7 +171,7 @@ def _saga(world: World, example: Example, item: Item, late: Mapping[str, int]) -
 
 def _end(record: RequestRecord, item: Item) -> tuple[End, str | None]:
     a = RecordAttribute
-    if record.parked is not None:
+    if record.parked_by is not None:
         return End.PARKED, None
     if record.status is RecordStatus.COMPLETED:
         return End.COMPLETED, None

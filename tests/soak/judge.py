@@ -9,7 +9,7 @@ from .wishes import Example
 from .world import World
 
 _LABEL = "ShippingLabel"
-_IN_DOUBT = frozenset({StepStatus.INTENT, StepStatus.UNDOING})
+_IN_DOUBT = frozenset({StepStatus.INTENT, StepStatus.COMPENSATING})
 
 
 def why_decidable(world: World, example: Example, saga_id: str) -> str | None:
@@ -26,6 +26,6 @@ def why_decidable(world: World, example: Example, saga_id: str) -> str | None:
     labels = [job for job in world.providers["carrier"].jobs() if job.key == key and job.kind == "label"]
     on_its_way = any(label.status == "in_transit" for label in labels)
     others = {step: status for step, status in statuses.items() if step != _LABEL and status in _IN_DOUBT}
-    if on_its_way and statuses.get(_LABEL) not in {None, StepStatus.UNDONE} and not others:
+    if on_its_way and statuses.get(_LABEL) not in {None, StepStatus.COMPENSATED} and not others:
         return None
     return f"the providers know the outcome of {sorted(others) or 'every step'}; its rows are {statuses}"

@@ -17,7 +17,7 @@ _LOOK_SECONDS: Final = 1.0
 _UNREAD: Final = ("NoticeQueueUrl", "OperatorsQueueUrl", "ReviewMailQueueUrl", "TextQueueUrl")
 """Queues that no function in this world reads, or that operators read."""
 _DAY_MS: Final = 86_400_000
-_IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+_IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def _in_progress(system: TwoLedgers) -> int:
     return _count(
         system,
         "RequestTableName",
-        f"#status = :status AND attribute_not_exists({a.PARKED})",
+        f"#status = :status AND attribute_not_exists({a.PARKED_BY})",
         {"#status": a.STATUS},
         {":status": {"S": RecordStatus.IN_PROGRESS}},
     )
@@ -116,8 +116,8 @@ def _parked(system: TwoLedgers) -> set[str]:
         .paginate(
             TableName=system.outputs["RequestTableName"],
             ConsistentRead=True,
-            FilterExpression="attribute_exists(#parked)",
-            ExpressionAttributeNames={"#parked": a.PARKED},
+            FilterExpression="attribute_exists(#parked_by)",
+            ExpressionAttributeNames={"#parked_by": a.PARKED_BY},
         )
     )
     return {item[a.SAGA_ID]["S"] for page in pages for item in page["Items"]}

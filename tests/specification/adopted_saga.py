@@ -46,7 +46,7 @@ class AdoptCondition(Condition):
     PARKED_AS_READ = Because(
         "the saga was neither parked nor resumed since the record was read",
         ADOPT,
-        "exists(#parked)",
+        "exists(#parked_by)",
     )
     NEW_OWNER = Because(
         "the saga has the next recovery as its owner, and the former one is fenced",

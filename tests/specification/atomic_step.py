@@ -84,7 +84,7 @@ class Row(StrEnum):
     NONE = "no row"
     DONE = "DONE"
     TOMBSTONE = "TOMBSTONE"
-    UNDONE = "UNDONE"
+    COMPENSATED = "COMPENSATED"
 
 
 class At(StrEnum):
@@ -253,9 +253,9 @@ class AtomicStepModel(Conditional):
         elif at in {At.BURY, At.BURY_TRAVELS}:
             yield from self._bury(world, late=at is At.BURY_TRAVELS)
         elif at is At.UNDO_ROW_LEFT:
-            yield "writes its row", At.IDLE, replace(answered, row=Row.UNDONE), False, None
+            yield "writes its row", At.IDLE, replace(answered, row=Row.COMPENSATED), False, None
         elif at is At.REFUSED:
-            if world.row is not Row.UNDONE:
+            if world.row is not Row.COMPENSATED:
                 yield "answers: refused", At.IDLE, world, False, None
             elif self.holds(StepCondition.UNDO_REFUSAL_READS_ROW):
                 yield "answers: undone before", At.IDLE, answered, False, None
@@ -290,7 +290,7 @@ class AtomicStepModel(Conditional):
             if not self.holds(StepCondition.ONE_TRANSACTION):
                 yield "takes the effect back", At.IDLE if late else At.UNDO_ROW_LEFT, undone, False, None
                 return
-            done = replace(undone, row=Row.UNDONE)
+            done = replace(undone, row=Row.COMPENSATED)
             if late:
                 yield "of the dead undoes late", At.IDLE, done, False, None
             else:

@@ -53,7 +53,7 @@ class CallbackCondition(Condition):
     REFUSAL_STAYS = Because(
         "a delivered refusal is delivered again, even if the job was done afterwards and was, or will be, compensated",
         DECISIONS,
-        "if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):",
+        "if log.status is StepStatus.REFUSED or (log.error and log.status in TOOK_EFFECT_AND_FELL):",
     )
     EARLY_ANSWERS = Because(
         "an outcome that came before the token is delivered when the token comes",
@@ -76,7 +76,7 @@ class CallbackCondition(Condition):
     TAKE_OVER_HELD = Because(
         "of several who take over from one attempt, one does",
         LOG,
-        'TAKE_OVER: Final = "#status = :found AND #attempt = :held',
+        'TAKE_OVER: Final = "#status = :found AND #attempt_id = :held',
     )
     ACCEPTED_IS_NOT_CALLED = Because(
         "a job that the provider accepted is queried, not dispatched again",
@@ -151,7 +151,7 @@ class CallbackCondition(Condition):
     UNDONE_STAYS = Because(
         "a success that was undone is not undone again",
         DECISIONS,
-        "(StepStatus.UNDONE, True): _NOTHING,",
+        "(StepStatus.COMPENSATED, True): _NOTHING,",
     )
     LATE_ON_TOMBSTONE = Because(
         "a job that is done although it was abandoned is kept as applied late",
@@ -161,7 +161,7 @@ class CallbackCondition(Condition):
     LATE_ON_FAILED = Because(
         "a job that is done although it had failed is kept as applied late",
         DECISIONS,
-        "(StepStatus.FAILED, True): Transition(log=LogChange.APPLIED_LATE, contradicts=True),",
+        "(StepStatus.REFUSED, True): Transition(log=LogChange.APPLIED_LATE, contradicts=True),",
     )
     DUE_WITH_IT = Because(
         "that something is to be undone is written with it", RECEIPT, "changes |= late_change(self.job_id, now_ms)"
@@ -170,22 +170,22 @@ class CallbackCondition(Condition):
     DUPLICATE_SENDS = Because(
         "a duplicate report finds out whether the first one was delivered",
         RECEIPT,
-        "if row is not None and row.status is TokenStatus.SETTLING:",
+        "if row is not None and row.status is TokenStatus.DELIVERING:",
     )
     SWEEPER_SENDS = Because(
         "an undelivered outcome is delivered by the sweeper",
         SWEEP,
-        "if row.status is TokenStatus.SETTLING: telemetry.count(",
+        "if row.status is TokenStatus.DELIVERING: telemetry.count(",
     )
     SETTLED_HELD = Because(
         "only the token that was used is marked as delivered",
         SENDING,
-        "return write(told_update(token_table(), row, TokenStatus.SETTLED, now_ms), retry=PATIENT)",
+        "refused = transact([told_update(token_table(), row, status, now_ms), *look], retry=PATIENT)",
     )
     LATE_HELD = Because(
         "too late is only whose token was used",
         SENDING,
-        "late = told_update(token_table(), row, TokenStatus.LATE, now_ms)",
+        "TokenStatus.DELIVERED if told else TokenStatus.UNDELIVERED",
     )
     NEWER_IS_TOLD = Because(
         "a sender that finds a newer token delivers to that one", SENDING, "found = read_token(row.id)"
@@ -201,17 +201,17 @@ class CallbackCondition(Condition):
     LATE_AS_READ = Because(
         "an undelivered outcome changes the record only if the saga is parked, or not, as it was read",
         SAGA_WRITES,
-        "if not self.parked: return self._update(table, NOT_PARKED, sets)",
+        "if not self.parked_by: return self._update(table, NOT_PARKED, sets)",
     )
     PARK_UNLESS_ANSWERED = Because(
         "a saga is not parked over an undelivered outcome that has just decided its step",
         ENDING,
-        'condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT})"',
+        'condition = f"{OWNED} AND attribute_not_exists(#{a.LATE_OUTCOME_AT})"',
     )
     TAKE_OVER_FORGETS = Because(
         "who takes a saga over knows the answer: from then on it can be parked again",
         RECOVERY,
-        "removes=[RecordAttribute.ANSWERED_AT]",
+        "removes=[RecordAttribute.LATE_OUTCOME_AT]",
     )
     # Compensation.
     BURY = Because("a job that was not dispatched never is", LOG, "if row is None: return UndoEntry.BURY")
@@ -228,7 +228,7 @@ class CallbackCondition(Condition):
     CHAIN_AWAITS_LATE_UNDO = Because(
         "what is being undone when the saga asks its log is waited for by its chain, not by a person",
         ENDING,
-        "for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))",
+        "for status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING))",
     )
     UNDO_LATE = Because(
         "what took effect behind the end of its saga is undone by an execution of its own",
@@ -241,9 +241,9 @@ class CallbackCondition(Condition):
         "if only_late and not is_late(row): return UndoEntry.NOTHING",
     )
     DUE_UNTIL_UNDONE = Because(
-        "it stays due until its row is UNDONE",
+        "it stays due until its row is COMPENSATED",
         SWEEP,
-        "return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)",
+        "return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)",
     )
 
 

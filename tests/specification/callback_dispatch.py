@@ -78,7 +78,7 @@ class Dispatchers(Conditional):
 
     def _settles(self, world: World, index: int, label: str, each: Dispatcher) -> Moves:
         """Moves after a receipt."""
-        if world.token.status is TokenStatus.SETTLING:
+        if world.token.status is TokenStatus.DELIVERING:
             yield self._become(world, index, label, Dispatcher(At.SEND, each.message, tells=world.token.order))
         else:
             yield from self._deletes(world, index, label, each)
@@ -164,7 +164,7 @@ class Dispatchers(Conditional):
     def _answered_before(self, world: World, index: int, each: Dispatcher) -> Move[World]:
         """The outcome is known: the newer token receives the current outcome of the log row."""
         row, mine = world.row, each.message
-        settling = replace(world, token=Token(TokenStatus.SETTLING, mine, row.status is Log.DONE))
+        settling = replace(world, token=Token(TokenStatus.DELIVERING, mine, row.status is Log.DONE))
         label = f"finds {world.token.status}, and takes the answer"
         move = self._become(settling, index, label, Dispatcher(At.SEND, mine, tells=mine))
         fenced = row.status is not Log.DONE and not self._refused(row)

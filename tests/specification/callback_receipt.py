@@ -43,7 +43,7 @@ class Receipts(Conditional):
     def token_after(self, token: Token, *, ok: bool) -> Token:
         """The token row when there is an outcome to deliver."""
         if token.status is TokenStatus.WAITING:
-            return Token(TokenStatus.SETTLING, token.order, ok)
+            return Token(TokenStatus.DELIVERING, token.order, ok)
         if token.status is TokenStatus.NONE and self.holds(C.EARLY_IS_KEPT):
             return Token(TokenStatus.EARLY, 0, ok)
         return token
@@ -59,7 +59,7 @@ class Receipts(Conditional):
         late = (
             (status is Log.TOMBSTONE and self.holds(C.LATE_ON_TOMBSTONE))
             or (status is Log.FAILED and self.holds(C.LATE_ON_FAILED))
-            or (status is Log.UNDONE and not self.holds(C.UNDONE_STAYS))
+            or (status is Log.COMPENSATED and not self.holds(C.UNDONE_STAYS))
         )
         return row.become(Log.APPLIED_LATE) if late else row
 
@@ -90,23 +90,23 @@ class Receipts(Conditional):
         return replace(world, saga=replace(world.saga, at=at)), True
 
     def write_told(self, world: World, order: int) -> World:
-        """SETTLING becomes SETTLED."""
+        """DELIVERING becomes SETTLED."""
         token = world.token
         held = token.order == order or not self.holds(C.SETTLED_HELD)
-        if token.status is TokenStatus.SETTLING and held:
-            return replace(world, token=replace(token, status=TokenStatus.SETTLED))
+        if token.status is TokenStatus.DELIVERING and held:
+            return replace(world, token=replace(token, status=TokenStatus.DELIVERED))
         return world
 
     def write_late(self, world: World, order: int, *, parked: bool | None = None) -> tuple[World, int]:
-        """SETTLING becomes LATE; or else the number of the newer token that must receive the outcome; 0 for none.
+        """DELIVERING becomes LATE; or else the number of the newer token that must receive the outcome; 0 for none.
 
         `parked` is the record's state as read, where the write does not check it.
         """
         token = world.token
-        if token.status is not TokenStatus.SETTLING:
+        if token.status is not TokenStatus.DELIVERING:
             return world, 0
         if token.order == order or not self.holds(C.LATE_HELD):
-            late = replace(world, token=replace(token, status=TokenStatus.LATE))
+            late = replace(world, token=replace(token, status=TokenStatus.UNDELIVERED))
             return self.nobody_waited(late, parked=parked), 0
         return world, token.order if self.holds(C.NEWER_IS_TOLD) else 0
 
@@ -139,9 +139,9 @@ class Receipts(Conditional):
                 continue
             yield from self._receives(world, index, event)
         token = world.token
-        if token.status is TokenStatus.SETTLING and self.holds(C.SWEEPER_SENDS):
+        if token.status is TokenStatus.DELIVERING and self.holds(C.SWEEPER_SENDS):
             sends = Receiver(At.SEND, "", token.order)
-            yield Move("the sweeper finds SETTLING", world.with_receiver(index, sends))
+            yield Move("the sweeper finds DELIVERING", world.with_receiver(index, sends))
 
     def _receives(self, world: World, index: int, event: Event) -> Moves:
         known = not self.own_ids or world.alias.known
@@ -174,7 +174,7 @@ class Receipts(Conditional):
 
     def _then(self, world: World, index: int, event: Event | str) -> World:
         """Next state after a receipt: delivery, or an acknowledgement at once."""
-        if world.token.status is TokenStatus.SETTLING:
+        if world.token.status is TokenStatus.DELIVERING:
             return world.with_receiver(index, Receiver(At.SEND, event, world.token.order))
         return _acknowledged(world, event).with_receiver(index, Receiver())
 

@@ -48,7 +48,7 @@ class Sagas(Conditional):
         """Next moves of the saga, and of late compensation."""
         yield from self._saga(world)
         yield from self._late(world)
-        if world.due and world.row.status is Log.UNDONE:
+        if world.due and world.row.status is Log.COMPENSATED:
             yield Move("the sweeper finds it undone", replace(world, due=False))
 
     def _to(self, world: World, label: str, at: SagaAt, *, fault: bool = False, row: Row | None = None) -> Move[World]:
@@ -124,7 +124,7 @@ class Sagas(Conditional):
         status = world.row.status
         if status is Log.NONE or status in NOTHING_STANDS or not self.holds(C.ASK_THE_LOG):
             return self._to(world, "queries the log: no effect remains", SagaAt.SETTLE)
-        late = status is Log.APPLIED_LATE or (status is Log.UNDOING and self.holds(C.CHAIN_AWAITS_LATE_UNDO))
+        late = status is Log.APPLIED_LATE or (status is Log.COMPENSATING and self.holds(C.CHAIN_AWAITS_LATE_UNDO))
         if late and self.holds(C.CHAIN_AGAIN):
             return self._to(world, "asks the log, and undoes once more", SagaAt.UNDO)
         return self._to(world, "queries the log: an effect remains", SagaAt.STANDS)
@@ -143,14 +143,14 @@ class Sagas(Conditional):
             yield self._to(world, f"finds {row.status}", SagaAt.ASK)
         elif row.status is Log.INTENT:
             yield from self._learns(world)
-        elif row.status is not Log.UNDOING:
-            undoing = replace(row, status=Log.UNDOING, attempt=CHAIN)
-            yield self._to(world, "writes UNDOING", SagaAt.VOID, row=undoing)
+        elif row.status is not Log.COMPENSATING:
+            undoing = replace(row, status=Log.COMPENSATING, attempt=CHAIN)
+            yield self._to(world, "writes COMPENSATING", SagaAt.VOID, row=undoing)
         elif row.attempt == CHAIN or world.late not in _HOLDING:
             yield self._undoes_again(world, "the saga", CHAIN)
 
     def _undoes_again(self, world: World, who: str, holder: int) -> Move[World]:
-        """UNDOING of a dead attempt: the provider is queried, and compensates an effect that remains."""
+        """COMPENSATING of a dead attempt: the provider is queried, and compensates an effect that remains."""
         at = SagaAt.VOID if world.provider.stands else SagaAt.VOIDED
         return self._holds(
             replace(world, row=replace(world.row, attempt=holder)), f"{who} takes the undo over", holder, at
@@ -169,11 +169,11 @@ class Sagas(Conditional):
             provider = replace(world.provider, voided=min(world.provider.voided + 1, 2))
             after = replace(world, provider=provider)
             return self._holds(after, f"{who} has it undone", holder, SagaAt.VOIDED)
-        row = world.row.become(Log.UNDONE) if world.row.status is Log.UNDOING else world.row
+        row = world.row.become(Log.COMPENSATED) if world.row.status is Log.COMPENSATING else world.row
         after = replace(world, row=row)
         if holder == CHAIN:
-            return self._to(after, "writes UNDONE", SagaAt.ASK)
-        return Move(f"{who} writes UNDONE", replace(after, late=None))
+            return self._to(after, "writes COMPENSATED", SagaAt.ASK)
+        return Move(f"{who} writes COMPENSATED", replace(after, late=None))
 
     def _learns(self, world: World) -> Moves:
         """A job in doubt during compensation: the provider is queried when nothing can arrive any more."""
@@ -198,8 +198,8 @@ class Sagas(Conditional):
             return
         acts = row.status is Log.APPLIED_LATE or (row.status is Log.DONE and not self.holds(C.ONLY_LATE))
         if acts:
-            undoing = replace(row, status=Log.UNDOING, attempt=LATE_UNDO)
+            undoing = replace(row, status=Log.COMPENSATING, attempt=LATE_UNDO)
             due = self.holds(C.DUE_UNTIL_UNDONE)
-            yield Move("the late undo writes UNDOING", replace(world, row=undoing, late=SagaAt.VOID, due=due))
-        elif row.status is Log.UNDOING and world.saga.at not in _HOLDING:
+            yield Move("the late undo writes COMPENSATING", replace(world, row=undoing, late=SagaAt.VOID, due=due))
+        elif row.status is Log.COMPENSATING and world.saga.at not in _HOLDING:
             yield self._undoes_again(world, "the late undo", LATE_UNDO)

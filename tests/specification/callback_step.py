@@ -91,10 +91,10 @@ class CallbackStepModel(Conditional):
             not provider.travelling
             and not provider.pending
             and world.late is None
-            and world.token.status is not TokenStatus.SETTLING
+            and world.token.status is not TokenStatus.DELIVERING
             and not any(each.sent for each in world.dispatchers)
         )
-        if not quiet or row.status in {Log.APPLIED_LATE, Log.UNDOING}:
+        if not quiet or row.status in {Log.APPLIED_LATE, Log.COMPENSATING}:
             return False
         match world.saga.at:
             case SagaAt.COMPLETED:

@@ -28,12 +28,12 @@ class Log(StrEnum):
     DONE = "DONE"
     FAILED = "FAILED"
     TOMBSTONE = "TOMBSTONE"
-    UNDOING = "UNDOING"
-    UNDONE = "UNDONE"
+    COMPENSATING = "COMPENSATING"
+    COMPENSATED = "COMPENSATED"
     APPLIED_LATE = "APPLIED_LATE"
 
 
-NOTHING_STANDS: Final = frozenset({Log.FAILED, Log.TOMBSTONE, Log.UNDONE})
+NOTHING_STANDS: Final = frozenset({Log.FAILED, Log.TOMBSTONE, Log.COMPENSATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ class TokenStatus(StrEnum):
     NONE = "no row"
     WAITING = "WAITING"
     EARLY = "EARLY"
-    SETTLING = "SETTLING"
-    SETTLED = "SETTLED"
-    LATE = "LATE"
+    DELIVERING = "DELIVERING"
+    DELIVERED = "DELIVERED"
+    UNDELIVERED = "UNDELIVERED"
 
 
 @dataclass(frozen=True, slots=True)

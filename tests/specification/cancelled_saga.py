@@ -32,7 +32,7 @@ class CancelCondition(Condition):
         CANCEL,
         "owned(record.saga_id, CANCELLABLE)",
     )
-    NOT_PARKED = Because("the saga is not parked", CANCEL, "attribute_not_exists(#parked)")
+    NOT_PARKED = Because("the saga is not parked", CANCEL, "attribute_not_exists(#parked_by)")
     UNDIRECTED = Because("no direction is written", CANCEL, "attribute_not_exists(#direction)")
     ONCE = Because(
         "no other operator has cancelled it, nor this one by a call that was sent again",
@@ -104,7 +104,7 @@ class Row(StrEnum):
     NONE = "none"
     DONE = "DONE"
     TOMBSTONE = "TOMBSTONE"
-    UNDONE = "UNDONE"
+    COMPENSATED = "COMPENSATED"
 
 
 class At(StrEnum):
@@ -299,7 +299,7 @@ class CancelModel(Conditional):
                 after = owned(then, direction=wanted, failure=failure) if free else to(At.ENDED)
                 yield Move(f"{name} writes the direction {wanted}", after)
             case At.UNDO:
-                undone = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.UNDONE}.get(world.debit, world.debit)
+                undone = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.COMPENSATED}.get(world.debit, world.debit)
                 yield Move(f"{name} compensates the debit", to(At.FAIL, replace(world, debit=undone)))
             case At.FAIL:
                 yield Move(f"{name} settles FAILED", owned(At.ENDED, status=Status.FAILED, answer=execution.reason))
@@ -317,7 +317,7 @@ class CancelModel(Conditional):
         def to(at: At, after: World = world, reason: Reason = execution.reason) -> World:
             return _executing(after, number, Execution(at, reason))
 
-        if row in (Row.TOMBSTONE, Row.UNDONE):
+        if row in (Row.TOMBSTONE, Row.COMPENSATED):
             yield Move(f"{name} is fenced", to(At.ENDED))
             return
         done = replace(world, debit=Row.DONE) if debits else replace(world, pivot=Row.DONE)

@@ -102,7 +102,7 @@ class Row(StrEnum):
 
     NONE = "none"
     DONE = "DONE"
-    UNDONE = "UNDONE"
+    COMPENSATED = "COMPENSATED"
 
 
 class At(StrEnum):
@@ -290,7 +290,7 @@ class DefinitionModel(Conditional):
             case At.CALLED:
                 if world.rows[step] is Row.DONE:
                     yield "is answered", world, replace(mine, at=At.SETTLE)
-                elif world.rows[step] is Row.UNDONE:
+                elif world.rows[step] is Row.COMPENSATED:
                     yield "is fenced", world, replace(mine, at=At.ENDED)
                 elif not world.calls[step]:
                     yield "tries again", world, replace(mine, at=At.STEP)
@@ -380,7 +380,7 @@ class DefinitionModel(Conditional):
 
     def _undone(self, world: World, release: int) -> World:
         """Every step that the definition has is undone, or will be refused."""
-        a, b = (Row.UNDONE if self._has(step, release) else row for step, row in enumerate(world.rows))
+        a, b = (Row.COMPENSATED if self._has(step, release) else row for step, row in enumerate(world.rows))
         return replace(world, rows=(a, b), status=Status.FAILED)
 
     def _has(self, step: int, release: int) -> bool:

@@ -62,12 +62,12 @@ class ExternalCondition(Condition):
     REFUSAL_STAYS = Because(
         "a refused step is refused again without a query",
         LOG,
-        "case StepStatus.FAILED: return Entry.REFUSED",
+        "case StepStatus.REFUSED: return Entry.REFUSED",
     )
     FENCED = Because(
         "a step that meets a tombstone or its own undo stops",
         LOG,
-        "case StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE: "
+        "case StepStatus.TOMBSTONE | StepStatus.COMPENSATING | StepStatus.COMPENSATED | StepStatus.APPLIED_LATE: "
         "return Entry.FENCED if row.answer is None",
     )
     CALL_AFTER_DEADLINE = Because(
@@ -99,7 +99,7 @@ class ExternalCondition(Condition):
     TAKE_OVER_HELD = Because(
         "of several who take over from one attempt, one does",
         LOG,
-        'TAKE_OVER: Final = "#status = :found AND #attempt = :held',
+        'TAKE_OVER: Final = "#status = :found AND #attempt_id = :held',
     )
     DONE_INTENT = Because(
         "only what is in doubt becomes DONE: what was undone stays undone",
@@ -129,7 +129,7 @@ class ExternalCondition(Condition):
     REFUSAL_HELD = Because(
         "only the holder of the row writes that it was refused: a successor may have been granted",
         LOG,
-        "return self._update(StepStatus.INTENT, StepStatus.FAILED, HELD_BY, now_ms, sets, held=self.attempt)",
+        "return self._update(StepStatus.INTENT, StepStatus.REFUSED, HELD_BY, now_ms, sets, held=self.attempt)",
     )
     BURY = Because(
         "a step that has not begun is fenced: an attempt that comes later must not begin",
@@ -159,7 +159,7 @@ class ExternalCondition(Condition):
     UNDOING_DONE = Because(
         "an applied effect is compensated once",
         LOG,
-        "return self._update(found, StepStatus.UNDOING, STILL, now_ms, sets)",
+        "return self._update(found, StepStatus.COMPENSATING, STILL, now_ms, sets)",
     )
     UNDO_OWN_KEY = Because(
         "under the step's key an idempotent provider would return the outcome of the step",
@@ -192,9 +192,9 @@ class ExternalCondition(Condition):
         "return UndoEntry.VERIFY_UNDO if provider.verify_undo else UndoEntry.UNDECIDED",
     )
     UNDONE_UNDOING = Because(
-        "only what is being undone becomes UNDONE",
+        "only what is being undone becomes COMPENSATED",
         LOG,
-        "return self._update(StepStatus.UNDOING, StepStatus.UNDONE, STILL, now_ms, {})",
+        "return self._update(StepStatus.COMPENSATING, StepStatus.COMPENSATED, STILL, now_ms, {})",
     )
     ASK_BURIES = Because(
         "a pivot that has not begun is decided by a tombstone, not by a read",

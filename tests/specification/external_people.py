@@ -37,9 +37,9 @@ _TO_WRITE: Final = {
     At.WRITE_FAILED: "writes FAILED",
     At.BURY: "writes TOMBSTONE",
     At.BURY_DOUBT: "writes TOMBSTONE over INTENT",
-    At.WRITE_UNDOING: "writes UNDOING",
+    At.WRITE_UNDOING: "writes COMPENSATING",
     At.TAKE_OVER_UNDO: "takes the undo over",
-    At.WRITE_UNDONE: "writes UNDONE",
+    At.WRITE_UNDONE: "writes COMPENSATED",
 }
 
 
@@ -148,7 +148,7 @@ class Functions(Conditional):
         elif row.status is Status.DONE:
             yield self._finds_done(world, index)
         elif asks:
-            yield self._told_nothing_stands(world, index, "finds UNDOING")
+            yield self._told_nothing_stands(world, index, "finds COMPENSATING")
         else:
             yield from self._finds_undoing(world, index, row.attempt)
 
@@ -174,11 +174,11 @@ class Functions(Conditional):
         if life is Life.ALIVE and self.holds(C.UNDO_AFTER_DEADLINE):
             return
         if self._may_repeat(Key.UNDO, world):
-            yield self._become(world, index, "finds UNDOING, and repeats the undo", Invocation(at, read=attempt))
+            yield self._become(world, index, "finds COMPENSATING, and repeats the undo", Invocation(at, read=attempt))
         elif self.offers.verify_undo:
-            yield self._become(world, index, "finds UNDOING", Invocation(At.VERIFY_UNDO, read=attempt))
+            yield self._become(world, index, "finds COMPENSATING", Invocation(At.VERIFY_UNDO, read=attempt))
         elif not self.holds(C.UNDECIDED_PARKS):
-            yield self._become(world, index, "finds UNDOING, and repeats the undo", Invocation(at, read=attempt))
+            yield self._become(world, index, "finds COMPENSATING, and repeats the undo", Invocation(at, read=attempt))
 
     def _told_nothing_stands(self, world: World, index: int, label: str) -> Move[World]:
         if self.roles[index] is Role.STEP:

@@ -143,7 +143,7 @@ class Outside(Conditional):
 
     def _forgets(self, world: World) -> Moves:
         """The window ends. Who repeats a call has seen to it that the call arrives before."""
-        key = {Status.INTENT: Key.STEP, Status.UNDOING: Key.UNDO}.get(world.row.status)
+        key = {Status.INTENT: Key.STEP, Status.COMPENSATING: Key.UNDO}.get(world.row.status)
         if key is None or not self.offers.knows(key, world):
             return
         at_work = any(

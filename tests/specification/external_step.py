@@ -70,7 +70,7 @@ class ExternalStepModel(Conditional):
         """True if no invocation works, nothing is in transit, and the row is decided, or needs an operator."""
         quiet = all(other.at in {At.IDLE, At.OVER} and not other.sent for other in world.invocations)
         # One compensation more than the model covers would take the compensation over.
-        beyond = world.row.status is Status.UNDOING and IDLE not in world.invocations[self.steps :][: self.undos]
+        beyond = world.row.status is Status.COMPENSATING and IDLE not in world.invocations[self.steps :][: self.undos]
         return quiet and (world.row.status not in IN_DOUBT or beyond or self._undecidable(world))
 
     def broken(self, world: World) -> Iterator[str]:
@@ -83,11 +83,11 @@ class ExternalStepModel(Conditional):
         if books.undone > books.applied:
             yield ExternalPromise.UNDONE_WITHOUT_EFFECT
         if books.stands:
-            if world.compensated or status in {Status.TOMBSTONE, Status.UNDONE}:
+            if world.compensated or status in {Status.TOMBSTONE, Status.COMPENSATED}:
                 yield ExternalPromise.EFFECT_STANDS_AFTER_COMPENSATION
             if status is Status.FAILED:
                 yield ExternalPromise.REFUSED_ALTHOUGH_DONE
-            if world.went_back and status is not Status.UNDOING:
+            if world.went_back and status is not Status.COMPENSATING:
                 yield ExternalPromise.WENT_BACK_BUT_THE_EFFECT_STANDS
 
     def moves(self, world: World) -> Moves:

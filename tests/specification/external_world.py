@@ -24,12 +24,12 @@ class Status(StrEnum):
     DONE = "DONE"
     FAILED = "FAILED"
     TOMBSTONE = "TOMBSTONE"
-    UNDOING = "UNDOING"
-    UNDONE = "UNDONE"
+    COMPENSATING = "COMPENSATING"
+    COMPENSATED = "COMPENSATED"
 
 
-IN_DOUBT: Final = frozenset({Status.INTENT, Status.UNDOING})
-NOTHING_STANDS: Final = frozenset({Status.FAILED, Status.TOMBSTONE, Status.UNDONE})
+IN_DOUBT: Final = frozenset({Status.INTENT, Status.COMPENSATING})
+NOTHING_STANDS: Final = frozenset({Status.FAILED, Status.TOMBSTONE, Status.COMPENSATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class At(StrEnum):
     WRITE_FAILED = "about to write FAILED"
     BURY = "about to fence a step that has not begun"
     BURY_DOUBT = "about to fence a step in doubt"
-    WRITE_UNDOING = "about to write UNDOING"
+    WRITE_UNDOING = "about to write COMPENSATING"
     VERIFY_UNDO = "about to ask about the undo"
     TAKE_OVER_UNDO = "about to take the undo over"
     CALL_UNDO = "about to call the undo"
     WAIT_UNDO = "waiting for the undo"
-    WRITE_UNDONE = "about to write UNDONE"
+    WRITE_UNDONE = "about to write COMPENSATED"
     OVER = "over"
     """It has answered, or died; but the row names it, or something that it sent is on its way."""
 
@@ -207,7 +207,7 @@ def land(row: Row, at: At, attempt: int, read: int, off: frozenset[Condition]) -
     """
     intent = row.status is Status.INTENT
     held = intent and row.attempt == read
-    undoing = row.status is Status.UNDOING
+    undoing = row.status is Status.COMPENSATING
     new, accepted = {
         At.BEGIN: (Row(Status.INTENT, attempt), row.status is Status.NONE or C.INTENT_NO_ROW in off),
         At.TAKE_OVER: (Row(Status.INTENT, attempt), held or (intent and C.TAKE_OVER_HELD in off)),
@@ -215,12 +215,12 @@ def land(row: Row, at: At, attempt: int, read: int, off: frozenset[Condition]) -
         At.WRITE_FAILED: (Row(Status.FAILED), intent and (row.attempt == attempt or C.REFUSAL_HELD in off)),
         At.BURY: (Row(Status.TOMBSTONE), row.status is Status.NONE or C.BURY_NO_ROW in off),
         At.BURY_DOUBT: (Row(Status.TOMBSTONE), held or (intent and C.BURY_HELD in off)),
-        At.WRITE_UNDOING: (Row(Status.UNDOING, attempt), row.status is Status.DONE or C.UNDOING_DONE in off),
+        At.WRITE_UNDOING: (Row(Status.COMPENSATING, attempt), row.status is Status.DONE or C.UNDOING_DONE in off),
         At.TAKE_OVER_UNDO: (
-            Row(Status.UNDOING, attempt),
+            Row(Status.COMPENSATING, attempt),
             undoing and (row.attempt == read or C.UNDO_TAKE_OVER_HELD in off),
         ),
-        At.WRITE_UNDONE: (Row(Status.UNDONE), undoing or C.UNDONE_UNDOING in off),
+        At.WRITE_UNDONE: (Row(Status.COMPENSATED), undoing or C.UNDONE_UNDOING in off),
     }[at]
     return new if accepted else None
 

@@ -27,7 +27,7 @@ class ResolutionCondition(Condition):
     RESOLVE_ROW_ATTEMPT = Because(
         "an operator's finding is about the attempt that was seen: a new holder of the row has called again",
         RESOLUTION,
-        'AS_READ: Final = "#status = :found AND #attempt = :held"',
+        'AS_READ: Final = "#status = :found AND #attempt_id = :held"',
     )
     RESOLVE_AFTER_GRACE = Because(
         'a "no" counts only when nothing can arrive any more, of the step and of its undo',
@@ -136,8 +136,8 @@ class ResolvedStepModel(Conditional):
         yield Move(f"the person's word makes it {status}", World(replace(step, row=Row(status))))
 
     def _becomes(self, heard: Heard) -> Status:
-        if heard.status is Status.UNDOING:
-            return Status.UNDONE if heard.happened else Status.DONE
+        if heard.status is Status.COMPENSATING:
+            return Status.COMPENSATED if heard.happened else Status.DONE
         if heard.happened:
             return Status.DONE
         return Status.NONE if self.way is Way.FORWARD else Status.TOMBSTONE

@@ -70,7 +70,7 @@ class SagaCondition(Condition):
         '{"Condition": expression("$nothing_stands"), "Next": told},',
     )
     SETTLE_OWNED = Because("only the owner settles, and once", STATES, "condition: str = OWNED")
-    PARK_OWNED = Because("only the owner parks, and never what is settled", ENDING, "SET #parked = :owner")
+    PARK_OWNED = Because("only the owner parks, and never what is settled", ENDING, "SET #parked_by = :owner")
     READ_MINE = Because(
         "a recovery that does not own the record touches nothing",
         RECOVERY_MACHINE,
@@ -114,10 +114,10 @@ class SagaCondition(Condition):
     TAKE_OVER_OWNED = Because(
         "of several who take over from one owner, one does, and none when the saga is settled",
         RECOVERY,
-        'f"{OWNED} AND attribute_not_exists(#parked)"',
+        'f"{OWNED} AND attribute_not_exists(#parked_by)"',
     )
     TAKE_OVER_NOT_PARKED = Because(
-        "a saga that waits for a person is left to the person", RECOVERY, "AND attribute_not_exists(#parked)"
+        "a saga that waits for a person is left to the person", RECOVERY, "AND attribute_not_exists(#parked_by)"
     )
     WHAT_TO_DO_PARKED = Because("the same, when it is checked", RECOVERY, "return Finding.PARKED")
     WHAT_TO_DO_SUCCEEDED = Because(
@@ -138,12 +138,12 @@ class SagaCondition(Condition):
     RESOLVE_UNPARKS_ONCE = Because(
         "of several operators who resume one parked saga, one does, and none when it settled or was parked again",
         RESOLUTION,
-        'PARKED: Final = f"{OWNED} AND attribute_exists(#parked)"',
+        'PARKED: Final = f"{OWNED} AND attribute_exists(#parked_by)"',
     )
     RESTART_YOUNG = Because(
         "the same, for a duplicate that finds the saga due", RECORD, "and due and name_is_taken and"
     )
-    RESTART_NOT_PARKED = Because("a duplicate does not start a parked saga", RECORD, "record.parked is None")
+    RESTART_NOT_PARKED = Because("a duplicate does not start a parked saga", RECORD, "record.parked_by is None")
     RESTART_FIRST_OWNER = Because(
         "a duplicate does not start what was taken over", RECORD, "record.owner == record.saga_id"
     )

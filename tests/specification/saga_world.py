@@ -43,7 +43,7 @@ class Row(StrEnum):
     TOMBSTONE = "TOMBSTONE"
     PASSED = "TOMBSTONE, skipped"
     REROUTED = "TOMBSTONE, skipped by another route"
-    UNDONE = "UNDONE"
+    COMPENSATED = "COMPENSATED"
 
 
 class Status(StrEnum):
@@ -234,7 +234,7 @@ def land(world: World, state: State, name: int, off: frozenset[Condition]) -> La
         covered = SagaPromise.EFFECT_FORGOTTEN if world.rows[state.step] is Row.DONE else None
         return Landed(world.with_row(state.step, row), breaks=covered)
     if state.do is Do.UNDO:
-        becomes = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.UNDONE}
+        becomes = {Row.NONE: Row.TOMBSTONE, Row.DONE: Row.COMPENSATED}
         row = world.rows[state.step]
         return Landed(world.with_row(state.step, becomes.get(row, row)))
     if state.do in {Do.TO_COMPENSATE, Do.TO_FORWARD, Do.STUCK_FORWARD, Do.ONLY_FORWARD}:

@@ -40,7 +40,7 @@ class TransitionCondition(Condition):
     MARKER_DECIDES = Because(
         "an operation that is refused was done before if its marker exists, whatever the state is",
         ONCE,
-        "return _replayed(result.item or {}, fingerprint)",
+        "return _found(result.item or {}, fingerprint, writer)",
     )
     TRANSITION_MARKER_ABSENT = Because(
         "an operation's marker is written where there was none before",

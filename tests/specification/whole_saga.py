@@ -117,7 +117,7 @@ class SagaModel(Conditional):
         if any(step.old for step in renamed) and any(step.new for step in renamed):
             yield SagaPromise.EFFECT_UNDER_TWO_NAMES
         final = [step.pivot or index > self._last_pivot for index, step in enumerate(self.steps)]
-        if Row.UNDONE in world.rows and any(
+        if Row.COMPENSATED in world.rows and any(
             is_final and row is Row.DONE for is_final, (_, row) in zip(final, rows, strict=True)
         ):
             yield SagaPromise.UNDONE_BEHIND_A_STANDING_PIVOT

@@ -68,7 +68,7 @@ class Race:
 
 # Token rows
 
-TOKEN: Item = {"id": s("job"), "status": s("WAITING"), "updated_at": n(1), "token": s("t"), "order": s("1")}
+TOKEN: Item = {"id": s("job"), "status": s("WAITING"), "updated_at": n(1), "token": s("t"), "attempt_order": s("1")}
 EARLY: Item = {
     "id": s("job"),
     "status": s("EARLY"),
@@ -77,15 +77,15 @@ EARLY: Item = {
 }
 LATE = {"applied_late_at": n(5)}
 OF_A_TOKEN: dict[str, Mapping[str, Any]] = {
-    "another state": {"status": s("SETTLED")},
-    "another attempt": {"order": s("2")},
+    "another state": {"status": s("DELIVERED")},
+    "another attempt": {"attempt_order": s("2")},
     "late effect": {"applied_late_at": n(7)},
     "gone": GONE,
 }
 
 
 def told(item: Item) -> Any:
-    return tokens.told_update("tokens", TokenRow.from_item(item), TokenStatus.LATE, NOW_MS)
+    return tokens.told_update("tokens", TokenRow.from_item(item), TokenStatus.UNDELIVERED, NOW_MS)
 
 
 def token_is_checked(item: Item) -> Any:
@@ -111,8 +111,8 @@ def of_tokens() -> dict[str, Race]:
 # Records, as callbacks change them
 
 RECORD: Item = {**reserve_put(reservation_of())["Item"], "due_at": n(NOW_MS + 1)}
-PARKED: Item = {**RECORD, "parked": s(SAGA_ID)}
-STUCK: Item = {**PARKED, "stuck": s('{"step":"Pick"}')}
+PARKED: Item = {**RECORD, "parked_by": s(SAGA_ID)}
+STUCK: Item = {**PARKED, "parked_reason": s('{"step":"Pick"}')}
 SETTLED: Item = {
     **RECORD,
     "status": s("FAILED"),
@@ -141,15 +141,18 @@ def kept(item: Item) -> Any:
 
 
 def of_records() -> dict[str, Race]:
-    parked: dict[str, Mapping[str, Any]] = {"parked by another": {"parked": s("another")}, "resumed": {"parked": None}}
+    parked: dict[str, Mapping[str, Any]] = {
+        "parked by another": {"parked_by": s("another")},
+        "resumed": {"parked_by": None},
+    }
     return {
-        "due": Race(table="requests", item=RECORD, write=due, lost={**OF_A_RECORD, "parked": {"parked": s("x")}}),
+        "due": Race(table="requests", item=RECORD, write=due, lost={**OF_A_RECORD, "parked": {"parked_by": s("x")}}),
         "due, parked": Race(table="requests", item=PARKED, write=due, lost={**OF_A_RECORD, **parked}),
         "due, stuck": Race(
             table="requests",
             item=STUCK,
             write=due,
-            lost={**OF_A_RECORD, **parked, "stuck elsewhere": {"stuck": s("{}")}},
+            lost={**OF_A_RECORD, **parked, "stuck elsewhere": {"parked_reason": s("{}")}},
         ),
         "kept": Race(
             table="requests",
@@ -167,7 +170,7 @@ OWNED: dict[str, Mapping[str, Any]] = {
     "another owner": {"owner": s("another")},
     "gone": GONE,
 }
-IS_PARKED = {"parked": {"parked": s("x")}}
+IS_PARKED = {"parked": {"parked_by": s("x")}}
 
 
 def update(table: str, arguments: Mapping[str, Any]) -> Any:
@@ -205,10 +208,10 @@ def of_recoveries() -> dict[str, Race]:
         "park, spent": race(
             RECORD,
             lambda record: recovery.park_update(record, spent, NOW_MS),
-            answered={"answered_at": n(1)},
+            answered={"late_outcome_at": n(1)},
             **IS_PARKED,
         ),
-        "resume": race(PARKED, lambda record: resolution.unpark_update(record, NOW_MS, 1), resumed={"parked": None}),
+        "resume": race(PARKED, lambda record: resolution.unpark_update(record, NOW_MS, 1), resumed={"parked_by": None}),
         "an answer is noted": Race(
             table="requests",
             item=SETTLED,
@@ -231,7 +234,7 @@ def of_recoveries() -> dict[str, Race]:
         ),
         "adopt": race(RECORD, lambda record: adopt_update(record, target, NOW_MS, 1), **machines, **IS_PARKED),
         "adopt, parked": race(
-            PARKED, lambda record: adopt_update(record, target, NOW_MS, 1), **machines, resumed={"parked": None}
+            PARKED, lambda record: adopt_update(record, target, NOW_MS, 1), **machines, resumed={"parked_by": None}
         ),
         "make due": race(
             RECORD,
@@ -255,7 +258,7 @@ ROW: Item = {
     "step": s("Pick"),
     "status": s("INTENT"),
     "side": s("before"),
-    "attempt": s("a"),
+    "attempt_id": s("a"),
     "updated_at": n(1),
     "deadline": n(NOW_MS - 1),
     "first_attempt_at": n(1),
@@ -270,8 +273,8 @@ HOLDER = Holder(
     deadline=NOW_MS,
     keep_days=1,
 )
-OF_A_ROW: dict[str, Mapping[str, Any]] = {"another status": {"status": s("READ")}, "gone": GONE}
-OF_AN_ATTEMPT: dict[str, Mapping[str, Any]] = {**OF_A_ROW, "another attempt": {"attempt": s("c")}}
+OF_A_ROW: dict[str, Mapping[str, Any]] = {"another status": {"status": s("RECORDED")}, "gone": GONE}
+OF_AN_ATTEMPT: dict[str, Mapping[str, Any]] = {**OF_A_ROW, "another attempt": {"attempt_id": s("c")}}
 EXISTS: Mapping[str, Mapping[str, Any]] = {"there": ROW}
 
 
@@ -295,7 +298,7 @@ def of_rows() -> dict[str, Race]:
     outcome = Outcome(ok=True, output="{}")
     failure = Outcome(ok=False, error="Declined", detail="no")
     longer = {**OF_AN_ATTEMPT, "a later deadline": {"deadline": n(NOW_MS)}}
-    i, u, late = StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE
+    i, u, late = StepStatus.INTENT, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE
     undone: Any = {"table": "log", "saga_id": SAGA_ID, "step": "Pick", "attempt": "b", "now_ms": NOW_MS}
 
     def resolved(to: StepStatus | None) -> Callable[[LogRow], Any]:
@@ -323,7 +326,7 @@ def of_rows() -> dict[str, Race]:
             StepStatus.TOMBSTONE, lambda row: place.entry(change.APPLIED_LATE, row, outcome, NOW_MS), OF_A_ROW
         ),
         "row is checked": race(i, lambda row: place.entry(change.NONE, row, outcome, NOW_MS), OF_A_ROW),
-        "resolved": race(u, resolved(StepStatus.UNDONE), OF_AN_ATTEMPT),
+        "resolved": race(u, resolved(StepStatus.COMPENSATED), OF_AN_ATTEMPT),
         "taken away": race(i, resolved(None), OF_AN_ATTEMPT),
         "kept": race(
             i,
@@ -442,7 +445,7 @@ def of_accounts() -> dict[str, Race]:
 END: Item = {
     "id": s("arn:a:b#0"),
     "status": s("PENDING"),
-    "end": s("TIMED_OUT"),
+    "execution_status": s("TIMED_OUT"),
     "stopped_at": n(5),
     "not_before": n(9),
     "due_at": n(9),
@@ -459,7 +462,7 @@ def of_ends() -> dict[str, Race]:
 
     moved = {"touched": {"not_before": n(10)}, "gone": GONE}
     first, second = (
-        watch.ListRow(id="list#a", known_until=1, certain_until=1, due_at=1, version=version) for version in (1, 2)
+        watch.ListRow(id="list#a", listed_until=1, verified_until=1, due_at=1, version=version) for version in (1, 2)
     )
     listed: Item = watch.list_put(first)["Item"]
     found = watch.found_put(
@@ -471,10 +474,12 @@ def of_ends() -> dict[str, Race]:
         "later": race(lambda row: watch.later_update(row, 9, 20, redriven=True), moved),
         "told": race(lambda row: watch.told_update(row, 9), moved),
         "over": race(lambda row: watch.over_update(row, 9), moved),
-        "stuck": race(lambda row: watch.stuck_update(row, 9), moved),
+        "parked_reason": race(lambda row: watch.stuck_update(row, 9), moved),
         "queued": race(lambda row: watch.queued_update(row.id, 9, 20), {"due again": {"due_at": n(10)}, "gone": GONE}),
         "again": race(
-            lambda row: watch.again_update(row.id, 9), {"told": {"status": s(WatchStatus.TOLD)}}, status=s("STUCK")
+            lambda row: watch.again_update(row.id, 9),
+            {"told": {"status": s(WatchStatus.NOTIFIED)}},
+            status=s("DEAD_LETTERED"),
         ),
         "found": Race(
             table="watch", item=None, write=lambda _: {"Put": {"TableName": "watch", **found}}, lost={"known": END}

@@ -247,7 +247,7 @@ def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
 
     with aws.clients_of(session):
         receipt = _delivered(options.send_again, options.tokens)
-    told = {"SETTLED": "delivered", "LATE": "no task waited any more"}
+    told = {"DELIVERED": "delivered", "UNDELIVERED": "no task waited any more"}
     delivered = told[receipt] if receipt is not None else "delivered by another process"
     sys.stdout.write(f"job {options.send_again}: {delivered}\n")
     return 0
@@ -265,8 +265,8 @@ def _delivered(job: str, tokens: str) -> Receipt | None:
         raise CommandError(f"table {tokens}: {error}") from None
     if row is None:
         raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
-    if row.status is not TokenStatus.SETTLING:
-        raise CommandError(f"job {job} is {row.status}: only SETTLING outcomes are undelivered")
+    if row.status is not TokenStatus.DELIVERING:
+        raise CommandError(f"job {job} is {row.status}: only DELIVERING outcomes are undelivered")
     try:
         return settle_row(row)
     except SagaError as error:

@@ -38,7 +38,7 @@ class Kind(StrEnum):
     """Its provider reported two outcomes."""
     UNKNOWN = "unknown"
     """An outcome of an unknown job."""
-    SETTLING = "settling"
+    DELIVERING = "settling"
     """An outcome that is not delivered yet."""
     WAITING = "waiting"
     UNANSWERED = "unanswered"
@@ -78,7 +78,7 @@ class JobView:
     event_id: str
     log_table: str
     request_table: str
-    unanswered_at: int | None
+    reported_unanswered_at: int | None
 
     def is_overdue(self, now_ms: int) -> bool:
         """Test whether a task waits for longer than expected."""
@@ -130,16 +130,16 @@ def _job_view(item: Item) -> JobView | None:
         since=number(since) or updated_at,
         expected_at=number(a.EXPECTED_AT),
         heartbeat_at=number(a.HEARTBEAT_AT),
-        dispatches=number(a.DISPATCHES) or 0,
+        dispatches=number(a.FAILED_DISPATCHES) or 0,
         dispatch_error=text(a.DISPATCH_ERROR),
         outcome=_said(text(a.OUTCOME)),
         conflict=_said(text(a.CONFLICT)),
-        told={TokenStatus.SETTLED: True, TokenStatus.LATE: False}.get(status),
+        told={TokenStatus.DELIVERED: True, TokenStatus.UNDELIVERED: False}.get(status),
         execution=text(a.EXECUTION),
         event_id=text(a.EVENT_ID),
         log_table=text(a.LOG_TABLE),
         request_table=text(a.REQUEST_TABLE),
-        unanswered_at=number(a.UNANSWERED_AT),
+        reported_unanswered_at=number(a.REPORTED_UNANSWERED_AT),
     )
 
 
@@ -154,11 +154,11 @@ def _kind(item: Item, row_id: str, status: TokenStatus) -> Kind | None:
     match status:
         case TokenStatus.EARLY:
             return Kind.UNKNOWN if row_id.startswith(ALIAS_PREFIX) else Kind.EARLY
-        case TokenStatus.SETTLING:
-            return Kind.SETTLING
+        case TokenStatus.DELIVERING:
+            return Kind.DELIVERING
         case TokenStatus.WAITING:
-            return Kind.UNANSWERED if a.UNANSWERED_AT in item else Kind.WAITING
-        case TokenStatus.SETTLED | TokenStatus.LATE:
+            return Kind.UNANSWERED if a.REPORTED_UNANSWERED_AT in item else Kind.WAITING
+        case TokenStatus.DELIVERED | TokenStatus.UNDELIVERED:
             return Kind.SETTLED
         case _:
             return None

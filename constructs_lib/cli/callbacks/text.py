@@ -19,7 +19,7 @@ _HEADINGS: Final = {
     Kind.LATE: "late: a late effect that is not compensated",
     Kind.CONFLICT: "conflict: the provider reported two outcomes; the first is kept; ask it",
     Kind.UNKNOWN: "unknown: outcome stored until a job with this id registers",
-    Kind.SETTLING: "settling: outcome recorded, not yet delivered",
+    Kind.DELIVERING: "settling: outcome recorded, not yet delivered",
     Kind.WAITING: "waiting",
     Kind.UNANSWERED: "unanswered: the wait ended without an outcome",
     Kind.EARLY: "early: outcome recorded before a task waited",
@@ -119,8 +119,8 @@ def _below(row: JobView) -> Iterator[str]:
         yield _dispatches(row.dispatches, row.dispatch_error)
     if row.kind is Kind.WAITING and row.heartbeat_at is not None:
         yield f"last heartbeat {moment(row.heartbeat_at)}"
-    if row.kind is Kind.UNANSWERED and row.unanswered_at is not None:
-        yield f"its dead-letter queue was notified {moment(row.unanswered_at)}"
+    if row.kind is Kind.UNANSWERED and row.reported_unanswered_at is not None:
+        yield f"its dead-letter queue was notified {moment(row.reported_unanswered_at)}"
     if row.outcome:
         told = {True: ", delivered", False: ", and no task waited any more", None: ""}[row.told]
         yield f"{row.outcome}{told}{f' (event {row.event_id})' if row.event_id else ''}"
@@ -143,7 +143,7 @@ def _dead(listing: Listing, message: DeadMessage) -> _Line:
         taken = int(about.get(f.ACCEPTED_AT, 0))
         states.append(f"taken on by its provider {moment(taken)}" if taken else "never known to be taken on")
         below.append(", ".join(states))
-        if failed := int(about.get(f.DISPATCHES, 0)):
+        if failed := int(about.get(f.FAILED_DISPATCHES, 0)):
             below.append(_dispatches(failed, str(about.get(f.DISPATCH_ERROR, ""))))
     elif reason := listing.reasons.get(message.job_id):
         below.append(reason)

@@ -34,7 +34,7 @@ _REMEMBERED_DAYS: Final = 90
 """For so long does Step Functions know what succeeded."""
 _SKEW_MS: Final = 5 * 60_000
 _ENTRY: Final = re.compile(r"(?P<saga>[^#]+)#(?P<row>[^#]+)(?P<undo>#undo)?")
-_POSTED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
+_POSTED: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE, StepStatus.COMPENSATING, StepStatus.COMPENSATED)
 """States of a step whose effect was committed once."""
 _LEDGER_NAMES: Final = (LedgerAttribute.ENTRY_ID, LedgerAttribute.POSTED_AT)
 _THEN: Final = "a table was restored or edited: find out which of the two is right before anything is resumed"
@@ -191,7 +191,7 @@ class Contradictions:
             rows = self._rows({(saga_id, row) for saga_id, row, _ in batch})
             for saga_id, row, undo in batch:
                 status = rows.get((saga_id, row))
-                fits = status is StepStatus.UNDONE if undo else status in _POSTED
+                fits = status is StepStatus.COMPENSATED if undo else status in _POSTED
                 if not fits:
                     yield from self._of_entry(ledger, saga_id, row, undo, status)
 

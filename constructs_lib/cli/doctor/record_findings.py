@@ -243,7 +243,7 @@ def unreadable(table: str, key: str, error: Exception) -> Finding:
 
 def stuck_in_words(item: Item) -> str:
     """Why a saga is parked, as its record has it."""
-    text = str(item.get(RecordAttribute.STUCK, {}).get("S", ""))
+    text = str(item.get(RecordAttribute.PARKED_REASON, {}).get("S", ""))
     try:
         said = json.loads(text) if text else {}
     except ValueError:

@@ -99,7 +99,7 @@ class Records:
         records = list(self._in_flight.values())
         return Flight(
             sagas=len(records),
-            parked=sum(record.parked is not None for record in records),
+            parked=sum(record.parked_by is not None for record in records),
             oldest=min((record.created_at for record in records), default=None),
             money=dict(sorted(money.items())),
             complete=not any(self.aws.was_refused(f"table {saga.served.requests}") for saga in self.sagas),
@@ -110,7 +110,7 @@ class Records:
         """Numbers of parked sagas by the URL of their operators' queue."""
         counts: dict[str, int] = {}
         for record in self._in_flight.values():
-            if record.parked is not None:
+            if record.parked_by is not None:
                 machine = machine_of(record.execution_arn).rpartition(":")[2]
                 url = next((saga.served.operators for saga in self.sagas if saga.served.machine == machine), "")
                 counts[url] = counts.get(url, 0) + 1
@@ -224,7 +224,7 @@ class Records:
         open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
         if gone is not None:
             yield about.machine_gone(gone)
-        if gone is None or record.parked is not None:
+        if gone is None or record.parked_by is not None:
             yield from (one for one in (about.seen(seen), about.not_due()) if one is not None)
         if open_long and self._rows_end(saga, record):
             yield about.rows_end()

@@ -162,7 +162,7 @@ class Repairer:
         if need is Need.PARK and (reason is ParkedFor.OWNER_UNKNOWN or not saga.served.operators):
             return ""
         if not saga.served.log:  # its log is unknown: its rows cannot be extended
-            seen = replace(seen, found=replace(seen.found, record=replace(record, rows_until=None)))
+            seen = replace(seen, found=replace(seen.found, record=replace(record, log_expires_at=None)))
         done = caretaker.carry_out(seen)
         if finding.kind is Kind.ROWS_END:
             return "its rows are kept for longer"
@@ -202,7 +202,7 @@ class Repairer:
         """Process a due row, as the sweeper of tokens does."""
         with environment({Env.TOKEN_TABLE: finding.table}):
             before = read_token(finding.id)
-            if before is None or before.status is not TokenStatus.WAITING or before.unanswered_at:
+            if before is None or before.status is not TokenStatus.WAITING or before.reported_unanswered_at:
                 return _SOMEBODY
             if not before.due_at or before.due_at > self.records.now_ms:
                 return ""  # it will be due: until then, its answer may come
@@ -240,10 +240,10 @@ def _tell(finding: Finding) -> str:
     """Deliver an outcome, as the sweeper of tokens does."""
     with environment({Env.TOKEN_TABLE: finding.table}):
         row = read_token(finding.id)
-        if row is None or row.status is not TokenStatus.SETTLING:
+        if row is None or row.status is not TokenStatus.DELIVERING:
             return _SOMEBODY
         receipt = settle_row(row)
-    told = {"SETTLED": "delivered", "LATE": "delivered: no task waited any more"}
+    told = {"DELIVERED": "delivered", "UNDELIVERED": "delivered: no task waited any more"}
     return told[receipt] if receipt is not None else _SOMEBODY
 
 

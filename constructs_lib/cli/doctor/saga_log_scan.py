@@ -47,7 +47,7 @@ _RECORD: Final = (
     RecordAttribute.CREATED_AT,
 )
 _RECORD_NAMES: Final = tuple(_RECORD)
-_OPEN: Final = (StepStatus.INTENT, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+_OPEN: Final = (StepStatus.INTENT, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 _SKEW_MS: Final = 5 * 60_000
 """Clocks of functions differ by less."""
 _BATCH: Final = 100

@@ -22,7 +22,7 @@ from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.scan import Scan
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import SETTLING_SECONDS, LogAttribute, RecordAttribute, StepStatus, TokenAttribute
+from saga_runtime.protocol import DELIVERING_SECONDS, LogAttribute, RecordAttribute, StepStatus, TokenAttribute
 from saga_runtime.recovery.late_effects import LateFinding, late_name, undo_late
 from saga_runtime.recovery.saga_reconciler import LateSeen
 from saga_runtime.saga_log.rows import log_key
@@ -40,7 +40,7 @@ _THEN_BY_REPAIR: Final = {
     Repair.SWEEP: "--repair notifies its dead-letter queue, as the sweeper would",
     None: "have its sweeper look when it is due: it is switched off, or it fails",
 }
-_STANDS_LATE: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
+_STANDS_LATE: Final = (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)
 _UNDECIDED: Final = (None, StepStatus.INTENT)
 """States of a log row over which an answer has not counted."""
 
@@ -104,8 +104,8 @@ class Tokens:
     def _suspected(self, indexed: set[str], row: JobView) -> Finding | None:
         now_ms = self.records.now_ms
         match row.kind:
-            case Kind.SETTLING if now_ms - row.since >= SETTLING_SECONDS * 1_000:
-                due_at = row.since + SETTLING_SECONDS * 1_000
+            case Kind.DELIVERING if now_ms - row.since >= DELIVERING_SECONDS * 1_000:
+                due_at = row.since + DELIVERING_SECONDS * 1_000
                 return self._by_sweeper(
                     row, Found.NOT_DELIVERED, f"{row.outcome}, and it is not delivered", due_at, Repair.DELIVER
                 )

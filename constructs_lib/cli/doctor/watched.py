@@ -36,7 +36,7 @@ class Watched:
             ids += [
                 item[WatchAttribute.ID]["S"]
                 for item in scan.items(self.table, (WatchAttribute.ID, WatchAttribute.STATUS))
-                if item.get(WatchAttribute.STATUS, {}).get("S") == WatchStatus.STUCK
+                if item.get(WatchAttribute.STATUS, {}).get("S") == WatchStatus.DEAD_LETTERED
             ]
         overdue: list[int] = []
         ends = [one for one in dict.fromkeys(ids) if not one.startswith(WATCH_LIST_PREFIX)]
@@ -96,7 +96,7 @@ class Watched:
 def _of_end(row: EndRow) -> Finding | None:
     about = partial(Finding, id=row.execution_arn.rpartition(":")[2], since=row.stopped_at)
     calls = "once" if row.attempt == 1 else f"{row.attempt} times"
-    if row.status is WatchStatus.STUCK:
+    if row.status is WatchStatus.DEAD_LETTERED:
         return about(
             kind=Kind.END_STUCK,
             severity=Severity.OPERATOR,

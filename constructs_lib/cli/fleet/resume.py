@@ -25,8 +25,8 @@ from constructs_lib.cli.shared.saga import (
     audit_of,
     deployed,
     find_in,
+    parked_reason_of,
     require_saga_id,
-    stuck_of,
 )
 
 if TYPE_CHECKING:
@@ -221,9 +221,9 @@ def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], do
             outcome, where = "unknown", str(error)
         else:
             outcome = _outlook(found, one)
-            stuck = stuck_of(found.record)
+            stuck = parked_reason_of(found.record)
             where = ": ".join(part for part in (stuck.get("step"), stuck.get("error")) if part)
-            where = where if found.record.parked is not None else ""
+            where = where if found.record.parked_by is not None else ""
         counts[outcome] += 1
         say(f"{one.saga_id}  {outcome}{f'  {clean(where, unicode=can_draw(sys.stdout.encoding))}' if where else ''}\n")
     say(f"{_counted(counts)}; {done:,} done before; nothing was changed: use --yes and --reason\n")
@@ -234,9 +234,9 @@ def _outlook(found: FoundSaga, planned: Planned) -> str:
     record = found.record
     if record.settled:
         return "is settled"
-    if record.parked is None:
+    if record.parked_by is None:
         return "is not parked: recovered if it does not run"
-    if planned.parked not in (None, record.parked):
+    if planned.parked not in (None, record.parked_by):
         return "was parked since it was listed: left alone"
     return _FOR_AN_OPERATOR if _is_doubtful(record) else "is parked: resumed"
 
@@ -245,7 +245,7 @@ def _is_doubtful(record: RequestRecord) -> bool:
     """Test whether a saga was parked because its record may not be true: it was restored, or edited."""
     from saga_runtime.recovery.decisions import ParkedFor
 
-    return stuck_of(record).get("error") in (ParkedFor.OWNER_SUCCEEDED, ParkedFor.OWNER_UNKNOWN)
+    return parked_reason_of(record).get("error") in (ParkedFor.OWNER_SUCCEEDED, ParkedFor.OWNER_UNKNOWN)
 
 
 def _counted(counts: Counter[str]) -> str:
@@ -311,14 +311,14 @@ class _Work:
         record, saga = found.record, deployed(found)
         if record.settled:
             return "settled", record.status
-        if record.parked is None:
+        if record.parked_by is None:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
             finding, started = replace(found.recoverer, log_days=saga.served.days).recover(record, found.now_ms)
             return _ended(finding, started, "recovered")
-        if planned.parked not in (None, record.parked):
-            return "left alone", f"was parked since it was listed, by {record.parked}"
+        if planned.parked not in (None, record.parked_by):
+            return "left alone", f"was parked since it was listed, by {record.parked_by}"
         if _is_doubtful(record):
-            return _FOR_AN_OPERATOR, f"was parked as {stuck_of(record)['error']}: see cdk-sagas inspect"
+            return _FOR_AN_OPERATOR, f"was parked as {parked_reason_of(record)['error']}: see cdk-sagas inspect"
         resolver = Resolver(
             recoverer=found.recoverer, log_table=saga.served.log, audit=self.audit, log_days=saga.served.days
         )

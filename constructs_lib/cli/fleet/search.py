@@ -11,7 +11,7 @@ from constructs_lib.cli.doctor.aws import Aws, Item, all_of
 from constructs_lib.cli.doctor.record_findings import UNREADABLE
 from constructs_lib.cli.doctor.scan import Scan
 from constructs_lib.cli.shared.manifest import Manifest
-from constructs_lib.cli.shared.saga import stuck_of
+from constructs_lib.cli.shared.saga import parked_reason_of
 from saga_runtime.idempotency.identity import request_id_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import DUE_INDEX, RecordAttribute, RecordStatus
@@ -163,7 +163,7 @@ class Search:
 
 def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]) -> Listed:
     machine = machine_of(record.execution_arn)
-    stuck = stuck_of(record)
+    stuck = parked_reason_of(record)
     return Listed(
         saga_id=record.saga_id,
         path=path(machine) or machine.rpartition(":")[2],
@@ -172,7 +172,7 @@ def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]
         created_at=record.created_at,
         updated_at=record.updated_at,
         recoveries=record.recoveries,
-        parked=record.parked or "",
+        parked=record.parked_by or "",
         step=str(stuck.get("step", "")),
         error=str(stuck.get("error", "")),
         amount=int(item[_A.AMOUNT]["N"]) if _A.AMOUNT in item else None,

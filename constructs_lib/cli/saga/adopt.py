@@ -52,7 +52,7 @@ def adopt_update(
     as_read = when(
         "#saga_id = :saga_id AND #status = :status AND #owner = :was_owner "
         "AND #execution_arn = :was_execution_arn AND #recovery_machine_arn = :was_recovery_machine_arn "
-        f"AND attribute_{'not_' if record.parked is None else ''}exists(#parked)",
+        f"AND attribute_{'not_' if record.parked_by is None else ''}exists(#parked_by)",
         saga_id={"S": record.saga_id},
         status={"S": record.status},
         was_owner={"S": record.owner},
@@ -67,7 +67,7 @@ def adopt_update(
     }
     removes: tuple[A, ...] = ()
     if not record.settled:
-        removes = (A.PARKED, A.PARKED_AT, A.STUCK, A.ANSWERED_AT)
+        removes = (A.PARKED_BY, A.PARKED_AT, A.PARKED_REASON, A.LATE_OUTCOME_AT)
         sets |= {
             A.OWNER: {"S": recovery_name(record.saga_id, record.recoveries + 1)},
             A.RECOVERIES: {"N": str(record.recoveries + 1)},
@@ -183,7 +183,7 @@ def _require_movable(found: FoundSaga, target: Target, log_table: str | None) ->
             f"rows of saga {record.saga_id} must be kept, got a saga that is older than its rows: its steps could "
             "happen twice; restore the saga log to a time when they were there, or end the saga by hand"
         )
-    if record.parked is None:
+    if record.parked_by is None:
         owner = found.recoverer.owner(record)
         if what_to_do(record, owner, found.now_ms, log_days=target.log_days) not in _ADOPTABLE:
             raise CommandError(

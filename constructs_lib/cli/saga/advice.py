@@ -68,7 +68,7 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
         names = ", ".join(dict.fromkeys(one.state for one in saga.retries))
         text = f"Its owner retries {names}. Find the cause of the error: when the last attempt fails, it compensates or"
         return [Advice(text=f"{text} is parked.")]
-    if saga.finding is Finding.OWNER_SUCCEEDED or saga.stuck.get("error") == ParkedFor.OWNER_SUCCEEDED:
+    if saga.finding is Finding.OWNER_SUCCEEDED or saga.parked_reason.get("error") == ParkedFor.OWNER_SUCCEEDED:
         text = (
             "Its owner's execution SUCCEEDED, and an execution succeeds only after it has settled its record. So this "
             "record was restored, or edited, and its effects may exist without a row in its log. Compare its "
@@ -93,7 +93,7 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
         return [Advice(text="Its owner does not run.", commands=(("recover it", command("recover")),))]
 
     found = [Advice(text=_asked(saga, step), commands=tuple(_answers(saga, step, command))) for step in _open(saga)]
-    if saga.stuck.get("error") == DEFINITION_CHANGED:
+    if saga.parked_reason.get("error") == DEFINITION_CHANGED:
         text = (
             f"It ran under definition {saga.definition}, and another one is deployed. Deploy the earlier definition, "
             "resume the saga, let it end, then deploy the other one again."
@@ -112,23 +112,23 @@ def _open(saga: Inspection) -> Iterator[StepView]:
     """Steps that an operator can resolve, those that need an operator first."""
     in_doubt = [step for step in saga.steps if step.open]
     yield from in_doubt
-    yield from (step for step in saga.steps if step.status == StepStatus.FAILED and must_happen(saga, step))
+    yield from (step for step in saga.steps if step.status == StepStatus.REFUSED and must_happen(saga, step))
     if saga.direction == Direction.COMPENSATE and not in_doubt:
         standing = [step for step in saga.steps if step.status == StepStatus.DONE]
         # Where a compensation stopped the saga, those of other steps have yet to run.
-        stopped = str(saga.stuck.get("step", "")).removeprefix(UNDO_STATE)
+        stopped = str(saga.parked_reason.get("step", "")).removeprefix(UNDO_STATE)
         yield from [step for step in standing if step.step.partition("[")[0] == stopped] or standing
 
 
 def _asked(saga: Inspection, step: StepView) -> str:
-    if step.status == StepStatus.FAILED:
+    if step.status == StepStatus.REFUSED:
         return f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
     if step.status == StepStatus.DONE:
         return (
             f"{step.step} is applied, and the saga compensates. If its compensation can run now, resume; if only "
             "you can undo it, undo it by hand and record that."
         )
-    undo = "the undo of " if step.status == StepStatus.UNDOING else ""
+    undo = "the undo of " if step.status == StepStatus.COMPENSATING else ""
     text = f"Did {undo}{step.step} happen? Ask the provider; it was given the idempotency key {step.provider_key}."
     if step.certain_at is not None and step.certain_at > saga.now_ms:
         left = duration(step.certain_at - saga.now_ms)
@@ -141,21 +141,21 @@ def _asked(saga: Inspection, step: StepView) -> str:
 
 def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> Iterator[tuple[str, str]]:
     seen = ["--attempt", step.attempt] if step.attempt else []
-    about = ["--compensation"] if step.status in (StepStatus.UNDOING, StepStatus.DONE) else []
+    about = ["--compensation"] if step.status in (StepStatus.COMPENSATING, StepStatus.DONE) else []
     with_output = [] if about else ["--output", "{}"]
     yes = command("resolve", step.step, *about, "--applied", *with_output, *seen)
     no = command("resolve", step.step, *about, "--not-applied", *seen)
     if step.status == StepStatus.DONE:
         yield "undone by hand", yes
         return
-    if step.status == StepStatus.FAILED:
+    if step.status == StepStatus.REFUSED:
         yield "done by hand", yes
         yield "fixed, call it again", no
         return
     yield ("yes" if about else "yes, with this output"), yes
     if step.certain_at is not None and step.certain_at > saga.now_ms:
         return  # what an operator knows of the provider is out of date by now
-    if step.status == StepStatus.UNDOING:
+    if step.status == StepStatus.COMPENSATING:
         yield "no, undo it again", no
     else:
         yield ("no, call it again" if must_happen(saga, step) else "no, and it never shall"), no

@@ -62,10 +62,12 @@ def _head(saga: Inspection, width: int, unicode: bool) -> list[str]:
     facts.append(("recoveries", str(saga.recoveries)))
     if saga.http_status is not None:
         facts.append(("answered", str(saga.http_status)))
-    if saga.parked is not None:
+    if saga.parked_by is not None:
         since = f", {moment(saga.parked_at)}, {duration(saga.now_ms - saga.parked_at)} ago" if saga.parked_at else ""
-        facts.append(("parked", f"by {saga.parked}{since}"))
-    facts += [(name, _sentence(what)) for name, what in (("stuck", saga.stuck), ("failure", saga.failure)) if what]
+        facts.append(("parked", f"by {saga.parked_by}{since}"))
+    facts += [
+        (name, _sentence(what)) for name, what in (("reason", saga.parked_reason), ("failure", saga.failure)) if what
+    ]
     lines = [f"saga {saga.saga_id}"]
     for name, fact in facts:
         first, *rest = [*wrap(clean(fact, unicode=unicode), max(width - 14, 20))] or [""]
@@ -76,7 +78,7 @@ def _head(saga: Inspection, width: int, unicode: bool) -> list[str]:
 def _decisions(saga: Inspection, width: int, unicode: bool) -> list[str]:
     lines = ["decisions of operators"] if saga.decisions else []
     for one in saga.decisions:
-        parked = f" (parked for {one.stuck})" if one.stuck else ""
+        parked = f" (parked for {one.parked_reason})" if one.parked_reason else ""
         lines += [f"  {moment(one.at_ms)}  {one.who}", f"    {clean(one.what, unicode=unicode)}{parked}"]
         lines += [f"    {line}" for line in wrap(clean(f"why: {one.why}", unicode=unicode), max(width - 4, 20))]
     return lines

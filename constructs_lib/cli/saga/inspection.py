@@ -120,9 +120,9 @@ class Inspection:
         definition: fingerprint of the steps.
         http_status: of the settled answer.
         created_at, updated_at, due_at: epoch milliseconds.
-        parked: name of the execution that parked it.
+        parked_by: name of the execution that parked it.
         parked_at: epoch milliseconds.
-        stuck: where it was parked: ``step``, ``error``, ``detail``.
+        parked_reason: where it was parked: ``step``, ``error``, ``detail``.
         failure: why it compensates.
         log_table: the saga log.
         ran: type of the machine that settled a saga which may run inline.
@@ -147,9 +147,9 @@ class Inspection:
     created_at: int
     updated_at: int
     due_at: int | None
-    parked: str | None
+    parked_by: str | None
     parked_at: int | None
-    stuck: Mapping[str, Any]
+    parked_reason: Mapping[str, Any]
     failure: Mapping[str, Any]
     log_table: str
     ran: str | None = None
@@ -182,9 +182,9 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         created_at=record.created_at,
         updated_at=record.updated_at,
         due_at=record.due_at,
-        parked=record.parked,
+        parked_by=record.parked_by,
         parked_at=_number(found.item, a.PARKED_AT),
-        stuck=_object(found.item, a.STUCK),
+        parked_reason=_object(found.item, a.PARKED_REASON),
         failure=_object(found.item, a.FAILURE),
         log_table=saga.served.log,
         ran=_text(found.item, a.RAN),
@@ -287,21 +287,21 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
     step = saga.steps.get(name.partition("[")[0])
     declared = step.declared if step is not None else None
     external = under_way or (declared is not None and declared.external)
-    undo = "#undo" if status in (StepStatus.UNDOING, StepStatus.UNDONE) else ""
+    undo = "#undo" if status in (StepStatus.COMPENSATING, StepStatus.COMPENSATED) else ""
     side = _text(item, a.SIDE)
     return StepView(
         step=name,
         status=status,
         side=Side(side) if side is not None else None,
         output=_text(item, a.OUTPUT),
-        attempt=_text(item, a.ATTEMPT),
+        attempt=_text(item, a.ATTEMPT_ID),
         deadline=deadline,
         certain_at=deadline + _grace_ms(saga, name) if deadline is not None else None,
         first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
         error=_text(item, a.ERROR),
         detail=_text(item, a.DETAIL),
         accepted_at=_number(item, a.ACCEPTED_AT),
-        instead=_text(item, a.INSTEAD),
+        instead=_text(item, a.SUBSTITUTE),
         created_at=_number(item, a.CREATED_AT),
         updated_at=_number(item, a.UPDATED_AT),
         provider_key=provider_key_of(f"{record.saga_id}#{name}{undo}") if external else None,

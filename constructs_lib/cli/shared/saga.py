@@ -178,10 +178,10 @@ def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: 
     return replace(like, served=replace(like.served, log=log_table), steps={} if known is None else known.steps)
 
 
-def stuck_of(record: RequestRecord) -> Mapping[str, Any]:
+def parked_reason_of(record: RequestRecord) -> Mapping[str, Any]:
     """Step and error at which a saga was parked; empty for a text of another form."""
     try:
-        found = json.loads(record.stuck or "{}")
+        found = json.loads(record.parked_reason or "{}")
     except ValueError:
         return {}
     return found if isinstance(found, Mapping) else {}

@@ -139,11 +139,11 @@ def _undo_writes(
         "Update": {
             "TableName": plan.log_table,
             "Key": row_key(row_name(flow, step)),
-            "UpdateExpression": "SET #status = :undone, #attempt = :attempt, #updated_at = :now",
+            "UpdateExpression": "SET #status = :undone, #attempt_id = :attempt, #updated_at = :now",
             "ConditionExpression": "#status = :done",
-            "ExpressionAttributeNames": {f"#{n}": n for n in (a.STATUS, a.ATTEMPT, a.UPDATED_AT)},
+            "ExpressionAttributeNames": {f"#{n}": n for n in (a.STATUS, a.ATTEMPT_ID, a.UPDATED_AT)},
             "ExpressionAttributeValues": {
-                ":undone": {"S": StepStatus.UNDONE},
+                ":undone": {"S": StepStatus.COMPENSATED},
                 ":done": {"S": StepStatus.DONE},
                 ":attempt": {"S": expression(EXECUTION)},
                 ":now": now(),
@@ -160,7 +160,7 @@ def _undo_writes(
     canceled = {"ErrorEquals": ["States.ALL"], "Next": look}
     status = f"${flow.row}.{a.STATUS}.S"
     reason = found_at(row_name(flow, step) if flow.inner else name, "TransactionCanceled", "the undo was refused")
-    refused = {flow.failure: reason["stuck"]} if flow.inner else reason
+    refused = {flow.failure: reason["parked_reason"]} if flow.inner else reason
     return {
         **fence_states(plan, flow, step, name=name, buried=following, stands=undoing, stuck=stuck),
         undoing: {
@@ -174,7 +174,7 @@ def _undo_writes(
         look: look_at_row(plan, flow, step, again),
         again: {
             "Type": "Choice",
-            "Choices": [{"Condition": expression(f'{status} = "{StepStatus.UNDONE}"'), "Next": following}],
+            "Choices": [{"Condition": expression(f'{status} = "{StepStatus.COMPENSATED}"'), "Next": following}],
             "Default": stuck,
             "Assign": refused,
         },
@@ -200,7 +200,7 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
         done: {"Type": "Pass", "Output": {"ok": True}, "End": True},
         stuck: {
             "Type": "Pass",
-            "Output": {"ok": False, "fenced": False, "stuck": expression(f"${flow.failure}")},
+            "Output": {"ok": False, "fenced": False, "parked_reason": expression(f"${flow.failure}")},
             "End": True,
         },
         fenced: {"Type": "Pass", "Output": {"ok": False, "fenced": True}, "End": True},
@@ -219,7 +219,7 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
             "Assign": {
                 "all_undone": expression("$not(false in $states.result.ok)"),
                 "undo_fenced": expression("true in $states.result.fenced"),
-                "undo_stuck": expression("($s := [$states.result.stuck]; $count($s) > 0 ? $s[0] : {})"),
+                "undo_parked_reason": expression("($s := [$states.result.parked_reason]; $count($s) > 0 ? $s[0] : {})"),
             },
             "Catch": [{"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": thrown_at(name)}],
             "Next": over,
@@ -231,7 +231,7 @@ def _undo_items(plan: SagaPlan, group: CompiledGroup, way: _Way) -> dict[str, St
                 {"Condition": expression("$undo_fenced"), "Next": way.fenced},
             ],
             "Default": way.stuck,
-            "Assign": {"stuck": expression("$undo_stuck")},
+            "Assign": {"parked_reason": expression("$undo_parked_reason")},
         },
     }
 
@@ -254,5 +254,5 @@ def _guarded(name: str, way: _Way, items: str) -> tuple[dict[str, State], str]:
 
 def thrown_in(flow: Flow, step: CompiledStep) -> State:
     """Fields of an item's failure, which the saga passes on to operators."""
-    thrown: State = thrown_at(row_name(flow, step))["stuck"]
+    thrown: State = thrown_at(row_name(flow, step))["parked_reason"]
     return {flow.failure: thrown}

@@ -70,7 +70,7 @@ DELEGATED: Final = "End delegated"
 
 
 def park_of(plan: SagaPlan) -> str:
-    """State that parks the saga. ``$stuck`` has the reason; the state that leads there assigns it.
+    """State that parks the saga. ``$parked_reason`` has the reason; the state that leads there assigns it.
 
     An Express execution never parks: it delegates.
     """
@@ -210,7 +210,7 @@ def _delegate(plan: SagaPlan) -> dict[str, State]:
     """
     exists = "Sfn.ExecutionAlreadyExistsException"
     start = call("aws-sdk:sfn:startExecution")
-    reason = "$exists($stuck) ? $stuck : ($exists($failure) ? $failure : {})"
+    reason = "$exists($parked_reason) ? $parked_reason : ($exists($failure) ? $failure : {})"
     return {
         START_STANDARD: {
             **start,
@@ -234,7 +234,7 @@ def _delegate(plan: SagaPlan) -> dict[str, State]:
 def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str) -> State:
     """Write the final answer, straight from the state machine, and end."""
     a = RecordAttribute
-    names = [a.HTTP_STATUS, a.BODY, a.UPDATED_AT, a.EXPIRATION, a.RESPONSE_EXPIRES_AT, a.DUE_AT, a.DUE_SHARD]
+    names = [a.HTTP_STATUS, a.RESPONSE, a.UPDATED_AT, a.EXPIRATION, a.RESPONSE_EXPIRES_AT, a.DUE_AT, a.DUE_SHARD]
     listed, shard = "", {}
     if plan.remember_seconds > plan.replay_seconds:
         # It is found again when its response expires, in the shard in which its reservation put it.
@@ -249,7 +249,7 @@ def _settle(plan: SagaPlan, status: RecordStatus, *, http_status: str, body: str
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
-            "SET #status = :settled, #http_status = :http_status, #body = :body, #updated_at = :now, "
+            "SET #status = :settled, #http_status = :http_status, #response = :body, #updated_at = :now, "
             f"#expiration = :expiration, #response_expires_at = :response_expires_at{listed} "
             "REMOVE #due_at, #due_shard",
             names={f"#{name}": name for name in names},
@@ -275,7 +275,7 @@ def _ask_the_log(plan: SagaPlan, *, late: bool) -> dict[str, State]:
     a = LogAttribute
     values = {f":s{n}": {"S": status} for n, status in enumerate(NOTHING_STANDS)}
     # Another execution may be compensating a late effect; wait for it or take over.
-    turned = ", ".join(f'"{status}"' for status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING))
+    turned = ", ".join(f'"{status}"' for status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING))
     tests = {"nothing_stands": "$states.result.Count = 0"}
     if late:
         tests["only_late"] = f"$not($exists($states.result.Items[$not({a.STATUS}.S in [{turned}])]))"
@@ -389,7 +389,7 @@ def _tell_operators(plan: SagaPlan) -> dict[str, State]:
         return {}
     body = (
         f'$string({{"saga_id": {SAGA_ID}, "request_id": {REQUEST_ID}, "execution": {EXECUTION}, '
-        '"stuck": $exists($stuck) ? $stuck : {}, "failure": $exists($failure) ? $failure : {}})'
+        '"parked_reason": $exists($parked_reason) ? $parked_reason : {}, "failure": $exists($failure) ? $failure : {}})'
     )
     return {
         TELL_OPERATORS: {
@@ -404,21 +404,24 @@ def _tell_operators(plan: SagaPlan) -> dict[str, State]:
 def _park(plan: SagaPlan) -> State:
     """Park the saga: the record stays in progress, marked as parked."""
     a = RecordAttribute
-    names = [a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT]
+    names = [a.PARKED_BY, a.PARKED_AT, a.PARKED_REASON, a.UPDATED_AT]
     condition = OWNED
     if any(step.wait is not None for step in plan.leaves):
         # A callback that found no waiting task may just have resolved the cause: then the write is refused, the
         # execution ends, and the reconciler recovers the saga.
-        names.append(a.ANSWERED_AT)
-        condition = f"{OWNED} AND attribute_not_exists(#{a.ANSWERED_AT})"
+        names.append(a.LATE_OUTCOME_AT)
+        condition = f"{OWNED} AND attribute_not_exists(#{a.LATE_OUTCOME_AT})"
     return {
         **call("dynamodb:updateItem"),
         "Arguments": record_update(
             plan,
-            "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
+            "SET #parked_by = :owner, #parked_at = :now, #parked_reason = :parked_reason, #updated_at = :now",
             condition=condition,
             names={f"#{name}": name for name in names},
-            values={":now": now(), ":stuck": {"S": expression("$string($exists($stuck) ? $stuck : {})")}},
+            values={
+                ":now": now(),
+                ":parked_reason": {"S": expression("$string($exists($parked_reason) ? $parked_reason : {})")},
+            },
         ),
         "Catch": [refused_write(FENCED)],
         "Next": PARKED,

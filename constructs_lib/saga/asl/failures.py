@@ -78,7 +78,7 @@ def _failed(name: str, error: str, detail: str) -> State:
 def thrown_at(name: str) -> State:
     """Fields for operators: state, error, and the function's message."""
     return {
-        "stuck": {
+        "parked_reason": {
             "step": name,
             "error": expression("$states.errorOutput.Error"),
             "detail": expression(f'($c := $states.errorOutput.Cause; $exists($c) ? {_MESSAGE} : "")'),
@@ -88,7 +88,7 @@ def thrown_at(name: str) -> State:
 
 def found_at(name: str, error: str, detail: str) -> State:
     """For operators: what was found, where nothing was thrown."""
-    return {"stuck": {"step": name, "error": error, "detail": detail}}
+    return {"parked_reason": {"step": name, "error": error, "detail": detail}}
 
 
 def jsonata_object(fields: Mapping[str, object]) -> str:

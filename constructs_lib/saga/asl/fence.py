@@ -61,9 +61,9 @@ def fence_states(
     look, decide, ask = f"{name} - read row", f"{name} - applied?", f"{name} - verify"
     status = f"${flow.row}.{LogAttribute.STATUS}.S"
     awaited = step.wait is not None and not step.job
-    stand = [StepStatus.DONE, StepStatus.READ] if awaited else [StepStatus.DONE]
+    stand = [StepStatus.DONE, StepStatus.RECORDED] if awaited else [StepStatus.DONE]
     # A late effect is not the effect that the saga relies on: it is compensated.
-    fall = (*NOTHING_STANDS, StepStatus.UNDOING, *([StepStatus.APPLIED_LATE] if step.job else []))
+    fall = (*NOTHING_STANDS, StepStatus.COMPENSATING, *([StepStatus.APPLIED_LATE] if step.job else []))
     standing, nothing = _listed(stand), _listed([status for status in fall if status not in stand])
     unread = flow.tells(found_at(step.name, "ManualResolutionRequired", "its outcome is in doubt"))
     undecided = {**unread, flow.failure: broken(step.name)}
@@ -93,7 +93,7 @@ def fence_states(
         states[decide]["Choices"].append({"Condition": in_doubt, "Next": ask})
         # A provider's call may have been made of the outputs that the step saw.
         sent = payload(plan, step, "{}", item=item_of(flow)) | outputs_in_the_log(plan, flow, step, known)
-        sent |= share_of(flow, step) | {CallField.MODE: CallMode.ASK}
+        sent |= share_of(flow, step) | {CallField.MODE: CallMode.VERIFY}
         states[ask] = {
             "Type": "Task",
             "Resource": "arn:aws:states:::lambda:invoke",
@@ -144,7 +144,7 @@ def _tombstone(plan: SagaPlan, flow: Flow, step: CompiledStep, instead: str | No
                 a.STATUS: {"S": StepStatus.TOMBSTONE},
                 **kept,
                 a.SIDE: {"S": plan.side_of(step)},
-                a.ATTEMPT: {"S": expression(EXECUTION)},
+                a.ATTEMPT_ID: {"S": expression(EXECUTION)},
                 a.CREATED_AT: now(),
                 a.UPDATED_AT: now(),
                 a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),

@@ -119,7 +119,7 @@ def _late(plan: SagaPlan) -> tuple[str | None, dict[str, State]]:
     first, reading = read_outputs(plan, plan.named_to_undo, first, label=" of late")
     body = (
         f'$string({{"saga_id": {SAGA_ID}, "request_id": {REQUEST_ID}, "execution": {EXECUTION}, '
-        '"stuck": $exists($stuck) ? $stuck : {}, "late": true})'
+        '"parked_reason": $exists($parked_reason) ? $parked_reason : {}, "late": true})'
     )
     told: dict[str, State] = {}
     if plan.operators is not None:

@@ -257,7 +257,7 @@ def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> 
         a.STATUS: {"S": StepStatus.DONE},
         a.OUTPUT: {"S": expression(f"$string({output})")},
         a.SIDE: {"S": plan.side_of(step)},
-        a.ATTEMPT: {"S": expression(EXECUTION)},
+        a.ATTEMPT_ID: {"S": expression(EXECUTION)},
         a.CREATED_AT: now(),
         a.UPDATED_AT: now(),
         a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),

@@ -137,7 +137,7 @@ def _undo_by_function(tally: Tally, step: StepDescription, *, ran: int, idle: in
     tally.milliseconds += milliseconds
     tally.read(Purpose.LOG, name, ran + idle)
     if outside:
-        # UNDOING before the provider is called, UNDONE after it.
+        # COMPENSATING before the provider is called, COMPENSATED after it.
         tally.write(Purpose.LOG, name, 2 * row * ran)
     elif ran:
         write_transaction(tally, step, ran, name)

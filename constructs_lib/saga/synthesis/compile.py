@@ -147,7 +147,7 @@ def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
     }
     return {
         ProviderField.GRACE: int(provider.grace.to_seconds()),
-        ProviderField.MARGIN: int(provider.max_clock_skew.to_seconds()),
+        ProviderField.CLOCK_SKEW: int(provider.max_clock_skew.to_seconds()),
         ProviderField.VERIFY: provider.verify,
         ProviderField.VERIFY_UNDO: provider.verify_undo,
         **{name: int(window.to_seconds()) if window is not None else 0 for name, window in windows.items()},

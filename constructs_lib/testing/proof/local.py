@@ -328,7 +328,7 @@ class Local:
     def _parked(self) -> bool:
         """True if a saga waits for an operator."""
         tables = self._local.parts.requests
-        return any(RecordAttribute.PARKED in item for table in tables for item in self._local.records(table))
+        return any(RecordAttribute.PARKED_BY in item for table in tables for item in self._local.records(table))
 
     def _recover(self) -> list[RequestRecord]:
         """Recover each saga that needs it; those that are in progress, and not parked."""
@@ -339,7 +339,7 @@ class Local:
                 table=table, dynamodb=self._aws.client("dynamodb"), step_functions=self._aws.client("stepfunctions")
             )
             for item in self._local.records(table):
-                if item[RecordAttribute.STATUS]["S"] != RecordStatus.IN_PROGRESS or RecordAttribute.PARKED in item:
+                if item[RecordAttribute.STATUS]["S"] != RecordStatus.IN_PROGRESS or RecordAttribute.PARKED_BY in item:
                     continue
                 record = RequestRecord.from_item(item)
                 recoverer.recover(record, now)

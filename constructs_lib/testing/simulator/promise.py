@@ -27,7 +27,7 @@ _BROKEN: Final = frozenset(
     }
 )
 """Errors of a definition, whatever else goes wrong: a saga's definition leaves none to its execution."""
-_APPLIED = (StepStatus.DONE, StepStatus.UNDONE, StepStatus.UNDOING, StepStatus.APPLIED_LATE)
+_APPLIED = (StepStatus.DONE, StepStatus.COMPENSATED, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 
 
 def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
@@ -126,7 +126,7 @@ def _rows_moved_forward(world: World) -> Invariant:
     """A step took effect once, and was undone once: counted at every write, not from the row that is left."""
     violations = []
     for (log, key), statuses in world.rows_seen.items():
-        for status in (StepStatus.DONE, StepStatus.UNDONE):
+        for status in (StepStatus.DONE, StepStatus.COMPENSATED):
             times = statuses.count(status)
             if times > 1:
                 violations.append(f"step {key[-1]} of {key[0]} in {log} became {status} {times} times: {statuses}")

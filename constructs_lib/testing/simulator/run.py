@@ -231,7 +231,7 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         left["changes"] = changes
     records = [item for table in world.parts.requests for item in world.records(table)]
     if open_now := [
-        f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED in item else ''}"
+        f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED_BY in item else ''}"
         for item in records
         if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS
     ]:

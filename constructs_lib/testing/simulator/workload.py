@@ -103,7 +103,7 @@ class Workload:
 
         Args:
             world: where the saga is.
-            row: the step's row; ``UNDOING``: it is about the step's undo.
+            row: the step's row; ``COMPENSATING``: it is about the step's undo.
 
         Returns:
             Whether the step, or its undo, was applied, by the provider or by the operator's own hand; None: that

@@ -157,10 +157,10 @@ class World:
             seen.append(status)
 
     def _record_written(self, _table: Table, _key: Key, item: Item | None) -> None:
-        if item is None or RecordAttribute.PARKED not in item or RecordAttribute.SAGA_ID not in item:
+        if item is None or RecordAttribute.PARKED_BY not in item or RecordAttribute.SAGA_ID not in item:
             return
         reasons = self.parked_for.setdefault(item[RecordAttribute.SAGA_ID]["S"], [])
-        reasons.append(str(json.loads(item[RecordAttribute.STUCK]["S"]).get("error")))
+        reasons.append(str(json.loads(item[RecordAttribute.PARKED_REASON]["S"]).get("error")))
 
     def rotate(self, secret: str) -> None:
         """Give a secret a new value, if the climate rotates it; the provider learns it up to an hour later."""

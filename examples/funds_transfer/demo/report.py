@@ -140,7 +140,7 @@ def _ended(evidence: Evidence, transfer: Transfer) -> bool | None:
 
 def _afterwards(table: Table, evidence: Evidence) -> None:
     """Print the recoveries and compensations of the sagas."""
-    undone = sum(row[LogAttribute.STATUS]["S"] == StepStatus.UNDONE for row in evidence.rows)
+    undone = sum(row[LogAttribute.STATUS]["S"] == StepStatus.COMPENSATED for row in evidence.rows)
     refunds = [entry for entry in evidence.posted if entry.step == REFUND and entry.amount > 0]
     suspended = sum(entry.account == SUSPENSE for entry in refunds)
     refunded = _money(sum(entry.amount for entry in refunds))

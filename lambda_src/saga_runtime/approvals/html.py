@@ -59,7 +59,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_LATE: Final = frozenset({Receipt.LATE, Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
+_LATE: Final = frozenset({Receipt.UNDELIVERED, Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
 
 
 def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: str = "") -> HttpAnswer:

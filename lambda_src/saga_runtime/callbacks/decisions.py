@@ -26,13 +26,13 @@ class Receipt(StrEnum):
 
     RECEIVED = "RECEIVED"
     """Stored; not yet delivered to the waiting task."""
-    SETTLED = "SETTLED"
+    DELIVERED = "DELIVERED"
     """Stored, and delivered to the waiting task."""
     DUPLICATE = "DUPLICATE"
     """The outcome was known already."""
     EARLY = "EARLY"
     """Stored; delivered when a task waits."""
-    LATE = "LATE"
+    UNDELIVERED = "UNDELIVERED"
     """Stored; no task waited any more."""
     APPLIED_LATE = "APPLIED_LATE"
     """A late effect: the job was treated as not applied, and has to be compensated."""
@@ -108,25 +108,25 @@ OF_JOB: Final[Mapping[tuple[StepStatus | None, bool], Transition]] = {
     (StepStatus.INTENT, False): Transition(log=LogChange.FAILED),
     (StepStatus.DONE, True): _NOTHING,
     (StepStatus.DONE, False): _CONTRADICTED,
-    (StepStatus.READ, True): _NOTHING,
-    (StepStatus.READ, False): _CONTRADICTED,
-    (StepStatus.FAILED, True): Transition(log=LogChange.APPLIED_LATE, contradicts=True),
-    (StepStatus.FAILED, False): _NOTHING,
+    (StepStatus.RECORDED, True): _NOTHING,
+    (StepStatus.RECORDED, False): _CONTRADICTED,
+    (StepStatus.REFUSED, True): Transition(log=LogChange.APPLIED_LATE, contradicts=True),
+    (StepStatus.REFUSED, False): _NOTHING,
     (StepStatus.TOMBSTONE, True): Transition(log=LogChange.APPLIED_LATE),
     (StepStatus.TOMBSTONE, False): _NOTHING,
     (StepStatus.APPLIED_LATE, True): _NOTHING,
     (StepStatus.APPLIED_LATE, False): _CONTRADICTED,
-    (StepStatus.UNDOING, True): _NOTHING,
-    (StepStatus.UNDOING, False): _CONTRADICTED,
-    (StepStatus.UNDONE, True): _NOTHING,
-    (StepStatus.UNDONE, False): _NOTHING,
+    (StepStatus.COMPENSATING, True): _NOTHING,
+    (StepStatus.COMPENSATING, False): _CONTRADICTED,
+    (StepStatus.COMPENSATED, True): _NOTHING,
+    (StepStatus.COMPENSATED, False): _NOTHING,
 }
 """By the log row's status (None: no row), and whether the report is a success: what it does, of a provider's job."""
 
 OF_WAIT: Final[Mapping[tuple[StepStatus | None, bool], Transition]] = {
     **OF_JOB,
     (None, True): Transition(log=LogChange.PUT_READ),
-    (StepStatus.FAILED, True): _CONTRADICTED,
+    (StepStatus.REFUSED, True): _CONTRADICTED,
     (StepStatus.TOMBSTONE, True): _NOTHING,
 }
 """The same of a saga that only waits for an occurrence. A row that is in doubt is a job's, whatever the saga declares
@@ -205,10 +205,10 @@ def answer_of(log: LogRow) -> Outcome | None:
     if log.instead is not None:
         return Outcome.success(log.instead)
     passed_over = log.status is StepStatus.TOMBSTONE and log.output is not None
-    if log.status in (StepStatus.DONE, StepStatus.READ) or passed_over:
+    if log.status in (StepStatus.DONE, StepStatus.RECORDED) or passed_over:
         return Outcome.success(log.output or "{}")
     # A delivered refusal is final, even if the job was done after all, and is or will be compensated.
-    if log.status is StepStatus.FAILED or (log.error and log.status in TOOK_EFFECT_AND_FELL):
+    if log.status is StepStatus.REFUSED or (log.error and log.status in TOOK_EFFECT_AND_FELL):
         return Outcome.failure(log.error or ErrorName.PERMANENT, log.detail or "refused")
     return _fenced(log)
 
@@ -260,7 +260,7 @@ def entry_of(row: TokenRow, order: str) -> Entry:
     match row.status:
         case TokenStatus.WAITING:
             return Entry.SAME
-        case TokenStatus.SETTLING:
+        case TokenStatus.DELIVERING:
             return Entry.SEND_AGAIN
         case _:
             return Entry.TOLD

@@ -272,7 +272,7 @@ class Subject:
             )
         status, changes = self.token.status, dict(beside)
         if decision.token is TokenChange.SETTLE:
-            status = TokenStatus.SETTLING
+            status = TokenStatus.DELIVERING
             changes |= settling_changes(self.token, decision.told, event_id, now_ms)
         if late:
             changes |= late_change(self.job_id, now_ms)
@@ -297,7 +297,7 @@ class Subject:
         row = self.token
         if row is None or row.status is TokenStatus.WAITING:
             row = read_token(self.job_id)
-        if row is not None and row.status is TokenStatus.SETTLING:
+        if row is not None and row.status is TokenStatus.DELIVERING:
             telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=self.job_id)
             _told(row)
         telemetry.count(Metric.CALLBACK_DUPLICATE)
@@ -317,8 +317,8 @@ class Subject:
         if decision.log is LogChange.APPLIED_LATE:
             row = replace(row, applied_late_at=written_at)
         if decision.token is TokenChange.SETTLE:
-            row = replace(row, status=TokenStatus.SETTLING, outcome=decision.told)
-        return _told(row) if row.status is TokenStatus.SETTLING else Receipt.RECEIVED
+            row = replace(row, status=TokenStatus.DELIVERING, outcome=decision.told)
+        return _told(row) if row.status is TokenStatus.DELIVERING else Receipt.RECEIVED
 
     def _is_told(self, decision: Decision, outcome: Outcome) -> bool:
         """Operators were notified when this conflict was stored; or the saga has none."""
@@ -331,7 +331,7 @@ class Subject:
             "saga_id": self.job.saga_id,
             "request_id": request_id_from(self.job.saga_id),
             "execution": self.token.execution if self.token is not None else "",
-            "stuck": {"step": self.job.row_name, "error": error, "detail": detail},
+            "parked_reason": {"step": self.job.row_name, "error": error, "detail": detail},
             "failure": {},
         }
         try:
@@ -345,7 +345,7 @@ class Subject:
 def _told(row: TokenRow) -> Receipt:
     """Deliver what is written, or leave it to the sweeper: it is stored, so the provider need not send it again."""
     try:
-        return settle_row(row) or Receipt.SETTLED
+        return settle_row(row) or Receipt.DELIVERED
     except (TransientError, ClientError, BotoCoreError) as error:
         telemetry.event(
             "callback_delivery_deferred", job_id=row.id, error=type(error).__name__, code=aws.error_code(error)

@@ -2,9 +2,9 @@
 
 ::
 
-    (no row) --registered--> WAITING --received--> SETTLING --delivered--> SETTLED
-    (no row) --received--> EARLY --registered--> SETTLING --no task waits--> LATE
-    WAITING --registered again--> WAITING         SETTLING, SETTLED, LATE --registered again--> SETTLING
+    (no row) --registered--> WAITING --received--> DELIVERING --delivered--> SETTLED
+    (no row) --received--> EARLY --registered--> DELIVERING --no task waits--> LATE
+    WAITING --registered again--> WAITING         DELIVERING, SETTLED, LATE --registered again--> DELIVERING
 
 The saga log has the job's outcome; the token row only has its waiting task, and the outcome to deliver.
 ``decisions`` decides, ``writes`` makes the conditional writes.
@@ -352,7 +352,7 @@ class TokenRow:
         conflict: an outcome that contradicts the one that counts.
         applied_late_at: time of the late effect.
         dead_letters: of a job, the queue to notify if it is never reported.
-        unanswered_at: when that queue was notified.
+        reported_unanswered_at: when that queue was notified.
     """
 
     id: str
@@ -368,21 +368,21 @@ class TokenRow:
     job_id: str = ""
     waiting_since: int = 0
     expected_at: int = 0
-    waits_until: int = 0
+    wait_expires_at: int = 0
     heartbeat_at: int = 0
     dispatches: int = 0
     dispatch_error: str = ""
     conflict: Outcome | None = None
     applied_late_at: int = 0
     dead_letters: str = ""
-    unanswered_at: int = 0
+    reported_unanswered_at: int = 0
     created_at: int = 0
     due_at: int = 0
 
     @property
     def time_is_up_at(self) -> int:
         """When the step's time is up, all its attempts together; its dispatcher fails it then."""
-        return entered_at_of(self.order) + self.waits_until - self.waiting_since
+        return entered_at_of(self.order) + self.wait_expires_at - self.waiting_since
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> TokenRow:
@@ -408,7 +408,7 @@ class TokenRow:
                 status=TokenStatus(item[a.STATUS]["S"]),
                 updated_at=int(item[a.UPDATED_AT]["N"]),
                 token=text(a.TOKEN),
-                order=text(a.ORDER),
+                order=text(a.ATTEMPT_ORDER),
                 outcome=said(a.OUTCOME),
                 event_id=text(a.EVENT_ID),
                 log_table=text(a.LOG_TABLE),
@@ -417,23 +417,28 @@ class TokenRow:
                 job_id=text(a.JOB_ID),
                 waiting_since=number(a.WAITING_SINCE),
                 expected_at=number(a.EXPECTED_AT),
-                waits_until=number(a.WAITS_UNTIL),
+                wait_expires_at=number(a.WAIT_EXPIRES_AT),
                 heartbeat_at=number(a.HEARTBEAT_AT),
-                dispatches=number(a.DISPATCHES),
+                dispatches=number(a.FAILED_DISPATCHES),
                 dispatch_error=text(a.DISPATCH_ERROR),
                 conflict=said(a.CONFLICT),
                 applied_late_at=number(a.APPLIED_LATE_AT),
-                dead_letters=text(a.DEAD_LETTERS),
-                unanswered_at=number(a.UNANSWERED_AT),
+                dead_letters=text(a.DEAD_LETTER_QUEUE_URL),
+                reported_unanswered_at=number(a.REPORTED_UNANSWERED_AT),
                 created_at=number(a.CREATED_AT),
                 due_at=number(a.DUE_AT),
             )
         except KeyError as error:
             raise ValueError(f"not a row of a token table: attribute {error} is missing") from error
-        waits = row.status in (TokenStatus.WAITING, TokenStatus.SETTLING)
+        waits = row.status in (TokenStatus.WAITING, TokenStatus.DELIVERING)
         if waits and not (row.token and row.order):
             raise ValueError(f"a row that is {row.status} needs a token and its order; neither may be empty")
-        answered = row.status in (TokenStatus.EARLY, TokenStatus.SETTLING, TokenStatus.SETTLED, TokenStatus.LATE)
+        answered = row.status in (
+            TokenStatus.EARLY,
+            TokenStatus.DELIVERING,
+            TokenStatus.DELIVERED,
+            TokenStatus.UNDELIVERED,
+        )
         if answered and row.outcome is None:
             raise ValueError(f"a row that is {row.status} needs an outcome")
         if row.status is TokenStatus.ALIAS and not row.job_id:

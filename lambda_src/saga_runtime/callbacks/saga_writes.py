@@ -21,9 +21,9 @@ LATE_DAYS: Final = 7
 SAME_LOG_ROW: Final = "#status = :found"
 SAME_RECORD: Final = "#saga_id = :saga_id AND #status = :found"
 SAME_RESPONSE: Final = "#response_expires_at = :was AND attribute_exists(#input)"
-PARKED_ALIKE: Final = "#parked = :parked"
-SAME_PARKING: Final = "#parked = :parked AND #stuck = :stuck"
-NOT_PARKED: Final = "attribute_not_exists(#parked)"
+PARKED_ALIKE: Final = "#parked_by = :parked_by"
+SAME_PARKING: Final = "#parked_by = :parked_by AND #parked_reason = :parked_reason"
+NOT_PARKED: Final = "attribute_not_exists(#parked_by)"
 
 _DAY_SECONDS: Final = 86_400
 
@@ -59,18 +59,18 @@ class LogPlace:
                 case LogChange.PUT_DONE:
                     return self._put(StepStatus.DONE, output, now_ms)
                 case LogChange.PUT_READ:
-                    return self._put(StepStatus.READ, output, now_ms)
+                    return self._put(StepStatus.RECORDED, output, now_ms)
                 case LogChange.PUT_FAILED:
-                    return self._put(StepStatus.FAILED, error, now_ms)
+                    return self._put(StepStatus.REFUSED, error, now_ms)
                 case _:
                     raise ValueError(f"{change} needs a row, got none")
         match change:
             case LogChange.DONE:
                 return self._update(StepStatus.DONE, found, output, now_ms)
             case LogChange.FAILED:
-                return self._update(StepStatus.FAILED, found, error, now_ms)
+                return self._update(StepStatus.REFUSED, found, error, now_ms)
             case LogChange.APPLIED_LATE:
-                kept = {} if found.output is None else {a.INSTEAD: {"S": found.output}}
+                kept = {} if found.output is None else {a.SUBSTITUTE: {"S": found.output}}
                 return self._update(StepStatus.APPLIED_LATE, found, {**output, **kept}, now_ms)
             case LogChange.NONE:
                 return log_check(self.table, self.job, found)
@@ -96,7 +96,7 @@ class LogPlace:
         a = LogAttribute
         new: dict[LogAttribute, Any] = {
             a.STATUS: {"S": status},
-            a.ATTEMPT: {"S": self.attempt},
+            a.ATTEMPT_ID: {"S": self.attempt},
             a.UPDATED_AT: {"N": str(now_ms)},
             **said,
         }
@@ -116,8 +116,8 @@ class SagaRecord:
     Attributes:
         expiration: epoch seconds; 0: none.
         response_expires_at: until when a settled record is kept whole; epoch seconds; 0: it is not settled.
-        parked: by which execution; empty: not parked.
-        stuck: why, as it is stored.
+        parked_by: by which execution; empty: not parked.
+        parked_reason: why, as it is stored.
     """
 
     request_id: str
@@ -125,8 +125,8 @@ class SagaRecord:
     status: RecordStatus
     expiration: int = 0
     response_expires_at: int = 0
-    parked: str = ""
-    stuck: str = ""
+    parked_by: str = ""
+    parked_reason: str = ""
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> SagaRecord | None:
@@ -140,8 +140,8 @@ class SagaRecord:
             status=RecordStatus(item[a.STATUS]["S"]),
             expiration=int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0,
             response_expires_at=int(item[a.RESPONSE_EXPIRES_AT]["N"]) if a.RESPONSE_EXPIRES_AT in item else 0,
-            parked=item[a.PARKED]["S"] if a.PARKED in item else "",
-            stuck=item[a.STUCK]["S"] if a.STUCK in item else "",
+            parked_by=item[a.PARKED_BY]["S"] if a.PARKED_BY in item else "",
+            parked_reason=item[a.PARKED_REASON]["S"] if a.PARKED_REASON in item else "",
         )
 
     def due(self, table: str, now_ms: int, *, unpark: bool = False, answered: bool = False) -> Any:
@@ -160,14 +160,16 @@ class SagaRecord:
             a.UPDATED_AT: {"N": str(now_ms)},
         }
         if answered:
-            sets[a.ANSWERED_AT] = {"N": str(now_ms)}
+            sets[a.LATE_OUTCOME_AT] = {"N": str(now_ms)}
         # Whether it is parked must be as read, too: a writer that read it before the parking would leave it parked.
-        if not self.parked:
+        if not self.parked_by:
             return self._update(table, NOT_PARKED, sets)
-        if not self.stuck:  # without a reason
-            return self._update(table, PARKED_ALIKE, sets, parked={"S": self.parked})
-        removes = (a.PARKED, a.PARKED_AT, a.STUCK) if unpark else ()
-        return self._update(table, SAME_PARKING, sets, removes, parked={"S": self.parked}, stuck={"S": self.stuck})
+        if not self.parked_reason:  # without a reason
+            return self._update(table, PARKED_ALIKE, sets, parked_by={"S": self.parked_by})
+        removes = (a.PARKED_BY, a.PARKED_AT, a.PARKED_REASON) if unpark else ()
+        return self._update(
+            table, SAME_PARKING, sets, removes, parked_by={"S": self.parked_by}, parked_reason={"S": self.parked_reason}
+        )
 
     def kept(self, table: str, now_ms: int) -> Any | None:
         """Keep a settled record whole until a late effect is compensated; None: it is, for long enough."""

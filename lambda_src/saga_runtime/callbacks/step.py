@@ -76,9 +76,9 @@ class CallbackStep(ProviderStep[CallbackCall]):
         invocation = Invocation.begin(call, event, remaining_ms)
         self.check(invocation)
         mode = event.get(CallField.MODE)
-        if mode != CallMode.ASK:
+        if mode != CallMode.VERIFY:
             raise ProtocolMismatch(
-                f"a callback step is called to {CallMode.ASK}, got mode={mode!r}; its jobs come from a queue"
+                f"a callback step is called to {CallMode.VERIFY}, got mode={mode!r}; its jobs come from a queue"
             )
         return self.ask(invocation)
 

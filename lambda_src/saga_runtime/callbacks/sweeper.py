@@ -120,7 +120,7 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
     row = read_token(row_id)
     if row is None or not row.due_at or row.due_at > now_ms:
         return  # the index lagged: the row was processed
-    if row.status is TokenStatus.SETTLING:
+    if row.status is TokenStatus.DELIVERING:
         telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=row.id)
         settle_row(row)
         swept.told += 1
@@ -140,7 +140,7 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
     if _is_expected(row, log, record, now_ms):
         swept.waiting += 1
         swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - row.waiting_since) // 1000)
-    elif job is None or not row.dead_letters or row.unanswered_at:
+    elif job is None or not row.dead_letters or row.reported_unanswered_at:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
     else:
         # Notified before that is recorded: at least once.
@@ -156,7 +156,7 @@ def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, n
 
     A wait has no row in the saga's log. It is expected for as long as a task waits for it.
     """
-    if log is None and now_ms >= row.waits_until:
+    if log is None and now_ms >= row.wait_expires_at:
         return False
     if log is not None and log.status is not StepStatus.INTENT:
         return False
@@ -166,4 +166,4 @@ def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, n
 def _stands_late(row: TokenRow) -> bool:
     job = JobId.parse(row.id)
     log = read_log(row.log_table, job) if job is not None else None
-    return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
+    return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)

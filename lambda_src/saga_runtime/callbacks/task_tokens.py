@@ -75,33 +75,33 @@ def settle(job_id: str) -> Receipt | None:
 def settle_row(row: TokenRow) -> Receipt | None:
     """``settle``, of a row that was just read or written."""
     for _ in range(LOOKS):
-        if row.status is not TokenStatus.SETTLING or row.outcome is None:
+        if row.status is not TokenStatus.DELIVERING or row.outcome is None:
             return None
         told = send_directly(row.token, row.outcome)
         if _write_told(row, told=told):
             if not told:
                 telemetry.count(Metric.CALLBACK_LATE, job_id=row.id)
             telemetry.event("callback_delivered", job_id=row.id, delivered=told)
-            return Receipt.SETTLED if told else Receipt.LATE
+            return Receipt.DELIVERED if told else Receipt.UNDELIVERED
         # Refused: a newer attempt waits, another sender delivered, or the job turned out to be a late effect.
         found = read_token(row.id)
         if found is None:
             return None
         if told and _is_said_late(found, row):
             # A concurrent sender used the token before it recorded SETTLED; the outcome was delivered.
-            write(told_update(token_table(), found, TokenStatus.SETTLED, clock.now_ms()), retry=PATIENT)
-            return Receipt.SETTLED
+            write(told_update(token_table(), found, TokenStatus.DELIVERED, clock.now_ms()), retry=PATIENT)
+            return Receipt.DELIVERED
         row = found
     raise TransientError(f"the row of job {row.id} keeps changing")
 
 
 def _is_said_late(found: TokenRow, sent: TokenRow) -> bool:
-    return found.status is TokenStatus.LATE and found.order == sent.order
+    return found.status is TokenStatus.UNDELIVERED and found.order == sent.order
 
 
 def _write_told(row: TokenRow, *, told: bool) -> bool:
     """Record whether a task waited; return whether this call recorded it, now or by a try without an answer."""
-    now_ms, status = clock.now_ms(), TokenStatus.SETTLED if told else TokenStatus.LATE
+    now_ms, status = clock.now_ms(), TokenStatus.DELIVERED if told else TokenStatus.UNDELIVERED
     look = [] if told else _look_at_saga(row.id, row.request_table, now_ms)
     refused = transact([told_update(token_table(), row, status, now_ms), *look], retry=PATIENT)
     if refused is None:
@@ -134,10 +134,10 @@ def _look_at_saga(job_id: str, request_table: str, now_ms: int) -> list[Any]:
 
 def _parked_over(record: SagaRecord, job: JobId) -> bool:
     """Test whether the saga waits for a person because of this job's step, or of its undo, which could not ask."""
-    if not (record.parked and record.stuck):
+    if not (record.parked_by and record.parked_reason):
         return False
     try:
-        stuck = json.loads(record.stuck)
+        stuck = json.loads(record.parked_reason)
     except ValueError:
         return False
     return isinstance(stuck, dict) and str(stuck.get("step", "")).removeprefix(UNDO_STATE).partition("[")[0] == job.step
@@ -153,7 +153,7 @@ def heartbeat_row(row: TokenRow) -> Receipt:
         return Receipt.DUPLICATE
     token = row.token
     if not _sent("SendTaskHeartbeat", lambda: aws.step_functions().send_task_heartbeat(taskToken=token)):
-        return Receipt.LATE
+        return Receipt.UNDELIVERED
     # Refused: a newer attempt's row is more recent.
     write(heartbeat_update(token_table(), row, clock.now_ms()), retry=PATIENT)
     return Receipt.HEARTBEAT

@@ -33,7 +33,7 @@ def unanswered_entry(row: TokenRow, job: JobId, log: LogRow | None, record: Saga
         f.WAITING_SINCE: row.waiting_since,
         f.EXPECTED_AT: row.expected_at,
         f.HEARTBEAT_AT: row.heartbeat_at,
-        f.DISPATCHES: row.dispatches,
+        f.FAILED_DISPATCHES: row.dispatches,
         f.DISPATCH_ERROR: row.dispatch_error,
         f.LOG_STATUS: log.status if log is not None else "",
         f.FIRST_ATTEMPT_AT: log.first_attempt_at if log is not None else 0,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from saga_runtime.callbacks.rows import Marker, Outcome, TokenRow
 from saga_runtime.idempotency.identity import due_shard_of
 from saga_runtime.protocol import (
-    SETTLING_SECONDS,
+    DELIVERING_SECONDS,
     TOKEN_DUE_SHARDS,
     TokenAttribute,
     TokenStatus,
@@ -28,9 +28,9 @@ UNKNOWN_DAYS: Final = 400
 MAX_DISPATCH_ERROR: Final = 1_000
 
 ABSENT: Final = "attribute_not_exists(#id)"
-SAME_ATTEMPT: Final = "#status = :found AND #order = :held"
+SAME_ATTEMPT: Final = "#status = :found AND #attempt_order = :held"
 """Still in the state, and still of the attempt, that was read."""
-NOBODY_YET: Final = "#status = :found AND attribute_not_exists(#order)"
+NOBODY_YET: Final = "#status = :found AND attribute_not_exists(#attempt_order)"
 NOT_LATE: Final = "attribute_not_exists(#applied_late_at)"
 STILL_LATE: Final = "#applied_late_at = :late"
 
@@ -127,25 +127,25 @@ class Waiting:
     def answer(self, table: str, found: TokenRow, told: Outcome, now_ms: int) -> Any:
         """Register with a known outcome; on condition that it is being delivered, or was, to the same attempt."""
         a = TokenAttribute
-        settling = _due(self.job_id, now_ms + SETTLING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
+        settling = _due(self.job_id, now_ms + DELIVERING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
         changes = self._waits(now_ms) | settling | {a.EXPECTED_AT: None}
-        return token_update(table, found, TokenStatus.SETTLING, now_ms, changes)
+        return token_update(table, found, TokenStatus.DELIVERING, now_ms, changes)
 
     def _waits(self, now_ms: int) -> dict[TokenAttribute, Value]:
         a = TokenAttribute
         expected_at = now_ms + self.heartbeat_seconds * 1000
         return {
             a.TOKEN: {"S": self.token},
-            a.ORDER: {"S": self.order},
+            a.ATTEMPT_ORDER: {"S": self.order},
             a.LOG_TABLE: {"S": self.log_table},
             a.REQUEST_TABLE: {"S": self.request_table},
             a.EXECUTION: {"S": self.execution},
             a.WAITING_SINCE: {"N": str(now_ms)},
             a.EXPECTED_AT: {"N": str(expected_at)},
-            a.WAITS_UNTIL: {"N": str(now_ms + self.timeout_seconds * 1000)},
+            a.WAIT_EXPIRES_AT: {"N": str(now_ms + self.timeout_seconds * 1000)},
             a.HEARTBEAT_AT: None,
-            a.DEAD_LETTERS: {"S": self.dead_letters} if self.dead_letters else None,
-            a.UNANSWERED_AT: None,
+            a.DEAD_LETTER_QUEUE_URL: {"S": self.dead_letters} if self.dead_letters else None,
+            a.REPORTED_UNANSWERED_AT: None,
             **_due(self.job_id, expected_at),
         }
 
@@ -172,17 +172,17 @@ def early_put(
 
 def settling_update(table: str, found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> Any:
     """Record the outcome to deliver; on condition that the same task still waits."""
-    return token_update(table, found, TokenStatus.SETTLING, now_ms, settling_changes(found, told, event_id, now_ms))
+    return token_update(table, found, TokenStatus.DELIVERING, now_ms, settling_changes(found, told, event_id, now_ms))
 
 
 def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
-    """Attributes of ``SETTLING``."""
+    """Attributes of ``DELIVERING``."""
     a = TokenAttribute
     return {
         a.OUTCOME: {"S": told.encode()},
         a.EVENT_ID: {"S": event_id},
         a.EXPECTED_AT: None,
-        **_due(found.id, now_ms + SETTLING_SECONDS * 1000),
+        **_due(found.id, now_ms + DELIVERING_SECONDS * 1000),
     }
 
 
@@ -225,7 +225,7 @@ def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
     """
     a = TokenAttribute
     changes: dict[TokenAttribute, Value] = {
-        a.UNANSWERED_AT: {"N": str(now_ms)},
+        a.REPORTED_UNANSWERED_AT: {"N": str(now_ms)},
         a.DUE_AT: None,
         a.DUE_SHARD: None,
     }
@@ -308,7 +308,7 @@ def dispatch_error_update(table: str, job_id: str, text: str, now_ms: int, *, in
             a.DISPATCH_ERROR: "if_not_exists(#dispatch_error, :error)" if in_doubt else ":error",
             a.UPDATED_AT: {"N": str(now_ms)},
         },
-        adds={a.DISPATCHES: {"N": "1"}},
+        adds={a.FAILED_DISPATCHES: {"N": "1"}},
         values={"error": {"S": text[:MAX_DISPATCH_ERROR]}},
     )
     return {"Update": {"TableName": table, "Key": token_key(job_id), **change}}

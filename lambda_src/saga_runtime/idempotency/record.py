@@ -195,7 +195,7 @@ def direct_put(record: DirectRecord) -> dict[str, Any]:
             a.RECOVERY_MACHINE_ARN: {"S": ""},
             a.CREATED_AT: {"N": str(record.now_ms)},
             a.HTTP_STATUS: {"N": str(record.http_status)},
-            a.BODY: {"S": record.body},
+            a.RESPONSE: {"S": record.body},
             a.EXPIRATION: {"N": str(now_seconds + record.remember_seconds)},
             a.RESPONSE_EXPIRES_AT: {"N": str(now_seconds + record.replay_seconds)},
         },
@@ -213,7 +213,7 @@ def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
     the saga ended.
     """
     a = RecordAttribute
-    removed = (a.INPUT, a.BODY, a.FAILURE, a.STUCK, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
+    removed = (a.INPUT, a.RESPONSE, a.FAILURE, a.PARKED_REASON, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
     over = when(RESPONSE_OVER, now_seconds={"N": str(now_ms // 1_000)})
     return {"Key": {a.ID: {"S": request_id}}, **update(over, removes=removed)}
 
@@ -243,13 +243,13 @@ class RequestRecord:
     due_at: int | None
     expiration: int | None
     response_expires_at: int | None
-    parked: str | None
+    parked_by: str | None
     http_status: int | None
     body: str | None
-    rows_until: int | None = None
+    log_expires_at: int | None = None
     late_tried: int | None = None
     late_at: int | None = None
-    stuck: str | None = None
+    parked_reason: str | None = None
     failure: str | None = None
 
     @classmethod
@@ -279,13 +279,13 @@ class RequestRecord:
                 due_at=_number(item, a.DUE_AT),
                 expiration=_number(item, a.EXPIRATION),
                 response_expires_at=_number(item, a.RESPONSE_EXPIRES_AT),
-                parked=_text(item, a.PARKED),
+                parked_by=_text(item, a.PARKED_BY),
                 http_status=_number(item, a.HTTP_STATUS),
-                body=_text(item, a.BODY),
-                rows_until=_number(item, a.ROWS_UNTIL),
+                body=_text(item, a.RESPONSE),
+                log_expires_at=_number(item, a.LOG_EXPIRES_AT),
                 late_tried=_number(item, a.LATE_TRIED),
                 late_at=_number(item, a.LATE_AT),
-                stuck=_text(item, a.STUCK),
+                parked_reason=_text(item, a.PARKED_REASON),
                 failure=_text(item, a.FAILURE),
             )
         except KeyError as error:
@@ -375,7 +375,7 @@ def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
     same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)
     due = record.due_at is not None and record.due_at <= reservation.now_ms
     name_is_taken = reservation.now_ms - record.created_at < (LEAST_NAME_DAYS - 1) * _DAY_MS
-    return same_machine and due and name_is_taken and record.parked is None and record.owner == record.saga_id
+    return same_machine and due and name_is_taken and record.parked_by is None and record.owner == record.saga_id
 
 
 def _machine_in(execution_arn: str) -> str:

@@ -59,14 +59,14 @@ class Decision:
         who: ARN of the caller.
         what: the decision, in a few words.
         why: the reason that the caller gave.
-        stuck: step and error for which the saga was parked then; None if it was not parked.
+        parked_reason: step and error for which the saga was parked then; None if it was not parked.
     """
 
     at_ms: int
     who: str
     what: str
     why: str
-    stuck: str | None
+    parked_reason: str | None
 
     @classmethod
     def all_of(cls, item: Mapping[str, Any]) -> list[Decision]:
@@ -79,7 +79,7 @@ class Decision:
                 who=entry[f.WHO]["S"],
                 what=entry[f.WHAT]["S"],
                 why=entry[f.WHY]["S"],
-                stuck=entry[f.STUCK]["S"] if f.STUCK in entry else None,
+                parked_reason=entry[f.PARKED_REASON]["S"] if f.PARKED_REASON in entry else None,
             )
             for entry in entries
         ]
@@ -100,7 +100,7 @@ def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int) -> App
         f.WHO: {"S": audit.who},
         f.WHAT: {"S": what},
         f.WHY: {"S": audit.why},
-        **({f.STUCK: {"S": stuck}} if (stuck := _stuck_at(record)) else {}),
+        **({f.PARKED_REASON: {"S": stuck}} if (stuck := _stuck_at(record)) else {}),
     }
     values = {"no_decisions": {"L": []}, "decision": {"L": [{"M": entry}]}}
     return {RecordAttribute.DECISIONS: _APPEND}, values
@@ -115,7 +115,7 @@ def decision_update(audit: Audit, what: str, record: RequestRecord, now_ms: int)
 
 def _stuck_at(record: RequestRecord) -> str | None:
     """Step and error of a parked saga. Not its message: that is removed with the response, when it expires."""
-    if record.stuck is None:
+    if record.parked_reason is None:
         return None
-    told = json.loads(record.stuck)
+    told = json.loads(record.parked_reason)
     return ": ".join(str(told[name]) for name in ("step", "error") if told.get(name))

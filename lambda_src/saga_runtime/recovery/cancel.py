@@ -26,7 +26,8 @@ from saga_runtime.shared.expressions import Arguments, update
 CANCELLED: Final = "cancelled"
 """The decision to cancel a saga."""
 CANCELLABLE: Final = (
-    f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#direction) AND attribute_not_exists(#failure)"
+    f"{OWNED} AND attribute_not_exists(#parked_by) AND attribute_not_exists(#direction) "
+    "AND attribute_not_exists(#failure)"
 )
 FAILURE: Final = {
     "step": "",
@@ -135,7 +136,7 @@ def _require_cancellable(record: RequestRecord) -> None:
     saga = f"saga {record.saga_id}"
     if record.settled:
         raise CannotCancel(f"{saga} is settled as {record.status}; what it did is undone by a request of its own")
-    if record.parked is not None:
+    if record.parked_by is not None:
         raise CannotCancel(f"{saga} is parked; resume it with cdk-sagas resolve: before its pivot it compensates")
     if record.direction is Direction.FORWARD:
         raise CannotCancel(_FORWARD.format(record.saga_id))

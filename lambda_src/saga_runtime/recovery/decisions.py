@@ -44,9 +44,9 @@ LONGEST_PAUSE_MS: Final = 3_600_000
 
 STILL_IN_PROGRESS: Final = f"{OWNED} AND #due_at = :was"
 STILL_SETTLED: Final = "#saga_id = :saga_id AND #status = :found AND #due_at = :was"
-MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked) AND attribute_not_exists(#answered_at)"
+MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked_by) AND attribute_not_exists(#late_outcome_at)"
 """A callback that found no waiting task decided something that the parking execution does not know."""
-MUST_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked)"
+MUST_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked_by)"
 """For reasons that no callback changes: a saga made due by one would else be neither parked nor recovered."""
 STILL_OPEN: Final = "#saga_id = :saga_id AND #status = :in_progress"
 STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
@@ -113,7 +113,7 @@ class Found:
         return cls(
             record=RequestRecord.from_item(item),
             parked_at=int(item[a.PARKED_AT]["N"]) if a.PARKED_AT in item else None,
-            answered=a.ANSWERED_AT in item,
+            answered=a.LATE_OUTCOME_AT in item,
         )
 
     def is_due(self, now_ms: int) -> bool:
@@ -230,7 +230,7 @@ def clear_update(record: RequestRecord) -> dict[str, Any]:
     return {"Key": {a.ID: {"S": record.request_id}}, **update(as_read, removes=(a.DUE_AT, a.DUE_SHARD))}
 
 
-def stuck_of(reason: ParkedFor) -> dict[str, str]:
+def parked_reason_of(reason: ParkedFor) -> dict[str, str]:
     """Stored reason of a parked saga; it names no step."""
     return {"step": "", "error": reason, "detail": _SAID[reason]}
 
@@ -242,9 +242,9 @@ def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[s
     change = update(
         owned(record.owner, MAY_PARK if reason is ParkedFor.RECOVERIES_EXHAUSTED else MUST_PARK),
         {
-            a.PARKED: {"S": record.owner},
+            a.PARKED_BY: {"S": record.owner},
             a.PARKED_AT: now,
-            a.STUCK: {"S": json.dumps(stuck_of(reason))},
+            a.PARKED_REASON: {"S": json.dumps(parked_reason_of(reason))},
             a.UPDATED_AT: now,
         },
     )
@@ -261,7 +261,7 @@ def operators_entry(found: Found, reason: ParkedFor) -> str:
         "saga_id": record.saga_id,
         "request_id": record.request_id,
         "execution": record.owner,
-        "stuck": stuck_of(reason),
+        "parked_reason": parked_reason_of(reason),
         "failure": json.loads(record.failure or "{}"),
     }
     return json.dumps(entry, separators=(",", ":"))
@@ -284,9 +284,9 @@ def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
     rows that are written now.
     """
     now, days = now_ms // 1_000, log_days
-    if record.rows_until is None:
+    if record.log_expires_at is None:
         days = min(log_days, LEAST_LOG_DAYS)
-    elif record.rows_until > now + log_days * _DAY_SECONDS:
+    elif record.log_expires_at > now + log_days * _DAY_SECONDS:
         return True
     return now >= rows_are_kept_until(record, days) - keeps_ahead_days(days) * _DAY_SECONDS
 
@@ -320,7 +320,7 @@ def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
     """
     a = RecordAttribute
     is_open = when(STILL_OPEN, saga_id={"S": record.saga_id}, in_progress={"S": RecordStatus.IN_PROGRESS})
-    return {"Key": {a.ID: {"S": record.request_id}}, **update(is_open, {a.ROWS_UNTIL: {"N": str(until)}})}
+    return {"Key": {a.ID: {"S": record.request_id}}, **update(is_open, {a.LOG_EXPIRES_AT: {"N": str(until)}})}
 
 
 def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict[str, Any]:

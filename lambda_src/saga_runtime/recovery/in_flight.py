@@ -58,7 +58,7 @@ class InFlight:
         a = RecordAttribute
         self.sagas += 1
         made = _number(item, a.CREATED_AT)
-        if a.PARKED in item:
+        if a.PARKED_BY in item:
             self.parked += 1
             # A parked record has its time; one without it has been parked since it was made, at the longest.
             parked = _number(item, a.PARKED_AT)
@@ -158,7 +158,7 @@ def _machine_of_open(item: AttributeMap) -> str | None:
 def _is_unattended(item: AttributeMap, now_ms: int) -> bool:
     """Test whether no reconciler handles a saga of another state machine, replaced or not named by any reconciler."""
     due_at = _number(item, RecordAttribute.DUE_AT)
-    return RecordAttribute.PARKED not in item and due_at is not None and now_ms - due_at >= UNATTENDED_MS
+    return RecordAttribute.PARKED_BY not in item and due_at is not None and now_ms - due_at >= UNATTENDED_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -148,7 +148,7 @@ def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tu
 def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[tuple[str, ...], int]:
     """Rows with late effects, and how many are compensated."""
     a = LogAttribute
-    wanted = [StepStatus.APPLIED_LATE, StepStatus.UNDONE, *([StepStatus.UNDOING] if record.settled else [])]
+    wanted = [StepStatus.APPLIED_LATE, StepStatus.COMPENSATED, *([StepStatus.COMPENSATING] if record.settled else [])]
     values = {f":s{n}": {"S": status} for n, status in enumerate(wanted)}
     found: list[str] = []
     undone = 0
@@ -163,7 +163,7 @@ def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[
     }
     for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            if item[a.STATUS]["S"] == StepStatus.UNDONE:
+            if item[a.STATUS]["S"] == StepStatus.COMPENSATED:
                 undone += 1
             else:
                 found.append(item[a.STEP]["S"])

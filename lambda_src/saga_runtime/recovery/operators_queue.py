@@ -35,7 +35,7 @@ class ParkEntry:
             return None
         if not isinstance(found, Mapping):
             return None
-        saga_id, execution, stuck = found.get("saga_id"), found.get("execution"), found.get("stuck")
+        saga_id, execution, stuck = found.get("saga_id"), found.get("execution"), found.get("parked_reason")
         if not isinstance(saga_id, str) or not is_saga_id(saga_id) or not isinstance(execution, str) or not execution:
             return None
         error: Any = stuck.get("error") if isinstance(stuck, Mapping) else None

@@ -4,12 +4,12 @@
 
     INTENT  --it happened-->        DONE
             --it did not-->         TOMBSTONE; where the saga only goes forward: (no row), and it is called again
-    UNDOING --its undo happened-->  UNDONE
+    COMPENSATING --its undo happened-->  COMPENSATED
             --it did not-->         DONE, or APPLIED_LATE as it was, and it is compensated again
-    DONE    --undone by hand-->     UNDONE        in a saga that compensates
+    DONE    --undone by hand-->     COMPENSATED        in a saga that compensates
     FAILED  --done by hand-->       DONE          where the saga only goes forward
             --fixed-->              (no row)      likewise
-    APPLIED_LATE --undone by hand-->  UNDONE      in any saga, a settled one included
+    APPLIED_LATE --undone by hand-->  COMPENSATED      in any saga, a settled one included
     (no row) --never shall-->       TOMBSTONE
              --it happened-->       DONE          at a provider
 
@@ -29,9 +29,9 @@ from saga_runtime.recovery.takeover import recovery_update
 from saga_runtime.saga_log.rows import LogRow, done_put, log_key, tombstone_put
 from saga_runtime.shared.expressions import update, when
 
-AS_READ: Final = "#status = :found AND #attempt = :held"
+AS_READ: Final = "#status = :found AND #attempt_id = :held"
 """The row is still in the state, and still of the attempt, about which the person spoke."""
-PARKED: Final = f"{OWNED} AND attribute_exists(#parked)"
+PARKED: Final = f"{OWNED} AND attribute_exists(#parked_by)"
 """The record is still parked, and still owned by the execution that was read: two people start one recovery."""
 LONGEST_GRACE_MS: Final = 3_600_000
 """The longest grace that a provider can be declared with: what counts where the declared one is not known."""
@@ -161,16 +161,16 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
         case StepStatus.INTENT:
             _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
             return _decided(subject, statement)
-        case StepStatus.FAILED if subject.must_happen:
+        case StepStatus.REFUSED if subject.must_happen:
             # The refusal would be repeated forever: the step was done by hand, or its cause was fixed.
             return _decided(subject, statement)
         case StepStatus.DONE if statement.applied and statement.output in (None, row.output):
             return Change(to=StepStatus.DONE, written=False)
         case StepStatus.DONE if statement.applied:
             raise CannotResolve(f"{subject.name} is DONE with another output: {row.output}; it stays")
-        case StepStatus.TOMBSTONE | StepStatus.FAILED if not statement.applied:
+        case StepStatus.TOMBSTONE | StepStatus.REFUSED if not statement.applied:
             return Change(to=row.status, written=False)
-        case StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
+        case StepStatus.COMPENSATING | StepStatus.COMPENSATED | StepStatus.APPLIED_LATE:
             raise CannotResolve(
                 f"{subject.name} happened, and is {row.status}; what is left to answer is whether its undo happened: "
                 "--compensation --applied or --compensation --not-applied"
@@ -182,11 +182,11 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
 _MEANING: Final = {
     StepStatus.DONE: "it is applied, and a compensation undoes it; to continue, use --resume",
     StepStatus.TOMBSTONE: "it was declared never to happen; what happened nevertheless is undone at the provider",
-    StepStatus.FAILED: "the provider clearly refused; what happened nevertheless is undone at the provider",
-    StepStatus.READ: "it only read; to continue, use --resume",
+    StepStatus.REFUSED: "the provider clearly refused; what happened nevertheless is undone at the provider",
+    StepStatus.RECORDED: "it only read; to continue, use --resume",
     StepStatus.INTENT: "the step itself is in doubt; use --applied or --not-applied without --compensation",
-    StepStatus.UNDONE: "it was undone; to continue, use --resume",
-    StepStatus.UNDOING: "its undo is in doubt; use --applied or --not-applied with --compensation",
+    StepStatus.COMPENSATED: "it was undone; to continue, use --resume",
+    StepStatus.COMPENSATING: "its undo is in doubt; use --applied or --not-applied with --compensation",
     StepStatus.APPLIED_LATE: "it was applied late, and is compensated",
 }
 
@@ -222,19 +222,19 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
     if row is None:
         raise CannotResolve(f"{subject.name} has no row, so there is nothing to undo")
     match row.status:
-        case StepStatus.UNDOING:
+        case StepStatus.COMPENSATING:
             _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
-            return Change(to=StepStatus.UNDONE if statement.applied else _before_undo(subject, row), written=True)
-        case StepStatus.UNDONE if statement.applied:
-            return Change(to=StepStatus.UNDONE, written=False)
+            return Change(to=StepStatus.COMPENSATED if statement.applied else _before_undo(subject, row), written=True)
+        case StepStatus.COMPENSATED if statement.applied:
+            return Change(to=StepStatus.COMPENSATED, written=False)
         case StepStatus.APPLIED_LATE if statement.applied:
             # Whatever its saga does, it does not rely on the effect.
-            return Change(to=StepStatus.UNDONE, written=True)
+            return Change(to=StepStatus.COMPENSATED, written=True)
         case StepStatus.DONE | StepStatus.APPLIED_LATE if not statement.applied:
             return Change(to=row.status, written=False)
         case StepStatus.DONE if subject.direction is Direction.COMPENSATE:
             # Undone by hand, because nothing else can undo it.
-            return Change(to=StepStatus.UNDONE, written=True)
+            return Change(to=StepStatus.COMPENSATED, written=True)
         case StepStatus.DONE:
             raise CannotResolve(f"{subject.name} is applied, and its saga does not compensate; it may not be undone")
         case _:
@@ -281,7 +281,7 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
         return {"Delete": place | as_read}
     sets: dict[str, Any] = {
         a.STATUS: {"S": change.to},
-        a.ATTEMPT: {"S": attempt},
+        a.ATTEMPT_ID: {"S": attempt},
         a.UPDATED_AT: {"N": str(now_ms)},
     }
     if change.output is not None:
@@ -292,5 +292,5 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
 def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int, more: Appended = NOTHING) -> dict[str, Any]:
     """Arguments of the ONE conditional update that starts a parked saga's next recovery; ``more`` as of a takeover."""
     a = RecordAttribute
-    removes = (a.PARKED, a.PARKED_AT, a.STUCK, a.ANSWERED_AT)
+    removes = (a.PARKED_BY, a.PARKED_AT, a.PARKED_REASON, a.LATE_OUTCOME_AT)
     return recovery_update(record, PARKED, now_ms, due_after_ms, removes=removes, more=more)

@@ -93,7 +93,7 @@ class Resolver:
             change = decide(subject, statement, now_ms)
             if not change.written:
                 return change
-            if record.parked is None and not record.settled and not _is_late(row):
+            if record.parked_by is None and not record.settled and not _is_late(row):
                 raise CannotResolve(
                     f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
                 )
@@ -119,7 +119,7 @@ class Resolver:
         """
         self._require_unsettled(record)
         self._require_young(record, now_ms)
-        if record.parked is None:
+        if record.parked_by is None:
             return self._recovered(record, now_ms)
         self.recoverer.require_machine(record.recovery_machine_arn)
         noted = appended(self.audit, RESUMED, record, now_ms)
@@ -129,7 +129,7 @@ class Resolver:
         found = self.recoverer.read(record.request_id)
         if found is None or found.saga_id != record.saga_id or found.settled:
             return Resumed(finding=Finding.SETTLED, started=None)
-        if found.parked is not None:
+        if found.parked_by is not None:
             raise CannotResolve(f"saga {record.saga_id} was resumed and parked again meanwhile; inspect it")
         return self._recovered(found, now_ms)
 

@@ -204,7 +204,7 @@ class Caretaker:
             now_ms: the time.
         """
         record, recoverer, owner = found.record, self._recoverer(saga), Owner()
-        if not record.settled and record.parked is None:
+        if not record.settled and record.parked_by is None:
             try:
                 owner = recoverer.owner(record)
             except ClientError as error:
@@ -312,7 +312,12 @@ class Caretaker:
             self.count(Metric.RECOVERIES, record.saga_id)
         else:
             again = self.read(saga.requests, record.request_id)
-            if again is None or again.record.settled or again.record.parked is not None or again.record.owner != name:
+            if (
+                again is None
+                or again.record.settled
+                or again.record.parked_by is not None
+                or again.record.owner != name
+            ):
                 return False
         self._recoverer(saga).start(record.recovery_machine_arn, name, record.input)
         return done

@@ -90,7 +90,7 @@ def rows_are_kept_until(record: RequestRecord, log_days: int) -> int:
     those of an open saga for longer, and records that. The record has priority: it is based on the rows, and
     ``log_days`` may have been others when they were written.
     """
-    return record.rows_until or record.created_at // 1_000 + log_days * _DAY_SECONDS
+    return record.log_expires_at or record.created_at // 1_000 + log_days * _DAY_SECONDS
 
 
 def may_have_forgotten(record: RequestRecord, now_ms: int, log_days: int | None) -> bool:
@@ -115,7 +115,7 @@ def what_to_do(record: RequestRecord, owner: Owner, now_ms: int, *, log_days: in
     """
     if record.settled:
         return Finding.SETTLED
-    if record.parked is not None:
+    if record.parked_by is not None:
         return Finding.PARKED
     if owner.status in _RUNNING:
         return Finding.RUNNING
@@ -156,10 +156,10 @@ def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, more
     """
     return recovery_update(
         record,
-        f"{OWNED} AND attribute_not_exists(#parked)",
+        f"{OWNED} AND attribute_not_exists(#parked_by)",
         now_ms,
         due_after_ms,
-        removes=[RecordAttribute.ANSWERED_AT],
+        removes=[RecordAttribute.LATE_OUTCOME_AT],
         more=more,
     )
 

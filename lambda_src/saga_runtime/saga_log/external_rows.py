@@ -2,11 +2,11 @@
 
 ::
 
-    (no row) -> INTENT -> DONE -> UNDOING -> UNDONE
+    (no row) -> INTENT -> DONE -> COMPENSATING -> COMPENSATED
                 INTENT -> FAILED           the provider definitely refused, and no request can still arrive
                 INTENT -> TOMBSTONE        the provider has nothing, and no request can still arrive
-    INTENT, UNDOING -> the same, under a later attempt and a later deadline: taken over
-    TOMBSTONE, FAILED -> APPLIED_LATE -> UNDOING      a job's provider applied it after all: it is compensated
+    INTENT, COMPENSATING -> the same, under a later attempt and a later deadline: taken over
+    TOMBSTONE, FAILED -> APPLIED_LATE -> COMPENSATING      a job's provider applied it after all: it is compensated
 
 A *job* is a step whose provider reports later. When its dispatch returned, the row records that (``accepted_at``):
 from then on no request decides its outcome, so a passed deadline means nothing, and only the provider's report
@@ -29,9 +29,9 @@ from saga_runtime.saga_log.provider import ProviderSettings
 from saga_runtime.saga_log.rows import LogRow, log_key, row_put, tombstone_put
 from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 
-HELD_BY: Final = "#status = :found AND #attempt = :held"
+HELD_BY: Final = "#status = :found AND #attempt_id = :held"
 """Still in the state, and still held by the attempt, that the writer read, verified, or is itself."""
-TAKE_OVER: Final = "#status = :found AND #attempt = :held AND #deadline < :deadline"
+TAKE_OVER: Final = "#status = :found AND #attempt_id = :held AND #deadline < :deadline"
 """Deadlines only grow: the last one is later than those of all attempts before it."""
 STILL: Final = "#status = :found"
 
@@ -84,7 +84,7 @@ class Holder:
         )
 
     def take_over(self, found: LogRow, now_ms: int) -> Any:
-        """Take over the row, INTENT or UNDOING; on condition that the attempt that was read still holds it.
+        """Take over the row, INTENT or COMPENSATING; on condition that the attempt that was read still holds it.
 
         A job that is dispatched again was not accepted yet.
         """
@@ -104,7 +104,7 @@ class Holder:
     def failed(self, error: str, detail: str, now_ms: int) -> Any:
         """Record that the provider refused; on condition that one's own attempt still holds the row."""
         sets = {LogAttribute.ERROR: {"S": error}, LogAttribute.DETAIL: {"S": detail[:MAX_DETAIL]}}
-        return self._update(StepStatus.INTENT, StepStatus.FAILED, HELD_BY, now_ms, sets, held=self.attempt)
+        return self._update(StepStatus.INTENT, StepStatus.REFUSED, HELD_BY, now_ms, sets, held=self.attempt)
 
     def not_applied(self, found: LogRow, now_ms: int) -> Any:
         """Record that the step was not and will never be applied; on condition that it was not taken over meanwhile."""
@@ -122,11 +122,11 @@ class Holder:
         """Record that the provider may be called to compensate; on condition that the row is as found, or late."""
         a = LogAttribute
         sets = {a.DEADLINE: {"N": str(self.deadline)}, a.FIRST_ATTEMPT_AT: {"N": str(now_ms)}}
-        return self._update(found, StepStatus.UNDOING, STILL, now_ms, sets)
+        return self._update(found, StepStatus.COMPENSATING, STILL, now_ms, sets)
 
     def undone(self, now_ms: int) -> Any:
         """Record that the step is compensated; on condition that it is being compensated, by any attempt."""
-        return self._update(StepStatus.UNDOING, StepStatus.UNDONE, STILL, now_ms, {})
+        return self._update(StepStatus.COMPENSATING, StepStatus.COMPENSATED, STILL, now_ms, {})
 
     def _update(
         self,
@@ -142,7 +142,7 @@ class Holder:
         a = LogAttribute
         new: dict[LogAttribute, Any] = {
             a.STATUS: {"S": wanted},
-            a.ATTEMPT: {"S": self.attempt},
+            a.ATTEMPT_ID: {"S": self.attempt},
             a.UPDATED_AT: {"N": str(now_ms)},
             **sets,
         }
@@ -179,11 +179,11 @@ def entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Provide
     match row.status:
         case StepStatus.DONE:
             return Entry.REPLAY
-        case StepStatus.FAILED:
+        case StepStatus.REFUSED:
             return Entry.REFUSED
-        case StepStatus.TOMBSTONE | StepStatus.UNDOING | StepStatus.UNDONE | StepStatus.APPLIED_LATE:
+        case StepStatus.TOMBSTONE | StepStatus.COMPENSATING | StepStatus.COMPENSATED | StepStatus.APPLIED_LATE:
             return Entry.FENCED if row.answer is None else Entry.REPLAY
-        case StepStatus.READ:
+        case StepStatus.RECORDED:
             return Entry.FOREIGN
         case StepStatus.INTENT:
             pass
@@ -203,7 +203,7 @@ class UndoEntry(StrEnum):
     """No row: write a tombstone."""
     NOTHING = "NOTHING"
     UNDO = "UNDO"
-    """Write UNDOING, then undo."""
+    """Write COMPENSATING, then undo."""
     WAIT = "WAIT"
     VERIFY = "VERIFY"
     """Query the provider for the outcome of the step."""
@@ -225,9 +225,9 @@ def undo_entry_of(row: LogRow | None, *, mine: Holder, now_ms: int, provider: Pr
             return UndoEntry.UNDO
         case StepStatus.INTENT:
             return _learn(row, mine, now_ms, provider)
-        case StepStatus.UNDOING:
+        case StepStatus.COMPENSATING:
             return _undo_again(row, mine, now_ms, provider)
-        case StepStatus.FAILED | StepStatus.TOMBSTONE | StepStatus.UNDONE | StepStatus.READ:
+        case StepStatus.REFUSED | StepStatus.TOMBSTONE | StepStatus.COMPENSATED | StepStatus.RECORDED:
             return UndoEntry.NOTHING
 
 

@@ -49,7 +49,7 @@ class ProviderSettings:
         f = ProviderField
         settings = cls(
             grace_ms=_milliseconds(found, f.GRACE),
-            margin_ms=_milliseconds(found, f.MARGIN),
+            margin_ms=_milliseconds(found, f.CLOCK_SKEW),
             window_ms=_milliseconds(found, f.WINDOW),
             undo_window_ms=_milliseconds(found, f.UNDO_WINDOW),
             verify=_flag(found, f.VERIFY),

@@ -36,6 +36,6 @@ def _wanted(entry: Any) -> tuple[str, str]:
     a = LogAttribute
     if "Put" in entry:
         item = entry["Put"]["Item"]
-        return item[a.STATUS]["S"], item[a.ATTEMPT]["S"]
+        return item[a.STATUS]["S"], item[a.ATTEMPT_ID]["S"]
     values = entry["Update"]["ExpressionAttributeValues"]
-    return values[f":{a.STATUS}"]["S"], values[f":{a.ATTEMPT}"]["S"]
+    return values[f":{a.STATUS}"]["S"], values[f":{a.ATTEMPT_ID}"]["S"]

@@ -2,10 +2,10 @@
 
 ::
 
-    (no row) --step--> DONE --compensation--> UNDONE
+    (no row) --step--> DONE --compensation--> COMPENSATED
     (no row) --compensation--> TOMBSTONE        a step that comes later finds it, and stops
     (no row) --skipped--> TOMBSTONE with an output            a step that comes later returns that output
-    TOMBSTONE, FAILED --a provider did it after all--> APPLIED_LATE --compensation--> UNDONE
+    TOMBSTONE, FAILED --a provider did it after all--> APPLIED_LATE --compensation--> COMPENSATED
 
 The row and the step's effect are written in ONE transaction: neither exists without the other. Rows of external steps
 have a life of their own: ``external_rows``.
@@ -24,10 +24,10 @@ from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 NO_ROW: Final = "attribute_not_exists(#saga_id)"
 STILL_DONE: Final = "#status = :done"
 """Still in force as it was found: ``DONE``, or ``APPLIED_LATE``."""
-UNDER_WAY: Final = (StepStatus.INTENT, StepStatus.UNDOING)
+UNDER_WAY: Final = (StepStatus.INTENT, StepStatus.COMPENSATING)
 """A provider is being called, or was; the row's deadline shows which."""
 
-TOOK_EFFECT_AND_FELL: Final = (StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE)
+TOOK_EFFECT_AND_FELL: Final = (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING, StepStatus.COMPENSATED)
 """The step took effect, and that is undone, or will be."""
 STANDS: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE)
 """The step is applied, and its compensation has not begun."""
@@ -90,13 +90,13 @@ class LogRow:
                 status=StepStatus(item[a.STATUS]["S"]),
                 output=item[a.OUTPUT]["S"] if a.OUTPUT in item else None,
                 updated_at=int(item[a.UPDATED_AT]["N"]),
-                attempt=item[a.ATTEMPT]["S"] if a.ATTEMPT in item else "",
+                attempt=item[a.ATTEMPT_ID]["S"] if a.ATTEMPT_ID in item else "",
                 deadline=int(item[a.DEADLINE]["N"]) if a.DEADLINE in item else 0,
                 first_attempt_at=int(item[a.FIRST_ATTEMPT_AT]["N"]) if a.FIRST_ATTEMPT_AT in item else 0,
                 error=item[a.ERROR]["S"] if a.ERROR in item else "",
                 detail=item[a.DETAIL]["S"] if a.DETAIL in item else "",
                 accepted_at=int(item[a.ACCEPTED_AT]["N"]) if a.ACCEPTED_AT in item else 0,
-                instead=item[a.INSTEAD]["S"] if a.INSTEAD in item else None,
+                instead=item[a.SUBSTITUTE]["S"] if a.SUBSTITUTE in item else None,
             )
         except KeyError as error:
             raise ValueError(f"not a saga log row: attribute {error} is missing") from error
@@ -135,8 +135,8 @@ def undone_update(
     """
     a = LogAttribute
     sets: dict[LogAttribute, Any] = {
-        a.STATUS: {"S": StepStatus.UNDONE},
-        a.ATTEMPT: {"S": attempt},
+        a.STATUS: {"S": StepStatus.COMPENSATED},
+        a.ATTEMPT_ID: {"S": attempt},
         a.UPDATED_AT: {"N": str(now_ms)},
     }
     change = update(when(STILL_DONE, done={"S": found}) | RETURNS_ITEM, sets)
@@ -160,7 +160,7 @@ def row_put(
         **log_key(saga_id, step),
         a.STATUS: {"S": status},
         a.SIDE: {"S": side},
-        a.ATTEMPT: {"S": attempt},
+        a.ATTEMPT_ID: {"S": attempt},
         a.CREATED_AT: {"N": str(now_ms)},
         a.UPDATED_AT: {"N": str(now_ms)},
         a.EXPIRATION: {"N": str(now_ms // _SECOND_MS + keep_days * _DAY_SECONDS)},
@@ -210,4 +210,4 @@ def is_late(row: LogRow | None) -> bool:
     A compensation that was begun is continued: it may be that of a late effect. Everything else belongs to
     the saga's own compensation, if any; no tombstone is written.
     """
-    return row is not None and row.status in (StepStatus.APPLIED_LATE, StepStatus.UNDOING)
+    return row is not None and row.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)

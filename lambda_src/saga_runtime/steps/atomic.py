@@ -131,12 +131,12 @@ _READ = tuple(
         LogAttribute.STATUS,
         LogAttribute.OUTPUT,
         LogAttribute.UPDATED_AT,
-        LogAttribute.ATTEMPT,
+        LogAttribute.ATTEMPT_ID,
         LogAttribute.DEADLINE,
         LogAttribute.FIRST_ATTEMPT_AT,
         LogAttribute.ERROR,
         LogAttribute.DETAIL,
         LogAttribute.ACCEPTED_AT,
-        LogAttribute.INSTEAD,
+        LogAttribute.SUBSTITUTE,
     )
 )

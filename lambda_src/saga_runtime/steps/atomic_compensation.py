@@ -17,7 +17,7 @@ from saga_runtime.steps.atomic import Answer, LambdaHandler, read_row
 from saga_runtime.steps.step import Commit, StepCall
 
 _READS_AGAIN = 3
-"""A row changes at most twice under a compensation (to DONE, to UNDONE); a third look is certain."""
+"""A row changes at most twice under a compensation (to DONE, to COMPENSATED); a third look is certain."""
 
 
 class CompensationRefused(TransientError):
@@ -33,7 +33,7 @@ def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
     called only for an applied step. Any other step is fenced: a tombstone in its row stops any attempt
     of it that comes later.
 
-    Guaranteed: the compensation of one step key is applied at most once, and exactly when the log has ``UNDONE``.
+    Guaranteed: the compensation of one step key is applied at most once, and exactly when the log has ``COMPENSATED``.
     A compensation must not fail on business grounds: a refund to a closed account goes to a suspense account.
 
     Example:

@@ -150,8 +150,8 @@ class ExternalStep(ProviderStep[ExternalCall]):
         invocation = Invocation.begin(call, event, context.get_remaining_time_in_millis)
         self.check(invocation)
         mode = event.get(CallField.MODE)
-        if mode not in (None, CallMode.ASK):
-            raise ProtocolMismatch(f"an external step is called to act or to {CallMode.ASK}, got mode={mode!r}")
+        if mode not in (None, CallMode.VERIFY):
+            raise ProtocolMismatch(f"an external step is called to act or to {CallMode.VERIFY}, got mode={mode!r}")
         try:
             return {OUTPUT_FIELD: self.ask(invocation) if mode else self._act(invocation)}
         except ClientError as error:

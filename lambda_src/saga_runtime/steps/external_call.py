@@ -210,7 +210,7 @@ def verdict_of(function: Callable[..., Verdict] | None, invocation: Invocation, 
 
 def still_in_doubt(call: StepCall, row: LogRow | None) -> StepInDoubt:
     """Error of a caller that must wait for the outcome of the step, or of its compensation."""
-    undoing = row is not None and row.status is StepStatus.UNDOING
+    undoing = row is not None and row.status is StepStatus.COMPENSATING
     what = f"the compensation of step {call.step}" if undoing else f"step {call.step}"
     return StepInDoubt(f"the outcome of {what} is not known yet")
 

@@ -83,7 +83,7 @@ def _recorded(
 
 def _answer_of(row: LogRow | None) -> str | None:
     """Output in the row. A fenced step may still run: it has no effect to fence."""
-    if row is None or row.status is not StepStatus.READ:
+    if row is None or row.status is not StepStatus.RECORDED:
         return row.answer if row is not None else None
     return row.output or "{}"
 
@@ -106,7 +106,7 @@ def _read_put(call: StepCall, output: str) -> Any:
         call.log_table,
         call.saga_id,
         call.row_name,
-        StepStatus.READ,
+        StepStatus.RECORDED,
         call.side,
         clock.now_ms(),
         call.log_days,

@@ -152,40 +152,40 @@ def event_of(row: EndRow, said: Mapping[str, Any]) -> dict[str, Any]:
 def first_list(id: str, now_ms: int) -> ListRow:
     """Row of a list that was never read."""
     since = now_ms - FIRST_MS
-    return ListRow(id=id, known_until=since, certain_until=since, due_at=now_ms)
+    return ListRow(id=id, listed_until=since, verified_until=since, due_at=now_ms)
 
 
-def is_whole(row: ListRow, pass_at: int) -> bool:
+def is_whole(row: ListRow, scan_started_at: int) -> bool:
     """Test whether a pass that began then reads a list to its end, in whatever order it is."""
-    return pass_at - row.certain_until >= WHOLE_MS
+    return scan_started_at - row.verified_until >= WHOLE_MS
 
 
-def looks_back_to(row: ListRow, pass_at: int) -> int:
+def looks_back_to(row: ListRow, scan_started_at: int) -> int:
     """Time since which ends may be missing."""
-    return (row.certain_until if is_whole(row, pass_at) else row.known_until) - OVERLAP_MS
+    return (row.verified_until if is_whole(row, scan_started_at) else row.listed_until) - OVERLAP_MS
 
 
-def is_last(page: Sequence[Execution], row: ListRow, pass_at: int) -> bool:
+def is_last(page: Sequence[Execution], row: ListRow, scan_started_at: int) -> bool:
     """Test whether what follows a page ended before all that is looked for: lists begin with what is most recent.
 
     A whole page has to be too old, so that a list may be out of order, by a page's length.
     """
-    since = looks_back_to(row, pass_at)
-    return bool(page) and not is_whole(row, pass_at) and all(execution.stopped_at < since for execution in page)
+    since = looks_back_to(row, scan_started_at)
+    return bool(page) and not is_whole(row, scan_started_at) and all(execution.stopped_at < since for execution in page)
 
 
-def read_on(row: ListRow, pass_at: int, page_token: str | None, now_ms: int) -> ListRow:
+def read_on(row: ListRow, scan_started_at: int, page_token: str | None, now_ms: int) -> ListRow:
     """A list after one of its pages was read; the last one ends the pass.
 
     What ended during the pass may precede the page that was read first: all that is known is what
     ended before it began.
     """
     if page_token is not None:
-        return replace(row, pass_at=pass_at, page_token=page_token, version=row.version + 1)
+        return replace(row, scan_started_at=scan_started_at, page_token=page_token, version=row.version + 1)
     return ListRow(
         id=row.id,
-        known_until=pass_at,
-        certain_until=pass_at if is_whole(row, pass_at) else row.certain_until,
+        listed_until=scan_started_at,
+        verified_until=scan_started_at if is_whole(row, scan_started_at) else row.verified_until,
         due_at=now_ms + LIST_MS,
         version=row.version + 1,
     )
@@ -193,7 +193,7 @@ def read_on(row: ListRow, pass_at: int, page_token: str | None, now_ms: int) -> 
 
 def begin_again(row: ListRow) -> ListRow:
     """A list with an expired token: its pass begins again."""
-    return replace(row, pass_at=0, page_token=None, version=row.version + 1)
+    return replace(row, scan_started_at=0, page_token=None, version=row.version + 1)
 
 
 def _ms(moment: datetime | None) -> int:

@@ -132,7 +132,7 @@ class Teller:
         if mine.attempt >= watched.attempts:
             self._leave_to_a_person(replace(mine, error=failure.error))
             return
-        until = waits_until(mine, now_ms, over=failure.over)
+        until = wait_expires_at(mine, now_ms, over=failure.over)
         self.watcher.updated(failed_update(mine, now_ms, until, failure.error))
 
     def _call(self, function: str, event: Mapping[str, Any]) -> Failure | None:
@@ -155,17 +155,17 @@ class Teller:
         """Send the entry before the row is marked: at least once."""
         entry = {
             WatchAttribute.ID: row.id,
-            WatchAttribute.END: row.end,
+            WatchAttribute.EXECUTION_STATUS: row.end,
             WatchAttribute.ATTEMPT: row.attempt,
             WatchAttribute.ERROR: row.error,
         }
-        message = json.dumps({WatchMessageField.STUCK: entry})
+        message = json.dumps({WatchMessageField.EXECUTION: entry})
         aws.sqs().send_message(QueueUrl=self.watcher.dead_letters, MessageBody=message)
         if self.watcher.updated(stuck_update(row, clock.now_ms())):
             telemetry.count(Metric.BAD_ENDS_STUCK, row_id=row.id)
 
 
-def waits_until(row: EndRow, now_ms: int, *, over: bool) -> int:
+def wait_expires_at(row: EndRow, now_ms: int, *, over: bool) -> int:
     """When a function is called again: one of which nothing was heard may be at it for as long as its lease holds."""
     until = now_ms + pause_after(row.attempt)
     return until if over else max(until, row.not_before)

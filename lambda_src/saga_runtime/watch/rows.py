@@ -127,7 +127,7 @@ class EndRow:
         return cls(
             id=item[_A.ID]["S"],
             status=WatchStatus(item[_A.STATUS]["S"]),
-            end=FailedStatus(item[_A.END]["S"]),
+            end=FailedStatus(item[_A.EXECUTION_STATUS]["S"]),
             stopped_at=number(_A.STOPPED_AT),
             attempt=number(_A.ATTEMPT),
             not_before=number(_A.NOT_BEFORE),
@@ -159,7 +159,7 @@ def found_put(
         "Item": {
             _A.ID: {"S": id},
             _A.STATUS: {"S": WatchStatus.PENDING},
-            _A.END: {"S": end},
+            _A.EXECUTION_STATUS: {"S": end},
             _A.STOPPED_AT: {"N": str(stopped_at)},
             _A.FOUND_AT: {"N": str(now_ms)},
             _A.ATTEMPT: {"N": "0"},
@@ -197,17 +197,17 @@ def later_update(row: EndRow, now_ms: int, until: int, *, redriven: bool) -> dic
 
 def told_update(row: EndRow, now_ms: int) -> dict[str, Any]:
     """Arguments of the update after a successful call. The row remains: this end is not reported again."""
-    return _settled(row, WatchStatus.TOLD, now_ms)
+    return _settled(row, WatchStatus.NOTIFIED, now_ms)
 
 
 def over_update(row: EndRow, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that closes an obsolete end."""
-    return _settled(row, WatchStatus.OVER, now_ms)
+    return _settled(row, WatchStatus.SUPERSEDED, now_ms)
 
 
 def stuck_update(row: EndRow, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that leaves an end to operators. The row remains until they decide."""
-    return _settled(row, WatchStatus.STUCK, now_ms)
+    return _settled(row, WatchStatus.DEAD_LETTERED, now_ms)
 
 
 def again_update(id: str, now_ms: int) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def again_update(id: str, now_ms: int) -> dict[str, Any]:
         _A.DUE_SHARD: {"S": _shard_of(id)},
         _A.UPDATED_AT: now,
     }
-    return _update(id, when(STILL_STUCK, stuck={"S": WatchStatus.STUCK}), values)
+    return _update(id, when(STILL_STUCK, stuck={"S": WatchStatus.DEAD_LETTERED}), values)
 
 
 def _pending(row: EndRow, now_ms: int, until: int, values: Mapping[WatchAttribute, Any]) -> dict[str, Any]:
@@ -235,7 +235,7 @@ def _settled(row: EndRow, status: WatchStatus, now_ms: int) -> dict[str, Any]:
         _A.STATUS: {"S": status},
         _A.UPDATED_AT: {"N": str(now_ms)},
     }
-    if status is WatchStatus.STUCK:
+    if status is WatchStatus.DEAD_LETTERED:
         values[_A.ERROR] = {"S": row.error}
     else:
         values[_A.EXPIRATION] = {"N": str(now_ms // 1_000 + _KEPT_SECONDS)}
@@ -259,19 +259,19 @@ class ListRow:
 
     Attributes:
         id: see ``list_id``.
-        known_until: every end before this has a row, if the list was in order, and not behind; epoch milliseconds.
-        certain_until: every end before this has a row: since then the list was read to its end.
+        listed_until: every end before this has a row, if the list was in order, and not behind; epoch milliseconds.
+        verified_until: every end before this has a row: since then the list was read to its end.
         due_at: when the list is read again.
-        pass_at: when the pass began that is under way; 0: none is.
+        scan_started_at: when the pass began that is under way; 0: none is.
         page_token: where it continues; None: at the beginning.
         version: raised by every write.
     """
 
     id: str
-    known_until: int
-    certain_until: int
+    listed_until: int
+    verified_until: int
     due_at: int
-    pass_at: int = 0
+    scan_started_at: int = 0
     page_token: str | None = None
     version: int = 0
 
@@ -280,10 +280,10 @@ class ListRow:
         """Read an item."""
         return cls(
             id=item[_A.ID]["S"],
-            known_until=int(item[_A.KNOWN_UNTIL]["N"]),
-            certain_until=int(item[_A.CERTAIN_UNTIL]["N"]),
+            listed_until=int(item[_A.LISTED_UNTIL]["N"]),
+            verified_until=int(item[_A.VERIFIED_UNTIL]["N"]),
             due_at=int(item[_A.DUE_AT]["N"]),
-            pass_at=int(item[_A.PASS_AT]["N"]),
+            scan_started_at=int(item[_A.SCAN_STARTED_AT]["N"]),
             page_token=item[_A.PAGE_TOKEN]["S"] if _A.PAGE_TOKEN in item else None,
             version=int(item[_A.VERSION]["N"]),
         )
@@ -294,10 +294,10 @@ def list_put(row: ListRow) -> dict[str, Any]:
     return {
         "Item": {
             _A.ID: {"S": row.id},
-            _A.KNOWN_UNTIL: {"N": str(row.known_until)},
-            _A.CERTAIN_UNTIL: {"N": str(row.certain_until)},
+            _A.LISTED_UNTIL: {"N": str(row.listed_until)},
+            _A.VERIFIED_UNTIL: {"N": str(row.verified_until)},
             _A.DUE_AT: {"N": str(row.due_at)},
-            _A.PASS_AT: {"N": str(row.pass_at)},
+            _A.SCAN_STARTED_AT: {"N": str(row.scan_started_at)},
             _A.VERSION: {"N": str(row.version)},
         },
         **when(NEW),
@@ -307,10 +307,10 @@ def list_put(row: ListRow) -> dict[str, Any]:
 def list_update(was: ListRow, now: ListRow) -> dict[str, Any]:
     """Arguments of the update of a list's progress, on condition that no other process updated it."""
     values: dict[WatchAttribute, Any] = {
-        _A.KNOWN_UNTIL: {"N": str(now.known_until)},
-        _A.CERTAIN_UNTIL: {"N": str(now.certain_until)},
+        _A.LISTED_UNTIL: {"N": str(now.listed_until)},
+        _A.VERIFIED_UNTIL: {"N": str(now.verified_until)},
         _A.DUE_AT: {"N": str(now.due_at)},
-        _A.PASS_AT: {"N": str(now.pass_at)},
+        _A.SCAN_STARTED_AT: {"N": str(now.scan_started_at)},
         _A.VERSION: {"N": str(now.version)},
     }
     gone: tuple[WatchAttribute, ...] = ()

@@ -114,19 +114,19 @@ class Sweep:
         if row.due_at > clock.now_ms():
             return
         while self._go_on():
-            pass_at = row.pass_at or clock.now_ms()
+            scan_started_at = row.scan_started_at or clock.now_ms()
             page = self._page(watched, end, row)
             if page is None:
                 after = begin_again(row)
             else:
                 listed = [Execution.of(said) for said in page["executions"]]
                 for execution in listed:
-                    if execution.stopped_at >= looks_back_to(row, pass_at):
+                    if execution.stopped_at >= looks_back_to(row, scan_started_at):
                         self.looked.found += self.watcher.keep(watched, execution)
                 self.looked.listed += len(listed)
-                token = None if is_last(listed, row, pass_at) else page.get("nextToken")
-                after = read_on(row, pass_at, token, clock.now_ms())
-            if not self.watcher.updated(list_update(row, after)) or not after.pass_at:
+                token = None if is_last(listed, row, scan_started_at) else page.get("nextToken")
+                after = read_on(row, scan_started_at, token, clock.now_ms())
+            if not self.watcher.updated(list_update(row, after)) or not after.scan_started_at:
                 return  # another process continues; or it was the last page
             row = after
 

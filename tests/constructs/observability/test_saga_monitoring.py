@@ -33,7 +33,7 @@ from constructs_lib import (
     WatchedMachine,
 )
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm
-from constructs_lib.observability.dashboard import SETTLING
+from constructs_lib.observability.dashboard import DELIVERING
 from examples.agentic_payout.stack import AgenticPayoutStack
 from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
@@ -417,9 +417,9 @@ def test_dashboard_of_a_system_without_sagas_has_its_requests(examples: list[Clo
 def test_states_in_which_sagas_end_are_those_of_the_definitions(examples: list[Cloud]) -> None:
     states = examples[0].definition("Transfer/StateMachine")["States"]
 
-    assert set(SETTLING) <= set(states)
+    assert set(DELIVERING) <= set(states)
     query = _widgets(examples[0])["Sagas completed, compensated, parked"]["properties"]["query"]
-    assert all(f'"{name}"' in query for name in SETTLING)
+    assert all(f'"{name}"' in query for name in DELIVERING)
 
 
 def test_dashboard_shows_sagas_that_settle_inline(new_app: AppFactory) -> None:

@@ -25,7 +25,7 @@ FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 HEARTBEAT_LOST, TIME_IS_UP = Failure("States.HeartbeatTimeout"), Failure("States.Timeout")
 JOBS, PIVOT = PLANS["jobs"], PLANS["a job is the pivot"]
 SHIPS = {"output": {"parcel": "p"}}
-UNDONE_BY_OTHERS = {"Items": [{"status": {"S": "UNDOING"}}], "Count": 1}
+UNDONE_BY_OTHERS = {"Items": [{"status": {"S": "COMPENSATING"}}], "Count": 1}
 LATE = {"Items": [{"status": {"S": "APPLIED_LATE"}}], "Count": 1}
 
 
@@ -126,7 +126,7 @@ def test_an_outcome_that_arrives_before_the_skip_is_used() -> None:
     passing = f"Skip Review ({TIMED_OUT})"
     known = {
         passing: Failure("DynamoDB.ConditionalCheckFailedException"),
-        f"{passing} - read row": row("READ", '{"ok":1}'),
+        f"{passing} - read row": row("RECORDED", '{"ok":1}'),
     }
     done = run(definition_of(PLANS["a wait that may be skipped"]), answers({"Review": TIME_IS_UP, **known}))
 
@@ -144,7 +144,7 @@ def test_an_unanswered_job_after_the_pivot_is_parked() -> None:
 
     entry = operators_are_told(forward(operated, Ship=TIME_IS_UP))
 
-    assert entry["stuck"]["step"] == "Ship"
+    assert entry["parked_reason"]["step"] == "Ship"
 
 
 def test_a_pivot_in_doubt_is_verified_by_its_dispatcher() -> None:
@@ -156,7 +156,7 @@ def test_a_pivot_in_doubt_is_verified_by_its_dispatcher() -> None:
     }
     done = run(definition_of(PIVOT), answers(known))
 
-    assert called(done, "Fence Pay - verify")[0]["Payload"]["mode"] == "ask"
+    assert called(done, "Fence Pay - verify")[0]["Payload"]["mode"] == "verify"
     assert done.status == "SUCCEEDED"
     assert done.trace[-2:] == ["Scan", "Settle completed"]
 
@@ -229,7 +229,7 @@ def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
 
     assert done.trace[-3:] == ["Compensate late Pay", "Notify operators (late)", "End late not compensated"]
     entry = json.loads(done.sent["Notify operators (late)"]["MessageBody"])
-    assert (entry["late"], entry["stuck"]["error"]) == (True, "ManualResolutionRequired")
+    assert (entry["late"], entry["parked_reason"]["error"]) == (True, "ManualResolutionRequired")
 
 
 def test_late_jobs_of_a_map_are_compensated_item_by_item() -> None:

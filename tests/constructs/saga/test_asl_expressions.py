@@ -270,7 +270,7 @@ def test_a_pivot_that_was_applied_goes_forward_with_the_output_of_its_row() -> N
     assert _body(done, "Settle completed")["result"]["Credit"] == {"entry": "e"}
 
 
-@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED"])
+@pytest.mark.parametrize("status", ["TOMBSTONE", "COMPENSATED", "REFUSED"])
 def test_a_pivot_whose_row_has_no_effect_is_compensated(status: str) -> None:
     done = run(
         ONE,

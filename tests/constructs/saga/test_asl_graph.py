@@ -100,7 +100,7 @@ def test_every_success_has_settled_or_has_another_owner(definition: dict[str, An
 def _functions(definition: dict[str, Any]) -> list[tuple[str, Any]]:
     """Calls of functions that act; a status query cannot be fenced or refused."""
     called = [(name, state) for name, state in tasks(definition) if state["Resource"] == LAMBDA]
-    return [(name, state) for name, state in called if state["Arguments"]["Payload"].get("mode") != "ask"]
+    return [(name, state) for name, state in called if state["Arguments"]["Payload"].get("mode") != "verify"]
 
 
 def test_fenced_is_caught_first_and_touches_nothing(definition: dict[str, Any]) -> None:

@@ -257,7 +257,7 @@ def test_a_failed_group_after_the_pivot_is_retried_and_then_parked() -> None:
     assert done.trace.count("Prepare") == 21
     assert not [name for name in done.trace if name.startswith("Compensate ")]
     entry = operators_are_told(done)
-    assert entry["stuck"]["step"] == "Hold"
+    assert entry["parked_reason"]["step"] == "Hold"
     assert entry["failure"]["step"] == "Hold"
 
 
@@ -299,7 +299,7 @@ def test_a_phase_with_an_applied_pivot_that_never_succeeds_is_parked() -> None:
     by_state = {"Money": FAILED_BEHIND, "Fence Credit": CONDITION_FAILED, "Fence Credit - read row": row("DONE")}
     done = _forward("pivot in an express phase", **by_state)
     assert done.trace.count("Money") == 21
-    assert operators_are_told(done)["stuck"]["step"] == "Book"
+    assert operators_are_told(done)["parked_reason"]["step"] == "Book"
     assert not [name for name in done.trace if name.startswith(("Begin compensation", "Compensate"))]
 
 
@@ -312,7 +312,7 @@ def test_a_pivot_in_doubt_in_a_phase_is_verified_with_outputs_of_the_log() -> No
     }
     done = _forward("pivot in an express phase", **by_state)
     asked = called(done, "Fence Credit - verify")[0]["Payload"]
-    assert asked["mode"] == "ask"
+    assert asked["mode"] == "verify"
     assert asked["logged"] == {"steps": ["Reserve", "Debit"], "per_item": [], "own": []}
     assert "Continue forward at Credit" in done.trace
 
@@ -325,7 +325,7 @@ def test_a_pivot_in_doubt_that_cannot_be_decided_is_parked_with_its_reason() -> 
         "Fence Credit - verify": refusal("ManualResolutionRequired", "the provider does not know"),
     }
     entry = operators_are_told(_forward("pivot in an express phase", **by_state))
-    assert entry["stuck"] == {
+    assert entry["parked_reason"] == {
         "step": "Credit",
         "error": "ManualResolutionRequired",
         "detail": "the provider does not know",
@@ -535,7 +535,7 @@ def test_an_item_with_a_stuck_compensation_parks_the_saga_after_the_others() -> 
     done = _ship([{"sku": "a"}, {"sku": "b"}, {"sku": "c"}], Pay=refusal(), **{"Compensate Label": undo})
     assert keys_called(done, "Compensate Pack") == ["a", "c"]
     entry = operators_are_told(done)
-    assert entry["stuck"] == {"step": "Label[b]", "error": "ManualResolutionRequired", "detail": "who knows"}
+    assert entry["parked_reason"] == {"step": "Label[b]", "error": "ManualResolutionRequired", "detail": "who knows"}
     assert entry["failure"]["step"] == "Pay"
 
 
@@ -576,7 +576,7 @@ def test_a_group_after_the_pivot_is_retried_and_then_parked(failing: str, answer
     assert not [name for name in done.trace if name.startswith(("Begin compensation", "Compensate", "Fence"))]
     entry = operators_are_told(done)
     # A phase that did not answer names itself; a branch, the step that failed in it.
-    assert (entry["stuck"]["step"], entry["stuck"]["error"]) == (failing, "StepFailed")
+    assert (entry["parked_reason"]["step"], entry["parked_reason"]["error"]) == (failing, "StepFailed")
 
 
 def test_a_saga_continues_after_a_group_after_the_pivot() -> None:
@@ -616,7 +616,7 @@ def test_a_step_in_a_phase_is_skipped_and_recorded_as_done() -> None:
     assert answer == {"ok": True, "outputs": {"Ask": {"percent": "0"}, "Take": {"of": "Take"}}}
 
 
-@pytest.mark.parametrize("status", ["FAILED", "UNDONE"])
+@pytest.mark.parametrize("status", ["REFUSED", "COMPENSATED"])
 def test_a_step_in_a_phase_whose_row_has_no_effect_is_skipped(status: str) -> None:
     by_state = {
         "Ask": NO_CODE,

@@ -104,7 +104,9 @@ def test_a_branch_never_fails_but_returns_its_failure(name: str) -> None:
 def test_a_fenced_branch_reports_so_first(name: str) -> None:
     states = BRANCHES[name]["States"]
     for state_name, state in states.items():
-        asks = state.get("Arguments", {}).get("Payload", {}).get("mode") == "ask" if state["Type"] == "Task" else False
+        asks = (
+            state.get("Arguments", {}).get("Payload", {}).get("mode") == "verify" if state["Type"] == "Task" else False
+        )
         if state["Type"] == "Task" and state["Resource"].endswith("lambda:invoke") and not asks:
             first = state["Catch"][0]
             assert first["ErrorEquals"] == ["SagaFenced"], state_name
@@ -155,7 +157,7 @@ def test_every_path_to_the_operators_has_a_reason(name: str) -> None:
             for way, assigned in ways:
                 if way["Next"] == "Notify operators":
                     told += 1
-                    assert "stuck" in assigned, source
+                    assert "parked_reason" in assigned, source
     assert told > 0
 
 

@@ -79,15 +79,15 @@ def not_answered_in_time(memory: MemoryDynamoDB, *, meanwhile: Any = None) -> Ru
 def test_a_saga_with_an_unanswered_job_is_parked(dynamodb: MemoryDynamoDB) -> None:
     done = not_answered_in_time(dynamodb)
 
-    assert (done.error, item_of(dynamodb)[A.PARKED]["S"]) == ("SagaParked", EXECUTION)
+    assert (done.error, item_of(dynamodb)[A.PARKED_BY]["S"]) == ("SagaParked", EXECUTION)
 
 
 def test_a_callback_right_before_parking_keeps_the_saga_for_its_next_recovery(dynamodb: MemoryDynamoDB) -> None:
     done = not_answered_in_time(dynamodb, meanwhile=answered)
 
-    assert (done.error, A.PARKED in item_of(dynamodb)) == ("SagaFenced", False)
+    assert (done.error, A.PARKED_BY in item_of(dynamodb)) == ("SagaFenced", False)
 
     taken_over = take_over_update(RequestRecord.from_item(item_of(dynamodb)), NOW_MS, 60_000)
     dynamodb.update_item(TableName="requests", **taken_over)
 
-    assert A.ANSWERED_AT not in item_of(dynamodb)
+    assert A.LATE_OUTCOME_AT not in item_of(dynamodb)

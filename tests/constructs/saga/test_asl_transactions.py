@@ -61,7 +61,7 @@ def test_a_transaction_whose_row_is_done_replays_its_output(failing: str) -> Non
 
 
 @pytest.mark.parametrize("failing", ["First", "Left", "Pack", "Last"])
-@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
+@pytest.mark.parametrize("status", ["TOMBSTONE", "COMPENSATED"])
 def test_a_transaction_whose_row_is_fenced_is_fenced(failing: str, status: str) -> None:
     by_state = {failing: ROW_EXISTS, f"{failing} - read row": row(status)}
     assert _forward(**by_state).trace[-1] == "End fenced"
@@ -90,14 +90,14 @@ def test_a_refused_transaction_after_the_pivot_waits_for_an_operator() -> None:
     saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
     by_state = {"Book": canceled("None", "ConditionalCheckFailed"), "Book - read row": {}}
     entry = operators_are_told(run(definition_of(saga), answers(by_state)))
-    assert (entry["stuck"]["step"], entry["failure"]["error"]) == ("Book", "ConditionFailed")
+    assert (entry["parked_reason"]["step"], entry["failure"]["error"]) == ("Book", "ConditionFailed")
 
 
 def test_a_failed_transaction_after_the_pivot_names_its_error() -> None:
     saga = plan(step("Pay", pivot=True), writes("Book", undo=False))
     by_state = {"Book": Failure("DynamoDb.ResourceNotFoundException")}
     entry = operators_are_told(run(definition_of(saga), answers(by_state)))
-    assert entry["stuck"]["error"] == "DynamoDb.ResourceNotFoundException"
+    assert entry["parked_reason"]["error"] == "DynamoDb.ResourceNotFoundException"
 
 
 DONE = {"Compensate First": CONDITION_FAILED, "Compensate First - read row": row("DONE", '{"key": "k"}')}
@@ -118,12 +118,12 @@ def test_an_applied_transaction_is_compensated_together_with_its_row() -> None:
     done = _undo(**DONE)
     update, delete = done.sent["Compensate First - write"]["TransactItems"]
     assert update["Update"]["ConditionExpression"] == "#status = :done"
-    assert update["Update"]["ExpressionAttributeValues"][":undone"] == {"S": "UNDONE"}
+    assert update["Update"]["ExpressionAttributeValues"][":undone"] == {"S": "COMPENSATED"}
     assert delete["Delete"]["Key"] == {"id": {"S": f"k{EXECUTION}#First#undo"}}
     assert done.trace[-1] == "Settle failed"
 
 
-@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE"])
+@pytest.mark.parametrize("status", ["TOMBSTONE", "COMPENSATED"])
 def test_a_transaction_without_an_effect_is_left_alone(status: str) -> None:
     done = _undo(**{"Compensate First": CONDITION_FAILED, "Compensate First - read row": row(status)})
     assert "Compensate First - write" not in done.trace
@@ -132,7 +132,9 @@ def test_a_transaction_without_an_effect_is_left_alone(status: str) -> None:
 
 @pytest.mark.parametrize("answer", [ROW_EXISTS, Failure("States.Timeout")], ids=["canceled", "lost"])
 def test_a_compensation_whose_response_was_lost_is_recognized_by_its_row(answer: Failure) -> None:
-    done = _undo(**DONE, **{"Compensate First - write": answer, "Compensate First - read written row": row("UNDONE")})
+    done = _undo(
+        **DONE, **{"Compensate First - write": answer, "Compensate First - read written row": row("COMPENSATED")}
+    )
     assert done.trace[-1] == "Settle failed"
 
 
@@ -140,12 +142,12 @@ def test_a_compensation_that_is_refused_waits_for_an_operator() -> None:
     by_state = {**DONE, "Compensate First - write": canceled("None", "ConditionalCheckFailed")}
     done = _undo(**by_state, **{"Compensate First - read written row": row("DONE")})
     entry = operators_are_told(done)
-    assert entry["stuck"]["step"] == "Compensate First"
+    assert entry["parked_reason"]["step"] == "Compensate First"
 
 
 def test_a_row_that_no_transaction_can_have_is_parked() -> None:
     done = _undo(**{"Compensate First": CONDITION_FAILED, "Compensate First - read row": row("INTENT")})
-    assert operators_are_told(done)["stuck"]["error"] == "ManualResolutionRequired"
+    assert operators_are_told(done)["parked_reason"]["error"] == "ManualResolutionRequired"
 
 
 def test_the_writes_of_every_item_are_compensated() -> None:
@@ -169,4 +171,4 @@ def test_an_items_uncompensated_writes_are_reported() -> None:
         "Compensate Pack - write": canceled("None", "ConditionalCheckFailed"),
         "Compensate Pack - read written row": row("DONE"),
     }
-    assert operators_are_told(_forward(**by_state))["stuck"]["step"] == "Pack[a]"
+    assert operators_are_told(_forward(**by_state))["parked_reason"]["step"] == "Pack[a]"

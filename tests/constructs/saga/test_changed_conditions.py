@@ -87,7 +87,7 @@ def test_a_saga_never_takes_another_path_after_a_change(change: str, shape: str)
     for saga in _stopped(change, shape=shape):
         assert not _both(saga), (saga.rows, saga.traces)
         assert saga.settled or saga.parked, saga.traces
-        ends.add(saga.told[-1]["stuck"]["error"] if saga.parked else saga.settled)
+        ends.add(saga.told[-1]["parked_reason"]["error"] if saga.parked else saga.settled)
     assert ends == {"COMPLETED", "FAILED", "IncompatibleDefinition"}
 
 

@@ -99,7 +99,7 @@ def test_it_never_takes_two_paths_with_any_change_between_its_starts(change: str
     for saga in _sagas(change):
         assert _harm(saga) is None, (saga.switches, saga.stops, saga.rows, saga.traces)
         assert saga.settled or saga.parked, saga.traces
-        ends.add(saga.told[-1]["stuck"]["error"] if saga.parked else saga.settled)
+        ends.add(saga.told[-1]["parked_reason"]["error"] if saga.parked else saga.settled)
     assert ends == {"COMPLETED", "FAILED", "IncompatibleDefinition"}
 
 

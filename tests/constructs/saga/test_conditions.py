@@ -94,7 +94,7 @@ def test_after_the_pivot_the_saga_is_parked() -> None:
     done = _run(step("Pay", pivot=True), step("Book", when=BIG), request={})
 
     assert "Book" not in done.trace
-    assert operators_are_told(done)["stuck"] == {
+    assert operators_are_told(done)["parked_reason"] == {
         "step": "Book",
         "error": "ConditionNotBoolean",
         "detail": "the condition of the step is neither true nor false",
@@ -114,7 +114,7 @@ def test_a_step_after_the_pivot_without_a_boolean_condition_waits() -> None:
     )
 
     assert "Check" not in done.trace
-    assert operators_are_told(done)["stuck"]["error"] == "ConditionNotBoolean"
+    assert operators_are_told(done)["parked_reason"]["error"] == "ConditionNotBoolean"
 
 
 GROUPS: dict[str, Any] = {
@@ -164,7 +164,7 @@ def test_a_group_after_the_pivot_is_parked_at_once() -> None:
     done = _run(step("Pay", pivot=True), group, request={}, operators=OPERATORS)
 
     assert done.trace.count("Both") == 1
-    assert operators_are_told(done)["stuck"] == {
+    assert operators_are_told(done)["parked_reason"] == {
         "step": "Right",
         "error": "ConditionNotBoolean",
         "detail": "the condition of the step is neither true nor false",

@@ -32,7 +32,7 @@ def _broken(saga: Simulation, undisturbed: Simulation) -> Iterator[str]:
         yield f"COMPLETED with {stands}"
     if set(saga.effects.values()) - {0, 1}:
         yield f"an effect happened more than once, or was undone twice: {saga.effects}"
-    if beyond and "UNDONE" in saga.rows.values():
+    if beyond and "COMPENSATED" in saga.rows.values():
         yield f"undone behind {beyond}, which cannot be undone"
 
 

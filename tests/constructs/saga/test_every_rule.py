@@ -155,7 +155,7 @@ class Disturbed(Simulation):
             self._record.update({attribute: {"S": value} for attribute, value in self.meddled[1].items()})
         if self.calls == self.written[0]:
             status = self.written[1]
-            self._write(state, {"side": "before"}, status, **({} if status == "FAILED" else {"output": {"S": "{}"}}))
+            self._write(state, {"side": "before"}, status, **({} if status == "REFUSED" else {"output": {"S": "{}"}}))
         if self.calls == self.late[0]:
             there = self._store.item("log", EXECUTION, self.late[1])
             if there is not None:
@@ -294,7 +294,7 @@ def _histories(saga: Saga) -> Iterator[Callable[..., Simulation]]:
     for call in range(1, calls + 3):
         for late in range(call + 1, call + 12):
             yield from (history(late=(late, row), fails={call: "InsufficientFunds"}) for row in jobs)
-        yield history(written=(call, "FAILED"), fails={call: "WaitTimedOut"})
+        yield history(written=(call, "REFUSED"), fails={call: "WaitTimedOut"})
     yield history(fails={"Settle completed": "DynamoDB.ConditionalCheckFailedException"})
     for call in range(1, calls + 4):
         yield from (history(fails={call: error}) for error in ERRORS)

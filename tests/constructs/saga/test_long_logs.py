@@ -49,7 +49,7 @@ def test_an_applied_effect_is_found_on_any_page(saga: SagaPlan, page: int) -> No
 
 
 def operators_told_of(done: Any) -> str:
-    error: str = done.variables["stuck"]["error"]
+    error: str = done.variables["parked_reason"]["error"]
     assert done.trace[-2:] == ["Park saga", "End parked"]
     return error
 
@@ -87,7 +87,7 @@ def test_rows_of_another_definition_are_compared_on_every_page(further: str, fit
     if fits:
         assert done.trace[-1] == "Settle failed"
     else:
-        assert operators_are_told(done)["stuck"]["error"] == "IncompatibleDefinition"
+        assert operators_are_told(done)["parked_reason"]["error"] == "IncompatibleDefinition"
 
 
 def test_a_row_that_does_not_fit_ends_the_reading() -> None:
@@ -96,7 +96,7 @@ def test_a_row_that_does_not_fit_ends_the_reading() -> None:
     done = run(recovery_of(plan(*PLAIN.steps), FORWARD_MACHINE), answers({"Read direction": found, **pages}))
 
     assert "Query log rows - more" not in done.trace
-    assert operators_are_told(done)["stuck"]["error"] == "IncompatibleDefinition"
+    assert operators_are_told(done)["parked_reason"]["error"] == "IncompatibleDefinition"
 
 
 @pytest.mark.exhaustive

@@ -167,7 +167,7 @@ def test_a_saga_near_the_limit_is_refused_or_completed_and_always_ends(shape: st
         ends[done.settled] += 1
         assert done.settled == ("FAILED" if "Compensate One" in _names(done) else "COMPLETED"), (sizes, done.traces)
         assert list(done.traces) == [EXECUTION], "no recovery was needed"
-        assert set(done.rows.values()) <= ({"UNDONE", "TOMBSTONE"} if done.settled == "FAILED" else {"DONE"})
+        assert set(done.rows.values()) <= ({"COMPENSATED", "TOMBSTONE"} if done.settled == "FAILED" else {"DONE"})
 
     assert ends["COMPLETED"] > 0
     assert (ends["FAILED"] > 0) is (bucket is None)

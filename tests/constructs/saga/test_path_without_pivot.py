@@ -38,7 +38,7 @@ def test_a_saga_that_is_stopped_right_before_it_settles_goes_forward(behind: Nod
     saga = _saga(behind, stops=frozenset({Stop(call=calls, moment=Moment.BEFORE)})).run()
 
     assert (saga.settled, saga.direction) == ("COMPLETED", "forward")
-    assert "UNDONE" not in saga.rows.values()
+    assert "COMPENSATED" not in saga.rows.values()
 
 
 @pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)

@@ -39,11 +39,11 @@ def _rows(*found: tuple[str, str, str]) -> dict[str, Any]:
 
 
 FITTING = _rows(
-    ("Quote", "before", "READ"),
+    ("Quote", "before", "RECORDED"),
     ("Debit", "before", "DONE"),
     ("Pack[a]", "before", "DONE"),
     ("Pack[b]", "before", "INTENT"),
-    ("Credit", "pivot", "UNDOING"),
+    ("Credit", "pivot", "COMPENSATING"),
     ("Book", "after", "DONE"),
 )
 
@@ -127,7 +127,7 @@ def test_a_recoverys_timeout_is_longer_than_its_wait() -> None:
         _rows(("Gone", "before", "DONE")),
         _rows(("Gone", "before", "INTENT")),
         _rows(("Debit", "after", "DONE")),
-        _rows(("Debit", "pivot", "UNDOING")),
+        _rows(("Debit", "pivot", "COMPENSATING")),
         _rows(("Debit[a]", "before", "DONE")),
         _rows(("Pack", "before", "DONE")),
         _rows(("Debit", "before", "DONE"), ("Credit", "before", "DONE")),
@@ -145,10 +145,10 @@ def test_under_a_definition_that_does_not_fit_the_rows_the_saga_is_parked(
 ) -> None:
     done = _recover(direction=direction, began_as=began_as, **{"Query log rows": rows})
     assert not [name for name in done.trace if name.startswith(("Set direction", "Fence", "Start", "Compensate"))]
-    assert operators_are_told(done)["stuck"]["error"] == "IncompatibleDefinition"
+    assert operators_are_told(done)["parked_reason"]["error"] == "IncompatibleDefinition"
 
 
-@pytest.mark.parametrize("status", ["TOMBSTONE", "UNDONE", "FAILED", "READ"])
+@pytest.mark.parametrize("status", ["TOMBSTONE", "COMPENSATED", "REFUSED", "RECORDED"])
 def test_a_row_without_an_effect_fits_every_definition(status: str) -> None:
     assert _recover(**{"Query log rows": _rows(("Gone", "before", status))}).trace[-1] == "Settle failed"
 
@@ -234,5 +234,5 @@ def test_a_pivot_in_doubt_is_verified_with_the_outputs_in_the_log() -> None:
         plan(step("Quote", kind="read-only"), external("Pay", pivot=True)), began_as="d", direction="", **by_state
     )
     asked = done.sent["Fence Pay - verify"]["Payload"]
-    assert (asked["mode"], asked["outputs"], asked["logged"]["steps"]) == ("ask", {}, ["Quote"])
+    assert (asked["mode"], asked["outputs"], asked["logged"]["steps"]) == ("verify", {}, ["Quote"])
     assert done.trace[-1] == "Forward execution started"

@@ -52,7 +52,7 @@ def test_a_renamed_step_that_is_applied_during_the_wait_parks_the_saga(names: tu
     saga = _recovered(*_definitions(*names), stops={1 if names is BEFORE else 2: Moment.LATE})
 
     assert saga.parked
-    assert saga.told[0]["stuck"]["error"] == "IncompatibleDefinition"
+    assert saga.told[0]["parked_reason"]["error"] == "IncompatibleDefinition"
     assert sum(saga.effects[name] for name in ("Debit", "Take", "Ship", "Send")) == 1
 
 

@@ -49,7 +49,7 @@ def test_in_a_branch_it_is_the_reason_too() -> None:
 def test_after_the_pivot_the_saga_is_parked_with_the_message_of_aws() -> None:
     done = _run(step("Pay", pivot=True), step("Book"), Book=refusal("AWS.AccessDeniedException", "not authorized"))
 
-    stuck = operators_are_told(done)["stuck"]
+    stuck = operators_are_told(done)["parked_reason"]
     assert stuck == {"step": "Book", "error": "AWS.AccessDeniedException", "detail": "not authorized"}
 
 

@@ -88,7 +88,9 @@ def operators_are_told(done: Run) -> dict[str, Any]:
     assert done.trace[-3:] == ["Notify operators", "Park saga", "End parked"], done.trace
     entry: dict[str, Any] = json.loads(done.sent["Notify operators"]["MessageBody"])
     assert entry["saga_id"] == EXECUTION
-    assert json.loads(done.sent["Park saga"]["ExpressionAttributeValues"][":stuck"]["S"]) == entry["stuck"]
+    assert (
+        json.loads(done.sent["Park saga"]["ExpressionAttributeValues"][":parked_reason"]["S"]) == entry["parked_reason"]
+    )
     return entry
 
 

@@ -145,7 +145,7 @@ class Simulation:
 
     def resume(self) -> Simulation:
         """Let the parked saga continue, as an operator does."""
-        del self._record["parked"]
+        del self._record["parked_by"]
         with (
             patch.object(aws, "dynamodb", lambda: self._store),
             patch.object(aws, "s3", lambda: _Bucket(self._objects)),
@@ -192,7 +192,7 @@ class Simulation:
     @property
     def parked(self) -> bool:
         """True if it waits for a person."""
-        return "parked" in self._record
+        return "parked_by" in self._record
 
     @property
     def direction(self) -> str | None:
@@ -339,11 +339,11 @@ class Simulation:
         status = there["status"]["S"] if there is not None else None
         if arn.startswith("arn:Undo"):
             return self._undo(row, there)
-        if call.get("mode") == "ask":
+        if call.get("mode") == "verify":
             if status is None:
                 self._write(row, call, "TOMBSTONE")
             return {}
-        if status in ("DONE", "READ") and there is not None:
+        if status in ("DONE", "RECORDED") and there is not None:
             return json.loads(there["output"]["S"])
         if status == "TOMBSTONE" and there is not None and "output" in there:
             return json.loads(there["output"]["S"])
@@ -372,7 +372,7 @@ class Simulation:
         if there is None:
             self._write(row, {"side": "before"}, "TOMBSTONE")
         elif there["status"]["S"] in ("DONE", "APPLIED_LATE"):
-            self._store.put_item(TableName="log", Item={**there, "status": {"S": "UNDONE"}})
+            self._store.put_item(TableName="log", Item={**there, "status": {"S": "COMPENSATED"}})
             self.effects[row] -= 1
         return {}
 

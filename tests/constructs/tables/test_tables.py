@@ -88,7 +88,7 @@ def test_the_indexes_are_sparse_and_contain_amounts_but_no_requests(reference: C
             "Projection": {"ProjectionType": "KEYS_ONLY"},
         },
     ]
-    assert not {RecordAttribute.INPUT, RecordAttribute.BODY, RecordAttribute.SCOPE} & set(IN_FLIGHT_ATTRIBUTES)
+    assert not {RecordAttribute.INPUT, RecordAttribute.RESPONSE, RecordAttribute.SCOPE} & set(IN_FLIGHT_ATTRIBUTES)
     types = {a["AttributeName"]: a["AttributeType"] for a in table["AttributeDefinitions"]}
     assert types == {
         RecordAttribute.ID: "S",

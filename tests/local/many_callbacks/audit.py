@@ -16,8 +16,8 @@ from saga_runtime.protocol import LogAttribute, OutcomeField, RecordAttribute, S
 from .crowd import GO, PICK, Crowd, Kind, Said, Waiter, output_of
 
 _WAITS: Final = ".waitForTaskToken"
-_FIRST: Final = frozenset({Receipt.SETTLED})
-_EITHER: Final = frozenset({Receipt.SETTLED, Receipt.EARLY})
+_FIRST: Final = frozenset({Receipt.DELIVERED})
+_EITHER: Final = frozenset({Receipt.DELIVERED, Receipt.EARLY})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,7 @@ def audit(crowd: Crowd) -> list[Invariant]:
 def late(crowd: Crowd) -> list[str]:
     """Jobs whose token row is marked undelivered although a task was waiting."""
     rows = read_table(crowd.aws.client("dynamodb"), crowd.outputs["WarehouseTokens"])
-    return [row[TokenAttribute.ID]["S"] for row in rows if row[TokenAttribute.STATUS]["S"] == TokenStatus.LATE]
+    return [row[TokenAttribute.ID]["S"] for row in rows if row[TokenAttribute.STATUS]["S"] == TokenStatus.UNDELIVERED]
 
 
 def find(crowd: Crowd) -> Found:
@@ -153,13 +153,13 @@ def _woken_once(waiter: Waiter, found: Found) -> Iterator[str]:
 
 
 def _one_answer(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
-    result = json.loads(found.records[waiter.saga_id][RecordAttribute.BODY]["S"]).get("result", {})
+    result = json.loads(found.records[waiter.saga_id][RecordAttribute.RESPONSE]["S"]).get("result", {})
     for step in _steps_of(waiter):
         row, token = found.log.get((waiter.saga_id, step)), found.tokens.get(waiter.job(step))
         if row is None or token is None:
             yield f"{waiter.order} ({waiter.kind}) lacks a row of step {step}"
             continue
-        status = StepStatus.DONE if step == PICK else StepStatus.READ
+        status = StepStatus.DONE if step == PICK else StepStatus.RECORDED
         logged = json.loads(row[LogAttribute.OUTPUT]["S"]) if LogAttribute.OUTPUT in row else None
         outcome = json.loads(token[TokenAttribute.OUTCOME]["S"])
         answers = [output_of(waiter, step, one.event) for one in said if one.step == step]
@@ -177,14 +177,14 @@ def _rows_told(waiter: Waiter, found: Found, said: list[Said]) -> Iterator[str]:
     """
     a = TokenAttribute
     early = any(one.step == PICK and one.receipt == Receipt.EARLY for one in said)
-    allowed = {TokenStatus.SETTLED}
+    allowed = {TokenStatus.DELIVERED}
     if early:
         allowed.add(TokenStatus.EARLY)
     for step in _steps_of(waiter):
         row = found.tokens.get(waiter.job(step), {})
         status = row.get(a.STATUS, {}).get("S")
         left = [name for name in (a.TOKEN, a.DUE_AT, a.CONFLICT, a.APPLIED_LATE_AT) if name in row]
-        if status not in (allowed if step == PICK else {TokenStatus.SETTLED}) or left:
+        if status not in (allowed if step == PICK else {TokenStatus.DELIVERED}) or left:
             yield f"{waiter.order} ({waiter.kind}): the row of step {step} is {status} and has {left}"
     if RecordAttribute.DUE_AT in found.records[waiter.saga_id]:
         yield f"{waiter.order} ({waiter.kind}): its record needs an operator"
@@ -204,7 +204,7 @@ def _counted_once(waiter: Waiter, said: list[Said]) -> Iterator[str]:
             expected = _FIRST
     if len(counted) != 1 or not expected.issuperset(counted):
         yield f"{waiter.order} ({waiter.kind}) was answered {receipts}"
-    wrong = [one.receipt for one in said if one.step == GO and one.receipt != Receipt.SETTLED]
+    wrong = [one.receipt for one in said if one.step == GO and one.receipt != Receipt.DELIVERED]
     if wrong:
         yield f"{waiter.order} ({waiter.kind}): its go was answered {wrong}"
 

@@ -90,7 +90,7 @@ class Drawn(Workload):
     def find_out(self, world: World, row: Item) -> bool | None:
         """The provider's word, as soon as nothing is in work there."""
         step, _, item = row[LogAttribute.STEP]["S"].removesuffix("]").partition("[")
-        undo = row[LogAttribute.STATUS]["S"] == StepStatus.UNDOING
+        undo = row[LogAttribute.STATUS]["S"] == StepStatus.COMPENSATING
         key = step_key_of(row[LogAttribute.SAGA_ID]["S"], step, item_key=item or None, undo=undo)
         state = self._provider.state_of(provider_key_of(key))
         return None if state == "in work" else state == "done"
@@ -258,9 +258,9 @@ def _expected(row: Item) -> Iterator[tuple[str, str]]:
         row[attribute]["S"] for attribute in (LogAttribute.SAGA_ID, LogAttribute.STEP, LogAttribute.STATUS)
     )
     step, _, item = name.removesuffix("]").partition("[")
-    if status in (StepStatus.DONE, StepStatus.UNDONE) and LogAttribute.INSTEAD not in row:
+    if status in (StepStatus.DONE, StepStatus.COMPENSATED) and LogAttribute.SUBSTITUTE not in row:
         yield step_key_of(saga_id, step, item_key=item or None), f"{name} is {status}"
-        if status == StepStatus.UNDONE:
+        if status == StepStatus.COMPENSATED:
             yield step_key_of(saga_id, step, item_key=item or None, undo=True), f"{name} is {status}"
 
 

@@ -109,7 +109,7 @@ class Carts(Workload):
     def find_out(self, world: World, row: Item) -> bool | None:
         """A label of a parcel on its way cannot be voided: the operator agrees with the carrier on the phone."""
         step, status = row[LogAttribute.STEP]["S"], row[LogAttribute.STATUS]["S"]
-        if (step, status) == ("ShippingLabel", StepStatus.UNDOING):
+        if (step, status) == ("ShippingLabel", StepStatus.COMPENSATING):
             return self.by_name["carrier"].void_by_hand(row[LogAttribute.SAGA_ID]["S"])
         return None
 

@@ -136,7 +136,7 @@ def test_an_approval_is_the_steps_output(reception: Reception) -> None:
         "note": "called the customer\nall fine",
         "at": "2023-11-14T22:13:20Z",
     }
-    assert reception.world.rows() == {WAIT_ID: StepStatus.READ}
+    assert reception.world.rows() == {WAIT_ID: StepStatus.RECORDED}
 
 
 def test_a_rejection_is_the_steps_refusal(reception: Reception) -> None:
@@ -145,7 +145,7 @@ def test_a_rejection_is_the_steps_refusal(reception: Reception) -> None:
     assert answer["statusCode"] == 200
     assert "Rejected" in text_of(answer)
     assert reception.outcome == "Rejected"
-    assert reception.world.rows() == {WAIT_ID: StepStatus.FAILED}
+    assert reception.world.rows() == {WAIT_ID: StepStatus.REFUSED}
 
 
 def test_a_reviewers_note_is_not_revealed_to_the_requester(reception: Reception) -> None:
@@ -665,8 +665,8 @@ ASKED = Claims(job_id=WAIT_ID, reviewer=EVIL, expires=NOW_MS // 1_000, title=EVI
 PAGES = {
     "ask": approval_html.ask_page(ASKED, closes_at=NOW_MS),
     "complaint": approval_html.ask_page(ASKED, closes_at=NOW_MS, status=400, complaint=EVIL),
-    "decided": approval_html.decided_page(ASKED, NOTED, Receipt.SETTLED),
-    "late": approval_html.decided_page(ASKED, NOTED, Receipt.LATE),
+    "decided": approval_html.decided_page(ASKED, NOTED, Receipt.DELIVERED),
+    "late": approval_html.decided_page(ASKED, NOTED, Receipt.UNDELIVERED),
     "used": approval_html.used_page(ASKED, NOTED),
     "settled": approval_html.settled_page(ASKED),
     "closed": approval_html.closed_page(ASKED),

@@ -83,7 +83,7 @@ def _nobody_waits(job_saga: JobSaga) -> None:
 
 def _parked(job_saga: JobSaga) -> None:
     _nobody_waits(job_saga)
-    job_saga.change_record(parked="owner", stuck='{"step":"Pick"}')
+    job_saga.change_record(parked_by="owner", parked_reason='{"step":"Pick"}')
 
 
 def _buried(job_saga: JobSaga) -> None:
@@ -127,7 +127,7 @@ def _sweep(_: JobSaga) -> object:
     return sweep(remaining_ms=lambda: 60_000)
 
 
-_TOLD = (TokenStatus.SETTLED, TokenStatus.LATE)
+_TOLD = (TokenStatus.DELIVERED, TokenStatus.UNDELIVERED)
 _TELL = ("SendTaskSuccess", "UpdateItem")
 PARTIES: dict[str, Party] = {
     "registration": Party(
@@ -172,7 +172,7 @@ PARTIES: dict[str, Party] = {
         before=JobSaga.register,
         act=lambda job_saga: job_saga.reports("e1", REFUSED),
         calls=("BatchGetItem", "TransactWriteItems", "SendTaskFailure", "UpdateItem"),
-        log=StepStatus.FAILED,
+        log=StepStatus.REFUSED,
         token=_TOLD,
         woken="OutOfStock",
     ),
@@ -181,14 +181,14 @@ PARTIES: dict[str, Party] = {
         act=lambda job_saga: job_saga.reports("e1"),
         calls=("BatchGetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
-        token=(TokenStatus.LATE,),
+        token=(TokenStatus.UNDELIVERED,),
     ),
     "receipt for a parked saga": Party(
         before=_parked,
         act=lambda job_saga: job_saga.reports("e1"),
         calls=("BatchGetItem", "TransactWriteItems", "SendTaskSuccess", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
-        token=(TokenStatus.LATE,),
+        token=(TokenStatus.UNDELIVERED,),
     ),
     "early receipt": Party(
         act=lambda job_saga: job_saga.reports("e1"),
@@ -204,14 +204,14 @@ PARTIES: dict[str, Party] = {
             *("SendTaskFailure", "GetItem", "TransactWriteItems"),
         ),
         log=StepStatus.APPLIED_LATE,
-        token=(TokenStatus.LATE,),
+        token=(TokenStatus.UNDELIVERED,),
     ),
     "receipt after a refusal": Party(
         before=_refused,
         act=lambda job_saga: job_saga.reports("e2"),
         calls=("BatchGetItem", "GetItem", "SendMessage", "TransactWriteItems"),
         log=StepStatus.APPLIED_LATE,
-        token=(TokenStatus.SETTLED,),
+        token=(TokenStatus.DELIVERED,),
         woken="OutOfStock",
         operators=True,
     ),
@@ -220,7 +220,7 @@ PARTIES: dict[str, Party] = {
         act=lambda job_saga: job_saga.reports("e2", REFUSED),
         calls=("BatchGetItem", "SendMessage", "TransactWriteItems"),
         log=StepStatus.DONE,
-        token=(TokenStatus.SETTLED,),
+        token=(TokenStatus.DELIVERED,),
         woken="output",
         operators=True,
     ),
@@ -229,7 +229,7 @@ PARTIES: dict[str, Party] = {
         act=lambda job_saga: job_saga.reports("e1"),
         calls=("BatchGetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
-        token=(TokenStatus.SETTLED,),
+        token=(TokenStatus.DELIVERED,),
         woken="output",
     ),
     "receipt of a known outcome that was not delivered": Party(
@@ -348,7 +348,7 @@ def check(job_saga: JobSaga, party: Party) -> None:
         assert TokenAttribute.DUE_AT not in row, "the row needs no sweep"
     told = job_saga.outcome(len(job_saga.attempts)) if job_saga.attempts else None
     assert (told and ("output" if "output" in told else told["error"])) == party.woken
-    assert "parked" not in job_saga.record()
+    assert "parked_by" not in job_saga.record()
     if log is not None and log.status is StepStatus.APPLIED_LATE:
         assert int(row[TokenAttribute.DUE_AT]) <= job_saga.world.clock.ms
         assert int(job_saga.record()["due_at"]) <= job_saga.world.clock.ms

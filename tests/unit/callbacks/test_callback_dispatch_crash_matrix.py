@@ -136,7 +136,7 @@ PARTIES: dict[str, Party] = {
     "refusal": Party(
         before=_refused,
         calls=_asked(*_BEGUN, "warehouse:pick", *_RECEIVED, *_TOLD_NO),
-        ends=("Declined", "FAILED"),
+        ends=("Declined", "REFUSED"),
     ),
     "id of its own": Party(before=_of_its_own, calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", "UpdateItem")),
     "id of its own, answered before": Party(
@@ -161,7 +161,7 @@ PARTIES: dict[str, Party] = {
             "asked": (*_BEGUN, "warehouse:find", "UpdateItem", "warehouse:pick", *_RECEIVED, *_TOLD_NO),
             "idempotent": (*_BEGUN, "UpdateItem", "warehouse:pick", *_RECEIVED, *_TOLD_NO),
         },
-        ends=("Declined", "FAILED"),
+        ends=("Declined", "REFUSED"),
     ),
     "answer that was lost": Party(
         before=_lost,
@@ -187,10 +187,13 @@ PARTIES: dict[str, Party] = {
     ),
     "answer that is known": Party(before=_known, calls=_asked("PutItem", "SendTaskSuccess"), last=2),
     "wait": Party(
-        before=_first, calls=_asked("GetItem", "PutItem", "GetItem", "warehouse:pick"), ends=(PARCEL, "READ"), job=False
+        before=_first,
+        calls=_asked("GetItem", "PutItem", "GetItem", "warehouse:pick"),
+        ends=(PARCEL, "RECORDED"),
+        job=False,
     ),
     "wait that is known": Party(
-        before=_known, calls=_asked("GetItem", "SendTaskSuccess"), ends=(PARCEL, "READ"), job=False, last=2
+        before=_known, calls=_asked("GetItem", "SendTaskSuccess"), ends=(PARCEL, "RECORDED"), job=False, last=2
     ),
     "wait that is over": Party(
         before=_overdue,
@@ -246,7 +249,7 @@ def _check(picking: Picking, party: Party) -> None:
     assert (picking.outcome(party.last), picking.status) == (told, status)
     assert len(picking.world.tasks.woken) == 1, "a saga is woken once"
     assert len(picking.warehouse.begun) <= 1 or not party.job, "a job is done once"
-    assert picking.job_saga.token.get("status") != "SETTLING", "a known outcome is delivered"
+    assert picking.job_saga.token.get("status") != "DELIVERING", "a known outcome is delivered"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def unsent(job_saga: JobSaga, outcome: Any = DONE) -> None:
     operation = "SendTaskSuccess" if outcome is DONE else "SendTaskFailure"
     job_saga.world.wire.plan(Fault(operation=operation, action=Action.KILL, times=1))
     quietly(lambda: job_saga.reports("e1", outcome))
-    assert job_saga.token["status"] == "SETTLING"
+    assert job_saga.token["status"] == "DELIVERING"
 
 
 def retried(job_saga: JobSaga) -> Attempt:
@@ -120,7 +120,7 @@ def test_a_newer_attempt_receives_an_outcome_that_arrived_before(job_saga: JobSa
 def test_a_newer_attempt_receives_a_late_outcome(job_saga: JobSaga) -> None:
     """The previous attempt did not wait any more."""
     second = retried(job_saga)
-    assert job_saga.reports("e1") is Receipt.LATE
+    assert job_saga.reports("e1") is Receipt.UNDELIVERED
     assert register(job_saga.waiting(second)) is Registration.ANSWERED
     assert job_saga.outcome(2)
 
@@ -176,9 +176,9 @@ def test_only_the_token_that_was_sent_is_marked_late(job_saga: JobSaga) -> None:
         assert write(job_saga.waiting(second).answer("tokens", row, Outcome.of(DONE), NOW_MS)) is None
 
     job_saga.world.tasks.afterwards = takes_over
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
     assert job_saga.outcome(2)
-    assert job_saga.token["status"] == "SETTLED"
+    assert job_saga.token["status"] == "DELIVERED"
 
 
 def test_a_newer_attempt_is_not_lost_after_a_delivery(job_saga: JobSaga) -> None:
@@ -234,7 +234,7 @@ def test_a_compensated_job_is_not_compensated_again(job_saga: JobSaga) -> None:
     job_saga.compensate()
     assert job_saga.reports("e2") is Receipt.DUPLICATE
     assert job_saga.log is not None
-    assert job_saga.log.status is StepStatus.UNDONE
+    assert job_saga.log.status is StepStatus.COMPENSATED
 
 
 def test_a_task_that_waits_for_a_fenced_job_is_fenced(job_saga: JobSaga) -> None:
@@ -279,7 +279,7 @@ def test_a_late_effect_makes_its_saga_due(job_saga: JobSaga) -> None:
 
 def test_a_parked_saga_is_due_after_a_late_effect(job_saga: JobSaga) -> None:
     """The record has no reason for it."""
-    job_saga.change_record(parked=SAGA_ID, due_at=NOW_MS + 3_600_000)
+    job_saga.change_record(parked_by=SAGA_ID, due_at=NOW_MS + 3_600_000)
     job_saga.compensate()
     assert job_saga.reports("e1") is Receipt.APPLIED_LATE
     assert int(job_saga.record()["due_at"]) == job_saga.world.clock.ms
@@ -354,30 +354,32 @@ def test_a_late_outcome_resumes_a_parked_saga(job_saga: JobSaga) -> None:
     """It is parked at this step."""
     _parked(job_saga, STEP)
     record = job_saga.record()
-    assert "parked" not in record
-    assert "stuck" not in record
+    assert "parked_by" not in record
+    assert "parked_reason" not in record
     assert int(record["due_at"]) == job_saga.world.clock.ms
 
 
 def test_a_late_outcome_does_not_resume_a_saga_parked_at_another_step(job_saga: JobSaga) -> None:
     """The operator has to resolve another step."""
     _parked(job_saga, "Ship")
-    assert job_saga.record()["parked"] == SAGA_ID
+    assert job_saga.record()["parked_by"] == SAGA_ID
 
 
 def _parked(job_saga: JobSaga, step: str) -> None:
     job_saga.register()
     job_saga.time_out()
-    job_saga.change_record(parked=SAGA_ID, stuck=f'{{"step":"{step}","error":"x"}}', due_at=NOW_MS + 3_600_000)
-    assert job_saga.reports("e1") is Receipt.LATE
+    job_saga.change_record(
+        parked_by=SAGA_ID, parked_reason=f'{{"step":"{step}","error":"x"}}', due_at=NOW_MS + 3_600_000
+    )
+    assert job_saga.reports("e1") is Receipt.UNDELIVERED
 
 
 def test_a_saga_that_was_parked_again_stays_parked(job_saga: JobSaga) -> None:
     """An operator resumed it, and it was parked at another step in between."""
-    job_saga.change_record(parked=SAGA_ID, stuck='{"step":"Pick"}')
+    job_saga.change_record(parked_by=SAGA_ID, parked_reason='{"step":"Pick"}')
     record = read_record("requests", SAGA_ID)
     assert record is not None
-    job_saga.change_record(stuck='{"step":"Compensate Pick"}')
+    job_saga.change_record(parked_reason='{"step":"Compensate Pick"}')
     assert write(record.due("requests", NOW_MS, unpark=True)) is not None
 
 

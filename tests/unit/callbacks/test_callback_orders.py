@@ -91,16 +91,16 @@ class State:
 
 
 _LOG_GOES = {
-    StepStatus.INTENT: {StepStatus.DONE, StepStatus.FAILED, StepStatus.TOMBSTONE},
-    StepStatus.DONE: {StepStatus.UNDONE},
+    StepStatus.INTENT: {StepStatus.DONE, StepStatus.REFUSED, StepStatus.TOMBSTONE},
+    StepStatus.DONE: {StepStatus.COMPENSATED},
     StepStatus.TOMBSTONE: {StepStatus.APPLIED_LATE},
-    StepStatus.FAILED: {StepStatus.APPLIED_LATE},
+    StepStatus.REFUSED: {StepStatus.APPLIED_LATE},
 }
 _TOKEN_GOES = {
-    TokenStatus.WAITING: {TokenStatus.SETTLED, TokenStatus.LATE},
-    TokenStatus.EARLY: {TokenStatus.SETTLED, TokenStatus.LATE},
-    TokenStatus.SETTLED: {TokenStatus.LATE},
-    TokenStatus.LATE: {TokenStatus.SETTLED},
+    TokenStatus.WAITING: {TokenStatus.DELIVERED, TokenStatus.UNDELIVERED},
+    TokenStatus.EARLY: {TokenStatus.DELIVERED, TokenStatus.UNDELIVERED},
+    TokenStatus.DELIVERED: {TokenStatus.UNDELIVERED},
+    TokenStatus.UNDELIVERED: {TokenStatus.DELIVERED},
 }
 
 
@@ -199,7 +199,9 @@ class Histories:
         if not said:
             return
         if self.variant.job and DONE in said:
-            assert after.log in (StepStatus.DONE, StepStatus.UNDONE, StepStatus.APPLIED_LATE), "a success is forgotten"
+            assert after.log in (StepStatus.DONE, StepStatus.COMPENSATED, StepStatus.APPLIED_LATE), (
+                "a success is forgotten"
+            )
         assert after.log not in (None, StepStatus.INTENT), "an answer is forgotten"
         if after.log is StepStatus.APPLIED_LATE:
             assert after.token is not None
@@ -226,13 +228,13 @@ class Histories:
     def _check_told(self, told: dict[str, Any], after: State) -> None:
         s = StepStatus
         if "output" in told:
-            assert after.log in (s.DONE, s.READ, s.UNDONE), f"delivered a success while the log is {after.log}"
+            assert after.log in (s.DONE, s.RECORDED, s.COMPENSATED), f"delivered a success while the log is {after.log}"
         elif told["error"] == REFUSED.error:
-            assert after.log in (s.FAILED, s.APPLIED_LATE), f"delivered a refusal while the log is {after.log}"
+            assert after.log in (s.REFUSED, s.APPLIED_LATE), f"delivered a refusal while the log is {after.log}"
             assert json.loads(told["cause"]) == {"errorMessage": REFUSED.detail}
         else:
             assert told["error"] == "SagaFenced"
-            assert after.log in (s.TOMBSTONE, s.UNDONE, s.APPLIED_LATE), f"fenced while the log is {after.log}"
+            assert after.log in (s.TOMBSTONE, s.COMPENSATED, s.APPLIED_LATE), f"fenced while the log is {after.log}"
 
 
 def orders(length: int, *, repeated: bool) -> Iterator[int]:
@@ -295,11 +297,11 @@ def test_every_order_is_run_in_every_variant(world: World, monkeypatch: pytest.M
 
     print(f"orders of callbacks, in {len(VARIANTS)} variants: {enumerated} enumerated, {run} run")
     assert run == enumerated
-    decided = set(StepStatus) - {StepStatus.INTENT, StepStatus.UNDOING}
-    kept = {TokenStatus.WAITING, TokenStatus.EARLY, TokenStatus.SETTLED, TokenStatus.LATE}
+    decided = set(StepStatus) - {StepStatus.INTENT, StepStatus.COMPENSATING}
+    kept = {TokenStatus.WAITING, TokenStatus.EARLY, TokenStatus.DELIVERED, TokenStatus.UNDELIVERED}
     assert {log for log, _ in reached if log} >= decided, "a state of the log was never reached"
     assert {token for _, token in reached if token} == kept
-    assert (StepStatus.APPLIED_LATE, TokenStatus.LATE) in reached
+    assert (StepStatus.APPLIED_LATE, TokenStatus.UNDELIVERED) in reached
 
 
 def test_a_job_is_one_of_its_saga() -> None:

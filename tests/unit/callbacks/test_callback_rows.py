@@ -126,7 +126,7 @@ def test_a_stored_token_row_reads_back_and_its_token_is_not_printed() -> None:
     ("status", "without", "match"),
     [
         (TokenStatus.WAITING, TokenAttribute.TOKEN, "token and its order"),
-        (TokenStatus.SETTLING, TokenAttribute.ORDER, "token and its order"),
+        (TokenStatus.DELIVERING, TokenAttribute.ATTEMPT_ORDER, "token and its order"),
         (TokenStatus.EARLY, TokenAttribute.OUTCOME, "needs an outcome"),
         (TokenStatus.ALIAS, TokenAttribute.JOB_ID, "an alias needs its job"),
         (TokenStatus.WAITING, TokenAttribute.STATUS, "not a row of a token table"),
@@ -198,10 +198,10 @@ def test_rows_of_one_table_do_not_meet() -> None:
         (None, C.PUT_DONE, C.PUT_FAILED, None),
         (S.INTENT, C.DONE, C.FAILED, None),
         (S.DONE, C.NONE, C.NONE, REFUSED),
-        (S.FAILED, C.APPLIED_LATE, C.NONE, DONE),
+        (S.REFUSED, C.APPLIED_LATE, C.NONE, DONE),
         (S.TOMBSTONE, C.APPLIED_LATE, C.NONE, None),
-        (S.UNDOING, C.NONE, C.NONE, REFUSED),
-        (S.UNDONE, C.NONE, C.NONE, None),
+        (S.COMPENSATING, C.NONE, C.NONE, REFUSED),
+        (S.COMPENSATED, C.NONE, C.NONE, None),
         (S.APPLIED_LATE, C.NONE, C.NONE, REFUSED),
     ],
 )
@@ -221,8 +221,8 @@ def test_decision_about_a_job(
     ("status", "success", "failure", "contradicted_by"),
     [
         (None, C.PUT_READ, C.PUT_FAILED, None),
-        (S.READ, C.NONE, C.NONE, REFUSED),
-        (S.FAILED, C.NONE, C.NONE, DONE),
+        (S.RECORDED, C.NONE, C.NONE, REFUSED),
+        (S.REFUSED, C.NONE, C.NONE, DONE),
         (S.TOMBSTONE, C.NONE, C.NONE, None),
         (S.INTENT, C.DONE, C.FAILED, None),
     ],
@@ -253,7 +253,7 @@ def test_every_report_has_one_transition_for_each_row() -> None:
 
     assert set(OF_JOB) == set(OF_WAIT) == every
     differ = {found for found in every if OF_JOB[found] != OF_WAIT[found]}
-    assert differ == {(None, True), (S.FAILED, True), (S.TOMBSTONE, True)}
+    assert differ == {(None, True), (S.REFUSED, True), (S.TOMBSTONE, True)}
 
 
 @pytest.mark.parametrize(
@@ -266,14 +266,14 @@ def test_every_report_has_one_transition_for_each_row() -> None:
         (S.DONE, DONE, False, Receipt.DUPLICATE, [Metric.CALLBACK_DUPLICATE]),
         (S.DONE, REFUSED, None, Receipt.CONFLICT, [Metric.CALLBACK_CONFLICT]),
         (S.TOMBSTONE, DONE, False, Receipt.APPLIED_LATE, [Metric.CALLBACK_APPLIED_LATE]),
-        (S.FAILED, DONE, None, Receipt.APPLIED_LATE, [Metric.CALLBACK_CONFLICT, Metric.CALLBACK_APPLIED_LATE]),
+        (S.REFUSED, DONE, None, Receipt.APPLIED_LATE, [Metric.CALLBACK_CONFLICT, Metric.CALLBACK_APPLIED_LATE]),
     ],
 )
 def test_a_report_amounts_to_a_receipt_and_is_counted(
     status: StepStatus, outcome: Outcome, waits: bool | None, receipt: Receipt | None, metrics: list[Metric]
 ) -> None:
     """``waits``: whether a task waits; None: there is no token row."""
-    found = None if waits is None else token(TokenStatus.WAITING if waits else TokenStatus.SETTLED)
+    found = None if waits is None else token(TokenStatus.WAITING if waits else TokenStatus.DELIVERED)
 
     decided = receipt_of(found, row(status), outcome, job=True)
 
@@ -288,7 +288,7 @@ def test_a_report_amounts_to_a_receipt_and_is_counted(
         (S.TOMBSTONE, DONE, True, True, None),
         (S.TOMBSTONE, DONE, True, False, "nothing undoes this step"),
         (S.TOMBSTONE, DONE, False, True, "it is not compensated automatically"),
-        (S.FAILED, DONE, True, True, "it is undone"),
+        (S.REFUSED, DONE, True, True, "it is undone"),
     ],
 )
 def test_operators_are_notified_of_what_contradicts_or_stays(
@@ -310,14 +310,14 @@ FENCED = "SagaFenced"
     [
         (row(S.INTENT), None),
         (row(S.DONE, '{"a":1}'), '{"a":1}'),
-        (row(S.READ, '{"a":1}'), '{"a":1}'),
+        (row(S.RECORDED, '{"a":1}'), '{"a":1}'),
         (row(S.TOMBSTONE, '{"passed":1}'), '{"passed":1}'),
         (row(S.APPLIED_LATE, '{"a":1}', instead='{"passed":1}'), '{"passed":1}'),
-        (row(S.UNDONE, '{"a":1}', instead='{"passed":1}'), '{"passed":1}'),
-        (row(S.FAILED, error="OutOfStock", detail="none left"), "OutOfStock"),
+        (row(S.COMPENSATED, '{"a":1}', instead='{"passed":1}'), '{"passed":1}'),
+        (row(S.REFUSED, error="OutOfStock", detail="none left"), "OutOfStock"),
         (row(S.TOMBSTONE), FENCED),
-        (row(S.UNDOING, '{"a":1}'), FENCED),
-        (row(S.UNDONE, '{"a":1}'), FENCED),
+        (row(S.COMPENSATING, '{"a":1}'), FENCED),
+        (row(S.COMPENSATED, '{"a":1}'), FENCED),
         (row(S.APPLIED_LATE, '{"a":1}'), FENCED),
     ],
 )
@@ -338,9 +338,9 @@ def test_a_late_success_is_not_delivered_as_a_success() -> None:
     ("status", "older", "equal", "newer"),
     [
         (TokenStatus.WAITING, Entry.OLD, Entry.SAME, Entry.REPLACE),
-        (TokenStatus.SETTLING, Entry.OLD, Entry.SEND_AGAIN, Entry.ANSWER),
-        (TokenStatus.SETTLED, Entry.OLD, Entry.TOLD, Entry.ANSWER),
-        (TokenStatus.LATE, Entry.OLD, Entry.TOLD, Entry.ANSWER),
+        (TokenStatus.DELIVERING, Entry.OLD, Entry.SEND_AGAIN, Entry.ANSWER),
+        (TokenStatus.DELIVERED, Entry.OLD, Entry.TOLD, Entry.ANSWER),
+        (TokenStatus.UNDELIVERED, Entry.OLD, Entry.TOLD, Entry.ANSWER),
     ],
 )
 def test_decision_of_a_registration(status: TokenStatus, older: Entry, equal: Entry, newer: Entry) -> None:

@@ -112,15 +112,15 @@ def test_an_outcome_that_arrives_before_the_dispatch_ends_is_kept(picking: Picki
     ("status", "more", "told"),
     [
         (StepStatus.DONE, {"output": '{"parcel":"p-1"}'}, PARCEL),
-        (StepStatus.READ, {"output": '{"parcel":"p-1"}'}, PARCEL),
+        (StepStatus.RECORDED, {"output": '{"parcel":"p-1"}'}, PARCEL),
         (StepStatus.TOMBSTONE, {"output": '{"instead":"x"}'}, {"instead": "x"}),
-        (StepStatus.FAILED, {"error": "OutOfStock", "detail": "none left"}, "OutOfStock"),
+        (StepStatus.REFUSED, {"error": "OutOfStock", "detail": "none left"}, "OutOfStock"),
         (StepStatus.TOMBSTONE, {}, "SagaFenced"),
-        (StepStatus.UNDOING, {"deadline": "5", "first_attempt_at": "1"}, "SagaFenced"),
-        (StepStatus.UNDONE, {"output": '{"parcel":"p-1"}'}, "SagaFenced"),
+        (StepStatus.COMPENSATING, {"deadline": "5", "first_attempt_at": "1"}, "SagaFenced"),
+        (StepStatus.COMPENSATED, {"output": '{"parcel":"p-1"}'}, "SagaFenced"),
         (StepStatus.APPLIED_LATE, {"output": '{"parcel":"p-1"}'}, "SagaFenced"),
-        (StepStatus.APPLIED_LATE, {"output": '{"parcel":"p-1"}', "instead": '{"instead":"x"}'}, {"instead": "x"}),
-        (StepStatus.UNDONE, {"output": '{"parcel":"p-1"}', "instead": '{"instead":"x"}'}, {"instead": "x"}),
+        (StepStatus.APPLIED_LATE, {"output": '{"parcel":"p-1"}', "substitute": '{"instead":"x"}'}, {"instead": "x"}),
+        (StepStatus.COMPENSATED, {"output": '{"parcel":"p-1"}', "substitute": '{"instead":"x"}'}, {"instead": "x"}),
     ],
 )
 def test_an_outcome_in_the_row_is_delivered_without_a_query(
@@ -139,7 +139,7 @@ def test_an_outcome_in_the_row_is_delivered_without_a_query(
 
 
 def test_a_refusal_is_delivered_with_the_detail_of_a_function_error(picking: Picking, world: World) -> None:
-    write(picking, StepStatus.FAILED, error="OutOfStock", detail="none left")
+    write(picking, StepStatus.REFUSED, error="OutOfStock", detail="none left")
 
     message = picking.send()
     picking.dispatch(message)
@@ -392,7 +392,7 @@ def test_a_refused_job_is_recorded_and_delivered_under_its_error_name(picking: P
 
     assert picking.dispatch()
 
-    assert (picking.outcome(), picking.status) == ("Declined", "FAILED")
+    assert (picking.outcome(), picking.status) == ("Declined", "REFUSED")
     assert picking.row is not None
     assert (picking.row.error, picking.row.detail) == ("Declined", "no such article")
     picking.check()
@@ -419,7 +419,7 @@ def test_a_refusal_counts_once_nothing_can_be_on_its_way(world: World, monkeypat
 
     assert picking.dispatch(picking.sent[0])
 
-    assert (picking.status, picking.outcome()) == ("FAILED", "Declined")
+    assert (picking.status, picking.outcome()) == ("REFUSED", "Declined")
 
 
 def test_a_job_past_its_deadline_is_not_dispatched(picking: Picking) -> None:
@@ -495,7 +495,7 @@ def test_any_other_exception_is_recorded_and_the_message_redelivered(
 
     token = picking.job_saga.token
     said = "StepInDoubt: who knows" if isinstance(error, StepInDoubt) else type(error).__name__
-    assert (token["dispatches"], token["dispatch_error"]) == ("1", said)
+    assert (token["failed_dispatches"], token["dispatch_error"]) == ("1", said)
     assert world.telemetry.counts[Metric.DISPATCH_FAILED] == (0 if isinstance(error, StepInDoubt) else 1)
     picking.check()
 
@@ -544,7 +544,7 @@ def test_an_outcome_under_an_unknown_id_is_adopted(picking: Picking) -> None:
 def test_a_job_done_after_a_refusal_under_the_providers_id_is_a_late_effect(picking: Picking) -> None:
     picking.warehouse.own_id, picking.warehouse.refuses = "pick-77", "no pallets"
     assert picking.dispatch()
-    assert (picking.outcome(), picking.status) == ("Declined", "FAILED")
+    assert (picking.outcome(), picking.status) == ("Declined", "REFUSED")
 
     picking.calls_back(job_id="pick-77")
 
@@ -613,12 +613,12 @@ def test_a_message_with_a_known_outcome_and_no_task_unparks_the_saga(
     picking.calls_back()
     late = picking.send_again()
     world.tasks.time_out(late.token)
-    picking.job_saga.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+    picking.job_saga.change_record(parked_by=SAGA_ID, parked_reason='{"step": "Pick"}')
 
     assert picking.dispatch(late)
 
-    assert RecordAttribute.PARKED not in picking.job_saga.record()
-    assert RecordAttribute.ANSWERED_AT in picking.job_saga.record()
+    assert RecordAttribute.PARKED_BY not in picking.job_saga.record()
+    assert RecordAttribute.LATE_OUTCOME_AT in picking.job_saga.record()
 
 
 # Batches
@@ -742,7 +742,7 @@ def test_a_wait_ends_with_its_outcome(waiting: Picking) -> None:
     waiting.dispatch()
     waiting.calls_back()
 
-    assert (waiting.outcome(), waiting.status) == (PARCEL, "READ")
+    assert (waiting.outcome(), waiting.status) == (PARCEL, "RECORDED")
     assert waiting.dispatch(waiting.send())
     assert waiting.outcome(2) == PARCEL
 

@@ -316,7 +316,7 @@ def test_a_late_effect_is_compensated(make: Open) -> None:
     late(picking)
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
@@ -371,14 +371,14 @@ def test_a_late_compensation_that_failed_is_retried(make: Open) -> None:
     say(picking, Statement(applied=False, undo=True))
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
 
 
 def test_a_late_effect_of_a_running_saga_may_be_compensated_by_hand(make: Open) -> None:
     picking = make()
     late(picking)
 
-    assert say(picking, Statement(applied=True, undo=True)) is StepStatus.UNDONE
+    assert say(picking, Statement(applied=True, undo=True)) is StepStatus.COMPENSATED
 
 
 @pytest.fixture

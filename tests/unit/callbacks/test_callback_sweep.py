@@ -102,7 +102,7 @@ def test_an_abandoned_job_is_reported_once_with_its_details(silence: Silence) ->
         "waiting_since": NOW_MS,
         "expected_at": NOW_MS + DUE_MS,
         "heartbeat_at": 0,
-        "dispatches": 1,
+        "failed_dispatches": 1,
         "dispatch_error": "ConnectionError",
         "log_status": "TOMBSTONE",
         "first_attempt_at": NOW_MS,
@@ -112,7 +112,7 @@ def test_an_abandoned_job_is_reported_once_with_its_details(silence: Silence) ->
         "request_table": "requests",
     }
     assert entry.keys() == set(UnansweredField)
-    assert (silence.row["status"], silence.row["unanswered_at"]) == ("WAITING", str(NOW_MS + DUE_MS))
+    assert (silence.row["status"], silence.row["reported_unanswered_at"]) == ("WAITING", str(NOW_MS + DUE_MS))
     assert {TokenAttribute.DUE_AT, TokenAttribute.DUE_SHARD}.isdisjoint(silence.row)
     assert silence.job_saga.world.telemetry.counts[Metric.CALLBACK_UNANSWERED] == 1
 
@@ -147,7 +147,7 @@ def test_a_wait_without_a_job_is_not_reported(world: World, monkeypatch: pytest.
     job_saga.world.clock.ms += DUE_MS
 
     assert sweep(remaining_ms=lambda: 60_000).unanswered == 0
-    assert {TokenAttribute.DUE_AT, TokenAttribute.UNANSWERED_AT}.isdisjoint(job_saga.token)
+    assert {TokenAttribute.DUE_AT, TokenAttribute.REPORTED_UNANSWERED_AT}.isdisjoint(job_saga.token)
 
 
 @pytest.mark.parametrize("operation", ["SendMessage", "UpdateItem"])
@@ -165,7 +165,7 @@ def test_a_sweeper_that_dies_or_gets_no_response_reports_at_least_once(
     silence.sweep()
 
     assert 1 <= len(silence.entries) <= 2
-    assert TokenAttribute.UNANSWERED_AT in silence.row
+    assert TokenAttribute.REPORTED_UNANSWERED_AT in silence.row
     assert silence.sweep().unanswered == 0
     assert silence.entries == []
 
@@ -175,7 +175,7 @@ def test_a_failed_send_is_retried_by_the_next_sweep(silence: Silence) -> None:
     silence.job_saga.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=3))
 
     assert silence.sweep().failed == 1
-    assert TokenAttribute.UNANSWERED_AT not in silence.row
+    assert TokenAttribute.REPORTED_UNANSWERED_AT not in silence.row
     assert silence.sweep().unanswered == 1
 
 
@@ -202,7 +202,7 @@ def test_an_outcome_after_the_entry_is_delivered(silence: Silence) -> None:
 
     assert silence.job_saga.reports("e1") is Receipt.APPLIED_LATE
     assert (silence.row["status"], silence.job_saga.log and silence.job_saga.log.status) == (
-        "LATE",
+        "UNDELIVERED",
         StepStatus.APPLIED_LATE,
     )
     assert silence.sweep().late == 1
@@ -213,8 +213,8 @@ def test_an_outcome_that_arrives_during_the_report_is_kept(silence: Silence, mon
     _between(monkeypatch, lambda: silence.job_saga.reports("e1"))
     silence.sweep()
 
-    assert silence.row["status"] == "LATE"
-    assert TokenAttribute.UNANSWERED_AT not in silence.row
+    assert silence.row["status"] == "UNDELIVERED"
+    assert TokenAttribute.REPORTED_UNANSWERED_AT not in silence.row
     assert TokenAttribute.DUE_AT in silence.row
 
 
@@ -234,7 +234,7 @@ def test_a_newer_unanswered_attempt_is_reported_again(silence: Silence) -> None:
     silence.sweep()
     assert len(silence.entries) == 1
     register(replace(silence.job_saga.waiting(silence.job_saga.enter()), dead_letters=silence.url))
-    assert TokenAttribute.UNANSWERED_AT not in silence.row
+    assert TokenAttribute.REPORTED_UNANSWERED_AT not in silence.row
     silence.job_saga.world.clock.ms += DUE_MS
 
     assert silence.sweep().unanswered == 1
@@ -245,7 +245,7 @@ def test_the_dispatcher_stores_the_queue_for_jobs_alone(world: World, monkeypatc
     picking = Picking(world, monkeypatch)
     assert picking.dispatch()
 
-    assert picking.job_saga.token["dead_letters"] == "https://sqs.example/dead"
+    assert picking.job_saga.token["dead_letter_queue_url"] == "https://sqs.example/dead"
 
 
 def test_the_dispatcher_stores_no_queue_for_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_the_dispatcher_stores_no_queue_for_waits(world: World, monkeypatch: pyt
     picking = Picking(world, monkeypatch, job=False)
     assert picking.dispatch()
 
-    assert TokenAttribute.DEAD_LETTERS not in picking.job_saga.token
+    assert TokenAttribute.DEAD_LETTER_QUEUE_URL not in picking.job_saga.token
 
 
 def test_an_entry_that_is_moved_to_the_queue_of_jobs_is_dropped(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

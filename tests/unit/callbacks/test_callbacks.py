@@ -86,10 +86,10 @@ def test_a_wait_is_kept_as_something_that_was_read(world: World, monkeypatch: py
     job_saga = JobSaga.open(world, monkeypatch, job=False)
 
     assert job_saga.register() is Registration.NEW
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
 
     (item,) = world.items("log")
-    assert item[LogAttribute.STATUS]["S"] == StepStatus.READ
+    assert item[LogAttribute.STATUS]["S"] == StepStatus.RECORDED
     assert item[LogAttribute.SIDE]["S"] == Side.BEFORE
     assert item[LogAttribute.OUTPUT]["S"] == '{"parcel":"p-1"}'
     assert item[LogAttribute.EXPIRATION]["N"] == str(NOW_MS // 1_000 + 400 * 86_400)
@@ -158,7 +158,7 @@ def test_an_undelivered_outcome_prevents_parking(job_saga: JobSaga) -> None:
     job_saga.time_out()
     job_saga.reports("e1")
 
-    assert RecordAttribute.ANSWERED_AT in job_saga.record()
+    assert RecordAttribute.LATE_OUTCOME_AT in job_saga.record()
     parked = park(request_id=REQUEST_ID, execution=SAGA_ID, now_ms=job_saga.world.clock.ms, waits=True)
     with pytest.raises(ClientError, match="ConditionalCheckFailed"):
         aws.dynamodb().update_item(**parked)
@@ -176,8 +176,8 @@ def test_a_delivered_outcome_overrides_an_undelivered_one(job_saga: JobSaga, mon
 
     monkeypatch.setattr(callback_sending, "send_directly", told_twice)
 
-    assert (job_saga.reports("e1"), others) == (Receipt.SETTLED, [Receipt.LATE])
-    assert job_saga.token["status"] == TokenStatus.SETTLED
+    assert (job_saga.reports("e1"), others) == (Receipt.DELIVERED, [Receipt.UNDELIVERED])
+    assert job_saga.token["status"] == TokenStatus.DELIVERED
 
 
 def test_a_saga_parked_during_a_failed_delivery_is_detected(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,13 +190,13 @@ def test_a_saga_parked_during_a_failed_delivery_is_detected(job_saga: JobSaga, m
         found = read(table, saga_id)
         if not parked:
             parked = True
-            job_saga.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+            job_saga.change_record(parked_by=SAGA_ID, parked_reason='{"step": "Pick"}')
         return found
 
     monkeypatch.setattr(callback_sending, "read_record", parks_after)
 
-    assert job_saga.reports("e1") is Receipt.LATE
-    assert RecordAttribute.PARKED not in job_saga.record()
+    assert job_saga.reports("e1") is Receipt.UNDELIVERED
+    assert RecordAttribute.PARKED_BY not in job_saga.record()
 
 
 def test_a_saga_parked_over_a_known_outcome_resumes_with_its_message(job_saga: JobSaga) -> None:
@@ -204,13 +204,13 @@ def test_a_saga_parked_over_a_known_outcome_resumes_with_its_message(job_saga: J
     job_saga.reports("e1")
     attempt = job_saga.enter()
     job_saga.time_out()
-    job_saga.change_record(parked=SAGA_ID, stuck='{"step": "Pick"}')
+    job_saga.change_record(parked_by=SAGA_ID, parked_reason='{"step": "Pick"}')
 
     nobody_waits(JOB_ID, "requests")
 
     assert attempt.token
-    assert RecordAttribute.PARKED not in job_saga.record()
-    assert RecordAttribute.ANSWERED_AT in job_saga.record()
+    assert RecordAttribute.PARKED_BY not in job_saga.record()
+    assert RecordAttribute.LATE_OUTCOME_AT in job_saga.record()
 
 
 def test_two_providers_may_use_the_same_ids(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_two_providers_may_use_the_same_ids(job_saga: JobSaga, monkeypatch: pyte
 
     assert job_saga.log is not None
     assert job_saga.log.status is StepStatus.INTENT
-    assert job_saga.reports("1", DONE, job_id="7") is Receipt.SETTLED
+    assert job_saga.reports("1", DONE, job_id="7") is Receipt.DELIVERED
 
 
 def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_sagas_with_a_step_of_one_name_have_each_its_own_log(world: World, monke
     job_saga.register()
     world.wire.forget()
 
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
 
     assert world.wire.sent[:3] == ["GetItem", "GetItem", "TransactWriteItems"], "no row of another saga's log is read"
     assert job_saga.log is not None
@@ -267,7 +267,7 @@ def test_a_receipt_reads_keys_again_that_were_left_unprocessed(
 
     monkeypatch.setattr(client, "batch_get_item", one_by_one)
 
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
     assert asked == [2, 1]
 
 
@@ -283,7 +283,7 @@ def test_an_unserved_waiting_saga_loses_no_outcome(job_saga: JobSaga, monkeypatc
         job_saga.reports("e1")
 
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served()]))
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
 
 
 def test_a_provider_may_speak_under_its_own_id(job_saga: JobSaga) -> None:
@@ -292,7 +292,7 @@ def test_a_provider_may_speak_under_its_own_id(job_saga: JobSaga) -> None:
     adopt_alias("their-1", JOB_ID)
 
     assert job_saga.reports("e0", Heartbeat(), job_id="their-1") is Receipt.HEARTBEAT
-    assert job_saga.reports("e1", job_id="their-1") is Receipt.SETTLED
+    assert job_saga.reports("e1", job_id="their-1") is Receipt.DELIVERED
     assert job_saga.reports("e1", job_id=JOB_ID) is Receipt.DUPLICATE
 
 
@@ -307,8 +307,8 @@ def test_operators_are_notified_of_a_contradiction_once(job_saga: JobSaga, monke
 
     (entry,) = entries_of(queue)
     assert entry["saga_id"] == SAGA_ID
-    assert entry["stuck"]["step"] == "Pick"
-    assert entry["stuck"]["error"] == "CallbackContradicted"
+    assert entry["parked_reason"]["step"] == "Pick"
+    assert entry["parked_reason"]["error"] == "CallbackContradicted"
     assert "token-1" not in json.dumps(entry)
     assert job_saga.world.telemetry.counts[Metric.CALLBACK_CONFLICT] == 1
 
@@ -324,7 +324,7 @@ def test_operators_are_notified_of_an_effect_without_compensation(
     assert job_saga.reports("e1") is Receipt.APPLIED_LATE
 
     entries = entries_of(queue)
-    assert [entry["stuck"]["error"] for entry in entries] == ["LateEffectRecorded"] * told
+    assert [entry["parked_reason"]["error"] for entry in entries] == ["LateEffectRecorded"] * told
     assert job_saga.world.telemetry.counts[Metric.CALLBACK_APPLIED_LATE] == 1
 
 
@@ -378,7 +378,7 @@ def test_a_heartbeat_of_an_unknown_or_ended_job_is_reported(job_saga: JobSaga) -
     assert heartbeat(JOB_ID) is Receipt.UNKNOWN
     job_saga.register()
     job_saga.time_out()
-    assert heartbeat(JOB_ID) is Receipt.LATE
+    assert heartbeat(JOB_ID) is Receipt.UNDELIVERED
     job_saga.reports("e1")
     assert heartbeat(JOB_ID) is Receipt.DUPLICATE
 
@@ -409,7 +409,7 @@ def test_a_wait_is_overdue_only_while_a_task_waits(world: World, monkeypatch: py
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["waiting"] == 0
     assert TokenAttribute.DUE_AT not in job_saga.token
     job_saga.time_out()
-    assert job_saga.reports("e1") is Receipt.LATE, "what happens nevertheless is written down"
+    assert job_saga.reports("e1") is Receipt.UNDELIVERED, "what happens nevertheless is written down"
 
 
 def test_a_permanently_refused_outcome_lets_the_age_grow(job_saga: JobSaga) -> None:
@@ -425,7 +425,7 @@ def test_a_permanently_refused_outcome_lets_the_age_grow(job_saga: JobSaga) -> N
 
     assert ages == [(1, 60, 60), (1, 180, 180), (1, 300, 300)]
     job_saga.world.wire.forget()
-    assert (sweep(remaining_ms=lambda: 60_000).told, job_saga.token["status"]) == (1, "SETTLED")
+    assert (sweep(remaining_ms=lambda: 60_000).told, job_saga.token["status"]) == (1, "DELIVERED")
 
 
 def test_a_row_that_cannot_be_read_makes_the_age_grow(job_saga: JobSaga) -> None:
@@ -453,7 +453,7 @@ def test_a_sweep_clears_a_late_effect_once_it_is_compensated(job_saga: JobSaga) 
     job_saga.compensate()
     job_saga.reports("e1")
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 1
-    job_saga.change_log(status=StepStatus.UNDONE)
+    job_saga.change_log(status=StepStatus.COMPENSATED)
 
     assert callback_sweeper.handler({}, Context(remaining_ms=60_000))["late"] == 0
 
@@ -477,7 +477,7 @@ def test_a_callback_is_received_by_direct_invocation(job_saga: JobSaga) -> None:
     job_saga.register()
     event = {"job_id": JOB_ID, "event_id": "e1", "outcome": {"ok": True, "output": PARCEL}}
 
-    assert callback_direct.handler(event, None) == {"receipt": "SETTLED"}
+    assert callback_direct.handler(event, None) == {"receipt": "DELIVERED"}
     assert callback_direct.handler(event, None) == {"receipt": "DUPLICATE"}
     with pytest.raises(Invalid):
         callback_direct.handler({"job_id": JOB_ID}, None)
@@ -500,7 +500,7 @@ def test_a_failed_dispatch_is_recorded_in_the_waiting_row(job_saga: JobSaga) -> 
     assert job_saga.token["dispatch_error"] == "ConnectionError"
     record_dispatch_error(JOB_ID, "x" * 2_000)
 
-    assert (job_saga.token["dispatches"], len(job_saga.token["dispatch_error"])) == ("3", 1_000)
+    assert (job_saga.token["failed_dispatches"], len(job_saga.token["dispatch_error"])) == ("3", 1_000)
     assert job_saga.token["status"] == "WAITING"
 
 
@@ -509,7 +509,7 @@ def test_a_transient_error_is_retried(job_saga: JobSaga, action: Action) -> None
     job_saga.register()
     job_saga.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=4))
 
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
     assert job_saga.world.naps
 
 
@@ -522,7 +522,7 @@ def test_a_persistent_error_is_reported_as_unconfirmed(job_saga: JobSaga, monkey
         job_saga.reports("e1")
 
     job_saga.world.wire.forget()
-    assert job_saga.reports("e1") is Receipt.SETTLED
+    assert job_saga.reports("e1") is Receipt.DELIVERED
 
 
 def test_no_token_is_logged(job_saga: JobSaga) -> None:

@@ -51,10 +51,10 @@ def test_an_event_id_that_was_used_for_another_job_is_taken_counted_and_known_ag
     reception.wait(WAIT_ID, token="token-2")
     counts = reception.world.telemetry.counts
 
-    assert (says(JOB_ID), counts[REUSED]) == (Receipt.SETTLED, 0)
-    assert (says(WAIT_ID), counts[REUSED]) == (Receipt.SETTLED, 1)
+    assert (says(JOB_ID), counts[REUSED]) == (Receipt.DELIVERED, 0)
+    assert (says(WAIT_ID), counts[REUSED]) == (Receipt.DELIVERED, 1)
 
-    assert (_status(reception, JOB_ID), _status(reception, WAIT_ID)) == (TokenStatus.SETTLED, TokenStatus.SETTLED)
+    assert (_status(reception, JOB_ID), _status(reception, WAIT_ID)) == (TokenStatus.DELIVERED, TokenStatus.DELIVERED)
     assert set(reception.world.tasks.woken) == {"token-1", "token-2"}
     written = reception.written()
     assert [says(JOB_ID), says(WAIT_ID)] == [Receipt.DUPLICATE] * 2
@@ -63,7 +63,7 @@ def test_an_event_id_that_was_used_for_another_job_is_taken_counted_and_known_ag
 
 def test_a_success_under_the_event_id_of_a_failure_is_never_lost(reception: Reception) -> None:
     reception.wait()
-    assert says(JOB_ID, REFUSED) is Receipt.SETTLED
+    assert says(JOB_ID, REFUSED) is Receipt.DELIVERED
 
     assert says(JOB_ID, DONE) is Receipt.APPLIED_LATE
 
@@ -127,8 +127,8 @@ def test_two_receivers_that_meet_over_one_used_id_write_it_once(reception: Recep
     says(JOB_ID)
     reception.world.tasks.afterwards = lambda: says(WAIT_ID)
 
-    assert says(WAIT_ID) in (Receipt.SETTLED, Receipt.LATE)
-    assert reception.world.rows() == {JOB_ID: StepStatus.DONE, WAIT_ID: StepStatus.READ}
+    assert says(WAIT_ID) in (Receipt.DELIVERED, Receipt.UNDELIVERED)
+    assert reception.world.rows() == {JOB_ID: StepStatus.DONE, WAIT_ID: StepStatus.RECORDED}
     ids = [item["id"]["S"] for item in reception.world.items("tokens")]
     assert sum(row_id.startswith("event#") for row_id in ids) == 2
 

@@ -49,7 +49,7 @@ def refused(operated: OperatedSaga, *words: str) -> str:
 def is_moved(operated: OperatedSaga, owner: str) -> None:
     record = operated.record
     assert (record.execution_arn, record.recovery_machine_arn) == (execution_of(NEW, SAGA_ID), NEW_RECOVERY)
-    assert (record.owner, record.parked) == (owner, None)
+    assert (record.owner, record.parked_by) == (owner, None)
     assert operated.world.executions.by_name[owner].machine == NEW_RECOVERY
     assert operated.world.executions.by_name[owner].input == record.input
 
@@ -63,7 +63,7 @@ def test_a_parked_saga_continues_on_the_other_machine(operated: OperatedSaga) ->
     assert operated.run(*ADOPT) == (0, f"saga {SAGA_ID} is on {NEW_RECOVERY}: started {R1}\n")
 
     is_moved(operated, R1)
-    assert not {A.PARKED, A.PARKED_AT, A.STUCK} & set(operated.world.items("requests")[0])
+    assert not {A.PARKED_BY, A.PARKED_AT, A.PARKED_REASON} & set(operated.world.items("requests")[0])
 
 
 def died(operated: OperatedSaga) -> None:
@@ -108,7 +108,7 @@ def test_of_a_settled_saga_nothing_but_its_machines_changes(operated: OperatedSa
     moved = {A.EXECUTION_ARN: {"S": execution_of(NEW, SAGA_ID)}, A.RECOVERY_MACHINE_ARN: {"S": NEW_RECOVERY}}
     (after,) = operated.world.items("requests")
     (decided,) = Decision.all_of(after)
-    assert (decided.what, decided.why, decided.stuck) == (f"moved to {NEW_RECOVERY}", WHY, None)
+    assert (decided.what, decided.why, decided.parked_reason) == (f"moved to {NEW_RECOVERY}", WHY, None)
     assert {name: value for name, value in after.items() if name != A.DECISIONS} == before | moved
     assert set(operated.world.executions.by_name) == {SAGA_ID}
 
@@ -210,7 +210,7 @@ def test_a_saga_that_changed_since_it_was_read_is_not_moved(
 def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(operated: OperatedSaga) -> None:
     operated.park()
     update: Any = adopt_update(operated.record, target(), operated.now, 60_000)
-    aws.dynamodb().update_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked")
+    aws.dynamodb().update_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked_by")
 
     with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
         aws.dynamodb().update_item(TableName="requests", **update)
@@ -307,7 +307,7 @@ def test_a_parked_saga_of_a_deleted_machine_stays_parked_with_its_reason(operate
 
     assert f"state machine {RECOVERY_MACHINE_ARN} must exist to start the saga, got none" in told
     assert "cdk-sagas adopt" in told
-    assert A.STUCK in operated.world.items("requests")[0]
+    assert A.PARKED_REASON in operated.world.items("requests")[0]
 
 
 def test_an_interrupted_saga_of_a_deleted_machine_is_unchanged(operated: OperatedSaga) -> None:

@@ -101,7 +101,12 @@ class Operator:
         """Put an entry of an unanswered job into the dead-letter queue."""
         f = UnansweredField
         fields: dict[str, Any] = {f.JOB_ID: step_key_of(saga_id, STEP), f.WAITING_SINCE: NOW_MS - 7_200_000}
-        fields |= {f.LOG_STATUS: "TOMBSTONE", f.DISPATCHES: 2, f.DISPATCH_ERROR: "ConnectionError", f.ACCEPTED_AT: 0}
+        fields |= {
+            f.LOG_STATUS: "TOMBSTONE",
+            f.FAILED_DISPATCHES: 2,
+            f.DISPATCH_ERROR: "ConnectionError",
+            f.ACCEPTED_AT: 0,
+        }
         return self.puts(json.dumps({UNANSWERED_FIELD: fields}))
 
     def taken(self, url: str) -> list[dict[str, Any]]:
@@ -177,9 +182,9 @@ def test_an_undelivered_outcome_is_listed_and_delivered_at_once(operator: Operat
     assert operator.lists("--send-again", JOB_ID) == f"job {JOB_ID}: delivered\n"
 
     assert operator.job_saga.outcome()
-    assert operator.job_saga.token["status"] == "SETTLED"
+    assert operator.job_saga.token["status"] == "DELIVERED"
     assert "nothing waits" in operator.lists()
-    assert "is SETTLED: only SETTLING outcomes are undelivered" in operator.is_refused("--send-again", JOB_ID)
+    assert "is DELIVERED: only DELIVERING outcomes are undelivered" in operator.is_refused("--send-again", JOB_ID)
 
 
 def test_a_redelivery_reports_that_no_task_waits(operator: Operator) -> None:
@@ -492,9 +497,9 @@ VIEW = JobView(
     event_id="",
     log_table="log",
     request_table="requests",
-    unanswered_at=None,
+    reported_unanswered_at=None,
 )
-SETTLING = replace(VIEW, kind=Kind.SETTLING, outcome="done", event_id="evt_1", dispatches=0)
+DELIVERING = replace(VIEW, kind=Kind.DELIVERING, outcome="done", event_id="evt_1", dispatches=0)
 DEAD_JOB = DeadMessage(
     kind=DeadKind.JOB,
     message_id="m-1",
@@ -508,7 +513,7 @@ DEAD_JOB = DeadMessage(
 LISTING = Listing(
     table="tokens",
     now_ms=NOW_MS,
-    rows=[replace(VIEW, kind=Kind.LATE), VIEW, SETTLING],
+    rows=[replace(VIEW, kind=Kind.LATE), VIEW, DELIVERING],
     dead=[DEAD_JOB],
     reasons={JOB_ID: "ConnectionError"},
     busy=0,

@@ -197,10 +197,10 @@ def row(status: StepStatus | None) -> Callable[[CheckedStack], None]:
     [
         ("Pick", None, "its entry, and it has no row"),
         ("Pick", StepStatus.TOMBSTONE, "its entry, and its row is TOMBSTONE"),
-        ("Pick", StepStatus.FAILED, "its entry, and its row is FAILED"),
+        ("Pick", StepStatus.REFUSED, "its entry, and its row is REFUSED"),
         ("Pick", StepStatus.DONE, ""),
-        ("Pick", StepStatus.UNDONE, ""),
-        ("Pick#undo", StepStatus.UNDONE, ""),
+        ("Pick", StepStatus.COMPENSATED, ""),
+        ("Pick#undo", StepStatus.COMPENSATED, ""),
         ("Pick#undo", StepStatus.DONE, "the entry of its undo, and its row is DONE"),
         ("Pick#undo", None, "the entry of its undo, and it has no row"),
     ],

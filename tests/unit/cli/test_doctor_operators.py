@@ -25,7 +25,7 @@ from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.repair import Repairer
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.aws import environment
-from saga_runtime.protocol import SETTLING_SECONDS, StepStatus
+from saga_runtime.protocol import DELIVERING_SECONDS, StepStatus
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared import aws
@@ -290,7 +290,7 @@ def test_an_overdue_row_is_reported_as_not_monitored_despite_its_schedule(stack:
 @pytest.mark.parametrize("minutes", [14, 16])
 def test_an_undelivered_outcome_is_left_to_the_sweeper_for_15_minutes(stack: CheckedStack, minutes: int) -> None:
     undelivered(stack)
-    stack.pass_time(minutes * 60_000 - 60_000 + SETTLING_SECONDS * 1_000)
+    stack.pass_time(minutes * 60_000 - 60_000 + DELIVERING_SECONDS * 1_000)
     due_now(stack)
 
     assert stack.kinds() == (
@@ -386,7 +386,7 @@ def put_many(stack: CheckedStack, count: int) -> None:
     for number in range(count):
         saga_id = f"{SAGA_ID[:20]}{number:06d}{SAGA_ID[26:]}"
         item: Any = {**sample, "id": {"S": f"key-{number}"}, "saga_id": {"S": saga_id}, "input": {"S": "x" * 6_000}}
-        item |= {"parked": {"S": saga_id}, "owner": {"S": saga_id}}
+        item |= {"parked_by": {"S": saga_id}, "owner": {"S": saga_id}}
         aws.dynamodb().put_item(TableName="requests", Item=item)
 
 
@@ -406,12 +406,12 @@ def test_many_records_are_read_by_page_and_each_once_more(stack: CheckedStack) -
 
 def is_compensated(stack: CheckedStack) -> None:
     late(stack)
-    stack.put_row(STEP, StepStatus.UNDONE)
+    stack.put_row(STEP, StepStatus.COMPENSATED)
 
 
 def was_answered_early_and_counted(stack: CheckedStack) -> None:
     answered_and_gone(stack)
-    stack.put_row(STEP, StepStatus.UNDONE)
+    stack.put_row(STEP, StepStatus.COMPENSATED)
 
 
 def was_answered_just_now_for_nobody(stack: CheckedStack) -> None:
@@ -422,7 +422,7 @@ def was_answered_just_now_for_nobody(stack: CheckedStack) -> None:
 
 def is_being_delivered(stack: CheckedStack) -> None:
     undelivered(stack)
-    stack.pass_time(-60_000 + SETTLING_SECONDS * 1_000 - 1)
+    stack.pass_time(-60_000 + DELIVERING_SECONDS * 1_000 - 1)
 
 
 def is_old_and_its_rows_are_kept(stack: CheckedStack) -> None:

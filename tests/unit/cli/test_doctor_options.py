@@ -102,7 +102,7 @@ def test_a_scan_announces_its_size_and_keeps_to_its_rate(stack: CheckedStack, mo
     monkeypatch.setattr(SCAN, "_PAGE", 10)
     monkeypatch.setattr(SCAN, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=naps.append))
     for number in range(30):
-        stack.put_row(f"Step{number}", StepStatus.READ)
+        stack.put_row(f"Step{number}", StepStatus.RECORDED)
 
     _, _, errors = stack.run("--deep", "--rate", "2")
 

@@ -29,13 +29,19 @@ ENDS: dict[str, tuple[dict[str, dict[str, str]], int, list[tuple[str, str]], boo
         False,
     ),
     "due for long": ({}, 15 * 60_000, [("not monitored", "operator")], False),
-    "stuck": (
-        {"status": {"S": "STUCK"}, "error": {"S": "Unhandled"}, "due_at": {}, "due_shard": {}, "not_before": {}},
+    "parked_reason": (
+        {
+            "status": {"S": "DEAD_LETTERED"},
+            "error": {"S": "Unhandled"},
+            "due_at": {},
+            "due_shard": {},
+            "not_before": {},
+        },
         0,
         [("handler failed", "operator")],
         True,
     ),
-    "told": ({"status": {"S": "TOLD"}, "due_at": {}, "due_shard": {}, "not_before": {}}, 0, [], True),
+    "told": ({"status": {"S": "NOTIFIED"}, "due_at": {}, "due_shard": {}, "not_before": {}}, 0, [], True),
 }
 
 
@@ -58,7 +64,9 @@ def test_a_list_that_was_not_read_for_long_is_reported(stack: CheckedStack) -> N
     told: dict[str, Any] = {"machine": machine, "function": "f", "ends": ["TIMED_OUT"]}
     told |= {"grace": 1, "lease": 1, "attempts": 1, "longest": 0}
     stack.part("watches")[0]["watched"] = [told]
-    row = ListRow(id=list_id(machine, FailedStatus.TIMED_OUT), known_until=NOW_MS, certain_until=NOW_MS, due_at=NOW_MS)
+    row = ListRow(
+        id=list_id(machine, FailedStatus.TIMED_OUT), listed_until=NOW_MS, verified_until=NOW_MS, due_at=NOW_MS
+    )
     aws.dynamodb().put_item(TableName="watch", Item=list_put(row)["Item"])
 
     assert stack.kinds() == []

@@ -79,7 +79,7 @@ def park(world: World, key: str, error: str = "ManualResolutionRequired", owner:
     """Let a saga's owner park it, and end."""
     reservation, owner = reservation_of(key=key), owner or SAGAS[key]
     update: Any = settling.park(request_id=reservation.request_id, execution=owner, now_ms=world.clock.ms)
-    update["ExpressionAttributeValues"][":stuck"] = {"S": json.dumps({"step": "Charge", "error": error})}
+    update["ExpressionAttributeValues"][":parked_reason"] = {"S": json.dumps({"step": "Charge", "error": error})}
     aws.dynamodb().update_item(**update)
     world.executions.end(owner, ExecutionStatus.FAILED)
 
@@ -304,7 +304,7 @@ def test_a_saga_that_was_parked_again_is_left_alone(operated: OperatedSaga, plan
 
     assert (status, outcomes(plan)["key-1"]) == (0, "left alone")
     assert started(operated.world, "key-1") == [f"{SAGAS['key-1']}-r1"]
-    assert A.PARKED in record(operated.world, "key-1")
+    assert A.PARKED_BY in record(operated.world, "key-1")
 
 
 def test_every_failure_is_kept_blocks_no_other_and_is_tried_again(operated: OperatedSaga, plan: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_saga_that_was_not_parked_when_it_was_listed_is_left_alone(operated: O
 
     assert run("resume", str(file), *WHY)[0] == 0
     assert outcomes(file) == dict.fromkeys(KEYS, "left alone")
-    assert A.PARKED in record(operated.world, "key-1")
+    assert A.PARKED_BY in record(operated.world, "key-1")
 
 
 def test_a_saga_that_is_listed_again_is_resumed_again(operated: OperatedSaga, plan: Path) -> None:

@@ -33,7 +33,7 @@ RAN = ExecutionView(
     name=SAGA, machine="forward", status="SUCCEEDED", started_at=T + 50, stopped_at=T + 2_000, error=None, cause=None
 )
 QUOTE = StepView(
-    step="Quote", status="READ", side="before", output='{"total":"12.00"}', created_at=T + 100, updated_at=T + 100
+    step="Quote", status="RECORDED", side="before", output='{"total":"12.00"}', created_at=T + 100, updated_at=T + 100
 )
 CHARGE = StepView(
     step="Charge",
@@ -61,9 +61,9 @@ COMPLETED = Inspection(
     created_at=T,
     updated_at=T + 2_000,
     due_at=None,
-    parked=None,
+    parked_by=None,
     parked_at=None,
-    stuck={},
+    parked_reason={},
     failure={},
     log_table="Log",
     now_ms=T + 60_000,
@@ -76,10 +76,10 @@ PARKED = replace(
     finding=Finding.PARKED,
     direction="compensate",
     http_status=None,
-    parked=SAGA,
+    parked_by=SAGA,
     parked_at=T + 30_000,
     now_ms=T + 40_000,
-    stuck={"step": "Charge", "error": "ManualResolutionRequired", "detail": "the gateway does not know"},
+    parked_reason={"step": "Charge", "error": "ManualResolutionRequired", "detail": "the gateway does not know"},
     failure={"step": "Charge", "error": "StepFailed", "detail": "the step could not be completed"},
     executions=(
         replace(RAN, status="FAILED", stopped_at=T + 30_100, error="SagaParked", cause="the saga waits for a person"),
@@ -111,11 +111,11 @@ executions
   aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1  forward   SUCCEEDED  2023-11-14 22:13:20 UTC to 22:13:22 UTC, 1.9 s
 
 2023-11-14 22:13:20.100 UTC                                         1.8 s in all
-                         0            500 ms        1 s           1.5 s
--------------------------+------------+-------------+-------------+-------------
-o Quote   READ    +0 ms  *            :             :             :
+                             0           500 ms       1 s          1.5 s
+-----------------------------+-----------+------------+------------+------------
+o Quote   RECORDED    +0 ms  *           :            :            :
   ' {"total":"12.00"}
-+ Charge  DONE  +800 ms  :            :        ============================  1 s
++ Charge  DONE      +800 ms  :           :       ==========================  1 s
   ' {"payment":"p-1"}; the provider's key 6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42
 """
     )
@@ -135,7 +135,7 @@ saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
   recoveries  0
   parked      by aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1, 2023-11-14 22:13:50 UTC,
               10 s ago
-  stuck       Charge: ManualResolutionRequired, the gateway does not know
+  reason      Charge: ManualResolutionRequired, the gateway does not know
   failure     Charge: StepFailed, the step could not be completed
 
 executions
@@ -145,7 +145,7 @@ executions
 2023-11-14 22:13:20.100 UTC                                        29.9 s in all
                                    0           10 s        20 s
 -----------------------------------+-----------+-----------+--------------------
-o Quote      READ           +0 ms  *           :           :
+o Quote      RECORDED       +0 ms  *           :           :
   ' {"total":"12.00"}
 ? Charge     INTENT       +800 ms  ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~>  29.1 s
   ' in doubt since 22:13:40 UTC; attempt 0f3c9a; the provider's key
@@ -180,7 +180,7 @@ def test_a_no_is_offered_once_it_counts() -> None:
 
 
 def test_a_compensation_in_doubt_is_resolved_as_such() -> None:
-    undoing = replace(IN_DOUBT, status="UNDOING", output='{"payment":"p-1"}')
+    undoing = replace(IN_DOUBT, status="COMPENSATING", output='{"payment":"p-1"}')
 
     told = shown(replace(PARKED, steps=(undoing,), now_ms=T + 50_000))
 
@@ -234,7 +234,7 @@ def test_an_accepted_job_and_a_late_effect() -> None:
 
 def test_a_refusal_after_the_pivot_is_resolved_by_an_operator() -> None:
     refused = replace(
-        CHARGE, status="FAILED", output=None, error="Declined", detail="the account is closed", side="after"
+        CHARGE, status="REFUSED", output=None, error="Declined", detail="the account is closed", side="after"
     )
 
     found = advice(replace(PARKED, direction="forward", steps=(refused,)), [])
@@ -246,8 +246,8 @@ def test_a_refusal_after_the_pivot_is_resolved_by_an_operator() -> None:
 def test_an_applied_step_of_a_compensating_saga_may_be_compensated_by_hand() -> None:
     other = replace(CHARGE, step="Reserve")
 
-    stopped = advice(replace(PARKED, steps=(other, CHARGE), stuck={"step": "Compensate Charge"}), [])
-    unknown = advice(replace(PARKED, steps=(other, CHARGE), stuck={}), [])
+    stopped = advice(replace(PARKED, steps=(other, CHARGE), parked_reason={"step": "Compensate Charge"}), [])
+    unknown = advice(replace(PARKED, steps=(other, CHARGE), parked_reason={}), [])
 
     assert [one.text.split()[0] for one in stopped] == ["Charge", "If"]
     assert [one.text.split()[0] for one in unknown] == ["Reserve", "Charge", "If"]
@@ -305,7 +305,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     cause = replace(PARKED.executions[0], cause="\x1b[31mred")
     step = replace(IN_DOUBT, detail="\x1b[2J", error="E", output='{"a":"\\u001b[2J"}')
 
-    told = shown(replace(PARKED, stuck=evil, executions=(cause,), steps=(step,)), full=True)
+    told = shown(replace(PARKED, parked_reason=evil, executions=(cause,), steps=(step,)), full=True)
 
     assert "\x1b" not in told
     assert "\x07" not in told
@@ -383,7 +383,7 @@ def test_the_document_has_everything(operated: OperatedSaga) -> None:
         "status": "INTENT",
         "side": "before",
         "output": None,
-        "attempt": row[LogAttribute.ATTEMPT],
+        "attempt": row[LogAttribute.ATTEMPT_ID],
         "deadline": int(row[LogAttribute.DEADLINE]),
         "certain_at": int(row[LogAttribute.DEADLINE]) + 30_000,
         "first_attempt_at": NOW_MS,
@@ -398,7 +398,7 @@ def test_the_document_has_everything(operated: OperatedSaga) -> None:
     assert [(one["name"], one["machine"], one["status"]) for one in found["executions"]] == [
         (SAGA_ID, "forward", "FAILED")
     ]
-    assert (found["finding"], found["parked"], found["direction"]) == ("PARKED", SAGA_ID, "compensate")
+    assert (found["finding"], found["parked_by"], found["direction"]) == ("PARKED", SAGA_ID, "compensate")
     assert found["log_table"] == "log"
     assert len(found["advice"]) == 2
 
@@ -412,18 +412,18 @@ def test_the_stuck_step_is_shown(operated: OperatedSaga) -> None:
     aws.dynamodb().update_item(
         TableName="requests",
         Key={"id": {"S": REQUEST_ID}},
-        UpdateExpression="SET #stuck = :stuck",
-        ExpressionAttributeNames={"#stuck": RecordAttribute.STUCK},
+        UpdateExpression="SET #parked_reason = :parked_reason",
+        ExpressionAttributeNames={"#parked_reason": RecordAttribute.PARKED_REASON},
         ExpressionAttributeValues={
-            ":stuck": {"S": '{"step":"Charge","error":"ManualResolutionRequired","detail":"why"}'}
+            ":parked_reason": {"S": '{"step":"Charge","error":"ManualResolutionRequired","detail":"why"}'}
         },
     )
 
     _, told = operated.run("inspect")
-    assert "  stuck       Charge: ManualResolutionRequired, why\n" in told
+    assert "  reason      Charge: ManualResolutionRequired, why\n" in told
 
     operated.resolves("--resume")
-    assert document(operated)["stuck"] == {}
+    assert document(operated)["parked_reason"] == {}
 
 
 def test_a_recovery_and_its_owner_are_shown(operated: OperatedSaga) -> None:

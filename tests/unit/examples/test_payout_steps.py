@@ -168,7 +168,7 @@ class TestRecommend:
             "model_call": "call-1",
             "prompt": model.asked[0].fingerprint,
         }
-        assert payouts.world.rows() == {f"{SAGA_ID}#Recommend": "READ"}
+        assert payouts.world.rows() == {f"{SAGA_ID}#Recommend": "RECORDED"}
 
     def test_replays_the_recorded_response_without_a_call(self, payouts: Payouts) -> None:
         model = payouts.model(PAY, {**PAY, "amount": 151})

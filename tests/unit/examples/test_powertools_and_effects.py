@@ -36,7 +36,7 @@ WINDOW_MS: Final = 600_000
 """What is left to a function when its record is written: Powertools takes it for dead when that is over."""
 PROVIDER: Final = {
     ProviderField.GRACE: 10,
-    ProviderField.MARGIN: 5,
+    ProviderField.CLOCK_SKEW: 5,
     ProviderField.WINDOW: 0,
     ProviderField.UNDO_WINDOW: 0,
     ProviderField.VERIFY: True,

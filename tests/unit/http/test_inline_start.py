@@ -100,7 +100,9 @@ def test_first_response_is_what_express_stored(world: World, sync: Arranged) -> 
     def settles() -> Mapping[str, Any]:
         _settle(world)
         (record,) = world.items("requests")
-        stored = {name: record[name] for name in ("status", "http_status", "body", "response_expires_at", "expiration")}
+        stored = {
+            name: record[name] for name in ("status", "http_status", "response", "response_expires_at", "expiration")
+        }
         return {"status": "SUCCEEDED", "output": json.dumps({"record": stored})}
 
     client = sync(settles)

@@ -23,7 +23,7 @@ from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World, table_of
 
 A = RecordAttribute
-CONTENT = {A.INPUT, A.BODY, A.FAILURE, A.STUCK, A.AMOUNT, A.CURRENCY}
+CONTENT = {A.INPUT, A.RESPONSE, A.FAILURE, A.PARKED_REASON, A.AMOUNT, A.CURRENCY}
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_expired_response_is_removed_with_its_request(world: World) -> None:
         UpdateExpression="SET #f = :f, #s = :f, #a = :a, #c = :c",
         ExpressionAttributeNames={
             "#f": A.FAILURE,
-            "#s": A.STUCK,
+            "#s": A.PARKED_REASON,
             "#a": A.AMOUNT,
             "#c": A.CURRENCY,
         },

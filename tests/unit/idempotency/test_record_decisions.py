@@ -39,7 +39,7 @@ def of_another_machine(**changes: Any) -> RequestRecord:
         pytest.param(record(), DUE - 1, Met.RUNNING, id="just not due"),
         pytest.param(record(), DUE, Met.RUNNING_DUE, id="just due"),
         pytest.param(record(due_at=None), DUE, Met.RUNNING, id="not due"),
-        pytest.param(record(parked="x"), DUE, Met.RUNNING, id="parked"),
+        pytest.param(record(parked_by="x"), DUE, Met.RUNNING, id="parked"),
         pytest.param(record(owner=f"{SAGA_ID}-r1"), DUE, Met.RUNNING, id="taken over"),
         pytest.param(record(), NOW_MS + 29 * DAY_MS - 1, Met.RUNNING_DUE, id="name still taken"),
         pytest.param(record(), NOW_MS + 29 * DAY_MS, Met.RUNNING, id="name perhaps free"),
@@ -67,9 +67,9 @@ def test_a_refused_reservation_follows_from_the_record_that_it_met(found: Reques
     ("found", "owner", "now_ms", "finding"),
     [
         (record(status=RecordStatus.COMPLETED), "FAILED", LATER, Finding.SETTLED),
-        (record(status=RecordStatus.FAILED, parked="x"), None, LATER, Finding.SETTLED),
-        (record(parked="x"), None, LATER, Finding.PARKED),
-        (record(parked="x"), "FAILED", LATER, Finding.PARKED),
+        (record(status=RecordStatus.FAILED, parked_by="x"), None, LATER, Finding.SETTLED),
+        (record(parked_by="x"), None, LATER, Finding.PARKED),
+        (record(parked_by="x"), "FAILED", LATER, Finding.PARKED),
         (record(), None, LATER, Finding.NOT_STARTED),
         (record(), None, NOW_MS + 89 * DAY_MS - 1, Finding.NOT_STARTED),
         (record(), None, NOW_MS + 89 * DAY_MS, Finding.NAME_EXPIRED),
@@ -81,7 +81,7 @@ def test_a_refused_reservation_follows_from_the_record_that_it_met(found: Reques
         (record(), ("SUCCEEDED", LATER - CERTAIN_AFTER_MS), LATER, Finding.OWNER_SUCCEEDED),
         (record(), ("SUCCEEDED", LATER - CERTAIN_AFTER_MS + 1), LATER, Finding.RUNNING),
         (record(), ("SUCCEEDED", NOW_MS), NOW_MS + 89 * DAY_MS, Finding.OWNER_SUCCEEDED),
-        (record(parked="x"), ("SUCCEEDED", NOW_MS), LATER, Finding.PARKED),
+        (record(parked_by="x"), ("SUCCEEDED", NOW_MS), LATER, Finding.PARKED),
         (record(status=RecordStatus.COMPLETED), ("SUCCEEDED", NOW_MS), LATER, Finding.SETTLED),
     ],
 )
@@ -129,7 +129,7 @@ def test_a_reserved_record_reads_back() -> None:
         reservation.scope,
     )
     assert (RECORD.created_at, RECORD.due_at, RECORD.expiration) == (NOW_MS, DUE, None)
-    assert (RECORD.recoveries, RECORD.parked, RECORD.direction, RECORD.settled) == (0, None, None, False)
+    assert (RECORD.recoveries, RECORD.parked_by, RECORD.direction, RECORD.settled) == (0, None, None, False)
 
 
 REQUIRED = ("id", "status", "fingerprint", "scope", "input", "saga_id", "owner", "created_at")

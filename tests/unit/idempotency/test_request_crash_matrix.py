@@ -128,7 +128,7 @@ def _check(world: World, party: str) -> None:
         assert len(world.executions.by_name) == 1
         return
     moved: Any = {"alice": 300, "bob": 200} if party.startswith("step") else {"alice": 500, "bob": 0}
-    row = {"compensation": "UNDONE", "burial": "TOMBSTONE"}.get(party, "DONE")
+    row = {"compensation": "COMPENSATED", "burial": "TOMBSTONE"}.get(party, "DONE")
     assert world.balances() == moved
     assert world.rows() == {f"{SAGA_ID}#Transfer": row}
 

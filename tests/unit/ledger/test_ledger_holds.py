@@ -348,7 +348,7 @@ def test_the_compensation_of_a_hold_that_has_expired_is_done(world: World) -> No
         release_step(step_event(step="Hold"), Context())
 
     assert alice() == (500, 0)
-    assert list(world.rows().values()) == ["UNDONE"]
+    assert list(world.rows().values()) == ["COMPENSATED"]
 
 
 # -- at once -----------------------------------------------------------------------------------------------------------

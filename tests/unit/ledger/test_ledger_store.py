@@ -207,7 +207,7 @@ def test_a_refund_to_an_account_that_was_closed_waits_in_suspense(world: World) 
 
     assert world.balances()["carol"] == 0
     assert (clearing(world, "fx"), clearing(world, "suspense")) == (0, 10)
-    assert list(world.rows().values()) == ["UNDONE"]
+    assert list(world.rows().values()) == ["COMPENSATED"]
 
 
 def test_a_ledger_needs_its_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,9 +79,9 @@ def test_everything_that_is_not_settled_is_added_up_whether_or_not_it_is_due(tab
     put(
         "orders",
         record("d", "Orders", money=(7, "EUR"), due_shard="02"),
-        record("e", "Returns", age_ms=9 * MINUTE_MS, parked="e-1", parked_at=str(NOW_MS - 2 * MINUTE_MS)),
+        record("e", "Returns", age_ms=9 * MINUTE_MS, parked_by="e-1", parked_at=str(NOW_MS - 2 * MINUTE_MS)),
     )
-    put("payouts", record("f", "Payouts", money=(2, "USD"), parked="f-1", parked_at=str(NOW_MS - MINUTE_MS)))
+    put("payouts", record("f", "Payouts", money=(2, "USD"), parked_by="f-1", parked_at=str(NOW_MS - MINUTE_MS)))
 
     assert look() == {
         "sagas": 6,
@@ -124,7 +124,7 @@ def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World)
         "transfers",
         record("left", "TransfersOfLastYear", due_at=str(NOW_MS - UNATTENDED_MS), money=(5, "EUR")),
         record("reconciled", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1)),
-        record("of a person", "Orders", due_at="1", parked="of a person-1"),
+        record("of a person", "Orders", due_at="1", parked_by="of a person-1"),
         record("settled", "Orders", due_at="1") | {A.STATUS: {"S": "FAILED"}},
         record("own", "Transfers", due_at="1"),
     )
@@ -169,7 +169,7 @@ def test_an_invalid_record_blocks_no_other(tables: World, odd: str) -> None:
 
 
 def test_a_saga_that_was_parked_at_no_time_has_waited_since_it_was_made(tables: World) -> None:
-    odd = record("odd", "Transfers", age_ms=MINUTE_MS, parked="odd-1") | {A.PARKED_AT: {"S": "yesterday"}}
+    odd = record("odd", "Transfers", age_ms=MINUTE_MS, parked_by="odd-1") | {A.PARKED_AT: {"S": "yesterday"}}
     put("transfers", odd)
 
     assert look()["oldest_parked_seconds"] == 60
@@ -238,7 +238,7 @@ def test_a_table_that_does_not_respond_is_not_empty(tables: World, monkeypatch: 
 
 def test_a_record_without_a_parking_time_counts_from_its_creation() -> None:
     found = InFlight()
-    found.add(record("a", "Transfers", age_ms=MINUTE_MS, parked="a-1"), NOW_MS)
+    found.add(record("a", "Transfers", age_ms=MINUTE_MS, parked_by="a-1"), NOW_MS)
 
     assert (found.oldest_parked_seconds, found.oldest_seconds) == (60, 0)
 
@@ -274,7 +274,7 @@ def _unattended(item: Item) -> int:
 
 def test_parked_sagas_are_excluded() -> None:
     assert _unattended(record("a", "Orders", due_at="1")) == 1
-    assert _unattended(record("a", "Orders", due_at="1", parked="a-1")) == 0
+    assert _unattended(record("a", "Orders", due_at="1", parked_by="a-1")) == 0
 
 
 def test_only_after_hours() -> None:

@@ -68,7 +68,7 @@ def test_another_sagas_late_effects_are_checked_in_the_same_sweep(watch: Watch) 
 
 
 def test_an_effect_that_is_already_compensated_starts_nothing(watch: Watch) -> None:
-    late_job(watch, StepStatus.UNDONE)
+    late_job(watch, StepStatus.COMPENSATED)
 
     assert watch.sweep()["late"] == 0
     assert set(watch.executions) == {SAGA_ID}
@@ -76,7 +76,7 @@ def test_an_effect_that_is_already_compensated_starts_nothing(watch: Watch) -> N
 
 def test_no_execution_is_wasted_on_a_step_that_nothing_compensates(watch: Watch) -> None:
     late_job(watch, step="Announce")
-    late_job(watch, StepStatus.UNDONE)
+    late_job(watch, StepStatus.COMPENSATED)
 
     assert watch.sweep()["late"] == 0
     assert set(watch.executions) == {SAGA_ID}
@@ -125,7 +125,7 @@ def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> 
     assert len(ends) < 60 / 3
     assert undo_again(watch.operated.recoverer, watch.record, "log").finding is LateFinding.STARTED
 
-    put_row("Pick", StepStatus.UNDONE)
+    put_row("Pick", StepStatus.COMPENSATED)
     watch.sweep()
     watch.pass_time(LATE_DAYS * DAY_MS)
     watch.sweep()

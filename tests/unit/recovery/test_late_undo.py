@@ -50,7 +50,7 @@ def has_row(status: StepStatus, row: str = "Pick", output: str = "{}") -> None:
         **log_key(SAGA_ID, row),
         **{name: {"S": value} for name, value in text.items()},
         **numbers,
-        LogAttribute.ATTEMPT: {"S": "a"},
+        LogAttribute.ATTEMPT_ID: {"S": "a"},
         LogAttribute.DEADLINE: {"N": "1"},
     }
     aws.dynamodb().put_item(TableName="log", Item=item)
@@ -122,14 +122,14 @@ def test_one_that_died_is_followed_by_the_next(operated: OperatedSaga) -> None:
 
 
 def test_an_interrupted_compensation_of_a_settled_saga_is_recovered(operated: OperatedSaga) -> None:
-    has_row(StepStatus.UNDOING)
+    has_row(StepStatus.COMPENSATING)
     settle()
 
     assert look(operated).finding is LateFinding.STARTED
 
 
 def test_a_compensated_late_effect_is_not_checked_again(operated: OperatedSaga) -> None:
-    has_row(StepStatus.UNDONE)
+    has_row(StepStatus.COMPENSATED)
     settle()
 
     assert look(operated) == LateUndo(finding=LateFinding.NOTHING)
@@ -255,8 +255,8 @@ def remove_request() -> None:
     aws.dynamodb().update_item(
         TableName="requests",
         Key={a.ID: {"S": REQUEST_ID}},
-        UpdateExpression="REMOVE #input, #body",
-        ExpressionAttributeNames={"#input": a.INPUT, "#body": a.BODY},
+        UpdateExpression="REMOVE #input, #response",
+        ExpressionAttributeNames={"#input": a.INPUT, "#response": a.RESPONSE},
     )
 
 
@@ -286,7 +286,7 @@ def late_one_after_the_other(operated: OperatedSaga, jobs: int) -> list[str | No
     for number in range(1, jobs + 1):
         has_row(StepStatus.APPLIED_LATE, f"Pick[{number}]")
         found.append(look(operated).execution)
-        has_row(StepStatus.UNDONE, f"Pick[{number}]")
+        has_row(StepStatus.COMPENSATED, f"Pick[{number}]")
         operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)
     return found
 
@@ -309,7 +309,7 @@ def test_only_those_that_died_count(operated: OperatedSaga) -> None:
 
 def test_other_compensations_do_not_raise_the_number_of_attempts(operated: OperatedSaga) -> None:
     for number in range(5):
-        has_row(StepStatus.UNDONE, f"Other[{number}]")
+        has_row(StepStatus.COMPENSATED, f"Other[{number}]")
     has_row(StepStatus.APPLIED_LATE)
     for number in range(1, MOST_TRIES + 1):
         assert look(operated).execution == late_name(SAGA_ID, number)
@@ -320,7 +320,7 @@ def test_other_compensations_do_not_raise_the_number_of_attempts(operated: Opera
 
 def test_executions_without_an_effect_are_not_started_forever(operated: OperatedSaga) -> None:
     has_row(StepStatus.APPLIED_LATE)
-    has_row(StepStatus.UNDONE, "Other")
+    has_row(StepStatus.COMPENSATED, "Other")
     for number in range(1, MOST_TRIES + 2):
         assert look(operated).execution == late_name(SAGA_ID, number)
         operated.world.executions.end(late_name(SAGA_ID, number), ExecutionStatus.SUCCEEDED)

@@ -85,11 +85,11 @@ def the_log_is_kept_once_in_a_while(watch: Watch) -> None:
     watch.pass_time(380 * DAY_MS)
     now = watch.world.clock.ms // 1_000
     watch.sweep()
-    assert watch.record.rows_until == now + 250 * 86_400
+    assert watch.record.log_expires_at == now + 250 * 86_400
 
     watch.pass_time(LONGEST_LOOK_MS)
     assert watch.world.calls_of(watch.sweep).count("Query") == LOOKING
-    assert watch.record.rows_until == now + 250 * 86_400
+    assert watch.record.log_expires_at == now + 250 * 86_400
 
 
 def test_the_rows_expiration_is_recorded_and_the_log_is_not_read_each_time(watch: Watch) -> None:
@@ -140,7 +140,7 @@ def test_the_record_contains_the_expiration_of_existing_rows(watch: Watch) -> No
     watch.pass_time(20 * DAY_MS)
     watch.sweep()
 
-    assert watch.record.rows_until == end
+    assert watch.record.log_expires_at == end
 
 
 def test_the_record_contains_a_certain_expiration_despite_another_writer(watch: Watch) -> None:
@@ -151,7 +151,7 @@ def test_the_record_contains_a_certain_expiration_despite_another_writer(watch: 
     before(watch.world.wire, "UpdateItem", lambda: put_row("Old", StepStatus.DONE, expiration=by_somebody), on=2)
     watch.sweep()
 
-    assert watch.record.rows_until == by_somebody == kept_until(watch.world.clock.ms, 400)[0]
+    assert watch.record.log_expires_at == by_somebody == kept_until(watch.world.clock.ms, 400)[0]
 
 
 def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
@@ -161,14 +161,14 @@ def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
     aws.dynamodb().update_item(TableName="log", Key=key, UpdateExpression="REMOVE expiration")
 
     assert (watch.sweep()["failed"], LogAttribute.EXPIRATION in watch.world.items("log")[0]) == (0, False)
-    assert watch.record.rows_until is not None
+    assert watch.record.log_expires_at is not None
 
 
 def fewer_days_are_deployed(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 400 * 86_400)
     watch.operated.park()
     days_pass(watch, 20)
-    assert watch.record.rows_until is not None
+    assert watch.record.log_expires_at is not None
     kept_for_days(monkeypatch, 30)
     put_row("New", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000 + 30 * 86_400)
     days_pass(watch, 60)
@@ -193,12 +193,12 @@ def test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch: Watch) -> 
     watch.pass_time(400 * DAY_MS)
     watch.sweep()
     assert set(watch.executions) == {SAGA_ID}
-    assert (watch.record.parked, watch.record.rows_until) == (SAGA_ID, None)
-    assert [entry["stuck"]["error"] for entry in watch.notified] == [ParkedFor.ROWS_EXPIRED]
+    assert (watch.record.parked_by, watch.record.log_expires_at) == (SAGA_ID, None)
+    assert [entry["parked_reason"]["error"] for entry in watch.notified] == [ParkedFor.ROWS_EXPIRED]
 
 
 def test_a_saga_with_a_possibly_expired_log_is_parked_once(watch: Watch) -> None:
-    watch.update(answered_at={"N": "1"})
+    watch.update(late_outcome_at={"N": "1"})
     test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch)
 
     watch.pass_time(7_200_000)
@@ -227,13 +227,13 @@ def test_a_recovery_that_was_not_started_is_not_when_rows_may_be_gone(watch: Wat
     watch.sweep()
 
     assert set(watch.executions) == {SAGA_ID}
-    assert watch.record.parked == recovery_name(SAGA_ID, 1)
+    assert watch.record.parked_by == recovery_name(SAGA_ID, 1)
 
 
 def test_rows_that_may_be_gone_are_not_recorded_as_kept(watch: Watch) -> None:
     watch.pass_time(400 * DAY_MS)
     watch.sweep()
-    assert (watch.record.parked, watch.record.rows_until) == (None, None)
+    assert (watch.record.parked_by, watch.record.log_expires_at) == (None, None)
 
 
 def test_the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
@@ -242,4 +242,4 @@ def test_the_saga_settles_while_its_rows_are_kept(watch: Watch) -> None:
     update = RECONCILIATION.rows_kept_update(record, 1)
     with contextlib.suppress(aws.dynamodb().exceptions.ConditionalCheckFailedException):
         aws.dynamodb().update_item(TableName="requests", **update)
-    assert watch.record.rows_until is None
+    assert watch.record.log_expires_at is None

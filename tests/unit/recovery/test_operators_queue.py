@@ -33,7 +33,7 @@ def url(operated: OperatedSaga) -> str:
 
 
 def body(execution: Any = SAGA_ID, error: str = "ManualResolutionRequired", **more: Any) -> str:
-    entry = {"saga_id": SAGA_ID, "request_id": REQUEST_ID, "execution": execution, "stuck": {"error": error}}
+    entry = {"saga_id": SAGA_ID, "request_id": REQUEST_ID, "execution": execution, "parked_reason": {"error": error}}
     return json.dumps(entry | more)
 
 

@@ -74,7 +74,7 @@ def test_a_saga_that_its_owner_parks_meanwhile_is_not_taken_over(watch: Watch) -
 
     assert watch.sweep()["taken_over"] == 0
 
-    assert (watch.record.owner, watch.record.parked, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
+    assert (watch.record.owner, watch.record.parked_by, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
 
 
 def test_a_recovery_that_was_not_started_is_started(watch: Watch) -> None:
@@ -101,22 +101,22 @@ def test_dying_recoveries_follow_at_growing_intervals_until_parked(watch: Watch)
             watch.pass_time(10_000)
         began.append(watch.world.clock.ms)
         watch.dies(recovery_name(SAGA_ID, number))
-    while watch.record.parked is None:
+    while watch.record.parked_by is None:
         watch.sweep()
         watch.pass_time(10_000)
 
     assert [after - before for before, after in pairwise(began)] == [LOOK_MS, 2 * LOOK_MS]
     (told,) = watch.notified
-    stuck = {"step": "", "error": "RecoveriesExhausted", "detail": told["stuck"]["detail"]}
+    stuck = {"step": "", "error": "RecoveriesExhausted", "detail": told["parked_reason"]["detail"]}
     owner = recovery_name(SAGA_ID, LIMIT)
     assert told == {
         "saga_id": SAGA_ID,
         "request_id": REQUEST_ID,
         "execution": owner,
-        "stuck": stuck,
+        "parked_reason": stuck,
         "failure": {},
     }
-    assert (watch.record.parked, json.loads(watch.item[A.STUCK])) == (owner, stuck)
+    assert (watch.record.parked_by, json.loads(watch.item[A.PARKED_REASON])) == (owner, stuck)
     assert int(watch.item[A.PARKED_AT]) > NOW_MS
 
 
@@ -137,8 +137,11 @@ def test_a_saga_with_an_expired_execution_is_parked_and_never_started(watch: Wat
 
     assert watch.sweep()["parked"] == 1
 
-    assert (watch.executions, [told["stuck"]["error"] for told in watch.notified]) == ({}, ["ExecutionNameExpired"])
-    assert watch.record.parked == SAGA_ID
+    assert (watch.executions, [told["parked_reason"]["error"] for told in watch.notified]) == (
+        {},
+        ["ExecutionNameExpired"],
+    )
+    assert watch.record.parked_by == SAGA_ID
 
 
 def test_a_settled_saga_is_not_checked_again(watch: Watch) -> None:
@@ -157,8 +160,8 @@ def test_a_saga_with_a_succeeded_owner_is_parked_and_never_compensated(watch: Wa
 
     assert watch.sweep()["parked"] == 1
 
-    assert (watch.record.owner, watch.record.parked, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
-    assert [told["stuck"]["error"] for told in watch.notified] == [ParkedFor.OWNER_SUCCEEDED]
+    assert (watch.record.owner, watch.record.parked_by, set(watch.executions)) == (SAGA_ID, SAGA_ID, {SAGA_ID})
+    assert [told["parked_reason"]["error"] for told in watch.notified] == [ParkedFor.OWNER_SUCCEEDED]
     assert (watch.counted(Metric.UNSETTLED), watch.counted(Metric.RECOVERIES)) == (1, 0)
 
 
@@ -168,7 +171,7 @@ def test_an_owner_that_succeeded_less_than_a_minute_ago_is_checked_again(watch: 
 
     watch.sweep()
 
-    assert (watch.record.parked, set(watch.executions)) == (None, {SAGA_ID})
+    assert (watch.record.parked_by, set(watch.executions)) == (None, {SAGA_ID})
     assert watch.record.due_at == watch.world.clock.ms + LOOK_MS
 
 
@@ -181,18 +184,18 @@ def test_a_settled_saga_with_a_restored_record_is_parked(watch: Watch) -> None:
 
     watch.sweep()
 
-    assert (watch.record.status, watch.record.parked) == (RecordStatus.IN_PROGRESS, SAGA_ID)
+    assert (watch.record.status, watch.record.parked_by) == (RecordStatus.IN_PROGRESS, SAGA_ID)
     assert set(watch.executions) == {SAGA_ID}
 
 
 def test_a_callback_does_not_prevent_parking_after_the_owner_succeeded(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
-    watch.update(answered_at={"N": str(watch.world.clock.ms)})
+    watch.update(late_outcome_at={"N": str(watch.world.clock.ms)})
     watch.pass_time(DAY_MS)
 
     watch.sweep()
 
-    assert watch.record.parked == SAGA_ID
+    assert watch.record.parked_by == SAGA_ID
 
 
 def test_a_saga_that_settles_during_the_check_raises_no_alarm(watch: Watch) -> None:

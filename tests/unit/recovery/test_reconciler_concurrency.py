@@ -28,7 +28,7 @@ from saga_runtime.protocol import (
     StepStatus,
     TokenAttribute,
 )
-from saga_runtime.recovery.decisions import ParkedFor, stuck_of
+from saga_runtime.recovery.decisions import ParkedFor, parked_reason_of
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.reconciler import Reconciler
 from saga_runtime.recovery.saga_reconciler import Caretaker, Served
@@ -54,7 +54,7 @@ WORKERS = 4
 SEEDS = range(6)
 PLENTY_MS = 3_600_000
 OLD_MS = 89 * DAY_MS
-TIMES = frozenset({A.DUE_AT, A.UPDATED_AT, A.PARKED_AT, A.ROWS_UNTIL})
+TIMES = frozenset({A.DUE_AT, A.UPDATED_AT, A.PARKED_AT, A.LOG_EXPIRES_AT})
 
 
 def set_attributes(request_id: str, **values: dict[str, str]) -> None:
@@ -105,7 +105,7 @@ class Fleet:
             set_attributes(exhausted.request_id, recoveries={"N": str(LIMIT)})
             parked = self.reserve(f"parked-{n}")
             self.fail(parked)
-            set_attributes(parked.request_id, parked={"S": parked.saga_id}, parked_at={"N": "1"})
+            set_attributes(parked.request_id, parked_by={"S": parked.saga_id}, parked_at={"N": "1"})
             settled = self.reserve(f"settled-{n}")
             set_attributes(settled.request_id, status={"S": RecordStatus.COMPLETED})
             self.reserve(f"gone-{n}", age_ms=OLD_MS, start=False)
@@ -247,8 +247,8 @@ def expected(fleet: Fleet) -> dict[str, Any]:
         executions[late_name(settled.saga_id, 1)] = json.dumps(late, separators=(",", ":"))
     for name, reason in (("exhausted", ParkedFor.RECOVERIES_EXHAUSTED), ("gone", ParkedFor.NAME_EXPIRED)):
         for parked in kind(fleet, name):
-            stuck = json.dumps(stuck_of(reason))
-            records[parked.request_id] |= {A.PARKED: parked.saga_id, A.STUCK: stuck}
+            stuck = json.dumps(parked_reason_of(reason))
+            records[parked.request_id] |= {A.PARKED_BY: parked.saga_id, A.PARKED_REASON: stuck}
             end["notified"].append(parked.saga_id)
     return end | {"notified": sorted(end["notified"])}
 

@@ -83,7 +83,7 @@ def check_end(watch: Watch, scene: str) -> None:
         told,
         executions,
     )
-    assert (A.PARKED in item) == (told or scene == "parked")
+    assert (A.PARKED_BY in item) == (told or scene == "parked")
     assert (A.DUE_SHARD in item) == (scene not in ("settled", "late"))
 
 

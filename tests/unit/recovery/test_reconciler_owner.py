@@ -210,7 +210,7 @@ def test_the_owner_of_a_settled_or_parked_saga_is_not_described(
 ) -> None:
     cloud.item = {**ITEM, A.STATUS: {"S": status}}
     if parked:
-        cloud.item[A.PARKED] = {"S": SAGA_ID}
+        cloud.item[A.PARKED_BY] = {"S": SAGA_ID}
 
     assert look(cloud) is not None
     assert cloud.asked == []

@@ -66,7 +66,7 @@ def another_one_took_it_over_and_it_settled(watch: Watch) -> None:
 
 
 def another_one_took_it_over_and_it_was_parked(watch: Watch) -> None:
-    watch.update(owner={"S": R1}, recoveries={"N": "1"}, parked={"S": R1}, stuck={"S": "{}"})
+    watch.update(owner={"S": R1}, recoveries={"N": "1"}, parked_by={"S": R1}, parked_reason={"S": "{}"})
 
 
 @pytest.mark.parametrize(
@@ -182,14 +182,14 @@ def test_a_settled_record_that_is_made_due_meanwhile_stays_due(watch: Watch) -> 
 
 def test_a_callback_meanwhile_prevents_parking(watch: Watch) -> None:
     exhausted(watch)
-    before(watch.world.wire, "SendMessage", lambda: watch.update(answered_at={"N": "1"}))
+    before(watch.world.wire, "SendMessage", lambda: watch.update(late_outcome_at={"N": "1"}))
     watch.sweep()
-    assert watch.record.parked is None
+    assert watch.record.parked_by is None
 
     watch.sweep()
 
     assert recovery_name(SAGA_ID, LIMIT + 1) in watch.executions
-    assert A.ANSWERED_AT not in watch.item
+    assert A.LATE_OUTCOME_AT not in watch.item
 
 
 def test_a_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
@@ -197,7 +197,7 @@ def test_a_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
     before(watch.world.wire, "SendMessage", watch.operated.park)
     watch.sweep()
 
-    assert watch.item[A.STUCK] == "{}"
+    assert watch.item[A.PARKED_REASON] == "{}"
 
 
 def test_a_saga_taken_over_meanwhile_is_not_parked(watch: Watch) -> None:
@@ -207,7 +207,7 @@ def test_a_saga_taken_over_meanwhile_is_not_parked(watch: Watch) -> None:
     before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": owner}))
     watch.sweep()
 
-    assert watch.record.parked is None
+    assert watch.record.parked_by is None
 
 
 def test_a_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
@@ -215,15 +215,15 @@ def test_a_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
     before(watch.world.wire, "SendMessage", watch.settle)
     watch.sweep()
 
-    assert watch.record.parked is None
+    assert watch.record.parked_by is None
 
 
 def test_an_unrecoverable_saga_with_an_outcome_is_parked_again_once(watch: Watch) -> None:
     """Parked for so long that no execution can be described any more, and then answered: it is parked again, once."""
     history_gone(watch)
-    watch.update(answered_at={"N": "1"})
+    watch.update(late_outcome_at={"N": "1"})
     watch.sweep()
-    assert (watch.record.parked, len(watch.notified)) == (SAGA_ID, 1)
+    assert (watch.record.parked_by, len(watch.notified)) == (SAGA_ID, 1)
 
     watch.pass_time(7_200_000)
     watch.sweep()
@@ -232,10 +232,10 @@ def test_an_unrecoverable_saga_with_an_outcome_is_parked_again_once(watch: Watch
 
 def test_an_old_saga_parked_meanwhile_keeps_its_reason(watch: Watch) -> None:
     history_gone(watch)
-    before(watch.world.wire, "SendMessage", lambda: watch.update(parked={"S": SAGA_ID}, stuck={"S": "{}"}))
+    before(watch.world.wire, "SendMessage", lambda: watch.update(parked_by={"S": SAGA_ID}, parked_reason={"S": "{}"}))
     watch.sweep()
 
-    assert watch.item[A.STUCK] == "{}"
+    assert watch.item[A.PARKED_REASON] == "{}"
 
 
 def test_an_old_saga_taken_over_meanwhile_is_not_parked(watch: Watch) -> None:
@@ -243,7 +243,7 @@ def test_an_old_saga_taken_over_meanwhile_is_not_parked(watch: Watch) -> None:
     before(watch.world.wire, "SendMessage", lambda: watch.update(owner={"S": R1}))
     watch.sweep()
 
-    assert watch.record.parked is None
+    assert watch.record.parked_by is None
 
 
 def test_an_old_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
@@ -251,7 +251,7 @@ def test_an_old_saga_settled_meanwhile_is_not_parked(watch: Watch) -> None:
     before(watch.world.wire, "SendMessage", watch.settle)
     watch.sweep()
 
-    assert watch.record.parked is None
+    assert watch.record.parked_by is None
 
 
 def dies_after_notifying(watch: Watch) -> None:
@@ -260,7 +260,7 @@ def dies_after_notifying(watch: Watch) -> None:
     with pytest.raises(Killed):
         watch.sweep()
 
-    assert (watch.record.parked, len(watch.notified)) == (SAGA_ID, 1)
+    assert (watch.record.parked_by, len(watch.notified)) == (SAGA_ID, 1)
 
 
 def test_a_recovery_that_died_is_followed_when_its_record_is_due(watch: Watch) -> None:

@@ -63,7 +63,7 @@ def test_an_applied_step_is_compensated_with_the_operators_output(operated: Oper
     assert operated.world.executions.by_name[R1].input == operated.record.input
     assert operated.world.executions.by_name[R1].machine == operated.record.recovery_machine_arn
     operated.shop.undo()
-    assert operated.shop.status == "UNDONE"
+    assert operated.shop.status == "COMPENSATED"
     operated.shop.check()
 
 
@@ -87,7 +87,7 @@ def test_an_applied_compensation_is_not_repeated(operated: OperatedSaga) -> None
 
     told = operated.resolves(STEP, "--compensation", "--applied")
 
-    assert told.startswith("the undo of Charge happened: its row is UNDONE\n")
+    assert told.startswith("the undo of Charge happened: its row is COMPENSATED\n")
     operated.shop.undo()
     operated.shop.check()
 
@@ -107,7 +107,7 @@ def test_a_compensation_that_was_not_applied_is_retried(operated: OperatedSaga) 
 
     assert operated.shop.status == "DONE"
     operated.shop.undo()
-    assert operated.shop.status == "UNDONE"
+    assert operated.shop.status == "COMPENSATED"
     operated.shop.check()
 
 
@@ -117,7 +117,7 @@ def test_a_step_without_compensation_is_recorded_as_compensated_by_hand(operated
 
     operated.resolves(STEP, "--compensation", "--applied")
 
-    assert (operated.shop.status, operated.owner) == ("UNDONE", GONE_ON)
+    assert (operated.shop.status, operated.owner) == ("COMPENSATED", GONE_ON)
 
 
 def test_a_step_after_the_pivot_that_was_done_by_hand_is_recorded_as_done(operated: OperatedSaga) -> None:
@@ -278,7 +278,7 @@ def test_a_repetition_with_the_attempt_that_was_seen_is_finished_too(operated: O
     operated.cut_off()
     operated.park()
     operated.shop.pass_every_deadline()
-    seen = operated.shop.row[LogAttribute.ATTEMPT]
+    seen = operated.shop.row[LogAttribute.ATTEMPT_ID]
     operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL))
     with pytest.raises(Killed):
         operated.run("resolve", STEP, "--applied", "--attempt", seen)
@@ -439,7 +439,7 @@ def test_a_step_that_read_is_not_decided_about(operated: OperatedSaga) -> None:
         now_ms=operated.now,
         keep_days=LOG_DAYS,
     )["Put"]
-    row["Item"][LogAttribute.STATUS] = {"S": "READ"}
+    row["Item"][LogAttribute.STATUS] = {"S": "RECORDED"}
     aws.dynamodb().put_item(**row)
     operated.park()
 
@@ -479,7 +479,7 @@ def test_a_saga_with_kept_rows_continues_at_any_age(operated: OperatedSaga) -> N
 
     operated.resolves("--resume")
 
-    assert operated.record.parked is None
+    assert operated.record.parked_by is None
 
 
 def test_an_unknown_saga_is_reported(operated: OperatedSaga) -> None:

@@ -208,7 +208,7 @@ def test_whenever_a_saga_ends_half_of_its_rows_retention_is_left(log_days: int) 
         before, until = kept_until(now_ms, log_days)
         if may_forget(record, now_ms, log_days):
             expiration = until if expiration < before else expiration
-            record = dataclasses.replace(record, rows_until=rows_end(record, [expiration], before, log_days))
+            record = dataclasses.replace(record, log_expires_at=rows_end(record, [expiration], before, log_days))
 
     assert kept_after_the_end(log_days) - step // 1_000 <= least <= kept_after_the_end(log_days)
 
@@ -349,7 +349,7 @@ def test_a_late_success_without_a_record_notifies_the_operators(
     assert picking.calls_back() is Receipt.APPLIED_LATE
 
     (entry,) = entries_of(url)
-    assert "the saga's record is gone" in entry["stuck"]["detail"]
+    assert "the saga's record is gone" in entry["parked_reason"]["detail"]
 
 
 def test_a_late_success_of_a_tombstone_notifies_the_operators(
@@ -366,7 +366,7 @@ def test_a_late_success_of_a_tombstone_notifies_the_operators(
     assert picking.calls_back() is Receipt.APPLIED_LATE
 
     (entry,) = entries_of(url)
-    assert "the saga's record is gone" in entry["stuck"]["detail"]
+    assert "the saga's record is gone" in entry["parked_reason"]["detail"]
     assert picking.world.items("requests") == before
     recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
     assert undo_late(recoverer, RequestRecord.from_item(before[0]), "log").finding is LateFinding.EXHAUSTED
@@ -536,5 +536,5 @@ def test_a_compensation_is_repeated_only_if_its_key_outlasts_two_calls(
         with pytest.raises(ManualResolutionRequired):
             shop.undo()
 
-    assert shop.status == ("UNDONE" if repeated else "UNDOING")
+    assert shop.status == ("COMPENSATED" if repeated else "COMPENSATING")
     assert len(shop.gateway.refunded) == 1

@@ -216,10 +216,10 @@ def test_a_direct_operations_record_is_as_large_as_is_assumed() -> None:
     item = dict(produced()["request record"]["direct operation"]["Item"])
     item["owner"] = {"S": "a" * 32}
     item["operation"] = {"S": "o" * 40}
-    known = {name: item.pop(name) for name in ("http_status", "body", "response_expires_at", "response_shard")}
+    known = {name: item.pop(name) for name in ("http_status", "response", "response_expires_at", "response_shard")}
 
     assert 0.75 * DIRECT_RECORD_BYTES < _size(item) <= DIRECT_RECORD_BYTES
-    assert known["body"]
+    assert known["response"]
 
 
 def test_a_direct_operation_has_no_transition_and_one_request() -> None:

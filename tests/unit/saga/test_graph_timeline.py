@@ -46,18 +46,18 @@ def cells(line: str) -> int:
 def test_a_saga_that_compensated_is_drawn_so() -> None:
     rows = [
         row("Commit", 95_000, 95_000, "TOMBSTONE"),
-        row("Reserve", 220, 94_000, "UNDONE"),
+        row("Reserve", 220, 94_000, "COMPENSATED"),
         row("Charge", 900, None, "INTENT", "the provider answered neither yes nor no"),
         row("Receipt", None, None, "not reached"),
-        row("Quote", 0, 0, "READ"),
+        row("Quote", 0, 0, "RECORDED"),
     ]
 
     assert timeline(rows, width=90, now_ms=START + 140_000) == [
         "2025-11-21 17:25:03.120 UTC                                                2 m 20 s in all",
         "                                   0                  1 m                2 m",
         "───────────────────────────────────┬──────────────────┬──────────────────┬────────────────",
-        "◦ Quote    READ             +0 ms  ◆                  ┊                  ┊",
-        "↩ Reserve  UNDONE         +220 ms  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░       ┊        1 m 33 s",
+        "◦ Quote    RECORDED         +0 ms  ◆                  ┊                  ┊",
+        "↩ Reserve  COMPENSATED         +220 ms  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░       ┊        1 m 33 s",
         "? Charge   INTENT         +900 ms  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▶  2 m 19 s",
         "  └ the provider answered neither yes nor no",
         "∅ Commit   TOMBSTONE    +1 m 35 s  ┊                  ┊          ◆       ┊",
@@ -138,7 +138,7 @@ def test_a_saga_of_which_nothing_began_has_no_axis() -> None:
 def test_every_status_has_a_mark_of_its_own_or_shares_that_of_doubt(status: StepStatus) -> None:
     mark = timeline([row("Step", 0, 0, status)])[3][0]
 
-    assert mark in "✔◦✘∅↩!" or (mark == "?" and status in {StepStatus.INTENT, StepStatus.UNDOING})
+    assert mark in "✔◦✘∅↩!" or (mark == "?" and status in {StepStatus.INTENT, StepStatus.COMPENSATING})
 
 
 @pytest.mark.parametrize(("encoding", "able"), [("utf-8", True), ("ascii", False), ("cp1252", False), ("no", False)])

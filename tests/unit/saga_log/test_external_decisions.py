@@ -72,12 +72,12 @@ FORGOTTEN = LAST + 1
     [
         (None, E.CLAIM, U.BURY),
         (row_of(S.DONE, output="{}"), E.REPLAY, U.UNDO),
-        (row_of(S.FAILED), E.REFUSED, U.NOTHING),
+        (row_of(S.REFUSED), E.REFUSED, U.NOTHING),
         (row_of(S.TOMBSTONE), E.FENCED, U.NOTHING),
         (row_of(S.TOMBSTONE, output="{}"), E.REPLAY, U.NOTHING),
-        (row_of(S.UNDOING, output="{}"), E.FENCED, None),
-        (row_of(S.UNDONE, output="{}"), E.FENCED, U.NOTHING),
-        (row_of(S.READ, output="{}"), E.FOREIGN, U.NOTHING),
+        (row_of(S.COMPENSATING, output="{}"), E.FENCED, None),
+        (row_of(S.COMPENSATED, output="{}"), E.FENCED, U.NOTHING),
+        (row_of(S.RECORDED, output="{}"), E.FOREIGN, U.NOTHING),
     ],
     ids=lambda value: value.status + ("+output" if value.output else "") if isinstance(value, LogRow) else None,
 )
@@ -136,7 +136,7 @@ def test_a_step_in_doubt_is_resolved_by_its_providers_capabilities(
     ],
 )
 def test_a_compensation_in_doubt_is_resolved_by_the_same_capabilities(kind: str, now_ms: int, undo: UndoEntry) -> None:
-    row = row_of(S.UNDOING, output="{}")
+    row = row_of(S.COMPENSATING, output="{}")
 
     assert undo_entry_of(row, mine=holder(now_ms), now_ms=now_ms, provider=provider_of(kind)) is undo
 
@@ -187,30 +187,30 @@ def log_at(status: StepStatus | None) -> Log:
         None: [],
         S.INTENT: [FIRST.intent(NOW_MS)],
         S.DONE: [FIRST.intent(NOW_MS), FIRST.done("{}", NOW_MS)],
-        S.FAILED: [FIRST.intent(NOW_MS), FIRST.failed("Declined", "no credit", NOW_MS)],
+        S.REFUSED: [FIRST.intent(NOW_MS), FIRST.failed("Declined", "no credit", NOW_MS)],
         S.TOMBSTONE: [FIRST.bury(NOW_MS)],
-        S.UNDOING: [FIRST.intent(NOW_MS), FIRST.done("{}", NOW_MS), FIRST.undoing(NOW_MS)],
-        S.UNDONE: [FIRST.intent(NOW_MS), FIRST.done("{}", NOW_MS), FIRST.undoing(NOW_MS), FIRST.undone(NOW_MS)],
+        S.COMPENSATING: [FIRST.intent(NOW_MS), FIRST.done("{}", NOW_MS), FIRST.undoing(NOW_MS)],
+        S.COMPENSATED: [FIRST.intent(NOW_MS), FIRST.done("{}", NOW_MS), FIRST.undoing(NOW_MS), FIRST.undone(NOW_MS)],
     }
     for entry in path[status]:
         assert log.write(entry)
     return log
 
 
-STATES = [None, S.INTENT, S.DONE, S.FAILED, S.TOMBSTONE, S.UNDOING, S.UNDONE]
+STATES = [None, S.INTENT, S.DONE, S.REFUSED, S.TOMBSTONE, S.COMPENSATING, S.COMPENSATED]
 HELD = dataclasses.replace(INTENT, attempt="first")
-UNDOING = dataclasses.replace(HELD, status=S.UNDOING)
+COMPENSATING = dataclasses.replace(HELD, status=S.COMPENSATING)
 WRITES: dict[str, tuple[Any, StepStatus | None, StepStatus]] = {
     "intent": (SECOND.intent(NOW_MS), None, S.INTENT),
     "bury": (SECOND.bury(NOW_MS), None, S.TOMBSTONE),
     "done by its holder": (FIRST.done("{}", NOW_MS), S.INTENT, S.DONE),
     "done by who asked about its holder": (SECOND.done("{}", NOW_MS, held="first"), S.INTENT, S.DONE),
-    "failed by its holder": (FIRST.failed("Declined", "no", NOW_MS), S.INTENT, S.FAILED),
+    "failed by its holder": (FIRST.failed("Declined", "no", NOW_MS), S.INTENT, S.REFUSED),
     "not applied": (SECOND.not_applied(HELD, NOW_MS), S.INTENT, S.TOMBSTONE),
     "step taken over": (SECOND.take_over(HELD, NOW_MS), S.INTENT, S.INTENT),
-    "undoing": (SECOND.undoing(NOW_MS), S.DONE, S.UNDOING),
-    "undo taken over": (SECOND.take_over(UNDOING, NOW_MS), S.UNDOING, S.UNDOING),
-    "undone by anybody": (SECOND.undone(NOW_MS), S.UNDOING, S.UNDONE),
+    "undoing": (SECOND.undoing(NOW_MS), S.DONE, S.COMPENSATING),
+    "undo taken over": (SECOND.take_over(COMPENSATING, NOW_MS), S.COMPENSATING, S.COMPENSATING),
+    "undone by anybody": (SECOND.undone(NOW_MS), S.COMPENSATING, S.COMPENSATED),
 }
 
 
@@ -274,7 +274,7 @@ def test_a_refusals_message_is_kept_up_to_a_length() -> None:
     assert (log.row.error, len(log.row.detail)) == ("Declined", MAX_DETAIL)
 
 
-@pytest.mark.parametrize("missing", [LogAttribute.ATTEMPT, LogAttribute.DEADLINE, LogAttribute.FIRST_ATTEMPT_AT])
+@pytest.mark.parametrize("missing", [LogAttribute.ATTEMPT_ID, LogAttribute.DEADLINE, LogAttribute.FIRST_ATTEMPT_AT])
 def test_a_row_in_doubt_without_a_deadline_is_invalid(missing: LogAttribute) -> None:
     item = log_at(S.INTENT).db.items("log")[0]
 

@@ -60,7 +60,7 @@ def row(status: StepStatus, **more: Any) -> LogRow:
 # Decisions
 
 
-@pytest.mark.parametrize("status", [StepStatus.APPLIED_LATE, StepStatus.UNDOING, StepStatus.UNDONE])
+@pytest.mark.parametrize("status", [StepStatus.APPLIED_LATE, StepStatus.COMPENSATING, StepStatus.COMPENSATED])
 @pytest.mark.parametrize("instead", [None, INSTEAD])
 def test_a_step_with_a_compensated_effect_is_fenced_unless_it_was_skipped(
     picking: Picking, status: StepStatus, instead: str | None
@@ -76,7 +76,7 @@ def test_a_step_with_a_compensated_effect_is_fenced_unless_it_was_skipped(
 
 @pytest.mark.parametrize("status", StepStatus)
 def test_only_late_effects_and_begun_compensations_are_compensated_late(status: StepStatus) -> None:
-    assert is_late(row(status)) == (status in {StepStatus.APPLIED_LATE, StepStatus.UNDOING})
+    assert is_late(row(status)) == (status in {StepStatus.APPLIED_LATE, StepStatus.COMPENSATING})
 
 
 def test_late_compensation_writes_no_tombstone() -> None:
@@ -113,7 +113,7 @@ def test_a_late_effect_is_compensated_by_the_ordinary_compensation(picking: Pick
 
     picking.undo()
 
-    assert (picking.status, picking.warehouse.cancelled) == ("UNDONE", [provider_key_of(f"{JOB_ID}#undo")])
+    assert (picking.status, picking.warehouse.cancelled) == ("COMPENSATED", [provider_key_of(f"{JOB_ID}#undo")])
     picking.check()
 
 
@@ -123,7 +123,7 @@ def test_a_late_effect_is_compensated_by_a_dedicated_execution(picking: Picking)
     picking.undo(late=True)
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
@@ -135,13 +135,13 @@ def test_a_jobs_compensation_receives_its_id_and_a_key_of_its_own(picking: Picki
     assert (call.job_id, call.key) == (JOB_ID, f"{JOB_ID}#undo")
 
 
-@pytest.mark.parametrize("status", ["none", "INTENT", "DONE", "TOMBSTONE", "UNDONE"])
+@pytest.mark.parametrize("status", ["none", "INTENT", "DONE", "TOMBSTONE", "COMPENSATED"])
 def test_a_late_compensation_leaves_everything_else_alone(picking: Picking, world: World, status: str) -> None:
-    if status in {"INTENT", "DONE", "UNDONE"}:
+    if status in {"INTENT", "DONE", "COMPENSATED"}:
         picking.dispatch()
-    if status in {"DONE", "UNDONE"}:
+    if status in {"DONE", "COMPENSATED"}:
         picking.calls_back()
-    if status in {"TOMBSTONE", "UNDONE"}:
+    if status in {"TOMBSTONE", "COMPENSATED"}:
         picking.undo()
     picking.pass_every_deadline()
     before = world.items("log")
@@ -164,7 +164,7 @@ def test_an_interrupted_compensation_is_finished_late(picking: Picking, world: W
 
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
@@ -178,7 +178,7 @@ def test_two_concurrent_late_compensations_compensate_once(picking: Picking) -> 
     picking.warehouse.meanwhile["cancel"] = another
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
@@ -199,7 +199,7 @@ def test_an_effect_that_becomes_late_during_the_check_is_read_again(
 
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
@@ -212,13 +212,13 @@ def test_an_accepted_job_is_queried_before_it_is_compensated(picking: Picking) -
     picking.warehouse.finish()
     picking.undo()
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
 @pytest.mark.parametrize("handler", ["external", "atomic"])
 def test_a_compensation_is_called_for_nothing_else(picking: Picking, handler: str) -> None:
-    event = picking.event(**{CallField.MODE: CallMode.ASK})
+    event = picking.event(**{CallField.MODE: CallMode.VERIFY})
 
     with pytest.raises(ProtocolMismatch, match="late"):
         (picking.cancel if handler == "external" else give_back)(event, Context())
@@ -237,7 +237,7 @@ def test_an_atomic_step_compensates_a_late_effect_in_one_write(picking: Picking,
     calls = world.calls_of(lambda: pay_back(event, Context()))
     pay_back(event, Context())
 
-    assert (seen, picking.status) == ([PARCEL], "UNDONE")
+    assert (seen, picking.status) == ([PARCEL], "COMPENSATED")
     assert calls == ["GetItem", "UpdateItem"]
 
 
@@ -310,7 +310,7 @@ def test_a_late_effect_after_a_refusal_is_compensated(picking: Picking) -> None:
 
     picking.undo(late=True)
 
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
     picking.check()
 
 
@@ -319,7 +319,7 @@ def test_a_late_effect_after_a_refusal_is_compensated(picking: Picking) -> None:
 
 DECLARED = DeclaredStep(side=Side.BEFORE, external=True, grace_ms=GRACE_MS, log_days=400)
 APPLIED = Statement(applied=True)
-UNDONE = Statement(applied=True, undo=True)
+COMPENSATED = Statement(applied=True, undo=True)
 NOT_UNDONE = Statement(applied=False, undo=True)
 
 
@@ -347,7 +347,7 @@ def settle(picking: Picking, status: RecordStatus = RecordStatus.FAILED) -> None
 
 def park(picking: Picking) -> None:
     """Let the saga wait for a person."""
-    picking.job_saga.change_record(parked=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE)
+    picking.job_saga.change_record(parked_by=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE)
 
 
 @pytest.mark.parametrize("state", ["settled", "parked", "running"])
@@ -356,9 +356,9 @@ def test_a_late_effect_that_was_compensated_by_hand_is_recorded(picking: Picking
     if state != "running":
         settle(picking) if state == "settled" else park(picking)
 
-    assert says(UNDONE) == Change(to=StepStatus.UNDONE, written=True)
-    assert picking.status == "UNDONE"
-    assert says(UNDONE).written is False
+    assert says(COMPENSATED) == Change(to=StepStatus.COMPENSATED, written=True)
+    assert picking.status == "COMPENSATED"
+    assert says(COMPENSATED).written is False
 
 
 def test_an_ended_saga_accepts_no_other_finding(picking: Picking, says: Says) -> None:
@@ -378,7 +378,7 @@ def test_an_applied_effect_of_an_ended_saga_is_kept(picking: Picking, says: Says
     settle(picking, RecordStatus.COMPLETED)
 
     with pytest.raises(CannotResolve, match="settled"):
-        says(UNDONE)
+        says(COMPENSATED)
 
 
 def test_a_late_effect_cannot_be_reported_as_applied(picking: Picking, says: Says) -> None:
@@ -404,7 +404,7 @@ def test_a_late_compensation_that_failed_is_retried(picking: Picking, world: Wor
 
     picking.undo(late=True)
     picking.check()
-    assert picking.status == "UNDONE"
+    assert picking.status == "COMPENSATED"
 
 
 @pytest.mark.parametrize(("applied", "status"), [(True, "DONE"), (False, "TOMBSTONE")])

@@ -34,8 +34,8 @@ def row(status: StepStatus) -> LogRow:
         (None, StepEntry.RUN, UndoEntry.BURY),
         (row(StepStatus.DONE), StepEntry.REPLAY, UndoEntry.UNDO),
         (row(StepStatus.TOMBSTONE), StepEntry.FENCED, UndoEntry.NOTHING),
-        (row(StepStatus.UNDONE), StepEntry.FENCED, UndoEntry.NOTHING),
-        (row(StepStatus.FAILED), StepEntry.FENCED, UndoEntry.NOTHING),
+        (row(StepStatus.COMPENSATED), StepEntry.FENCED, UndoEntry.NOTHING),
+        (row(StepStatus.REFUSED), StepEntry.FENCED, UndoEntry.NOTHING),
     ],
 )
 def test_the_row_decides_for_the_step_and_for_its_compensation(

@@ -79,7 +79,7 @@ WRITERS: dict[str, tuple[Callable[[], None], Callable[[], Any], str, Any, dict[s
     "a step without writes": (_nothing_before, _decided, "PutItem", {"approved": True}, {ROW: "DONE"}),
     "a notification": (_nothing_before, _notified, "PutItem", True, {ROW: "DONE"}),
     "a fence": (_nothing_before, _forgotten, "PutItem", {}, {ROW: "TOMBSTONE"}),
-    "a compensation without writes": (_apply_first, _forgotten, "UpdateItem", {}, {ROW: "UNDONE"}),
+    "a compensation without writes": (_apply_first, _forgotten, "UpdateItem", {}, {ROW: "COMPENSATED"}),
     "an operation without writes": (
         _nothing_before,
         _once,
@@ -134,10 +134,10 @@ def test_outcome_that_finds_no_task_is_late_whatever_answer_is_lost(
     operation, nth = ("UpdateItem", 1) if settled else ("TransactWriteItems", 2)
     world.wire.plan(Fault(operation=operation, action=Action.DROP, moment=Moment.AFTER, on=nth, times=SDK_ATTEMPTS))
 
-    assert job_saga.reports("e1") is Receipt.LATE
+    assert job_saga.reports("e1") is Receipt.UNDELIVERED
 
     assert world.wire.fired
-    assert job_saga.token["status"] == TokenStatus.LATE
+    assert job_saga.token["status"] == TokenStatus.UNDELIVERED
     assert world.telemetry.counts[Metric.CALLBACK_LATE] == 1
 
 

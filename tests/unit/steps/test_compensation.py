@@ -39,7 +39,7 @@ def test_an_applied_step_is_compensated_once_with_its_recorded_output(world: Wor
     undo()
     undo()
 
-    assert world.rows() == {STEP_KEY: "UNDONE"}
+    assert world.rows() == {STEP_KEY: "COMPENSATED"}
     assert world.balances() == {"alice": 500, "bob": 0}
     assert len([entry for entry in world.entries() if entry["entry_id"]["S"] == f"{STEP_KEY}#undo"]) == 2
 
@@ -53,7 +53,7 @@ def test_a_compensation_that_finds_nothing_left_to_do_makes_one_call(world: Worl
     assert world.calls_of(undo) == ["GetItem"]
 
 
-@pytest.mark.parametrize("status", ["FAILED", "UNDONE", "TOMBSTONE"])
+@pytest.mark.parametrize("status", ["REFUSED", "COMPENSATED", "TOMBSTONE"])
 def test_a_row_without_an_applied_effect_is_left_alone(world: World, status: str) -> None:
     row = {"saga_id": {"S": SAGA_ID}, "step": {"S": "Transfer"}, "status": {"S": status}, "updated_at": {"N": "1"}}
     aws.dynamodb().put_item(TableName="log", Item=row)
@@ -91,7 +91,7 @@ def test_a_disturbed_compensation_reaches_the_same_end(
     undo()
 
     assert world.balances() == {"alice": 500, "bob": 0}
-    assert world.rows() == {STEP_KEY: "UNDONE" if happened else "TOMBSTONE"}
+    assert world.rows() == {STEP_KEY: "COMPENSATED" if happened else "TOMBSTONE"}
 
 
 @pytest.mark.parametrize("moment", list(Moment))
@@ -112,7 +112,7 @@ def test_a_step_that_commits_during_its_compensation_is_compensated(world: World
     undo()
 
     assert zombie == ["committed"]
-    assert world.rows() == {STEP_KEY: "UNDONE"}
+    assert world.rows() == {STEP_KEY: "COMPENSATED"}
     assert world.balances() == {"alice": 500, "bob": 0}
 
 

@@ -299,7 +299,7 @@ def test_an_error_of_a_compensation_refuses_nothing(world: World, name: str) -> 
 
     assert _error(shop.undo) not in MATCHED
 
-    assert shop.status == "UNDOING"
+    assert shop.status == "COMPENSATING"
     shop.pass_every_deadline()
     shop.undo()
     shop.check()
@@ -316,7 +316,7 @@ def test_an_error_of_verify_undo_is_not_an_outcome(world: World, name: str) -> N
 
     assert _error(shop.undo) not in MATCHED
 
-    assert shop.status == "UNDOING"
+    assert shop.status == "COMPENSATING"
     shop.undo()
     shop.check()
 
@@ -363,7 +363,7 @@ def test_a_declared_refusal_refuses(world: World) -> None:
 
     assert _error(shop.run) == "CardDeclined"
 
-    assert (shop.status, shop.row["detail"]) == ("FAILED", "no funds")
+    assert (shop.status, shop.row["detail"]) == ("REFUSED", "no funds")
 
 
 def test_declined_needs_no_declaration(world: World) -> None:
@@ -372,7 +372,7 @@ def test_declined_needs_no_declaration(world: World) -> None:
 
     assert _error(shop.run) == "Declined"
 
-    assert shop.status == "FAILED"
+    assert shop.status == "REFUSED"
 
 
 def test_rejected_refuses_where_it_is_declared(world: World) -> None:

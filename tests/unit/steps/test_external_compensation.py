@@ -56,7 +56,7 @@ def test_a_compensation_is_recorded_then_called_then_recorded_as_done(shop: Shop
     calls = world.calls_of(shop.undo)
 
     assert calls == ["GetItem", "UpdateItem", "gateway:refund", "UpdateItem"]
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
     shop.check()
 
 
@@ -74,12 +74,12 @@ def test_a_step_that_never_began_is_fenced(shop: Shop, world: World) -> None:
     assert shop.status == "TOMBSTONE"
 
 
-@pytest.mark.parametrize("state", ["TOMBSTONE", "UNDONE", "FAILED"])
+@pytest.mark.parametrize("state", ["TOMBSTONE", "COMPENSATED", "REFUSED"])
 def test_without_an_applied_effect_nothing_is_compensated(shop: Shop, world: World, state: str) -> None:
-    shop.gateway.refuses = "no credit" if state == "FAILED" else None
+    shop.gateway.refuses = "no credit" if state == "REFUSED" else None
     if state != "TOMBSTONE":
         shop.to_the_end(shop.run)
-    if state != "FAILED":
+    if state != "REFUSED":
         shop.undo()
 
     assert world.calls_of(shop.undo) == ["GetItem"]
@@ -96,7 +96,7 @@ def test_a_step_that_may_be_in_progress_is_waited_for(shop: Shop) -> None:
     assert (shop.status, shop.gateway.refunded) == ("INTENT", [])
 
 
-@pytest.mark.parametrize(("fault", "status"), [(LOST, "UNDONE"), (NEVER_SENT, "TOMBSTONE")])
+@pytest.mark.parametrize(("fault", "status"), [(LOST, "COMPENSATED"), (NEVER_SENT, "TOMBSTONE")])
 def test_the_effect_is_verified_under_the_steps_own_key(shop: Shop, fault: Fault, status: str) -> None:
     cut_off(shop, fault)
     shop.pass_every_deadline()
@@ -109,7 +109,7 @@ def test_the_effect_is_verified_under_the_steps_own_key(shop: Shop, fault: Fault
 
 @pytest.mark.parametrize(
     ("fault", "refuses", "status"),
-    [(LOST, None, "UNDONE"), (NEVER_SENT, None, "UNDONE"), (NEVER_SENT, "no credit", "FAILED")],
+    [(LOST, None, "COMPENSATED"), (NEVER_SENT, None, "COMPENSATED"), (NEVER_SENT, "no credit", "REFUSED")],
 )
 def test_without_status_queries_the_call_is_repeated_to_learn_the_effect(
     world: World, fault: Fault, refuses: str | None, status: str
@@ -138,7 +138,7 @@ def test_two_concurrent_compensations_compensate_once(world: World) -> None:
     shop.undo()
 
     shop.check()
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
 
 
 def test_an_unknowable_outcome_is_parked(world: World) -> None:
@@ -158,7 +158,7 @@ def test_no_compensation_runs_while_another_may_be_alive(shop: Shop) -> None:
     with pytest.raises(StepInDoubt, match=r"^the outcome of the compensation of step Charge is not known yet$"):
         shop.undo()
 
-    assert shop.status == "UNDOING"
+    assert shop.status == "COMPENSATING"
 
 
 def test_a_compensation_with_a_known_key_is_taken_over_and_repeated(shop: Shop, world: World) -> None:
@@ -182,7 +182,7 @@ def test_a_compensations_key_window_begins_with_the_first_call(shop: Shop) -> No
     shop.undo()
 
     shop.check()
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
 
 
 def test_an_unverifiable_compensation_with_an_expired_key_is_parked(shop: Shop) -> None:
@@ -216,7 +216,7 @@ def test_a_verified_compensation_is_accepted_at_once_when_applied(world: World) 
 
     assert calls == ["GetItem", "gateway:find_refund", "UpdateItem"]
     shop.check()
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
 
 
 def test_a_compensation_not_applied_is_repeated_only_after_the_grace(world: World) -> None:
@@ -231,7 +231,7 @@ def test_a_compensation_not_applied_is_repeated_only_after_the_grace(world: Worl
     shop.undo()
 
     shop.check()
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
 
 
 def test_a_compensation_with_an_unknown_outcome_is_parked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_refused_compensation_is_retried_and_never_a_refused_step(shop: Shop) 
         shop.undo()
 
     assert refused.value.retryable
-    assert shop.status == "UNDOING"
+    assert shop.status == "COMPENSATING"
 
 
 @pytest.mark.parametrize("operation", ["PutItem", "UpdateItem"])
@@ -268,7 +268,7 @@ def test_a_write_whose_response_is_lost_is_sent_again_and_recognized(
     shop.undo()
 
     shop.check()
-    assert shop.status == ("TOMBSTONE" if operation == "PutItem" else "UNDONE")
+    assert shop.status == ("TOMBSTONE" if operation == "PutItem" else "COMPENSATED")
 
 
 def test_a_step_that_begins_while_it_is_being_fenced_is_compensated(
@@ -287,7 +287,7 @@ def test_a_step_that_begins_while_it_is_being_fenced_is_compensated(
     shop.undo()
 
     shop.check()
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
 
 
 def test_a_compensation_does_not_end_before_the_threads_that_it_started(shop: Shop) -> None:
@@ -333,7 +333,7 @@ def test_items_of_a_map_have_rows_and_keys_of_their_own(shop: Shop, world: World
         shop.run(**{CallField.ITEM: f'{{"item":{{"sku":"{sku}"}}}}', CallField.ITEM_KEY: sku})
     shop.undo(**{CallField.ITEM: '{"item":{"sku":"a-1"}}', CallField.ITEM_KEY: "a-1"})
 
-    assert world.rows() == {f"{SAGA_ID}#{STEP}[a-1]": "UNDONE", f"{SAGA_ID}#{STEP}[b-2]": "DONE"}
+    assert world.rows() == {f"{SAGA_ID}#{STEP}[a-1]": "COMPENSATED", f"{SAGA_ID}#{STEP}[b-2]": "DONE"}
     assert shop.gateway.charged == [provider_key_of(f"{SAGA_ID}#{STEP}[{sku}]") for sku in ("a-1", "b-2")]
     assert shop.gateway.refunded == [provider_key_of(f"{SAGA_ID}#{STEP}[a-1]#undo")]
     assert [call.item for call in shop.gateway.seen] == [{"sku": "a-1"}, {"sku": "b-2"}, {"sku": "a-1"}]

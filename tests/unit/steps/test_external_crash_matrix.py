@@ -68,7 +68,7 @@ PARTIES: dict[str, Party] = {
         before=_refused,
         act=Shop.run,
         calls=_every("PutItem", "gateway:charge", "UpdateItem"),
-        ends=("FAILED",),
+        ends=("REFUSED",),
     ),
     "step after one that charged": Party(
         before=_cut_off("gateway:charge", Moment.AFTER),
@@ -88,7 +88,7 @@ PARTIES: dict[str, Party] = {
         },
         ends=("DONE",),
     ),
-    "compensation": Party(before=Shop.run, act=Shop.undo, calls=_every(*_UNDO), ends=("UNDONE",)),
+    "compensation": Party(before=Shop.run, act=Shop.undo, calls=_every(*_UNDO), ends=("COMPENSATED",)),
     "burial": Party(act=Shop.undo, calls=_every("GetItem", "PutItem"), ends=("TOMBSTONE",)),
     "compensation after a step that charged": Party(
         before=_cut_off("gateway:charge", Moment.AFTER),
@@ -97,7 +97,7 @@ PARTIES: dict[str, Party] = {
             **_every("GetItem", "gateway:find", "UpdateItem", *_UNDO),
             "idempotent": ("GetItem", "UpdateItem", "gateway:charge", "UpdateItem", *_UNDO),
         },
-        ends=("UNDONE",),
+        ends=("COMPENSATED",),
     ),
     "compensation after a step that did not": Party(
         before=_cut_off("gateway:charge", Moment.BEFORE),
@@ -106,13 +106,13 @@ PARTIES: dict[str, Party] = {
             **_every("GetItem", "gateway:find", "UpdateItem", "GetItem"),
             "idempotent": ("GetItem", "UpdateItem", "gateway:charge", "UpdateItem", *_UNDO),
         },
-        ends=("TOMBSTONE", "UNDONE"),
+        ends=("TOMBSTONE", "COMPENSATED"),
     ),
     "compensation after one that refunded": Party(
         before=_cut_off("gateway:refund", Moment.AFTER),
         act=Shop.undo,
         calls={**_every(*_UNDO), "asked": ("GetItem", "gateway:find_refund", "UpdateItem")},
-        ends=("UNDONE",),
+        ends=("COMPENSATED",),
     ),
     "compensation after one that did not": Party(
         before=_cut_off("gateway:refund", Moment.BEFORE),
@@ -121,7 +121,7 @@ PARTIES: dict[str, Party] = {
             **_every(*_UNDO),
             "asked": ("GetItem", "gateway:find_refund", "UpdateItem", "gateway:refund", "UpdateItem"),
         },
-        ends=("UNDONE",),
+        ends=("COMPENSATED",),
     ),
     "question before the step": Party(act=Shop.ask, calls=_every("GetItem", "PutItem", "GetItem"), ends=("TOMBSTONE",)),
     "question after a step that charged": Party(
@@ -197,7 +197,7 @@ def test_books_and_log_agree_after_a_disturbance_and_retries(
     world.wire.forget()
     shop.passes(LIFE_MS)
     shop.to_the_end(shop.undo)
-    assert shop.status in {"UNDONE", "TOMBSTONE", "FAILED"}, "an effect remains after the compensation"
+    assert shop.status in {"COMPENSATED", "TOMBSTONE", "REFUSED"}, "an effect remains after the compensation"
     shop.check()
     RAN.add(request.node.name)
 

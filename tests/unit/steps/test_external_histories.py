@@ -9,7 +9,8 @@ The conditions:
 * DONE, FAILED and a tombstone over INTENT need INTENT, and the attempt that called, or was verified;
 * a refusal is final only when no former request can arrive; other errors are never refusals; a refusal is replayed;
 * a step that was fenced or is being compensated is fenced; a tombstone needs that there is no row;
-* the same for the compensation: DONE before UNDOING, its deadline, takeover, window, grace, UNDOING before UNDONE;
+* the same for the compensation: DONE before COMPENSATING, its deadline, takeover, window, grace, and
+  COMPENSATING before COMPENSATED;
 * an invocation ends after its threads.
 """
 
@@ -233,7 +234,7 @@ def test_a_refused_query_does_not_refuse_the_step(world: World) -> None:
 
 def test_two_compensations_do_not_both_compensate(world: World) -> None:
     """Both read that the step is applied."""
-    log = log_at(StepStatus.UNDOING)
+    log = log_at(StepStatus.COMPENSATING)
     assert not log.write(SECOND.undoing(NOW_MS))
 
 

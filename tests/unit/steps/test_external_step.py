@@ -68,7 +68,7 @@ def test_the_row_contains_attempt_deadline_and_side_of_the_pivot(shop: Shop, wor
 
     a, row = LogAttribute, shop.row
     assert row[a.STATUS] == "INTENT"
-    assert row[a.ATTEMPT] == shop.gateway.seen[0].attempt
+    assert row[a.ATTEMPT_ID] == shop.gateway.seen[0].attempt
     assert int(row[a.DEADLINE]) == world.clock.ms + LIFE_MS
     assert int(row[a.FIRST_ATTEMPT_AT]) == world.clock.ms
     assert row[a.SIDE] == "before"
@@ -97,7 +97,7 @@ def test_a_clear_refusal_is_recorded_and_replayed_under_its_name_without_a_call(
 
     assert type(again.value).__name__ == "OverLimit"
     assert again.value.code == "OVER_LIMIT"
-    assert (shop.status, shop.row[LogAttribute.ERROR]) == ("FAILED", "OverLimit")
+    assert (shop.status, shop.row[LogAttribute.ERROR]) == ("REFUSED", "OverLimit")
     assert len(shop.gateway.seen) == 1
 
 
@@ -220,7 +220,7 @@ def test_a_refusal_within_the_grace_of_a_former_attempt_is_not_final(world: Worl
     with pytest.raises(Declined):
         shop.run()
 
-    assert shop.status == "FAILED"
+    assert shop.status == "REFUSED"
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_an_attempt_that_was_taken_over_leaves_the_row_to_its_successor(world: W
     with pytest.raises(StepInDoubt):
         shop.run()
 
-    assert shop.row[LogAttribute.ATTEMPT] == shop.gateway.seen[-1].attempt
+    assert shop.row[LogAttribute.ATTEMPT_ID] == shop.gateway.seen[-1].attempt
     assert shop.status == "INTENT"
 
 
@@ -371,7 +371,7 @@ def test_a_later_query_without_verify_repeats_the_call(world: World, fault: Faul
     shop.gateway.refuses = refuses
 
     assert shop.ask() == ({} if refuses else CHARGED)
-    assert shop.status == ("FAILED" if refuses else "DONE")
+    assert shop.status == ("REFUSED" if refuses else "DONE")
     shop.check()
 
 
@@ -445,7 +445,7 @@ def test_a_call_that_no_saga_makes_is_refused_before_anything_is_written(
     [
         {ProviderField.GRACE: -1},
         {ProviderField.GRACE: True},
-        {ProviderField.MARGIN: "5"},
+        {ProviderField.CLOCK_SKEW: "5"},
         {ProviderField.WINDOW: 1.5},
         {ProviderField.UNDO_WINDOW: None},
         {ProviderField.VERIFY: 1},

@@ -45,7 +45,7 @@ def test_an_output_is_recorded_once_and_the_function_not_called_again(world: Wor
 
     assert world.calls_of(model.run) == ["GetItem", "PutItem"]
     assert world.calls_of(lambda: model.run() == {"answer": "1"} or pytest.fail("another answer")) == ["GetItem"]
-    assert (model.asked, world.rows()) == (1, {ROW: "READ"})
+    assert (model.asked, world.rows()) == (1, {ROW: "RECORDED"})
     assert world.telemetry.counts[Metric.STEP_REPLAYED] == 1
 
 
@@ -83,7 +83,7 @@ def test_an_interrupted_run_leaves_one_output_for_all(
 
     assert isinstance(cut_off.value, Killed | Exception)
     assert model.run() == first
-    assert world.rows() == {ROW: "READ"}
+    assert world.rows() == {ROW: "RECORDED"}
 
 
 def test_a_refusal_is_not_recorded(world: World) -> None:

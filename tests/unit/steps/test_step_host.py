@@ -121,7 +121,7 @@ def test_a_compensation_receives_the_steps_output_and_its_own_key(shop: Shop, fu
 
     target, sent = functions.sent[-1]
     assert (target, sent["output"], sent["key"]) == ("undo", {"payment": "p-1"}, f"{SAGA_ID}#Charge#undo")
-    assert shop.status == "UNDONE"
+    assert shop.status == "COMPENSATED"
 
 
 def test_a_refusal_keeps_the_name_that_the_function_gave(shop: Shop, functions: Functions) -> None:
@@ -132,7 +132,7 @@ def test_a_refusal_keeps_the_name_that_the_function_gave(shop: Shop, functions: 
             run(shop, **{CallField.PROVIDER: {**shop.provider, ProviderField.REFUSALS: ["CardStolen"]}})
         assert type(refused.value).__name__ == "CardStolen"
 
-    assert (shop.status, len(functions.sent)) == ("FAILED", 1)
+    assert (shop.status, len(functions.sent)) == ("REFUSED", 1)
 
 
 IN_DOUBT = [
@@ -219,7 +219,7 @@ def test_a_crashed_compensation_is_verified_later(shop: Shop, functions: Functio
 
     undo(shop)
 
-    assert (functions.sent[-1][0], shop.status) == ("verify_undo", "UNDONE")
+    assert (functions.sent[-1][0], shop.status) == ("verify_undo", "COMPENSATED")
 
 
 def test_a_refused_compensation_is_retried(shop: Shop, functions: Functions) -> None:

@@ -41,7 +41,7 @@ def run(shop: Shop) -> Any:
         (ClientError({"Error": {"Code": "TooManyRequestsException"}}, "Invoke"), TransientError, "INTENT"),
         ('"done"', StepInDoubt, "INTENT"),
         ({}, StepInDoubt, "INTENT"),
-        ({"output": {}, "error": {"name": "Declined", "message": "no"}}, PermanentError, "FAILED"),
+        ({"output": {}, "error": {"name": "Declined", "message": "no"}}, PermanentError, "REFUSED"),
     ],
     ids=["no answer", "throttled", "no object", "no output", "output and error"],
 )

@@ -68,7 +68,7 @@ FOUND = TokenRow(
 )
 EARLY = TokenRow(id=alias_of("Shop-Warehouse", "their-1"), status=TokenStatus.EARLY, updated_at=NOW_MS, outcome=DONE)
 LATE = TokenRow(
-    id=JOB_ID, status=TokenStatus.SETTLING, updated_at=NOW_MS, token="t", order="o", applied_late_at=NOW_MS - 1
+    id=JOB_ID, status=TokenStatus.DELIVERING, updated_at=NOW_MS, token="t", order="o", applied_late_at=NOW_MS - 1
 )
 
 
@@ -104,13 +104,13 @@ def _tokens() -> dict[str, Any]:
         "early, and late": early_put(
             table=table, row_id=JOB_ID, outcome=REFUSED, event_id="evt_1", now_ms=at, keep_days=400, late=True
         ),
-        "settling": token_update(table, FOUND, TokenStatus.SETTLING, at, settling),
+        "settling": token_update(table, FOUND, TokenStatus.DELIVERING, at, settling),
         "settling, and late": token_update(
-            table, FOUND, TokenStatus.SETTLING, at, {**settling, **late_change(JOB_ID, at)}
+            table, FOUND, TokenStatus.DELIVERING, at, {**settling, **late_change(JOB_ID, at)}
         ),
         "contradicted": token_update(table, LATE, LATE.status, at, conflict_change(REFUSED)),
-        "settled": told_update(table, FOUND, TokenStatus.SETTLED, at),
-        "late, and due": told_update(table, LATE, TokenStatus.LATE, at),
+        "settled": told_update(table, FOUND, TokenStatus.DELIVERED, at),
+        "late, and due": told_update(table, LATE, TokenStatus.UNDELIVERED, at),
         "heartbeat": heartbeat_update(table, FOUND, at),
         "not due": not_due_update(table, LATE, at),
         "unanswered": unanswered_update(table, FOUND, at),
@@ -148,7 +148,7 @@ def _saga() -> dict[str, Any]:
         first_attempt_at=1,
     )
     record = SagaRecord(
-        request_id=REQUEST_ID, saga_id=SAGA_ID, status=RecordStatus.IN_PROGRESS, parked="owner", stuck="{}"
+        request_id=REQUEST_ID, saga_id=SAGA_ID, status=RecordStatus.IN_PROGRESS, parked_by="owner", parked_reason="{}"
     )
     settled = SagaRecord(
         request_id=REQUEST_ID,

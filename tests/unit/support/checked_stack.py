@@ -182,7 +182,7 @@ class CheckedStack:
                 **log_key(SAGA_ID, step),
                 a.STATUS: {"S": status},
                 a.SIDE: {"S": Side.BEFORE},
-                a.ATTEMPT: {"S": "attempt"},
+                a.ATTEMPT_ID: {"S": "attempt"},
                 a.DEADLINE: {"N": str(now_ms)},
                 a.FIRST_ATTEMPT_AT: {"N": str(now_ms)},
                 a.CREATED_AT: {"N": str(now_ms)},

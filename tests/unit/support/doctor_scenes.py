@@ -164,7 +164,7 @@ def late_job(stack: CheckedStack, step: str = STEP, status: StepStatus = StepSta
     t, now = TokenAttribute, str(stack.world.clock.ms)
     row: dict[str, Any] = {
         t.ID: {"S": f"{SAGA_ID}#{step}"},
-        t.STATUS: {"S": "LATE"},
+        t.STATUS: {"S": "UNDELIVERED"},
         t.UPDATED_AT: {"N": now},
         t.OUTCOME: {"S": '{"ok":true,"output":"{}"}'},
         t.LOG_TABLE: {"S": "log"},
@@ -201,7 +201,7 @@ def late_and_tried_for_long(stack: CheckedStack) -> None:
 
 def late_of_a_tombstone(stack: CheckedStack) -> None:
     late(stack)
-    stack.remove("input", "body")
+    stack.remove("input", "response")
 
 
 def late_and_its_token_gone(stack: CheckedStack) -> None:
@@ -281,7 +281,7 @@ def waits_for_nothing_and_is_due(stack: CheckedStack) -> None:
         TableName="tokens",
         Key={"id": {"S": JOB_ID}},
         UpdateExpression="SET #dead = :dead",
-        ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTERS},
+        ExpressionAttributeNames={"#dead": TokenAttribute.DEAD_LETTER_QUEUE_URL},
         ExpressionAttributeValues={":dead": {"S": stack.queues["jobs-dead"]}},
     )
     stack.pass_time(11 * 60_000)
@@ -315,7 +315,7 @@ def record_lost(stack: CheckedStack) -> None:
 
 
 def record_lost_in_doubt(stack: CheckedStack) -> None:
-    stack.put_row("Charge", StepStatus.UNDOING)
+    stack.put_row("Charge", StepStatus.COMPENSATING)
     stack.forget()
 
 

@@ -116,7 +116,10 @@ class Shop:
 
     def __init__(self, world: World, **provider: Any) -> None:
         self.world = world
-        settings: dict[str, Any] = {ProviderField.GRACE: GRACE_MS // 1_000, ProviderField.MARGIN: MARGIN_MS // 1_000}
+        settings: dict[str, Any] = {
+            ProviderField.GRACE: GRACE_MS // 1_000,
+            ProviderField.CLOCK_SKEW: MARGIN_MS // 1_000,
+        }
         self.provider: dict[str, Any] = {**settings, **ASKED, **UNDO_IDEMPOTENT, **provider}
         self.gateway = Gateway(
             world.wire,
@@ -153,7 +156,7 @@ class Shop:
 
     def ask(self) -> Any:
         """Invoke the step once, only to determine its outcome."""
-        return self.run(**{CallField.MODE: CallMode.ASK})
+        return self.run(**{CallField.MODE: CallMode.VERIFY})
 
     def undo(self, **more: Any) -> Any:
         """Invoke the compensation once."""
@@ -200,11 +203,11 @@ class Shop:
         wanted = {
             None: [(0, 0)],
             "DONE": [(1, 0)],
-            "UNDONE": [(1, 1)],
+            "COMPENSATED": [(1, 1)],
             "TOMBSTONE": [(0, 0)],
-            "FAILED": [(0, 0)],
+            "REFUSED": [(0, 0)],
             "INTENT": [(0, 0), (1, 0)],
-            "UNDOING": [(1, 0), (1, 1)],
+            "COMPENSATING": [(1, 0), (1, 1)],
         }
         assert books in wanted[self.status], f"{self.status}, and the gateway's books contain {books}"
         assert SAGA_ID not in "".join(self.gateway.charged), "a provider is given the short form of a key"

@@ -179,7 +179,7 @@ class OperatedSaga:
     @property
     def owner(self) -> tuple[str, bool]:
         """The saga's owner, and whether the saga is parked."""
-        return self.record.owner, self.record.parked is not None
+        return self.record.owner, self.record.parked_by is not None
 
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
         """Answer for Step Functions, and for CloudFormation."""

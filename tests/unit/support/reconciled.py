@@ -200,7 +200,7 @@ POISON: dict[str, dict[str, Any]] = {
     "an attribute is missing": {A.INPUT: None},
     "an unknown status": {A.STATUS: {"S": "LOST"}},
     "an invalid number": {A.CREATED_AT: {"S": "yesterday"}},
-    "a time of another type": {A.PARKED_AT: {"S": "yesterday"}, A.PARKED: {"S": SAGA_ID}},
+    "a time of another type": {A.PARKED_AT: {"S": "yesterday"}, A.PARKED_BY: {"S": SAGA_ID}},
     "no execution": {A.EXECUTION_ARN: {"S": "here"}},
 }
 """Possible contents of a foreign record."""

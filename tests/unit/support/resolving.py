@@ -78,7 +78,7 @@ def an_outcome_that_was_written_meanwhile_stays(operated: OperatedSaga) -> None:
 
     assert writes.write(happened) is None
     assert writes.write(did_not) is not None
-    assert operated.shop.status == "UNDONE"
+    assert operated.shop.status == "COMPENSATED"
 
 
 def a_no_counts_only_when_nothing_can_arrive_any_more(operated: OperatedSaga) -> None:
@@ -144,7 +144,7 @@ def a_finding_about_an_older_attempt_is_refused(operated: OperatedSaga) -> None:
     """The finding is of an earlier time: since then the saga continued, called again, and was parked again."""
     operated.never_sent()
     operated.shop.pass_every_deadline()
-    seen = str(operated.shop.row[LogAttribute.ATTEMPT])
+    seen = str(operated.shop.row[LogAttribute.ATTEMPT_ID])
     operated.cut_off()
     operated.park()
     operated.shop.pass_every_deadline()
@@ -189,7 +189,7 @@ def a_saga_that_is_not_parked_is_not_resumed(operated: OperatedSaga) -> None:
     aws.dynamodb().update_item(
         TableName="requests",
         Key={"id": {"S": REQUEST_ID}},
-        UpdateExpression="REMOVE parked",
+        UpdateExpression="REMOVE parked_by",
     )
 
     assert not _resumed(operated, read)

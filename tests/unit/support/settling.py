@@ -22,12 +22,12 @@ def settle(*, request_id: str, execution: str, status: RecordStatus, now_ms: int
     return _owned(
         request_id,
         execution,
-        "SET #status = :settled, #http_status = :http_status, #body = :body, #updated_at = :now, "
+        "SET #status = :settled, #http_status = :http_status, #response = :body, #updated_at = :now, "
         "#expiration = :expiration, #response_expires_at = :response_expires_at, "
         "#response_shard = if_not_exists(#due_shard, :shard) REMOVE #due_at, #due_shard",
         (
             a.HTTP_STATUS,
-            a.BODY,
+            a.RESPONSE,
             a.UPDATED_AT,
             a.EXPIRATION,
             a.RESPONSE_EXPIRES_AT,
@@ -53,10 +53,10 @@ def park(*, request_id: str, execution: str, now_ms: int, waits: bool = False) -
     return _owned(
         request_id,
         execution,
-        "SET #parked = :owner, #parked_at = :now, #stuck = :stuck, #updated_at = :now",
-        (a.PARKED, a.PARKED_AT, a.STUCK, a.UPDATED_AT, *([a.ANSWERED_AT] if waits else [])),
-        {":now": {"N": str(now_ms)}, ":stuck": {"S": "{}"}},
-        also="attribute_not_exists(#answered_at)" if waits else "",
+        "SET #parked_by = :owner, #parked_at = :now, #parked_reason = :parked_reason, #updated_at = :now",
+        (a.PARKED_BY, a.PARKED_AT, a.PARKED_REASON, a.UPDATED_AT, *([a.LATE_OUTCOME_AT] if waits else [])),
+        {":now": {"N": str(now_ms)}, ":parked_reason": {"S": "{}"}},
+        also="attribute_not_exists(#late_outcome_at)" if waits else "",
     )
 
 

@@ -141,7 +141,10 @@ class Picking:
         self.world, self.job, self._environment = world, job, monkeypatch
         monkeypatch.setenv(Env.MAX_RECEIVES, str(MAX_RECEIVES))
         self.job_saga = JobSaga.open(world, monkeypatch, job=job)
-        settings: dict[str, Any] = {ProviderField.GRACE: GRACE_MS // 1_000, ProviderField.MARGIN: MARGIN_MS // 1_000}
+        settings: dict[str, Any] = {
+            ProviderField.GRACE: GRACE_MS // 1_000,
+            ProviderField.CLOCK_SKEW: MARGIN_MS // 1_000,
+        }
         self.provider: dict[str, Any] = {**settings, **ASKED, **UNDO_IDEMPOTENT, **provider}
         self.warehouse = warehouse = Warehouse(world.wire, idempotent=bool(self.provider[ProviderField.WINDOW]))
         self.sent: list[Sent] = []
@@ -242,7 +245,7 @@ class Picking:
 
     def ask(self) -> Any:
         """Invoke the dispatcher, only to determine the job's outcome."""
-        event = self.event(**{CallField.MODE: CallMode.ASK})
+        event = self.event(**{CallField.MODE: CallMode.VERIFY})
         return self.pick(event, Context(remaining_ms=REMAINING_MS))[OUTPUT_FIELD]
 
     def undo(self, *, late: bool = False) -> None:
@@ -298,10 +301,10 @@ class Picking:
             "INTENT": [(0, 0), (1, 0)],
             "DONE": [(1, 0)],
             "APPLIED_LATE": [(1, 0)],
-            "UNDOING": [(1, 0), (1, 1)],
-            "UNDONE": [(1, 1)],
+            "COMPENSATING": [(1, 0), (1, 1)],
+            "COMPENSATED": [(1, 1)],
             "TOMBSTONE": [(0, 0)],
-            "FAILED": [(0, 0)],
+            "REFUSED": [(0, 0)],
         }
         assert books in wanted[self.status], f"{self.status}, and the warehouse's books contain {books}"
         shown = [repr(self.world.telemetry.events), *map(repr, self.warehouse.seen), repr(self.row)]

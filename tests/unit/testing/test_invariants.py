@@ -137,7 +137,7 @@ class TestSagas:
             (RecordStatus.COMPLETED, [StepStatus.DONE]),
             (RecordStatus.COMPLETED, [StepStatus.DONE, StepStatus.TOMBSTONE]),
             (RecordStatus.FAILED, []),
-            (RecordStatus.FAILED, [StepStatus.TOMBSTONE, StepStatus.UNDONE, StepStatus.FAILED]),
+            (RecordStatus.FAILED, [StepStatus.TOMBSTONE, StepStatus.COMPENSATED, StepStatus.REFUSED]),
         ],
     )
     def test_pass_when_record_and_log_agree(self, status: RecordStatus, rows: list[StepStatus]) -> None:
@@ -150,9 +150,9 @@ class TestSagas:
         [
             (RecordStatus.COMPLETED, []),
             (RecordStatus.COMPLETED, [StepStatus.TOMBSTONE]),
-            (RecordStatus.COMPLETED, [StepStatus.DONE, StepStatus.UNDONE]),
+            (RecordStatus.COMPLETED, [StepStatus.DONE, StepStatus.COMPENSATED]),
             (RecordStatus.FAILED, [StepStatus.DONE]),
-            (RecordStatus.FAILED, [StepStatus.UNDONE, StepStatus.DONE]),
+            (RecordStatus.FAILED, [StepStatus.COMPENSATED, StepStatus.DONE]),
         ],
     )
     def test_are_reported_when_record_and_log_disagree(self, status: RecordStatus, rows: list[StepStatus]) -> None:
@@ -165,19 +165,19 @@ class TestSagas:
 
     def test_are_consistent_with_a_skipped_step_that_was_compensated_since(self) -> None:
         def passed_over(status: StepStatus) -> dict[str, Any]:
-            return {**_row(status, "Gift"), LogAttribute.INSTEAD: {"S": "{}"}}
+            return {**_row(status, "Gift"), LogAttribute.SUBSTITUTE: {"S": "{}"}}
 
         done, completed = _row(StepStatus.DONE), [_record(RecordStatus.COMPLETED)]
 
-        assert _broken(audit_sagas(completed, [done, passed_over(StepStatus.UNDONE)])) == set()
+        assert _broken(audit_sagas(completed, [done, passed_over(StepStatus.COMPENSATED)])) == set()
         late = audit_sagas(completed, [done, passed_over(StepStatus.APPLIED_LATE)])
         assert _broken(late) == {"records and log agree"}
 
     def test_are_consistent_with_the_refusal_of_a_skipped_step(self) -> None:
         done, completed = _row(StepStatus.DONE, side=Side.PIVOT), [_record(RecordStatus.COMPLETED)]
 
-        assert _broken(audit_sagas(completed, [done, _row(StepStatus.FAILED, "Gift")])) == set()
-        pivot = _row(StepStatus.FAILED, "Other", side=Side.PIVOT)
+        assert _broken(audit_sagas(completed, [done, _row(StepStatus.REFUSED, "Gift")])) == set()
+        pivot = _row(StepStatus.REFUSED, "Other", side=Side.PIVOT)
         assert _broken(audit_sagas(completed, [done, pivot])) == {"records and log agree"}
 
     def test_may_not_leave_a_late_effect(self) -> None:
@@ -205,7 +205,7 @@ class TestEffects:
         assert _broken(audit_effects(rows, _ledger(), steps=STEPS)) == {"log and ledger agree"}
 
     def test_of_a_compensated_step_are_next_to_those_of_its_compensation(self) -> None:
-        rows = [_row(StepStatus.UNDONE)]
+        rows = [_row(StepStatus.COMPENSATED)]
         undone = _ledger() + _ledger(step_key_of(SAGA, "Transfer", undo=True))
 
         assert _broken(audit_effects(rows, undone, steps=STEPS)) == set()

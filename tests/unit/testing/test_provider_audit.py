@@ -38,8 +38,8 @@ def _broken(rows: Rows, effects: Effects) -> dict[str, tuple[str, ...]]:
     ("status", "effects"),
     [
         (StepStatus.DONE, [_effect()]),
-        (StepStatus.UNDONE, [_effect(), _effect(undo=True)]),
-        (StepStatus.FAILED, []),
+        (StepStatus.COMPENSATED, [_effect(), _effect(undo=True)]),
+        (StepStatus.REFUSED, []),
         (StepStatus.TOMBSTONE, []),
     ],
 )
@@ -61,14 +61,14 @@ def test_rows_of_other_steps_are_irrelevant_for_this_provider() -> None:
     ("rows", "effects", "broken"),
     [
         ([_row(StepStatus.DONE)], [], {"log and provider agree"}),
-        ([_row(StepStatus.UNDONE)], [_effect()], {"log and provider agree", "what was undone is what was done"}),
+        ([_row(StepStatus.COMPENSATED)], [_effect()], {"log and provider agree", "what was undone is what was done"}),
         ([_row(StepStatus.TOMBSTONE)], [_effect()], {"log and provider agree"}),
-        ([_row(StepStatus.FAILED)], [_effect()], {"log and provider agree"}),
+        ([_row(StepStatus.REFUSED)], [_effect()], {"log and provider agree"}),
         ([_row(StepStatus.DONE)], [_effect(), _effect(undo=True)], {"log and provider agree"}),
         ([], [_effect()], {"log and provider agree"}),
         ([_row(StepStatus.DONE)], [_effect(), _effect()], {"the provider acted once per key"}),
         ([_row(StepStatus.INTENT)], [], {"no step at the provider is in doubt"}),
-        ([_row(StepStatus.UNDOING)], [_effect()], {"no step at the provider is in doubt"}),
+        ([_row(StepStatus.COMPENSATING)], [_effect()], {"no step at the provider is in doubt"}),
         ([_row(StepStatus.APPLIED_LATE)], [_effect()], {"late effects are compensated"}),
         (
             [_row(StepStatus.APPLIED_LATE)],
@@ -76,7 +76,7 @@ def test_rows_of_other_steps_are_irrelevant_for_this_provider() -> None:
             {"late effects are compensated", "log and provider agree"},
         ),
         (
-            [_row(StepStatus.UNDONE)],
+            [_row(StepStatus.COMPENSATED)],
             [_effect(), _effect(undo=True, amount=499)],
             {"what was undone is what was done"},
         ),
@@ -110,4 +110,4 @@ def test_an_audit_reports_the_number_of_its_checks() -> None:
         return [audit.checked for audit in audit_provider(rows, effects, steps=["Charge"])]
 
     assert checked([], []) == [0, 0, 0, 0, 0, 0]
-    assert checked([_row(StepStatus.UNDONE)], [_effect(), _effect(undo=True)]) == [1, 2, 2, 1, 1, 1]
+    assert checked([_row(StepStatus.COMPENSATED)], [_effect(), _effect(undo=True)]) == [1, 2, 2, 1, 1, 1]

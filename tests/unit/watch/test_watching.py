@@ -157,7 +157,7 @@ def test_a_timed_out_execution_is_listed_and_notified_after_the_grace(watch: Wat
         "attempt": 1,
     }
     assert set(call.event) == set(FailureEventField)
-    assert watch.row().status is WatchStatus.TOLD
+    assert watch.row().status is WatchStatus.NOTIFIED
     assert (watch.counted(Metric.BAD_ENDS), watch.counted(Metric.BAD_ENDS_TOLD)) == (1, 1)
 
 
@@ -195,7 +195,7 @@ def test_an_execution_with_a_reused_name_is_notified(watch: Watch, earlier: list
 
     assert second.id == first.id in watch.rows
     assert (len(watch.calls), watch.calls[-1].event["started_at"]) == (calls + 1, second.started)
-    assert watch.row() == replace(watch.row(), status=WatchStatus.TOLD, stopped_at=second.stopped, attempt=1)
+    assert watch.row() == replace(watch.row(), status=WatchStatus.NOTIFIED, stopped_at=second.stopped, attempt=1)
 
 
 def test_running_succeeded_and_unselected_executions_are_left_alone(watch: Watch) -> None:
@@ -296,7 +296,7 @@ def test_a_function_that_fails_is_called_again_ever_later_under_the_same_id(watc
     began = run.stopped + GRACE_MS
     assert notified(watch) == [(began, run.id), (began + PAUSE_MS, run.id), (began + 3 * PAUSE_MS, run.id)]
     assert [call.event["attempt"] for call in watch.calls] == [1, 2, 3]
-    assert watch.row().status is WatchStatus.TOLD
+    assert watch.row().status is WatchStatus.NOTIFIED
     failures = [fields for name, fields in watch.world.telemetry.events if name == "notification_failed"]
     assert [fields["error"] for fields in failures] == ["Broken", "TooManyRequestsException"]
 
@@ -351,7 +351,7 @@ def test_a_notification_is_recorded_despite_a_throttled_table(watch: Watch) -> N
     watch.meanwhile = [lambda: watch.world.wire.plan(throttled)]
     watch.work()
 
-    assert (len(watch.calls), watch.row().status) == (1, WatchStatus.TOLD)
+    assert (len(watch.calls), watch.row().status) == (1, WatchStatus.NOTIFIED)
     assert watch.counted(Metric.BAD_ENDS_TOLD) == 1
 
 
@@ -361,15 +361,17 @@ def test_a_permanently_failing_function_is_dead_lettered_and_redrivable(watch: W
     watch.proceed()
 
     (letter,) = watch.letters
-    assert letter == {"stuck": {"id": run.id, "end": "TIMED_OUT", "attempt": ATTEMPTS, "error": "Broken"}}
-    assert (watch.row().status, len(watch.calls)) == (WatchStatus.STUCK, ATTEMPTS)
+    assert letter == {
+        "execution": {"id": run.id, "execution_status": "TIMED_OUT", "attempt": ATTEMPTS, "error": "Broken"}
+    }
+    assert (watch.row().status, len(watch.calls)) == (WatchStatus.DEAD_LETTERED, ATTEMPTS)
     assert A.EXPIRATION not in watch.items[run.id]
     assert watch.counted(Metric.BAD_ENDS_STUCK) == 1
 
     assert watch.deliver(json.dumps(letter)) == []
     watch.proceed(2)
 
-    assert (watch.row().status, watch.calls[-1].event["attempt"]) == (WatchStatus.TOLD, 1)
+    assert (watch.row().status, watch.calls[-1].event["attempt"]) == (WatchStatus.NOTIFIED, 1)
 
 
 def test_how_long_an_end_has_been_overdue_is_measured(watch: Watch) -> None:
@@ -469,7 +471,7 @@ def test_a_redrive_within_the_grace_that_succeeds_is_not_notified(watch: Watch) 
     watch.ends(status="SUCCEEDED")
     watch.proceed(3)
 
-    assert (watch.calls, watch.rows[end_id(run.arn, 0)].status) == ([], WatchStatus.OVER)
+    assert (watch.calls, watch.rows[end_id(run.arn, 0)].status) == ([], WatchStatus.SUPERSEDED)
 
 
 def test_a_second_failure_after_a_redrive_is_notified_after_its_own_grace(
@@ -486,7 +488,7 @@ def test_a_second_failure_after_a_redrive_is_notified_after_its_own_grace(
     (call,) = watch.calls
     assert (call.event["id"], call.event["redrive_count"]) == (end_id(run.arn, 1), 1)
     assert call.at >= ended + GRACE_MS
-    assert [row.status for row in watch.rows.values()] == [WatchStatus.OVER, WatchStatus.TOLD]
+    assert [row.status for row in watch.rows.values()] == [WatchStatus.SUPERSEDED, WatchStatus.NOTIFIED]
 
 
 def test_a_failure_after_a_redrive_is_kept_by_its_first_finder(watch: Watch) -> None:
@@ -497,7 +499,7 @@ def test_a_failure_after_a_redrive_is_kept_by_its_first_finder(watch: Watch) -> 
     watch.monkeypatch.setattr("saga_runtime.watch.sweep.Sweep._read_list", lambda *_: None)
     watch.proceed(3)
 
-    assert watch.rows[end_id(run.arn, 0)].status is WatchStatus.OVER
+    assert watch.rows[end_id(run.arn, 0)].status is WatchStatus.SUPERSEDED
     assert [call.event[FailureEventField.ID] for call in watch.calls] == [end_id(run.arn, 1)]
 
 
@@ -607,7 +609,7 @@ def test_a_delayed_or_unordered_list_is_read_to_its_end_once_a_day(watch: Watch)
         watch.sweep()
 
     assert {row.execution_arn for row in watch.rows.values()} == {watch.machine.runs["slow"].arn}
-    assert watch.list_of().certain_until == watch.now
+    assert watch.list_of().verified_until == watch.now
 
 
 def test_a_list_that_is_too_long_for_a_sweep_is_read_on_by_the_next_one(watch: Watch) -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.exhaustive
 
 SWEEP = import_module("saga_runtime.watch.sweep")
 A = WatchAttribute
-TOLD, STUCK, OVER = WatchStatus.TOLD, WatchStatus.STUCK, WatchStatus.OVER
+TOLD, STUCK, OVER = WatchStatus.NOTIFIED, WatchStatus.DEAD_LETTERED, WatchStatus.SUPERSEDED
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def check_end(watch: Watch, scene: str) -> None:
     assert [call.event["attempt"] for call in watch.calls] == sorted({call.event["attempt"] for call in watch.calls})
     assert len(watch.calls) <= 2
     assert all(call.at >= stopped + GRACE_MS for call in watch.calls)
-    assert watch.list_of().pass_at == 0
+    assert watch.list_of().scan_started_at == 0
 
 
 @pytest.mark.parametrize("scene", SCENES)
@@ -447,7 +447,7 @@ def test_two_read_a_list(watch: Watch) -> None:
     watch.machine.listed = other
     watch.sweep()
 
-    assert (watch.list_of().known_until, watch.list_of().pass_at) == (watch.now, 0)
+    assert (watch.list_of().listed_until, watch.list_of().scan_started_at) == (watch.now, 0)
 
 
 def test_a_list_is_a_little_out_of_order(watch: Watch) -> None:

@@ -401,7 +401,7 @@ def test_a_stored_outcome_is_200_though_it_cannot_be_delivered(reception: Recept
 
     row = reception.row()
     assert row is not None
-    assert row.status is (TokenStatus.SETTLING if operation == "SendTaskSuccess" else TokenStatus.LATE)
+    assert row.status is (TokenStatus.DELIVERING if operation == "SendTaskSuccess" else TokenStatus.UNDELIVERED)
     assert ("callback_delivery_deferred", JOB_ID) in [
         (name, told.get("job_id")) for name, told in reception.world.telemetry.events
     ]
@@ -453,7 +453,7 @@ def test_a_receiver_that_dies_at_any_call_is_finished_by_the_redelivery(
     assert reception.world.rows() == {JOB_ID: StepStatus.DONE}
     row = reception.row()
     assert row is not None
-    assert row.status in (TokenStatus.SETTLED, TokenStatus.LATE)
+    assert row.status in (TokenStatus.DELIVERED, TokenStatus.UNDELIVERED)
 
 
 def test_a_redelivery_after_a_lost_response_does_no_harm(reception: Reception) -> None:

@@ -98,7 +98,7 @@ class Operator:
     def _resume_all(self) -> None:
         try:
             for operation, item in self._sagas():
-                if RecordAttribute.PARKED in item:
+                if RecordAttribute.PARKED_BY in item:
                     self._resume(operation, item)
         finally:
             self._active = False
@@ -141,7 +141,7 @@ class Operator:
                 continue
             applied = self._workload.find_out(self._world, row)
             if applied is not None:
-                statement = Statement(applied=applied, undo=status is StepStatus.UNDOING)
+                statement = Statement(applied=applied, undo=status is StepStatus.COMPENSATING)
                 name = row[LogAttribute.STEP]["S"]
                 resolver.resolve(record, name, None, statement, now_ms)
                 self._world.trace.note("operator", f"states {name} of {record.saga_id}: applied={applied}")
