@@ -113,6 +113,7 @@ bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says wh
 	@python -m benchmarks.direct
 	@python -m benchmarks.hot_accounts
 	@python -m benchmarks.transfers
+	@python -m benchmarks.transfer_calls
 	@python -m benchmarks.callbacks
 	@python -m benchmarks.reconciler
 	@python -m benchmarks.reconciler_open

@@ -35,7 +35,11 @@ LARGE = {
     "two steps in a branch": BranchModel(steps=(FLIGHT, SEAT, HOTEL, PAY), group=((0, 1), (2,)), redrive=False),
     "two items": BranchModel(steps=(LIST, HOTEL, FLIGHT, PAY), group=((1,), (2,)), of=0, redrive=False),
     "two calls travel": replace(free, letters=2),
-    "two Express executions": replace(free, drivers=2),
+    "two Express executions": replace(trip, drivers=2),
+    "no pivot, two Express executions": replace(free, drivers=2),
+    "items, two Express executions": BranchModel(
+        steps=(LIST, HOTEL, PAY), group=((1,),), of=0, redrive=False, drivers=2
+    ),
     "redriven": replace(trip, redrive=True, recoveries=0),
     "no pivot, redriven": replace(free, redrive=True, recoveries=0),
     "items, redriven": BranchModel(steps=(LIST, HOTEL, PAY), group=((1,),), of=0, recoveries=0),
