@@ -88,7 +88,8 @@ def test_every_check_holds_and_is_reported(deployed: Deployed, tmp_path: Path) -
 
     assert crashes.enumerated == len(crashes.cases) > 70
     assert all(case.hit for case in crashes.cases)
-    assert {case.fault for case in crashes.cases} >= {"none", "kill before", "kill after", "lose answer", "stop"}
+    faults = {case.fault for case in crashes.cases}
+    assert faults >= {"none", "kill before", "kill after", "lose answer", "stop", "time out", "hold, in a recovery"}
     document = json.loads((tmp_path / "new" / "proof.json").read_text("utf-8"))
     assert document["holds"]
     assert document["seeds"] == [QUICK]
@@ -216,6 +217,7 @@ def test_report_without_a_check_does_not_hold(deployed: Deployed, tmp_path: Path
         ({"seeds": (1, 1)}, "seeds must be different"),
         ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
         ({"report": ""}, "report must be a folder, got ''"),
+        ({"report": __file__}, "report must be a folder, got the file .*; name another one"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -78,7 +78,7 @@ class Check:
         name: of the check.
         claim: the sentence that it proves of these requests.
         enumerated: number of cases that there are.
-        drawn: whether only some of them were run, drawn by the seed.
+        drawn: whether as many as were asked for are run, drawn by the seed.
         cases: those that were run.
         seconds: of real time.
     """
@@ -99,6 +99,11 @@ class Check:
     def holds(self) -> bool:
         """True if the claim holds in every case, there is one, and each was run unless they were drawn."""
         return bool(self.cases) and not self.broken and (self.drawn or len(self.cases) == self.enumerated)
+
+    @property
+    def is_sample(self) -> bool:
+        """True if only some of the cases were run."""
+        return self.drawn and len(self.cases) < self.enumerated
 
     @property
     def invariants(self) -> dict[str, int]:
@@ -131,7 +136,7 @@ class Check:
             "claim": self.claim,
             "holds": self.holds,
             "enumerated": self.enumerated,
-            "drawn": self.drawn,
+            "drawn": self.is_sample,
             "run": len(self.cases),
             "hit": sum(case.hit for case in self.cases),
             "seconds": round(self.seconds, 1),

@@ -263,6 +263,7 @@ class Local:
             responses = [response for found in pool.map(client, range(clients)) for response in found]
         self._until_quiet()
         fired = self._aws.faults.report().fired == len(planned)
+        self._aws.faults.clear()
         checked, violations = counted(self._audit([(intent, key, responses[0])]))
         return _Ran(responses=responses, fired=fired, checked=checked, violations=violations)
 

@@ -78,7 +78,7 @@ def _summary(checks: Sequence[Check]) -> Iterator[str]:
         hit = sum(case.hit for case in check.cases if case.fault != "none")
         yield (
             f'<tr><th scope="row">{escape(check.name)}</th><td>{check.enumerated:,}</td><td>{len(check.cases):,}'
-            f"{' (drawn)' if check.drawn else ''}</td><td>{hit:,}</td><td>{len(check.broken):,}</td>"
+            f"{' (drawn)' if check.is_sample else ''}</td><td>{hit:,}</td><td>{len(check.broken):,}</td>"
             f"<td>{check.seconds:.1f}</td></tr>"
         )
     yield "</tbody></table></div>"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from random import Random
 from typing import Final
 
@@ -13,8 +15,8 @@ from constructs_lib.testing.proof.layer import AFTER, Cases, require_answered
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND
-from constructs_lib.testing.simulator.enumeration import EachCall, swept_functions
-from constructs_lib.testing.simulator.faults.climate import HOUR, MINUTE, Climate, Planned, Trouble
+from constructs_lib.testing.simulator.enumeration import EachCall, states_of, swept_functions
+from constructs_lib.testing.simulator.faults.climate import HOUR, MINUTE, Climate, Event, Planned, Trouble
 from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
 from constructs_lib.testing.simulator.simulation import SAGAS_OF_A_RUN
 from constructs_lib.testing.simulator.workload import Intent, Result, Workload, Wrapped
@@ -60,17 +62,24 @@ class Simulated:
         """Break each call, and end executions before each state."""
         calls = EachCall(self._deployment, self._workload, seed=seed, coverage=Coverage())
         require_answered(seed, calls.recorded.answers[0])
-        every = calls.planned()
-        plans = every if at_most is None else calls.planned(drawn=at_most)
-        return Cases(
-            enumerated=1 + len(every),
-            cases=self._broken(seed, calls, plans),
-        )
+        every = [partial(_broken, seed, calls, planned) for planned in calls.planned()]
+        every += self._of_recoveries(seed, calls.recorded)
+        drawn = every if at_most is None else Random(seed).sample(every, min(at_most, len(every)))
+        cases = chain([_case(seed, calls.recorded)], (run() for run in drawn))
+        return Cases(enumerated=1 + len(every), cases=cases)
 
-    def _broken(self, seed: int, calls: EachCall, plans: Sequence[Planned]) -> Iterator[Case]:
-        yield _case(seed, calls.recorded)
-        for planned in plans:
-            yield _case(seed, calls.broken(planned), planned)
+    def _of_recoveries(self, seed: int, recorded: RunResult) -> list[Callable[[], Case]]:
+        """Break each call of what a schedule invokes, after an execution was stopped amid its states."""
+        blueprint = self._deployment.blueprint
+        known = states_of(blueprint)
+        states = [met for met in recorded.met if met in known]
+        swept = swept_functions(blueprint)
+        if not states or not swept:
+            return []
+        machine, state = states[len(states) // 2]
+        stopped = Planned(of=machine, what=state, nth=1, how=Event.STOP)
+        calls = EachCall(self._deployment, self._workload, seed=seed, coverage=Coverage(), after=(stopped,))
+        return [partial(_broken, seed, calls, planned, after=1) for planned in calls.planned(of=swept)]
 
     def duplicates(self, seed: int) -> Cases:
         """Repeat a request under its key while it runs, and when it has ended."""
@@ -157,7 +166,13 @@ class Simulated:
         return replace(case, checked=checked, violations=(*case.violations, told))
 
 
-def _case(seed: int, run: RunResult, planned: Planned | None = None) -> Case:
+def _broken(seed: int, calls: EachCall, planned: Planned, *, after: int = 0) -> Case:
+    case = _case(seed, calls.broken(planned), planned, after=after)
+    return replace(case, fault=f"{case.fault}, in a recovery") if after else case
+
+
+def _case(seed: int, run: RunResult, planned: Planned | None = None, *, after: int = 0) -> Case:
+    """The case of a run; so many faults hit before the planned one."""
     found = Case(
         seed=seed,
         status=run.answers[0] if run.answers else None,
@@ -167,4 +182,4 @@ def _case(seed: int, run: RunResult, planned: Planned | None = None) -> Case:
     if planned is None:
         return found
     fault = f"{planned.how}, {planned.times} times" if planned.times > 1 else str(planned.how.value)
-    return replace(found, caller=planned.of, call=planned.what, nth=planned.nth, fault=fault, hit=run.faults > 0)
+    return replace(found, caller=planned.of, call=planned.what, nth=planned.nth, fault=fault, hit=run.faults > after)

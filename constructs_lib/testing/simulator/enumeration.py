@@ -153,7 +153,7 @@ def _plans(blueprint: Blueprint, recorded: RunResult, of: Collection[str] | None
     """Every fault of what was recorded."""
     swept = swept_functions(blueprint)
     machines = {machine.name for machine in blueprint.machines.values()}
-    states = _states(blueprint)
+    states = states_of(blueprint)
     for (name, what), count in recorded.met.items():
         if (name not in of) if of is not None else name in swept:
             continue
@@ -165,7 +165,8 @@ def _plans(blueprint: Blueprint, recorded: RunResult, of: Collection[str] | None
             yield from (Planned(of=name, what=what, nth=nth, how=how, times=times) for how, times in kinds)
 
 
-def _states(blueprint: Blueprint) -> set[tuple[str, str]]:
+def states_of(blueprint: Blueprint) -> set[tuple[str, str]]:
+    """Machine and name of every state."""
     known = Coverage()
     for machine in blueprint.machines.values():
         known.know(machine.name, machine.definition)
