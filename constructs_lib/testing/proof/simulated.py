@@ -62,7 +62,7 @@ class Simulated:
         """Break each call, and end executions before each state."""
         calls = EachCall(self._deployment, self._workload, seed=seed, coverage=Coverage())
         require_answered(seed, calls.recorded.answers[0])
-        every = [partial(_broken, seed, calls, planned) for planned in calls.planned()]
+        every: list[Callable[[], Case]] = [partial(_broken, seed, calls, planned) for planned in calls.planned()]
         every += self._of_recoveries(seed, calls.recorded)
         drawn = every if at_most is None else Random(seed).sample(every, min(at_most, len(every)))
         cases = chain([_case(seed, calls.recorded)], (run() for run in drawn))
