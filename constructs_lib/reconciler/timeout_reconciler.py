@@ -236,6 +236,11 @@ class TimeoutReconciler(Construct):
         for tokens in late_tokens_of(saga):
             _allow_late_jobs(function, tokens)
         grant_send(queues_of([saga.operators]), function)
+        _allow(
+            function,
+            ["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
+            [saga.operators.queue_arn],
+        )
         machines = (saga.state_machine, saga.recovery_machine)
         arns = [machine.state_machine_arn for machine in machines]
         _allow(function, ["states:StartExecution", "states:ListExecutions"], arns)

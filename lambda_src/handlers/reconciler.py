@@ -12,7 +12,9 @@ from typing import Any
 
 from saga_runtime.protocol import Env, Look, LookField
 from saga_runtime.recovery.expired_responses import remove_expired
+from saga_runtime.recovery.hold import hold_of_env
 from saga_runtime.recovery.in_flight import OutOfTime, measure
+from saga_runtime.recovery.operators_queue import clear_queues
 from saga_runtime.recovery.reconciler import Reconciler, served_of
 from saga_runtime.recovery.sweep import OF_ONE_KEY
 from saga_runtime.shared import aws, telemetry
@@ -43,14 +45,17 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
 def _measured(context: Any) -> dict[str, Any]:
     """Measure what is in flight. What cannot be read in time is not retried at once: it would take as long again.
 
-    Then, in the time that is left, responses that have expired are removed.
+    Then, in the time that is left, responses that have expired are removed, and entries of operators' queues about
+    sagas that are not parked any more.
     """
     found: dict[str, Any] = {}
     try:
         found = asdict(measure(context.get_remaining_time_in_millis))
     except OutOfTime as error:
         telemetry.event("in_flight_not_measured", reached=str(error))
-    remove_expired(served_of(os.environ[Env.RECONCILED]), context.get_remaining_time_in_millis)
+    served = served_of(os.environ[Env.RECONCILED])
+    remove_expired(served, context.get_remaining_time_in_millis)
+    clear_queues(served, hold_of_env(), context.get_remaining_time_in_millis)
     return found
 
 

@@ -6,15 +6,16 @@ from functools import cache
 from typing import Final
 
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
-from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm
 
 _READ_BY_PEOPLE: Final = Acknowledgment(
     id="AwsSolutions-SQS3",
-    reason="This queue is the last destination of sagas that need an operator: operators read it, nothing "
-    "consumes it automatically, and the saga's record says the same.",
+    reason="This queue is the last destination of sagas that need an operator: operators read it, the reconciler "
+    "deletes entries of sagas that are not parked any more, and the saga's record says the same.",
 )
 
 
@@ -33,7 +34,21 @@ def operators_of(
         )
     queue = given or _own_queue(scope, removal_policy)
     text = "A saga is parked until an operator resolves it: see cdk-sagas inspect"
-    return queue, depth_alarm(scope, "ParkedAlarm", Runbook.SAGA_PARKED, text, queue)
+    return queue, SagaAlarm(scope, "ParkedAlarm", runbook=Runbook.SAGA_PARKED, text=text, metric=_entries(queue))
+
+
+def _entries(queue: sqs.IQueue) -> cloudwatch.IMetric:
+    """All entries: for a moment a reconciler hides those that it reads, which must not switch the alarm off and on."""
+    minute = Duration.minutes(1)
+    return cloudwatch.MathExpression(
+        expression="visible + hidden",
+        label="Entries",
+        period=minute,
+        using_metrics={
+            "visible": queue.metric_approximate_number_of_messages_visible(period=minute, statistic="Maximum"),
+            "hidden": queue.metric_approximate_number_of_messages_not_visible(period=minute, statistic="Maximum"),
+        },
+    )
 
 
 def _own_queue(scope: Construct, removal_policy: RemovalPolicy) -> sqs.Queue:

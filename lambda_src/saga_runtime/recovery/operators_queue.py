@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.callbacks.decisions import OPERATOR_ERRORS
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import RecordAttribute
+from saga_runtime.recovery.hold import Hold
+from saga_runtime.recovery.saga_reconciler import Served
+from saga_runtime.shared import aws, telemetry
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 HELD_SECONDS: Final = 60
 """For so long an entry that was received is hidden, at most."""
+SPARE_MS: Final = 5_000
+"""Time left for what was received last."""
 _AT_ONCE: Final = 10
 
 
@@ -50,14 +59,15 @@ class ParkEntry:
         """Test whether an operator needs the entry no more.
 
         An entry is sent before its record is marked as parked, so the mark alone does not decide: as long as the
-        execution owns the saga, it may be about to park it. What resumes a saga gives it another owner.
+        execution owns the saga, it may be about to park it. What resumes a saga gives it another owner. Without a
+        record of the saga nothing is known: several stacks may share a queue, and read only their own tables.
 
         Args:
-            record: under the saga's key, read strongly; None: it is gone.
+            record: under the saga's key, read strongly; None: it does not exist.
         """
-        if record is None or record.saga_id != self.saga_id or record.settled:
-            return True
-        return record.owner != self.execution
+        if record is None or record.saga_id != self.saga_id:
+            return False
+        return record.settled or record.owner != self.execution
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,7 +80,8 @@ class OperatorsQueue:
     Attributes:
         sqs: client of SQS.
         url: of the queue.
-        read: the record under a request id, read strongly; None: it is gone.
+        read: the record under a request id, read strongly; None: it does not exist.
+        wait_seconds: how long a receive waits for an entry.
         deleted: how many entries were deleted.
         left: how many were read and stay.
     """
@@ -78,6 +89,7 @@ class OperatorsQueue:
     sqs: SQSClient
     url: str
     read: Callable[[str], RequestRecord | None]
+    wait_seconds: int = 1
     deleted: int = 0
     left: int = 0
 
@@ -110,9 +122,54 @@ class OperatorsQueue:
 
     def _received(self) -> list[Any]:
         answer: Any = self.sqs.receive_message(
-            QueueUrl=self.url, MaxNumberOfMessages=_AT_ONCE, VisibilityTimeout=HELD_SECONDS, WaitTimeSeconds=1
+            QueueUrl=self.url,
+            MaxNumberOfMessages=_AT_ONCE,
+            VisibilityTimeout=HELD_SECONDS,
+            WaitTimeSeconds=self.wait_seconds,
         )
         return list(answer.get("Messages", []))
+
+
+def clear_queues(served: Iterable[Served], hold: Hold, remaining_ms: Callable[[], int]) -> int:
+    """Delete entries of the operators' queues of some sagas that are over; how many.
+
+    A queue that cannot be read is left to the next run. Nothing is deleted while the sagas are held: what their records
+    state may be restored.
+
+    Args:
+        served: the sagas.
+        hold: the switch that keeps the reconciler from acting.
+        remaining_ms: time that is left.
+    """
+    tables: dict[str, list[str]] = {}
+    for saga in served:
+        if saga.operators and saga.requests not in tables.setdefault(saga.operators, []):
+            tables[saga.operators].append(saga.requests)
+
+    def may_continue() -> bool:
+        return remaining_ms() >= SPARE_MS and hold.read() is None
+
+    deleted = 0
+    for url, names in tables.items():
+        queue = OperatorsQueue(sqs=aws.sqs(), url=url, read=partial(_record, names), wait_seconds=0)
+        try:
+            queue.clear(may_continue)
+        except (ClientError, BotoCoreError, ValueError) as error:
+            name, code = type(error).__name__, aws.error_code(error)
+            telemetry.event("operators_queue_not_cleared", url=url, error=name, code=code)
+        deleted += queue.deleted
+    if deleted:
+        telemetry.event("operators_queue_cleared", deleted=deleted)
+    return deleted
+
+
+def _record(tables: Iterable[str], request_id: str) -> RequestRecord | None:
+    key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
+    for table in tables:
+        item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
+        if item is not None and RecordAttribute.SAGA_ID in item:
+            return RequestRecord.from_item(item)
+    return None
 
 
 def _batches(receipts: list[str]) -> Iterator[Any]:

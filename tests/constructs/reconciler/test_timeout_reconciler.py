@@ -104,7 +104,10 @@ def test_has_the_permissions_that_it_uses_for_each_saga_and_no_others(cloud: Clo
             ("dynamodb:Query", f"{requests}/index/responses"),
             ("dynamodb:Query", log),
             ("dynamodb:UpdateItem", log),
-            ("sqs:SendMessage", f"${{{saga}/Operators.Arn}}"),
+            *(
+                (f"sqs:{action}", f"${{{saga}/Operators.Arn}}")
+                for action in ("SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility")
+            ),
             *(("states:StartExecution", f"${{{machine}}}") for machine in machines),
             *(("states:ListExecutions", f"${{{machine}}}") for machine in machines),
             *(("states:DescribeExecution", f"{execution}${{{machine}.Name}}:*") for machine in machines),

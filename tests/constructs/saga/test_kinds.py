@@ -132,12 +132,16 @@ def test_parked_sagas_are_sent_to_the_constructs_queue_with_an_alarm(kinds: Clou
     assert queue["SqsManagedSseEnabled"] is True
     assert queue["MessageRetentionPeriod"] == 14 * 86_400
     alarm = kinds.one("Kinds/ParkedAlarm", "AWS::CloudWatch::Alarm").properties
-    assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": "${Kinds/Operators.QueueName}"}]
-    assert (alarm["MetricName"], alarm["Statistic"], alarm["Period"]) == (
+    total, *parts = alarm["Metrics"]
+    assert total["Expression"] == "visible + hidden"
+    for part in parts:
+        stat = part["MetricStat"]
+        assert stat["Metric"]["Dimensions"] == [{"Name": "QueueName", "Value": "${Kinds/Operators.QueueName}"}]
+        assert (stat["Stat"], stat["Period"]) == ("Maximum", 60)
+    assert {part["MetricStat"]["Metric"]["MetricName"] for part in parts} == {
         "ApproximateNumberOfMessagesVisible",
-        "Maximum",
-        60,
-    )
+        "ApproximateNumberOfMessagesNotVisible",
+    }
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
     assert alarm["TreatMissingData"] == "notBreaching"
     assert kinds.definition("Kinds/StateMachine")["States"]["Notify operators"]["Arguments"]["QueueUrl"] == (

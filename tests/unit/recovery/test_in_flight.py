@@ -48,7 +48,8 @@ def tables(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Three request tables, and a reconciler of four sagas."""
     for name in dict.fromkeys(table for table, _, _ in SERVED):
         aws.dynamodb().create_table(**table_of(name, "requests"))
-    monkeypatch.setenv(Env.RECONCILED, json.dumps([_told(*saga) for saga in SERVED]))
+    queue = aws.sqs().create_queue(QueueName="operators")["QueueUrl"]
+    monkeypatch.setenv(Env.RECONCILED, json.dumps([{**_told(*saga), "operators": queue} for saga in SERVED]))
     monkeypatch.setenv(Env.RECOVERIES_LIMIT, "3")
     return world
 
@@ -184,7 +185,7 @@ def test_zero_in_flight_is_reported_too(tables: World) -> None:
 def test_measuring_recovers_nothing(tables: World) -> None:
     put("transfers", record("a", "Transfers", due_at="1"))
 
-    assert set(tables.calls_of(look)) == {"Query"}
+    assert set(tables.calls_of(look)) == {"Query", "ReceiveMessage"}
 
 
 @pytest.fixture

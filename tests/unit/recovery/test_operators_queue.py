@@ -9,16 +9,20 @@ from typing import Any
 import boto3
 import pytest
 
+from handlers import reconciler as entry
 from saga_runtime.callbacks.decisions import OPERATOR_ERRORS
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.protocol import Env, Look, LookField, RecordAttribute, RecordStatus
+from saga_runtime.recovery.hold import HOLD_KEY
 from saga_runtime.recovery.operators_queue import OperatorsQueue, ParkEntry
 from saga_runtime.shared import aws
 from tests.unit.support import settling
+from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
+from tests.unit.support.reconciled import Watch
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
-from tests.unit.support.world import World
+from tests.unit.support.world import Context, World
 
 
 @pytest.fixture
@@ -69,7 +73,7 @@ def resume(operated: OperatedSaga) -> None:
     operated.resolves("--resume")
 
 
-@pytest.mark.parametrize("happens", [resume, settle, forget])
+@pytest.mark.parametrize("happens", [resume, settle])
 def test_an_entry_of_a_saga_that_is_not_parked_any_more_is_deleted(
     operated: OperatedSaga, url: str, happens: Callable[[OperatedSaga], None]
 ) -> None:
@@ -172,11 +176,63 @@ def test_an_entry_names_its_record() -> None:
 
     assert entry is not None
     assert entry.request_id == REQUEST_ID
-    assert entry.is_over(None)
 
 
-def test_a_record_of_a_later_saga_under_the_key_does_not_keep_the_entry(operated: OperatedSaga) -> None:
+def test_an_entry_of_another_stacks_saga_stays(operated: OperatedSaga, url: str) -> None:
+    """Stacks that share a queue read only their own tables."""
+    forget(operated)
+    send(url, body())
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [body()]
+
+
+def test_an_entry_of_another_saga_under_the_key_stays(operated: OperatedSaga) -> None:
     record: RequestRecord = operated.record
     entry = ParkEntry(saga_id=f"{REQUEST_ID}-zzzzzzzz", execution=record.owner)
 
-    assert entry.is_over(record)
+    assert not entry.is_over(record)
+
+
+# The reconciler's
+
+
+def test_reconciler_deletes_entries_that_are_over(watch: Watch) -> None:
+    watch.operated.park()
+    send(watch.queue, body(), body(error="CallbackContradicted"))
+    cleared = ("operators_queue_cleared", {"deleted": 1})
+    measured(watch)
+    assert cleared not in watch.world.telemetry.events
+
+    watch.operated.resolves("--resume")
+    measured(watch)
+
+    assert cleared in watch.world.telemetry.events
+    assert bodies(watch.queue) == [body(error="CallbackContradicted")]
+
+
+def test_held_reconciler_deletes_no_entry(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_hold_table()
+    monkeypatch.setenv(Env.HOLD_TABLE, "hold")
+    aws.dynamodb().put_item(TableName="hold", Item=HOLD_KEY)
+    settle(watch.operated)
+    send(watch.queue, body())
+
+    measured(watch)
+
+    assert bodies(watch.queue) == [body()]
+
+
+def test_queue_that_cannot_be_read_is_left_to_the_next_run(watch: Watch) -> None:
+    settle(watch.operated)
+    send(watch.queue, body())
+    watch.world.wire.plan(Fault(operation="ReceiveMessage", action=Action.DENY, times=1))
+
+    assert measured(watch)["sagas"] == 0
+
+    assert bodies(watch.queue) == [body()]
+
+
+def measured(watch: Watch) -> dict[str, Any]:
+    return entry.handler({LookField.LOOK: Look.IN_FLIGHT}, Context(remaining_ms=60_000))

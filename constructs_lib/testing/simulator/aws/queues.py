@@ -135,6 +135,10 @@ class Queues:
             case "ChangeMessageVisibility":
                 self._hide(queue, params)
                 return {}
+            case "ChangeMessageVisibilityBatch":
+                for entry in params["Entries"]:
+                    self._hide(queue, entry)
+                return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]], "Failed": []}
             case "GetQueueUrl":
                 return {"QueueUrl": queue.spec.url}
             case "GetQueueAttributes":
