@@ -40,6 +40,14 @@ def test_every_page_has_one_title(page: Path) -> None:
     assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1
 
 
+@for_each(pages())
+def test_no_section_is_empty(page: Path) -> None:
+    text = re.sub(r"^( *)```.*?^\1```$", "code", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^(#+) (.+)\n+(?=(#+) |\Z)", text, re.MULTILINE)
+
+    assert [name for level, name, following in headings if len(following) <= len(level)] == []
+
+
 def test_the_readme_names_the_first_commands() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
 
