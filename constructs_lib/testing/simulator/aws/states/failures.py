@@ -17,7 +17,6 @@ QUERY: Final = "States.QueryEvaluationError"
 DATA_LIMIT: Final = "States.DataLimitExceeded"
 RUNTIME: Final = "States.Runtime"
 BRANCH_FAILED: Final = "States.BranchFailed"
-_NEVER_BY_WILDCARD: Final = frozenset({DATA_LIMIT, RUNTIME})
 
 
 class StateFailedError(Exception):
@@ -39,7 +38,11 @@ class StateFailedError(Exception):
 
 
 def matching(
-    rules: Sequence[Mapping[str, Any]] | None, failure: StateFailedError, *, heartbeat_matched: bool
+    rules: Sequence[Mapping[str, Any]] | None,
+    failure: StateFailedError,
+    *,
+    heartbeat_matched: bool,
+    limit_matched: bool = False,
 ) -> Mapping[str, Any] | None:
     """The first rule of a Retry or Catch that matches a failure.
 
@@ -47,22 +50,24 @@ def matching(
         rules: of the definition.
         failure: what happened.
         heartbeat_matched: whether ``States.HeartbeatTimeout`` matches a lost heartbeat.
+        limit_matched: whether wildcards match ``States.DataLimitExceeded``.
     """
     if failure.final:
         return None
     for rule in rules or ():
-        if any(_matches(name, failure, heartbeat_matched) for name in rule["ErrorEquals"]):
+        if any(_matches(name, failure, heartbeat_matched, limit_matched) for name in rule["ErrorEquals"]):
             return rule
     return None
 
 
-def _matches(name: str, failure: StateFailedError, heartbeat_matched: bool) -> bool:
+def _matches(name: str, failure: StateFailedError, heartbeat_matched: bool, limit_matched: bool) -> bool:
     if name == failure.error:
         return True
+    never = failure.error == RUNTIME or (failure.error == DATA_LIMIT and not limit_matched)
     if name == ALL:
-        return failure.error not in _NEVER_BY_WILDCARD
+        return not never
     if name == TASK_FAILED:
-        return failure.error not in _NEVER_BY_WILDCARD and failure.error != TIMEOUT
+        return not never and failure.error != TIMEOUT
     return name == HEARTBEAT and failure.heartbeat and heartbeat_matched
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from constructs_lib.testing.simulator.aws.states.executions import (
@@ -32,7 +33,7 @@ from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Kernel
 from constructs_lib.testing.simulator.errors import NotSimulatedError
-from constructs_lib.testing.simulator.faults.climate import HEARTBEAT_MATCHED, Event
+from constructs_lib.testing.simulator.faults.climate import HEARTBEAT_MATCHED, LIMIT_MATCHED, Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
 _SMALL: Final = 100_000
@@ -107,7 +108,11 @@ class Interpreter:
         self._trace = trace
         self._coverage = coverage
         self._stop = stop
-        self._matches_heartbeat = HEARTBEAT_MATCHED in weather.climate.unproven
+        self._matching = partial(
+            matching,
+            heartbeat_matched=HEARTBEAT_MATCHED in weather.climate.unproven,
+            limit_matched=LIMIT_MATCHED in weather.climate.unproven,
+        )
 
     def run(self, execution: Execution, actor: Actor) -> str:
         """Run an execution from its position to its end, in the present task.
@@ -245,7 +250,7 @@ class Interpreter:
                 return self._done(state, place, default=result)
             except StateFailedError as failure:
                 place.states.pop("result", None)
-                rule = matching(state.get("Retry"), failure, heartbeat_matched=self._matches_heartbeat)
+                rule = self._matching(state.get("Retry"), failure)
                 used = retries.get(id(rule), 0)
                 if rule is None or used >= int(rule.get("MaxAttempts", 3)):
                     return self._caught(state, place, failure)
@@ -259,7 +264,7 @@ class Interpreter:
                 self._interrupt(place.execution)
 
     def _caught(self, state: Mapping[str, Any], place: Place, failure: StateFailedError) -> tuple[str | None, Any]:
-        rule = matching(state.get("Catch"), failure, heartbeat_matched=self._matches_heartbeat)
+        rule = self._matching(state.get("Catch"), failure)
         if rule is None:
             raise failure
         self._trace.note(place.actor.name, f"[{place.position.state}] {failure.error}: caught")
