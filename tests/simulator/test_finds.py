@@ -76,6 +76,9 @@ def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:
 def test_without_faults_nothing_fails(deployed: Deployed) -> None:
     report = simulate(deployed("funds_transfer"), Transfers(), sagas=50, climate=Climate())
     report.require_kept()
+    assert report.checked["records and log agree"] >= 50
+    assert report.as_json()["invariants"] == report.checked
+    assert f"{len(report.checked)} invariants were checked of " in str(report)
     assert report.faults == 0
     assert report.parked == 0
     assert report.coverage.faults == {}

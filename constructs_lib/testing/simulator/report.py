@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ class SimulationReport:
         coverage: what was reached.
         violated: runs that found something.
         statuses: how many sagas ended how.
+        checked: how many things each invariant was checked of.
     """
 
     seed: int
@@ -43,6 +44,7 @@ class SimulationReport:
     coverage: Coverage = field(default_factory=Coverage)
     violated: list[RunResult] = field(default_factory=list)
     statuses: dict[str, int] = field(default_factory=dict)
+    checked: dict[str, int] = field(default_factory=dict)
 
     def add(self, result: RunResult) -> None:
         """Add a run."""
@@ -50,8 +52,8 @@ class SimulationReport:
         self.runs += 1
         self.faults += result.faults
         self.parked += result.parked
-        for status, count in result.statuses.items():
-            self.statuses[status] = self.statuses.get(status, 0) + count
+        _add(self.statuses, result.statuses)
+        _add(self.checked, result.checked)
         if result.findings:
             self.violated.append(result)
 
@@ -64,8 +66,8 @@ class SimulationReport:
         self.seconds += other.seconds
         self.coverage.merge(other.coverage)
         self.violated += other.violated
-        for status, count in other.statuses.items():
-            self.statuses[status] = self.statuses.get(status, 0) + count
+        _add(self.statuses, other.statuses)
+        _add(self.checked, other.checked)
 
     @property
     def kept(self) -> bool:
@@ -94,6 +96,7 @@ class SimulationReport:
             ],
             "seconds": round(self.seconds, 1),
             "statuses": self.statuses,
+            "invariants": self.checked,
             "coverage": self.coverage.as_json(),
         }
 
@@ -109,13 +112,19 @@ class SimulationReport:
         )
         yield (
             f"reached {len(reached.states)} of {len(reached.known_states)} states, {len(reached.transitions)} "
-            f"transitions, {len(reached.faults)} pairs of call and fault"
+            f"transitions, {len(reached.faults)} pairs of call and fault; "
+            f"{len(self.checked)} invariants were checked of {sum(self.checked.values())} things"
         )
         if not self.violated:
             yield "nothing was found"
             return
         yield f"{len(self.violated)} runs broke the promise; the first one:"
         yield from told(self.violated[0])
+
+
+def _add(counts: dict[str, int], further: Mapping[str, int]) -> None:
+    for name, count in further.items():
+        counts[name] = counts.get(name, 0) + count
 
 
 def told(run: RunResult) -> Iterator[str]:
