@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from constructs_lib.cli import cost, graph, hold, local, migrate, once, openapi, trial_balance
+from constructs_lib.cli import cost, diff, graph, hold, local, migrate, once, openapi, trial_balance
 from constructs_lib.cli.callbacks import command as callbacks
 from constructs_lib.cli.doctor import command as doctor
 from constructs_lib.cli.fleet import list as list_sagas
@@ -36,6 +36,7 @@ COMMANDS: Final = (
     submit,
     once,
     cost,
+    diff,
     graph,
     openapi,
     verify,

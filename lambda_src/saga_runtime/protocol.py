@@ -95,7 +95,7 @@ class Ran(StrEnum):
 
 
 SAGA_CANCELLED: Final = "SagaCancelled"
-"""Error of a saga that an operator cancelled before its pivot, and of the execution that is stopped for that."""
+"""Error of a saga that an operator cancelled before its pivot."""
 SAGA_DELEGATED: Final = "SagaDelegated"
 """Error with which an Express execution ends that left its saga to the Standard machine."""
 EXPRESS_MARK: Final = "+express"

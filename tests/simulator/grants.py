@@ -103,6 +103,12 @@ REVIEWED: Final = (
         "a saga that only an operator can decide is parked; a notice of a failed one",
     ),
     Reviewed(
+        "Reconciler",
+        "sqs:ChangeMessageVisibility",
+        ".*Operators|InvestigationFindings",
+        "an entry of a saga that is still parked is released when it was read",
+    ),
+    Reviewed(
         ".*Recovery|Reconciler",
         "states:.*",
         ".*StateMachine|.*Recovery",

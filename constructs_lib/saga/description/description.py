@@ -12,7 +12,7 @@ from saga_runtime.protocol import Side
 
 METADATA_TYPE: Final = "cdk-sagas:saga"
 """Type of the construct metadata that holds a saga's description in the cloud assembly."""
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 _T = TypeVar("_T")
 
@@ -138,6 +138,7 @@ class SagaDescription:
         due_after: seconds after which its request's record is first checked; 0 if that is not known.
         log_days: how long rows of its log are kept; 0 if that is not known.
         inline: whether it begins in an Express machine.
+        definition: what sagas in flight depend on, as in a definition file.
         schema: of this description.
     """
 
@@ -151,6 +152,7 @@ class SagaDescription:
     due_after: int = 0
     log_days: int = 0
     inline: bool = False
+    definition: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     schema: int = SCHEMA
 
     @property

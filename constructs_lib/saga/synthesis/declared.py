@@ -24,7 +24,7 @@ from constructs_lib.saga.synthesis.describe import describe
 from constructs_lib.saga.synthesis.expression_scan import texts_of
 from constructs_lib.saga.validation.budget import Finding, findings_of, worst_case
 from constructs_lib.saga.validation.checks import check_statuses, check_steps, leaves_of
-from constructs_lib.saga.validation.definition_file import compare_with_file, require_file
+from constructs_lib.saga.validation.definition_file import compare_with_file, document_of, require_file
 from constructs_lib.saga.validation.expressions import RequestRead, checked_reads
 from constructs_lib.saga.validation.inline import check_inline
 from constructs_lib.saga.validation.retention import retention_findings
@@ -121,6 +121,7 @@ def declared_saga(
         due_after=int(requests.due_after.to_seconds()),
         log_days=log_days,
         inline=run is Run.INLINE,
+        definition=document_of(shape_of(own), ways_of(own), run),
     )
     seconds = (
         require_seconds("timeout", timeout, at_least=60, at_most=366 * _DAY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from aws_cdk import Duration
 
@@ -32,6 +33,7 @@ def describe(
     due_after: int = 0,
     log_days: int = 0,
     inline: bool = False,
+    definition: Mapping[str, Any] | None = None,
 ) -> SagaDescription:
     """The saga as plain data."""
     sides = sides_of(steps)
@@ -46,6 +48,7 @@ def describe(
         due_after=due_after,
         log_days=log_days,
         inline=inline,
+        definition=definition or {},
     )
 
 

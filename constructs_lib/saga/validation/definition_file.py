@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,64 +52,123 @@ def compare_with_file(path: Path, shape: Shape, ways: Mapping[str, str], run: Ru
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_text(shape, ways, run), encoding="utf-8")
         return []
-    shape = json.loads(_text(shape, ways, run))["steps"]  # as the file would have it
     how = f"run the synth once with {WRITE_VARIABLE}=1 and commit {path.name}"
     if not path.exists():
         message = f"definition_file {path.name} does not exist; {how}"
         return [Finding(id="cdk-sagas-definition-file", severity=Severity.WARNING, message=message)]
     try:
-        document = json.loads(path.read_text("utf-8"))
-        committed: Shape = document["steps"]
-        before = {str(step["name"]): step for step in committed}
-        before_ways = {str(where): str(text) for where, text in document["ways"].items()}
-        before_run = Run(document.get("run", Run.STANDARD))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        before = Definition.from_document(json.loads(path.read_text("utf-8")))
+    except ValueError:
         message = f"definition_file {path.name} is not one that a synth wrote; {how}"
         return [Finding(id="cdk-sagas-definition-file", severity=Severity.ERROR, message=message)]
-    if (switched := _switched(before_run, run)) is not None:
+    now = Definition.from_document(document_of(shape, ways, run))
+    if (switched := _switched(before.run, run)) is not None:
         return [switched]
-    incompatible = list(_incompatible(before, shape, how)) or list(_other_ways(before_ways, ways, how))
-    same = committed == shape and before_run is run
-    if incompatible or same:
-        return incompatible
+    incompatible = changes(before, now)
+    if incompatible or (before.steps == now.steps and before.run is run):
+        return [
+            Finding(id=one.id, severity=Severity.ERROR, message=f"{one.what}: {one.then}; {one.remedy}: {how}")
+            for one in incompatible
+        ]
     message = f"the saga's definition differs from {path.name} in a way that sagas in flight can follow; {how}"
     return [Finding(id="cdk-sagas-definition-file", severity=Severity.WARNING, message=message)]
 
 
-def _incompatible(before: Mapping[str, Mapping[str, Any]], shape: Shape, how: str) -> Iterator[Finding]:
+def document_of(shape: Shape, ways: Mapping[str, str], run: Run) -> dict[str, Any]:
+    """Contents of a definition file, as JSON reads them back."""
+    document: dict[str, Any] = json.loads(_text(shape, ways, run))
+    return document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """Parts of a saga on which sagas in flight depend.
+
+    Attributes:
+        steps: name, kind, side of the pivot and compensation of each step, in order.
+        ways: conditions, items and keys, by where they are.
+        run: in which type of state machine the saga begins.
+    """
+
+    steps: Shape
+    ways: Mapping[str, str]
+    run: Run
+
+    @classmethod
+    def from_document(cls, document: Any) -> Definition:
+        """Read what a definition file contains.
+
+        Raises:
+            ValueError: a synth did not write it.
+        """
+        try:
+            steps: Shape = document["steps"]
+            if not all(isinstance(step["name"], str) for step in steps):
+                raise TypeError("a step without a name")
+            ways = {str(where): str(text) for where, text in document["ways"].items()}
+            return cls(steps=steps, ways=ways, run=Run(document.get("run", Run.STANDARD)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a definition must be as a synth writes it, got another form: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change that sagas in flight cannot follow.
+
+    Attributes:
+        id: of its finding.
+        what: the change.
+        then: which sagas do not survive it, and what happens to them.
+        remedy: how to avoid that.
+    """
+
+    id: str
+    what: str
+    then: str
+    remedy: str
+
+
+_PUT_BACK: Final = "put it back, or wait for them"
+
+
+def changes(before: Definition, now: Definition) -> list[Change]:
+    """Changes that sagas in flight cannot follow: those of steps, or else those of conditions."""
+    return list(_incompatible(before.steps, now.steps)) or list(_other_ways(before.ways, now.ways))
+
+
+def _incompatible(committed: Shape, shape: Shape) -> Iterator[Change]:
+    before = {str(step["name"]): step for step in committed}
     now = {str(step["name"]): step for step in shape}
-    remedy = (
-        f"a saga in flight that has a row of it is parked when it is recovered; put it back, or wait for them: {how}"
-    )
     for name, step in before.items():
         what = _change(step, now.get(name))
         if what is not None:
-            yield Finding(
+            yield Change(
                 id=f"cdk-sagas-definition-{name}",
-                severity=Severity.ERROR,
-                message=f"step {name} {what}: {remedy}",
+                what=f"step {name} {what}",
+                then="a saga in flight that has a row of it is parked when it is recovered",
+                remedy=_PUT_BACK,
             )
     phases = {step.get("phase") for step in before.values()} - {""}
     for name in now.keys() - before.keys():
-        if now[name]["phase"] in phases:
-            yield Finding(
+        if now[name].get("phase") in phases:
+            yield Change(
                 id=f"cdk-sagas-definition-{name}",
-                severity=Severity.ERROR,
-                message=f"step {name} was added to phase {now[name]['phase']}: a saga in flight that calls it "
-                f"compensates, or is parked; add it outside of the phase, or wait for them: {how}",
+                what=f"step {name} was added to phase {now[name]['phase']}",
+                then="a saga in flight that calls it compensates, or is parked",
+                remedy="add it outside of the phase, or wait for them",
             )
 
 
-def _other_ways(before: Mapping[str, str], now: Mapping[str, str], how: str) -> Iterator[Finding]:
+def _other_ways(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
     for where in sorted({*before, *now}):
         if before.get(where) == now.get(where):
             continue
         what = "was removed" if where not in now else "was added" if where not in before else "was changed"
-        yield Finding(
+        yield Change(
             id="cdk-sagas-definition-ways",
-            severity=Severity.ERROR,
-            message=f"{where} {what}: a saga in flight that only goes forward is parked when it is recovered; put it "
-            f"back, or wait for them: {how}",
+            what=f"{where} {what}",
+            then="a saga in flight that only goes forward is parked when it is recovered",
+            remedy=_PUT_BACK,
         )
 
 
@@ -121,9 +181,9 @@ def _change(before: Mapping[str, Any], now: Mapping[str, Any] | None) -> str | N
         ("kind", "changed its kind"),
         ("phase", "moved into or out of a phase"),
     ):
-        if before.get(member) != now[member]:
-            return f"{what} from {before.get(member)!r} to {now[member]!r}"
-    if before.get("compensated") and not now["compensated"]:
+        if before.get(member) != now.get(member):
+            return f"{what} from {before.get(member)!r} to {now.get(member)!r}"
+    if before.get("compensated") and not now.get("compensated"):
         return "lost its compensation"
     return None
 

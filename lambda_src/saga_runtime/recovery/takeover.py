@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
-from saga_runtime.protocol import EXECUTION_NAME_DAYS, SAGA_CANCELLED, RecordAttribute
+from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -306,12 +306,11 @@ class Recoverer:
         """Stop the saga's first execution, which its record names; a recovery follows.
 
         One that has ended, or was never started, is left alone. Nothing depends on the stop: it ends what would only
-        wait or be fenced.
+        wait or be fenced. It gives no error and no cause, for which an encrypted execution would need its role's key
+        (API reference of ``StopExecution``).
         """
         try:
-            self.step_functions.stop_execution(
-                executionArn=record.execution_arn, error=SAGA_CANCELLED, cause="an operator cancelled the saga"
-            )
+            self.step_functions.stop_execution(executionArn=record.execution_arn)
         except self.step_functions.exceptions.ExecutionDoesNotExist:
             return
 
