@@ -323,8 +323,9 @@ def test_every_command_and_option_is_documented() -> None:
     for module in COMMANDS:
         module.add_parser(commands)
 
+    common = page.partition("\n## ")[0]
     for name, command in commands.choices.items():
-        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0] + common
         assert f"[`cdk-sagas {name}`]" in page
         for options, where in _options(command, name):
             for option in options:
