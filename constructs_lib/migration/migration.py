@@ -8,6 +8,7 @@ from typing import Final
 from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -86,6 +87,7 @@ class Migration(Construct):
         difference_alarm: old and new item of a concern differ.
         failed_alarm: the worker failed in three periods of 5 minutes in a row, or does not run.
         failed_hourly_alarm: the worker failed in three hours in a row, as it does if only comparisons fail.
+        not_compared_alarm: no comparison began for three hours in some segment: its schedule is disabled, or deleted.
         alarms: all of them. They have no actions: add yours.
 
     Raises:
@@ -160,16 +162,18 @@ class Migration(Construct):
             fn.function.add_environment(Env.MIGRATION_TABLE, table.table_name)
             _grant(table, fn, _WRITER_ACTIONS)
         self._table = table
-        for job, interval in _EVERY.items():
-            for segment in range(segments):
-                run_every(
-                    self,
-                    f"{job.capitalize()}{segment}",
-                    self.worker,
-                    interval,
-                    description=f"Runs {job} of a migration, segment {segment}",
-                    event={"job": job, "segment": str(segment)},
-                )
+        schedules = {
+            (job, segment): run_every(
+                self,
+                f"{job.capitalize()}{segment}",
+                self.worker,
+                interval,
+                description=f"Runs {job} of a migration, segment {segment}",
+                event={"job": job, "segment": str(segment)},
+            )
+            for job, interval in _EVERY.items()
+            for segment in range(segments)
+        }
         self.difference_alarm: cloudwatch.Alarm = counted_alarm(
             self,
             "Different",
@@ -190,7 +194,16 @@ class Migration(Construct):
             _EVERY[Job.VERIFY],
             silence=False,
         )
-        self.alarms = [self.difference_alarm, self.failed_alarm, self.failed_hourly_alarm]
+        self.not_compared_alarm: cloudwatch.Alarm = SagaAlarm(
+            self,
+            "NotCompared",
+            runbook=Runbook.MIGRATION_FAILING,
+            text="Items of a migration were not compared for three hours: a schedule is disabled or deleted",
+            metric=_silent([rule for (job, _), rule in schedules.items() if job is Job.VERIFY], _EVERY[Job.VERIFY]),
+            periods=_FAILED_PERIODS,
+            silence_breaches=True,
+        )
+        self.alarms = [self.difference_alarm, self.failed_alarm, self.failed_hourly_alarm, self.not_compared_alarm]
 
     def _failed_alarm(self, id: str, text: str, period: Duration, *, silence: bool) -> SagaAlarm:
         return SagaAlarm(
@@ -226,6 +239,24 @@ class Migration(Construct):
                             f"writers of Migration {self.node.id} must be of no other one, got {fn.node.path} of "
                             f"{other.node.path} too; move the concerns of both in one layout, or one after the other"
                         )
+
+
+def _silent(rules: Sequence[events.Rule], period: Duration) -> cloudwatch.MathExpression:
+    """Number of schedules that did not run in a period; without data of any, there is no value."""
+    runs = {
+        f"m{number}": cloudwatch.Metric(
+            namespace="AWS/Events",
+            metric_name="TriggeredRules",
+            dimensions_map={"RuleName": rule.rule_name},
+            statistic="Sum",
+            period=period,
+        )
+        for number, rule in enumerate(rules)
+    }
+    expression = " + ".join(f"IF(FILL({name}, 0) < 1, 1, 0)" for name in runs)
+    return cloudwatch.MathExpression(
+        expression=expression, using_metrics=runs, period=period, label="Schedules that did not run"
+    )
 
 
 def _require_room(stack: Stack, id: str, text: str) -> None:

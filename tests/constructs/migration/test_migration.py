@@ -139,7 +139,12 @@ def test_difference_sets_off_its_alarm(stack: Stack) -> None:
 
     alarm = Cloud(stack).one("Split/Different").properties
     assert (alarm["MetricName"], alarm["Threshold"]) == (Metric.MIGRATION_DIFFERENCE, 0)
-    assert migration.alarms == [migration.difference_alarm, migration.failed_alarm, migration.failed_hourly_alarm]
+    assert migration.alarms == [
+        migration.difference_alarm,
+        migration.failed_alarm,
+        migration.failed_hourly_alarm,
+        migration.not_compared_alarm,
+    ]
 
 
 def test_failed_and_missing_runs_set_off_alarms(stack: Stack) -> None:
@@ -153,6 +158,24 @@ def test_failed_and_missing_runs_set_off_alarms(stack: Stack) -> None:
         ("AWS/Lambda", "Errors", "Sum", 300, 3, "breaching"),
         ("AWS/Lambda", "Errors", "Sum", 3_600, 3, "notBreaching"),
     ]
+
+
+def test_schedule_of_comparisons_that_does_not_run_sets_off_an_alarm(stack: Stack) -> None:
+    _migration(stack, segments=2)
+    alarm = Cloud(stack).one("Split/NotCompared").properties
+
+    assert (alarm["Threshold"], alarm["EvaluationPeriods"], alarm["TreatMissingData"]) == (0, 3, "breaching")
+    expression, *runs = alarm["Metrics"]
+    assert expression["Expression"] == "IF(FILL(m0, 0) < 1, 1, 0) + IF(FILL(m1, 0) < 1, 1, 0)"
+    read = [
+        (
+            run["MetricStat"]["Metric"]["MetricName"],
+            run["MetricStat"]["Metric"]["Dimensions"][0]["Value"],
+            run["MetricStat"]["Period"],
+        )
+        for run in runs
+    ]
+    assert read == [("TriggeredRules", f"${{Split/Verify{segment}}}", 3_600) for segment in range(2)]
 
 
 def test_writer_that_deletes_customers_is_named(stack: Stack) -> None:
