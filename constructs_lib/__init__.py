@@ -12,8 +12,10 @@ from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from constructs_lib.api.direct_operation import DirectFunction, DirectOperation
+    from constructs_lib.api.http_transaction_api import HttpTransactionApi
     from constructs_lib.api.money_field import MoneyField
-    from constructs_lib.api.transaction_api import Operation, TransactionApi
+    from constructs_lib.api.operations import Operation
+    from constructs_lib.api.transaction_api import TransactionApi
     from constructs_lib.callbacks.approval_page import ApprovalPage
     from constructs_lib.callbacks.callback_integration import CallbackIntegration
     from constructs_lib.callbacks.event_intake import EventIntake
@@ -67,6 +69,7 @@ __all__ = [
     "FailedStatus",
     "FunctionOptions",
     "HmacSignature",
+    "HttpTransactionApi",
     "IdempotencyTable",
     "InProgressResponse",
     "KeyPolicy",
@@ -117,6 +120,7 @@ __getattr__, __dir__ = lazy_exports(
         "ContinueWith": "constructs_lib.saga",
         "FunctionOptions": "constructs_lib.functions.function_options",
         "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
+        "HttpTransactionApi": "constructs_lib.api.http_transaction_api",
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",
         "InProgressResponse": "saga_runtime.protocol",
         "KeyPolicy": "saga_runtime.protocol",
@@ -125,7 +129,7 @@ __getattr__, __dir__ = lazy_exports(
         "Migration": "constructs_lib.migration.migration",
         "MoneyField": "constructs_lib.api.money_field",
         "Notify": "constructs_lib.saga",
-        "Operation": "constructs_lib.api.transaction_api",
+        "Operation": "constructs_lib.api.operations",
         "Outbox": "constructs_lib.tables.outbox",
         "PayloadBucket": "constructs_lib.tables.payload_bucket",
         "Provider": "constructs_lib.saga",

@@ -46,6 +46,7 @@ _OURS: Final = (
     Env.FAILURE_STATUS,
     Env.PAYLOADS,
     Env.CONFLICT_BACKOFF,
+    Env.ALLOWED_ORIGINS,
 )
 """Variables that the API sets."""
 _ERROR_NAME: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"

@@ -22,7 +22,7 @@ from saga_runtime.protocol import (
 )
 
 if TYPE_CHECKING:
-    from constructs_lib.api.transaction_api import Operation
+    from constructs_lib.api.operations import Operation
 
 METADATA_TYPE: Final = "cdk-sagas:openapi"
 _HOST: Final = "api.example.com"

@@ -9,13 +9,20 @@ from aws_cdk import Duration, Stack, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
+from constructs_lib.api.http_transaction_api import HttpTransactionApi
 from constructs_lib.api.transaction_api import TransactionApi
 from constructs_lib.callbacks.approval_page import ApprovalPage
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.monitoring.alarms import SagaAlarm
 from constructs_lib.observability.dashboard import DASHBOARD, Parts, dashboard_of
-from constructs_lib.observability.service_alarms import api_alarms, saga_alarms, stage_alarms, table_alarms
+from constructs_lib.observability.service_alarms import (
+    api_alarms,
+    operation_alarms,
+    saga_alarms,
+    stage_alarms,
+    table_alarms,
+)
 from constructs_lib.reconciler.timeout_reconciler import HoldTable, TimeoutReconciler
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -28,6 +35,7 @@ _SLOW_AFTER: Final = Duration.seconds(3)
 _ALARMS: Final = (cloudwatch.Alarm, cloudwatch.CompositeAlarm)
 _WATCHED: Final = (
     TransactionApi,
+    HttpTransactionApi,
     Webhook,
     ApprovalPage,
     SagaStateMachine,
@@ -126,6 +134,8 @@ class SagaMonitoring(Construct):
     def _alarms_of(self, construct: Construct) -> Iterator[SagaAlarm]:
         if isinstance(construct, TransactionApi):
             yield from api_alarms(self._room_of(construct), construct, self._slow_after)
+        elif isinstance(construct, HttpTransactionApi):
+            yield from operation_alarms(self._room_of(construct), construct, self._slow_after)
         elif isinstance(construct, Webhook | ApprovalPage):
             yield from stage_alarms(self._room_of(construct), construct.api)
         elif isinstance(construct, SagaStateMachine):

@@ -11,7 +11,8 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from constructs_lib.api.direct_operation import DirectOperation
-from constructs_lib.api.transaction_api import Operation, TransactionApi
+from constructs_lib.api.operations import Operation, OperationsApi
+from constructs_lib.api.transaction_api import TransactionApi
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric, total_of
 from constructs_lib.observability.functions import functions_of
@@ -50,6 +51,12 @@ def api_alarms(scope: Construct, api: TransactionApi, slow_after: Duration) -> I
         above=1_000 * slowest,
         periods=_LASTING_PERIODS,
     )
+    yield from operation_alarms(scope, api, slow_after)
+
+
+def operation_alarms(scope: Construct, api: OperationsApi, slow_after: Duration) -> Iterator[SagaAlarm]:
+    """The alarms of the functions that answer an API's requests."""
+    slow = int(slow_after.to_seconds())
     for name, gatekeeper in api.gatekeepers.items():
         operation = api.operations[name]
         wait = operation.max_wait if isinstance(operation, Operation) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from aws_cdk import aws_apigateway as apigateway
@@ -35,20 +36,27 @@ GATEWAY_PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...
 _RETRY_LATER: Final = frozenset({"429", "504", "500"})
 
 
-def add_problem_responses(api: apigateway.RestApi) -> None:
+def add_problem_responses(api: apigateway.RestApi, origins: Sequence[str] = ()) -> None:
     """Let every answer of the gateway itself be ``application/problem+json``."""
     for kind, status, code, title in GATEWAY_PROBLEMS:
-        _add(api, kind, status, code, title)
-    add_default_responses(api)
+        _add(api, kind, status, code, title, origins)
+    add_default_responses(api, origins)
 
 
-def add_default_responses(api: apigateway.RestApi) -> None:
+def add_default_responses(api: apigateway.RestApi, origins: Sequence[str] = ()) -> None:
     """Let the gateway's own answers be ``application/problem+json``, with its status, in two resources for all."""
-    _add(api, _T.DEFAULT_4_XX, None, "request-rejected", "The request was rejected")
-    _add(api, _T.DEFAULT_5_XX, None, "gateway-error", "The request may or may not have been accepted")
+    _add(api, _T.DEFAULT_4_XX, None, "request-rejected", "The request was rejected", origins)
+    _add(api, _T.DEFAULT_5_XX, None, "gateway-error", "The request may or may not have been accepted", origins)
 
 
-def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | None, code: str, title: str) -> None:
+def _add(
+    api: apigateway.RestApi,
+    kind: apigateway.ResponseType,
+    status: str | None,
+    code: str,
+    title: str,
+    origins: Sequence[str],
+) -> None:
     # The gateway fills in messageString and brings its quotes. validationErrorString has more detail, but comes as it
     # is: the quotes in it would break the document.
     status_member = f'"status":{status},' if status else ""
@@ -58,6 +66,9 @@ def _add(api: apigateway.RestApi, kind: apigateway.ResponseType, status: str | N
     )
     # The gateway picks its template and sends application/json whatever the client accepts: the header corrects that.
     headers = {"Content-Type": f"'{PROBLEM}'", "Cache-Control": "'no-store'"}
+    if origins:
+        # One origin cannot be chosen among several here, and these documents hold nothing of a caller.
+        headers["Access-Control-Allow-Origin"] = f"'{origins[0] if len(origins) == 1 else '*'}'"
     if status in _RETRY_LATER:
         headers["Retry-After"] = "'2'"
     api.add_gateway_response(

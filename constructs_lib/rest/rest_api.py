@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, RemovalPolicy, Stack, Validations
@@ -60,6 +61,7 @@ def rest_api(
     burst_limit: int,
     cloud_watch_role: bool,
     problems: bool,
+    allowed_origins: Sequence[str] = (),
     binary: bool = False,
     removal_policy: RemovalPolicy,
 ) -> apigateway.RestApi:
@@ -75,6 +77,7 @@ def rest_api(
         cloud_watch_role: whether the stack sets the account's role for logs of API Gateway.
         problems: whether each refusal of the gateway itself has a problem document of its own. Each is a resource of
             the stack; without them, there are two for all.
+        allowed_origins: origins of pages whose scripts may read the gateway's own answers.
         binary: whether bodies reach the function byte for byte. Without it, API Gateway makes UTF-8 text of them
             (https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-payload-encodings-workflow.html).
         removal_policy: of the log of its errors.
@@ -107,7 +110,7 @@ def rest_api(
     if isinstance(stage.default_child, apigateway.CfnStage):
         # API Gateway stores the ARN without `:*` at its end: with it, drift is reported for ever (aws/aws-cdk#38796).
         stage.default_child.add_property_override("AccessLogSetting.DestinationArn", _arn_of(access_log))
-    (add_problem_responses if problems else add_default_responses)(api)
+    (add_problem_responses if problems else add_default_responses)(api, allowed_origins)
     return api
 
 

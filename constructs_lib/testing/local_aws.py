@@ -246,26 +246,43 @@ class LocalAws:
         return f"{self.endpoint_url}/restapis/{rest_api_id}/{stage}/_user_request_"
 
     def local_url(self, url: str) -> str:
-        """Return where a URL that a stack made for one of its REST APIs is found on this machine.
+        """Return where a URL that a stack made for one of its REST or HTTP APIs is found on this machine.
 
         CloudFormation returns the URL that an API has on AWS. Convert one that you read from a stack's output, a
         function's environment or a mail with this method before you open it.
 
         Args:
-            url: ``https://{api}.execute-api.{region}.amazonaws.com/{stage}/…``; path and query stay as they are.
+            url: ``https://{api}.execute-api.{region}.amazonaws.com/{stage}/…``, without a stage for an HTTP API's
+                default stage; path and query stay as they are.
 
         Raises:
-            ValueError: If it is not the URL of a REST API's stage.
+            ValueError: If it is not the URL of an API's stage.
         """
         parts = urlsplit(url)
         api_id, _, domain = parts.netloc.partition(".")
         stage, _, path = parts.path.removeprefix("/").partition("/")
-        if not (domain.startswith("execute-api.") and domain.endswith(".amazonaws.com") and stage):
-            raise ValueError(
-                f"url must be that of a REST API's stage, got {url}; "
-                "such as https://abc.execute-api.us-east-1.amazonaws.com/prod/"
-            )
-        return self.api_url(api_id, stage) + urlunsplit(("", "", f"/{path}", parts.query, parts.fragment))
+        # The emulator names an HTTP API's endpoint by a host of its own.
+        if domain.startswith("execute-api.") and domain.partition(":")[0].endswith((".amazonaws.com", ".localhost")):
+            stages = self._http_stages(api_id)
+            if stages is not None:
+                base = f"{self.endpoint_url}/_aws/execute-api/{api_id}"
+                place = parts.path if stage in stages else f"/$default{parts.path}"
+                return base + urlunsplit(("", "", place, parts.query, parts.fragment))
+            if stage:
+                return self.api_url(api_id, stage) + urlunsplit(("", "", f"/{path}", parts.query, parts.fragment))
+        raise ValueError(
+            f"url must be that of a REST API's stage or of an HTTP API, got {url}; "
+            "such as https://abc.execute-api.us-east-1.amazonaws.com/prod/"
+        )
+
+    def _http_stages(self, api_id: str) -> frozenset[str] | None:
+        """Names of an HTTP API's stages; None if it is not one."""
+        client = self.client("apigatewayv2")
+        try:
+            found = client.get_stages(ApiId=api_id)
+        except client.exceptions.NotFoundException:
+            return None
+        return frozenset(str(stage["StageName"]) for stage in found["Items"])
 
     def now(self) -> datetime:
         """Return the time that functions, state machines and timestamps here have: real time at speed 1."""

@@ -26,7 +26,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import TransientError
-from saga_runtime.http.idempotent_request import preferred_wait_of
+from saga_runtime.http.idempotent_request import preferred_wait_of, proxy_event
 from saga_runtime.http.inline import Begun, begin, run
 from saga_runtime.http.operation import (
     RETRY_AFTER,
@@ -96,7 +96,7 @@ def settings() -> Settings:
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
-    config = settings()
+    config, event = settings(), proxy_event(event)
     served = _Served(config, event, lambda: int(context.get_remaining_time_in_millis()))
     try:
         return (

@@ -29,6 +29,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.errors import Invalid, PermanentError, TransientError
+from saga_runtime.http.idempotent_request import proxy_event
 from saga_runtime.http.operation import (
     Event,
     KeyedRequest,
@@ -140,7 +141,7 @@ def direct_operation(function: Callable[[DirectCall], Commit]) -> LambdaHandler:
 
     @functools.wraps(function)
     def handler(event: Any, context: Any) -> dict[str, Any]:
-        config = settings()
+        config, event = settings(), proxy_event(event)
         served = _Served(config, event, function, context.get_remaining_time_in_millis)
         try:
             return (

@@ -1,4 +1,4 @@
-"""Reading an API Gateway proxy event (payload format 1.0): who calls, under which key, with which body. Pure."""
+"""Reading an API Gateway proxy event: who calls, under which key, with which body. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from saga_runtime.idempotency.identity import TooLarge, canonical_json, parse_js
 from saga_runtime.payloads.references import has_reserved_member
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, PREFER_HEADER, REFERENCE_FIELD
 
+JOINED: Final = "headersAreJoined"
+"""Member of an event whose values of one header are one text, joined by commas."""
 _BARE: Final = re.compile(r"^[\x20-\x7e]+$")
 _SECONDS: Final = re.compile(r'"?([0-9]{1,6})"?')
 _QUOTED: Final = re.compile(r'^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"$')
@@ -32,6 +34,43 @@ class Body:
 
     value: Any
     canonical: str
+
+
+def proxy_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The event in payload format 1.0; one of an HTTP API (2.0) is rewritten.
+
+    https://docs.aws.amazon.com/apigateway/latest/developerguide/http-api-develop-integrations-lambda.html
+
+    The identity comes from the gateway's authorizer: IAM, JWT, or the context of a Lambda authorizer, which cannot pass
+    as one of the others.
+    """
+    if event.get("version") != "2.0":
+        return event
+    context = _mapping(event.get("requestContext"))
+    authorizer = _mapping(context.get("authorizer"))
+    iam = _mapping(authorizer.get("iam"))
+    return {
+        JOINED: True,
+        "httpMethod": _mapping(context.get("http")).get("method"),
+        "path": event.get("rawPath"),
+        "pathParameters": event.get("pathParameters"),
+        "headers": event.get("headers"),
+        "body": event.get("body"),
+        "isBase64Encoded": event.get("isBase64Encoded"),
+        "requestContext": {
+            "path": event.get("rawPath"),
+            "identity": {
+                "accountId": iam.get("accountId"),
+                "caller": iam.get("callerId"),
+                "cognitoIdentityId": _mapping(iam.get("cognitoIdentity")).get("identityId"),
+            },
+            "authorizer": {**_mapping(authorizer.get("lambda")), "claims": None, "jwt": authorizer.get("jwt")},
+        },
+    }
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def caller_of(event: Mapping[str, Any], source: str) -> tuple[str, ...]:
@@ -93,6 +132,9 @@ def idempotency_key_of(event: Mapping[str, Any]) -> str | None:
         key = re.sub(r"\\(.)", r"\1", quoted.group(1))
     elif '"' in text[:1] or not _BARE.fullmatch(text):
         raise BadKey(f"{IDEMPOTENCY_KEY_HEADER} must be printable ASCII, quoted or bare")
+    elif event.get(JOINED) and "," in text:
+        # Two headers are one text here: a copy of the header would be another key, and another request.
+        raise BadKey(f"{IDEMPOTENCY_KEY_HEADER} must be quoted if it has a comma, and must be sent once")
     else:
         key = text
     if not key.strip() or len(key) > MAX_KEY_LENGTH:

@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.http.idempotent_request import BadKey, Body, NoIdentity, body_of, caller_of
 from saga_runtime.http.key_source import KeySource
-from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, stored
+from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, shared_with_origin, stored
 from saga_runtime.http.schema import Validator, load_validator
 from saga_runtime.idempotency.identity import (
     TooLarge,
@@ -59,6 +59,7 @@ class OperationSettings:
     due_shards: int
     max_body_bytes: int
     payloads: str | None
+    allowed_origins: tuple[str, ...] = ()
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> OperationSettings:
@@ -73,6 +74,7 @@ class OperationSettings:
             due_shards=int(env[Env.DUE_SHARDS]),
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
             payloads=env.get(Env.PAYLOADS),
+            allowed_origins=tuple(env.get(Env.ALLOWED_ORIGINS, "").split()),
         )
 
 
@@ -113,6 +115,9 @@ class OperationRequest:
 
     def answer(self) -> HttpAnswer:
         """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
+        return shared_with_origin(self._answer(), self.event, self.common.allowed_origins)
+
+    def _answer(self) -> HttpAnswer:
         try:
             scope = scope_of(self.common.operation, caller_of(self.event, self.common.identity))
         except NoIdentity:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER, REPLAYED_HEADER
+
+ANY_ORIGIN: Final = "*"
+EXPOSED: Final = ("Location", "Retry-After", "Link", REPLAYED_HEADER, PREFERENCE_APPLIED_HEADER)
+"""Headers of responses that a page of another origin needs, and that a browser hides unless they are named."""
 PROBLEM: Final = "application/problem+json"
 JSON: Final = "application/json"
 
@@ -100,3 +105,22 @@ def stored(status: int, body: str, headers: Mapping[str, str]) -> HttpAnswer:
 
 def _compact(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+
+
+def shared_with_origin(answer: HttpAnswer, event: Mapping[str, Any], allowed: Sequence[str]) -> HttpAnswer:
+    """The response with the headers by which a browser lets a page of an allowed origin read it (CORS).
+
+    Args:
+        answer: the response.
+        event: in payload format 1.0.
+        allowed: origins, or ``*``; none: responses have no such headers.
+    """
+    if not allowed:
+        return answer
+    headers = {"Access-Control-Expose-Headers": ", ".join(EXPOSED)}
+    if ANY_ORIGIN in allowed:
+        return replace(answer, headers={**answer.headers, **headers, "Access-Control-Allow-Origin": ANY_ORIGIN})
+    origin = next((str(v) for k, v in (event.get("headers") or {}).items() if k.lower() == "origin"), None)
+    if origin in allowed:
+        headers["Access-Control-Allow-Origin"] = str(origin)
+    return replace(answer, headers={**answer.headers, **headers, "Vary": "Origin"})

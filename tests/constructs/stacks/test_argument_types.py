@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aws_cdk import Duration, Stack, Token
 from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
@@ -38,6 +39,7 @@ from constructs_lib import (
     ExecutionWatch,
     FunctionOptions,
     HmacSignature,
+    HttpTransactionApi,
     IdempotencyTable,
     LedgerTable,
     Migration,
@@ -89,6 +91,7 @@ class World:
             stack, "Table", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
         self.fifo = sqs.Queue(stack, "Fifo", fifo=True)
+        self.http = apigatewayv2.HttpApi(stack, "Http")
         self.bus = events.EventBus(stack, "Bus")
         self.secret = secretsmanager.Secret(stack, "Secret")
         self.saga = saga(stack)
@@ -120,6 +123,9 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     "ContinueWith": (ContinueWith, lambda _: {}),
     "FunctionOptions": (FunctionOptions, lambda _: {}),
     "HmacSignature": (HmacSignature, lambda w: {"secrets": [w.secret], "header": "X-Sign"}),
+    "HttpTransactionApi": (
+        HttpTransactionApi, lambda w: {"api": w.http, "operations": {"moves": w.saga}},
+    ),
     "IdempotencyTable": (IdempotencyTable, lambda _: {}),
     "LedgerTable": (LedgerTable, lambda _: {}),
     "Migration": (

@@ -1,0 +1,140 @@
+"""Events of HTTP APIs, and responses that pages of other origins may read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from saga_runtime.http.idempotent_request import BadKey, NoIdentity, caller_of, idempotency_key_of, proxy_event
+from saga_runtime.protocol import Env
+from tests.unit.support.client import accepted
+from tests.unit.support.samples import ACCOUNT, BODY, get, post
+from tests.unit.support.world import World
+
+
+def _http(event: dict[str, Any], **authorizer: Any) -> dict[str, Any]:
+    """The same request as an HTTP API sends it."""
+    context = event["requestContext"]
+    path = context.get("path") or f"/prod{event['path']}"
+    identity = context["identity"]
+    iam = {"iam": {"accountId": identity["accountId"], "callerId": identity["caller"], "cognitoIdentity": None}}
+    return {
+        "version": "2.0",
+        "routeKey": f"{event['httpMethod']} /transfers",
+        "rawPath": path,
+        "headers": {name.lower(): value for name, value in event["headers"].items()},
+        "pathParameters": event.get("pathParameters"),
+        "body": event.get("body"),
+        "isBase64Encoded": False,
+        "requestContext": {"http": {"method": event["httpMethod"], "path": path}, "authorizer": authorizer or iam},
+    }
+
+
+def test_a_request_is_the_same_in_both_formats(world: World) -> None:
+    saga_id = accepted(world)
+    world.clock.ms += 1
+
+    status, document, headers = world.call(_http(post()))
+
+    assert (status, document["saga_id"]) == (409, saga_id)
+    assert headers["Location"] == f"/prod/transfers/{saga_id}"
+
+
+def test_a_status_is_read_in_the_newer_format(world: World) -> None:
+    saga_id = accepted(world)
+
+    assert world.call(_http(get(saga_id)))[0] == 200
+    assert world.call(_http(get(saga_id, principal="AIDABOB")))[0] == 404
+
+
+def test_a_new_request_in_the_newer_format_starts_one_saga(world: World) -> None:
+    status, document, headers = world.call(_http(post()))
+
+    assert status == 202
+    assert headers["Location"] == f"/prod/transfers/{document['saga_id']}"
+    assert len(world.executions.by_name) == 1
+
+
+@pytest.mark.parametrize(
+    ("authorizer", "source", "caller"),
+    [
+        ({"iam": {"accountId": ACCOUNT, "callerId": "AROA:one"}}, "iam", ("iam", ACCOUNT, "AROA")),
+        (
+            {"iam": {"accountId": ACCOUNT, "callerId": "AROA:x", "cognitoIdentity": {"identityId": "eu:1"}}},
+            "iam",
+            ("iam", ACCOUNT, "cognito", "eu:1"),
+        ),
+        ({"jwt": {"claims": {"iss": "https://i", "sub": "u"}}}, "jwt", ("jwt", "https://i", "u")),
+        ({"lambda": {"tenant": "acme"}}, "context:tenant", ("context", "tenant", "acme")),
+    ],
+)
+def test_the_caller_is_that_of_the_gateways_authorizer(
+    authorizer: dict[str, Any], source: str, caller: tuple[str, ...]
+) -> None:
+    assert caller_of(proxy_event(_http(post(), **authorizer)), source) == caller
+
+
+@pytest.mark.parametrize("name", ["jwt", "claims"])
+def test_the_context_of_a_lambda_authorizer_cannot_pass_as_a_token(name: str) -> None:
+    claims = {"iss": "https://i", "sub": "u"}
+    event = _http(post(), **{"lambda": {name: claims if name == "claims" else {"claims": claims}}})
+
+    with pytest.raises(NoIdentity):
+        caller_of(proxy_event(event), "jwt")
+
+
+@pytest.mark.parametrize("key", ["key-1,key-1", "a, b", '"a","a"'])
+def test_two_keys_that_the_gateway_joined_are_refused(key: str) -> None:
+    event = proxy_event(_http(post(key=key)))
+
+    with pytest.raises(BadKey):
+        idempotency_key_of(event)
+
+
+def test_a_quoted_key_may_have_a_comma() -> None:
+    assert idempotency_key_of(proxy_event(_http(post(key='"a, b"')))) == "a, b"
+    assert idempotency_key_of(post(key="a, b")) == "a, b"
+
+
+def test_an_event_in_the_older_format_stays_as_it_is() -> None:
+    event = post()
+
+    assert proxy_event(event) is event
+
+
+SHOP = "https://shop.example"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "origin", "shared", "vary"),
+    [
+        (SHOP, SHOP, SHOP, "Origin"),
+        (f"{SHOP} https://b.example", "https://b.example", "https://b.example", "Origin"),
+        (SHOP, "https://evil.example", None, "Origin"),
+        (SHOP, "https://shop.example.evil.example", None, "Origin"),
+        (SHOP, None, None, "Origin"),
+        ("*", "https://any.example", "*", None),
+    ],
+)
+def test_a_response_is_shared_with_allowed_origins_only(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    allowed: str,
+    origin: str | None,
+    shared: str | None,
+    vary: str | None,
+) -> None:
+    monkeypatch.setenv(Env.ALLOWED_ORIGINS, allowed)
+    sent = {"origin": origin} if origin is not None else {}
+
+    for answer in (world.call(post(headers=sent)), world.call(post({**BODY, "amount": "no"}, headers=sent))):
+        headers = answer[2]
+        assert headers.get("Access-Control-Allow-Origin") == shared
+        assert headers.get("Vary") == vary
+        exposed = headers["Access-Control-Expose-Headers"].split(", ")
+        assert {"Location", "Retry-After", "Idempotent-Replayed", "Preference-Applied"} <= set(exposed)
+
+
+def test_without_origins_there_is_no_such_header(world: World) -> None:
+    assert not [name for name in world.call(post(headers={"Origin": SHOP}))[2] if name.startswith("Access-Control")]
