@@ -17,6 +17,7 @@ from constructs_lib.testing.simulator import Intent, Result, Workload, World
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
 from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.promise import result_of
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.idempotency.record import RESERVE
 from saga_runtime.protocol import LedgerAttribute, RecordAttribute
@@ -241,6 +242,27 @@ def test_wrong_numbers_are_refused(check: str, arguments: dict[str, Any], messag
 def test_proof_outside_of_its_block_is_refused(deployed: Deployed) -> None:
     with pytest.raises(RuntimeError, match="the proof is not open; use it in a with block"):
         Proof(deployed("funds_transfer"), Transfers()).duplicates_are_one()
+
+
+def _record(saga_id: str) -> dict[str, Any]:
+    a = RecordAttribute
+    values = {a.SAGA_ID: saga_id, a.STATUS: "COMPLETED", a.EXECUTION_ARN: "arn"}
+    return {name: {"S": value} for name, value in values.items()}
+
+
+def test_result_is_found_by_the_response_where_no_identity_finds_it() -> None:
+    saga_id = f"{'a' * 26}-mdwqr4j1"
+    intent = Intent(operation="transfers", body={})
+    body = json.dumps({"saga_id": saga_id, "status": "COMPLETED"})
+
+    def result(records: dict[str, Any], response: tuple[int, str] | None) -> Result:
+        return result_of(intent, "key", records, callers=[], known=(), response=response)
+
+    found = result({"a" * 26: _record(saga_id)}, (200, body))
+    assert (found.saga_id, found.completed) == (saga_id, True)
+    assert result({}, (200, "{}")).completed is True
+    assert result({}, (402, "{}")).completed is False
+    assert result({}, None).completed is None
 
 
 def test_result_of_a_client_without_a_response_is_known(deployed: Deployed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -27,6 +28,7 @@ _BROKEN: Final = frozenset(
     }
 )
 """Errors of a definition, whatever else goes wrong: a saga's definition leaves none to its execution."""
+_SAGA_ID: Final = re.compile(r'"saga_id": ?"(?P<id>[^"]+)"')
 _APPLIED = (StepStatus.DONE, StepStatus.COMPENSATED, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 
 
@@ -90,12 +92,14 @@ def result_of(
         known: ids of its sagas that responses contained.
         response: status and body of its settled response; None: it received none.
     """
-    ids = [*map(request_id_from, known)]
+    status, body = response or (None, None)
+    named = _SAGA_ID.search(body or "")
+    ids = [*map(request_id_from, (*known, *([named["id"]] if named is not None else [])))]
     ids += [request_id_of(scope_of(intent.operation, caller), key) for caller in callers]
     record = next((records[one] for one in ids if one in records), None)
-    status, body = response or (None, None)
     if record is None:
-        return Result(intent=intent, key=key, saga_id=None, completed=None, status=status, body=body)
+        completed = None if status is None else status < 300
+        return Result(intent=intent, key=key, saga_id=None, completed=completed, status=status, body=body)
     completed = record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
     saga_id = None if is_direct(record) else record[RecordAttribute.SAGA_ID]["S"]
     return Result(intent=intent, key=key, saga_id=saga_id, completed=completed, status=status, body=body)

@@ -44,7 +44,8 @@ class Result:
         intent: what the client wanted.
         key: the idempotency key that it was sent under.
         saga_id: of its saga; None: no saga was begun for it.
-        completed: whether it was done; None: nothing is recorded, so nothing may have been done.
+        completed: whether it was done; None: no record and no response has it. Then nothing may have been done, unless
+            the operation's key is in the body: such a record is found by the response only.
         status: of the settled response that the client received; None: it received none.
         body: of the same response.
     """

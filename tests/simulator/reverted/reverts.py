@@ -245,6 +245,7 @@ REVERTS: Final = {
                     "        if step in self.own:\n            return self._by_key(step) or None",
                 ),
             ],
+            stack="items",
         ),
         Revert(
             name="event-id-reused",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from constructs_lib.testing.simulator import Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.outside.clients import Client
 from tests.simulator.drawn.assembly import drawn_assembly
 from tests.simulator.drawn.releases import DrawnRelease, drawn_release, reconditioned, renamed
-from tests.simulator.drawn.sagas import DrawnSaga, drawn_inline, drawn_saga, way_of
+from tests.simulator.drawn.sagas import MUTATING, PROVIDERS, DrawnGroup, DrawnSaga, drawn_inline, drawn_saga, way_of
 from tests.simulator.drawn.shrink import ALONE, Setting, asked
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
@@ -86,6 +87,23 @@ def _drawn(seed: int) -> Stack:
     return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: Drawn(sagas), drawn=sagas)
 
 
+def _items(seed: int) -> Stack:
+    """Sagas whose maps compensate a provider's step behind another one of the same item."""
+    numbers = itertools.count(1_000 * seed)
+    sagas = list(itertools.islice((saga for saga in map(drawn_saga, numbers) if _undoes_items(saga)), _CHANGED))
+    return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: Drawn(sagas), drawn=sagas)
+
+
+def _undoes_items(saga: DrawnSaga) -> bool:
+    maps = [node for node in saga.nodes if isinstance(node, DrawnGroup) and node.kind == "map"]
+    return any(
+        later.undo and later.kind in PROVIDERS and earlier.kind in MUTATING
+        for group in maps
+        for branch in group.branches
+        for earlier, later in itertools.pairwise(branch)
+    )
+
+
 def _inline(seed: int) -> Stack:
     sagas = [drawn_inline(seed * _CHANGED + number) for number in range(_CHANGED)]
     number = 1_000 * seed
@@ -141,6 +159,7 @@ def _example(name: str) -> Callable[[int], Stack]:
 
 STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "drawn": _drawn,
+    "items": _items,
     "inline": _inline,
     "released": _released,
     "renamed": _deployed_again(drawn_saga, renamed),
