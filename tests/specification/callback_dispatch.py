@@ -109,7 +109,7 @@ class Dispatchers(Conditional):
     # -- the rows ---------------------------------------------------------------------------------------------------
 
     def _looks(self, world: World, index: int, each: Dispatcher) -> Moves:
-        """The log row: INTENT on condition that there is none; an existing row decides."""
+        """The log row: INTENT if no row exists; an existing row decides."""
         status, which = world.row.status, f"takes message {each.message}"
         mine = replace(each, at=At.REGISTER, read=index, decisive=True)
         if status is Log.NONE:
