@@ -258,7 +258,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     measured, plan, ended = Measured(), make_plan(transfers=options.transfers, seed=options.seed), threading.Event()
-    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, sandboxes=3) as aws:
+    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, concurrency=3) as aws:
         command = [sys.executable, "-m", "examples.funds_transfer.demo.synthesize", folder]
         subprocess.run(command, check=True, cwd=ROOT)
         outputs = aws.deploy(folder)[STACK]

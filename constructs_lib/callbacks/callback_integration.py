@@ -109,17 +109,17 @@ class CallbackIntegration(Construct):
         message_seconds: for how long a message can be delivered: when it is about to leave the dead-letter
             queue, it is redriven, and the queue keeps it for as long as a new one.
         service: the dimension ``service`` of the metrics.
-        oldest_waiting_alarm: for 15 minutes, a task waits for too long, or an outcome cannot be
+        overdue_callback_alarm: for 15 minutes, a task waits for too long, or an outcome cannot be
             delivered, or there is no data.
-        dead_letters_alarm: a job could not be dispatched, or was never reported.
-        late_alarm: an outcome arrived when no task waited any more.
-        conflict_alarm: a provider reported two outcomes of one job, or used one event id for two things.
-        unknown_alarm: an outcome arrived for an unknown job.
+        dead_letter_queue_alarm: a job could not be dispatched, or was never reported.
+        undelivered_callback_alarm: an outcome arrived when no task waited any more.
+        callback_conflict_alarm: a provider reported two outcomes of one job, or used one event id for two things.
+        unknown_job_alarm: an outcome arrived for an unknown job.
         signature_alarm: a signature was wrong, or too old.
         refused_alarm: a signed report could not be taken: the function failed, or returned what no job can have.
         approval: the approval page, if one was added.
         event_dead_letter_queue: where events end that could not be delivered or handled, if events are received.
-        event_dead_letters_alarm: there is one.
+        event_dead_letter_queue_alarm: there is one.
         alarms: all of them. They have no actions: add yours.
 
     Raises:
@@ -163,7 +163,7 @@ class CallbackIntegration(Construct):
         self.service = service_of(self)
         self.tokens = tokens or TokenTable(self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy)
         self.event_dead_letter_queue: sqs.Queue | None = None
-        self.event_dead_letters_alarm: cloudwatch.Alarm | None = None
+        self.event_dead_letter_queue_alarm: cloudwatch.Alarm | None = None
         self.approval: ApprovalPage | None = None
         self._workers = CallbackWorkers(self, "Serves", integration=self.node.path, tokens=self.tokens)
         code = fn if fn is not None else self._own_dispatcher()
@@ -489,14 +489,14 @@ class CallbackIntegration(Construct):
         )
         self.event_dead_letter_queue = queue
         Manifest.of(self).add(Part.QUEUES, url=queue.queue_url, role=QueueRole.DEAD)
-        self.event_dead_letters_alarm = depth_alarm(
+        self.event_dead_letter_queue_alarm = depth_alarm(
             self._alarm_scope,
-            "EventDeadLetters",
+            "EventDeadLetterQueue",
             Runbook.EVENT_DEAD_LETTERS,
             "An event could not be delivered, or not be handled",
             queue,
         )
-        self.alarms.append(self.event_dead_letters_alarm)
+        self.alarms.append(self.event_dead_letter_queue_alarm)
         return queue
 
     def _let_sweeper_tell_of_jobs(self) -> None:
@@ -552,9 +552,9 @@ class CallbackIntegration(Construct):
         self._alarm_scope = scope = Construct(self, "Alarms")
         sweeper = service_of(self.sweeper)
         # A wait that is overdue for a moment, until its state machine retries, does not alarm.
-        self.oldest_waiting_alarm = SagaAlarm(
+        self.overdue_callback_alarm = SagaAlarm(
             scope,
-            "OldestWaiting",
+            "CallbackOverdue",
             runbook=Runbook.CALLBACK_OVERDUE,
             text=f"A job is overdue, or its outcome not delivered, for more than {longest_wait} s, or there is no "
             "data: see cdk-sagas callbacks",
@@ -563,32 +563,32 @@ class CallbackIntegration(Construct):
             periods=3,
             silence_breaches=True,
         )
-        self.dead_letters_alarm = depth_alarm(
+        self.dead_letter_queue_alarm = depth_alarm(
             scope,
-            "DeadLetters",
+            "DeadLetterQueue",
             Runbook.CALLBACK_DEAD_LETTERS,
             "A job could not be dispatched, or was never reported: see cdk-sagas callbacks",
             self.dead_letters,
         )
-        self.late_alarm = counted_alarm(
+        self.undelivered_callback_alarm = counted_alarm(
             scope,
-            "Late",
-            Runbook.CALLBACK_LATE,
+            "CallbackUndelivered",
+            Runbook.CALLBACK_UNDELIVERED,
             "An outcome arrived when no task waited any more: late effects are compensated automatically",
             [Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE],
             [self.service, sweeper],
         )
-        self.conflict_alarm = counted_alarm(
+        self.callback_conflict_alarm = counted_alarm(
             scope,
-            "Conflict",
+            "CallbackConflict",
             Runbook.CALLBACK_CONFLICT,
             "A provider reported two outcomes of one job, or used one event id for two things: ask it which is true",
             [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED],
             [self.service],
         )
-        self.unknown_alarm = counted_alarm(
+        self.unknown_job_alarm = counted_alarm(
             scope,
-            "Unknown",
+            "UnknownJob",
             Runbook.CALLBACK_UNKNOWN_JOB,
             "An outcome arrived for an unknown job: it is stored",
             [Metric.CALLBACK_UNKNOWN],
@@ -596,7 +596,7 @@ class CallbackIntegration(Construct):
         )
         self.signature_alarm = counted_alarm(
             scope,
-            "Signature",
+            "SignatureRejected",
             Runbook.WEBHOOK_SIGNATURE,
             "A signature was wrong or too old: a secret was changed on one side, or requests are forged or copied",
             [Metric.SIGNATURE_REFUSED],
@@ -611,11 +611,11 @@ class CallbackIntegration(Construct):
             [self.service],
         )
         self.alarms: list[cloudwatch.Alarm] = [
-            self.oldest_waiting_alarm,
-            self.dead_letters_alarm,
-            self.late_alarm,
-            self.conflict_alarm,
-            self.unknown_alarm,
+            self.overdue_callback_alarm,
+            self.dead_letter_queue_alarm,
+            self.undelivered_callback_alarm,
+            self.callback_conflict_alarm,
+            self.unknown_job_alarm,
             self.signature_alarm,
             self.refused_alarm,
         ]

@@ -24,7 +24,7 @@ def add_parser(commands: Any) -> None:
         "graph",
         help="draw the sagas of a synthesized app",
         description="Draws each saga of an assembly: the forward path, its compensations, the pivot. Reads "
-        "the files of the synth; needs neither AWS nor the CDK. With --readme, rewrites the parts of that page between "
+        "the files of the synth; needs neither AWS nor the CDK. With --update, rewrites the parts of that page between "
         "<!-- saga:NAME --> and <!-- /saga -->, and nothing else in it. Exit status: "
         "0; 1 the assembly has no such saga, or a part of the page does not end.",
     )
@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--saga", metavar="NAME", help="only this one: its path in the app, or the path's end")
     parser.add_argument("--format", choices=(_SVG, _MERMAID, _BOTH), default=_BOTH, help="(%(default)s)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the files (here; or the page's)")
-    parser.add_argument("--readme", type=Path, metavar="PAGE", help="a page whose marked parts are regenerated")
+    parser.add_argument("--update", type=Path, metavar="PAGE", help="a page whose marked parts are regenerated")
     parser.set_defaults(run=_run)
 
 
@@ -52,7 +52,7 @@ def _run(options: argparse.Namespace) -> int:
             sagas = [_named(sagas, options.saga)]
         if not sagas:
             raise CommandError(f"no saga is in {options.assembly}; synthesize an app that has a SagaStateMachine")
-        written = _page(options, sagas) if options.readme is not None else _files(options, sagas)
+        written = _page(options, sagas) if options.update is not None else _files(options, sagas)
     except ValueError as error:
         raise CommandError(str(error)) from None
     except OSError as error:
@@ -82,7 +82,7 @@ def _page(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> list
     from constructs_lib.saga.graph.readme import block, sagas_shown, with_blocks
     from constructs_lib.saga.graph.svg import to_svg
 
-    page: Path = options.readme
+    page: Path = options.update
     text = page.read_text(encoding="utf-8")
     shown = sagas_shown(text)
     if not shown:

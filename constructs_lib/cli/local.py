@@ -46,7 +46,7 @@ def add_parser(commands: Add) -> None:
     up.add_argument("--assembly", type=Path, default=_ASSEMBLY, help="synthesized assembly (%(default)s)")
     up.add_argument("--port", type=int, default=None, help="loopback port (any free one)")
     up.add_argument("--speed", type=float, default=1.0, help="how many times faster than real time (%(default)s)")
-    up.add_argument("--sandboxes", type=int, default=4, help="sandboxes per function (%(default)s)")
+    up.add_argument("--concurrency", type=int, default=4, help="execution environments per function (%(default)s)")
     add("down", _down, "stop it and delete everything in it")
     add("status", _status, "print whether it runs, and where")
     add("env", _env, 'print what a shell exports to use it: eval "$(cdk-sagas local env)"')
@@ -66,7 +66,7 @@ def _up(options: argparse.Namespace) -> int:
     started = None
     try:
         if state is None:
-            started = background.start(port=options.port, speed=options.speed, sandboxes=options.sandboxes)
+            started = background.start(port=options.port, speed=options.speed, concurrency=options.concurrency)
             state = started.as_json()
         aws = local_aws.LocalAws.attach(state["endpoint_url"])
         outputs = aws.deploy(options.assembly)

@@ -85,11 +85,11 @@ class ExecutionWatch(Construct):
             queue, they are retried.
         ended: the rules for status events.
         schedule: the rule of the checks.
-        found_alarm: an execution failed; its function is called automatically.
-        stuck_alarm: a function failed as often as is allowed: an operator decides.
-        oldest_alarm: a call is delayed for more than ``max_notification_delay``, or checks are missing, failing or
-            incomplete. Evaluated over half an hour, three checks, or the time of a call, its pause and two checks.
-        dead_letters_alarm: the dead-letter queue is not empty.
+        execution_failed_alarm: an execution failed; its function is called automatically.
+        handler_failed_alarm: a function failed as often as is allowed: an operator decides.
+        notification_delay_alarm: a call is delayed for more than ``max_notification_delay``, or checks are missing,
+            failing or incomplete. Evaluated over half an hour, three checks, or the time of a call, its pause and two checks.
+        dead_letter_queue_alarm: the dead-letter queue is not empty.
         alarms: all of them. They have no actions: add yours.
 
     Raises:
@@ -223,41 +223,41 @@ class ExecutionWatch(Construct):
         scope = Construct(self, "Alarms")
         service = service_of(self.function)
         minutes = self._period_minutes
-        self.found_alarm = SagaAlarm(
+        self.execution_failed_alarm = SagaAlarm(
             scope,
-            "Found",
-            runbook=Runbook.WATCH_FOUND,
+            "ExecutionFailed",
+            runbook=Runbook.WATCH_EXECUTION_FAILED,
             text="An execution failed; its function is called automatically",
             metric=runtime_metric(Metric.BAD_ENDS, service, "Sum", minutes),
         )
-        self.stuck_alarm = SagaAlarm(
+        self.handler_failed_alarm = SagaAlarm(
             scope,
-            "Stuck",
-            runbook=Runbook.WATCH_STUCK,
+            "HandlerFailed",
+            runbook=Runbook.WATCH_HANDLER_FAILED,
             text="The function of a failed execution failed on every attempt",
             metric=runtime_metric(Metric.BAD_ENDS_STUCK, service, "Sum", minutes),
         )
-        self.oldest_alarm = SagaAlarm(
+        self.notification_delay_alarm = SagaAlarm(
             scope,
-            "Oldest",
-            runbook=Runbook.WATCH_LATE,
+            "NotificationDelay",
+            runbook=Runbook.WATCH_NOTIFICATION_DELAYED,
             text=f"A function's call for a failed execution is delayed by more than {oldest} s, or there is no data",
             metric=runtime_metric(Metric.OLDEST_BAD_END, service, "Maximum", minutes),
             above=oldest,
             silence_breaches=True,
         )
-        self.dead_letters_alarm = depth_alarm(
+        self.dead_letter_queue_alarm = depth_alarm(
             scope,
-            "DeadLetters",
+            "DeadLetterQueue",
             Runbook.WATCH_DEAD_LETTERS,
             "An execution's end could not be handled or reported",
             self.dead_letters,
         )
         self.alarms: list[cloudwatch.Alarm] = [
-            self.found_alarm,
-            self.stuck_alarm,
-            self.oldest_alarm,
-            self.dead_letters_alarm,
+            self.execution_failed_alarm,
+            self.handler_failed_alarm,
+            self.notification_delay_alarm,
+            self.dead_letter_queue_alarm,
         ]
 
 

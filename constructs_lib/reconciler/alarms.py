@@ -28,7 +28,7 @@ _RUNBOOKS: Final = {
     Metric.UNSETTLED: Runbook.SAGA_UNSETTLED,
     Metric.OLDEST_IN_FLIGHT: Runbook.SAGA_IN_FLIGHT_TOO_LONG,
     Metric.OLDEST_PARKED: Runbook.SAGA_PARKED_TOO_LONG,
-    Metric.UNATTENDED: Runbook.SAGAS_UNATTENDED,
+    Metric.UNATTENDED: Runbook.SAGAS_UNRECONCILED,
     Metric.MONEY_IN_FLIGHT: Runbook.MONEY_IN_FLIGHT,
     Metric.LATE_STANDS: Runbook.LATE_EFFECT,
     Metric.RECORD_MISSING: Runbook.SAGA_WITHOUT_RECORD,
@@ -124,32 +124,32 @@ class ReconcilerAlarms(Construct):
         self._measured = max(_MINUTES, _MISSED * limits.measures_minutes)
         looked = max(_MINUTES, _MISSED * limits.looks_minutes)
         self.recoveries = self._counted(
-            "Recoveries",
+            "RecoveryRate",
             f"More than {limits.recoveries} recoveries within {_MINUTES} minutes: look what kills executions",
             Metric.RECOVERIES,
             above=limits.recoveries,
         )
         self.unsettled = self._counted(
-            "Unsettled",
+            "ExecutionUnsettled",
             "A saga was parked whose owner succeeded: see cdk-sagas inspect",
             Metric.UNSETTLED,
         )
         self.max_in_flight_age = self._age(
-            "OldestInFlight",
+            "InFlightAge",
             f"A saga has been in progress for more than {limits.max_in_flight_age} s, or there is no data: "
             "see cdk-sagas inspect",
             Metric.OLDEST_IN_FLIGHT,
             limits.max_in_flight_age,
         )
         self.max_parked_age = self._age(
-            "OldestParked",
+            "ParkedAge",
             f"A saga has been parked for more than {limits.max_parked_age} s, or there is no data: "
             "see cdk-sagas inspect",
             Metric.OLDEST_PARKED,
             limits.max_parked_age,
         )
         self.unattended = self._alarm(
-            "Unattended",
+            "UnreconciledSagas",
             "Sagas of other state machines on the same request tables have been due for hours, and no reconciler "
             "handles them: see cdk-sagas doctor",
             Metric.UNATTENDED,
@@ -160,13 +160,13 @@ class ReconcilerAlarms(Construct):
         )
         self.money = self._money(limits.money)
         self.late = self._counted(
-            "Late", "A late effect could not be compensated: see cdk-sagas recover", Metric.LATE_STANDS
+            "LateEffect", "A late effect could not be compensated: see cdk-sagas recover", Metric.LATE_STANDS
         )
         self.record_missing = self._counted(
-            "RecordMissing", "A failed execution's saga has no record", Metric.RECORD_MISSING
+            "RequestRecordMissing", "A failed execution's saga has no record", Metric.RECORD_MISSING
         )
         self.failing = self._alarm(
-            "Failing",
+            "ReconcileFailures",
             "Every check fails to reconcile a saga, or there is no data: see the function's log",
             Metric.RECONCILE_FAILED,
             statistic="Minimum",
@@ -203,7 +203,7 @@ class ReconcilerAlarms(Construct):
         )
         self.dead_letters = depth_alarm(
             self,
-            "DeadLetters",
+            "DeadLetterQueue",
             Runbook.STATUS_EVENT_DEAD_LETTERS,
             "A status event could not be handled",
             dead_letters,

@@ -100,22 +100,22 @@ class TimeoutReconciler(Construct):
             nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does. It is deleted with the stack,
             whatever ``removal_policy`` is.
         measure: the rule that adds up what is in flight, and removes responses that have expired.
-        recoveries_alarm: many recoveries are started: find out why executions fail.
-        unsettled_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
-        oldest_in_flight_alarm: a saga is in progress for too long, or there is no data.
-        oldest_parked_alarm: a saga is parked for too long, or there is no data.
-        unattended_alarm: sagas of other state machines on the same request tables have been due for hours: theirs was
-            replaced, or no reconciler names it. Run ``cdk-sagas doctor``. A saga without a reconciler that takes
+        recovery_rate_alarm: many recoveries are started: find out why executions fail.
+        unsettled_execution_alarm: a saga was parked whose owner succeeded: its record was restored or edited.
+        in_flight_age_alarm: a saga is in progress for too long, or there is no data.
+        parked_age_alarm: a saga is parked for too long, or there is no data.
+        unreconciled_sagas_alarm: sagas of other state machines on the same request tables have been due for hours:
+            theirs was replaced, or no reconciler names it. Run ``cdk-sagas doctor``. A saga without a reconciler that takes
             longer than three hours needs its own request table.
         money_alarms: by currency: more is in flight than ``max_money_in_flight``.
-        late_alarm: a late effect could not be compensated: operator action is required.
-        record_missing_alarm: a failed execution's saga has no record.
-        failing_alarm: every check for 15 minutes failed to reconcile a saga (an unreadable record, a permanently
-            refused call), or there is no data.
+        late_effect_alarm: a late effect could not be compensated: operator action is required.
+        request_record_missing_alarm: a failed execution's saga has no record.
+        reconcile_failure_alarm: every check for 15 minutes failed to reconcile a saga (an unreadable record, a
+            permanently refused call), or there is no data.
         incomplete_alarm: no check for 15 minutes completed: raise a quota, or ``longest_interval``.
         held_alarm: it has been held for longer than ``longest_hold``.
         overdue_alarm: in every check for 15 minutes a saga had been due for longer than that.
-        dead_letters_alarm: a status event could not be handled; a later look finds its saga nevertheless.
+        dead_letter_queue_alarm: a status event could not be handled; a later look finds its saga nevertheless.
         alarms: all of them. They have no actions: add yours.
 
     Raises:
@@ -278,19 +278,19 @@ class TimeoutReconciler(Construct):
             dead_letters=self.dead_letters,
             limits=limits,
         )
-        self.recoveries_alarm = alarms.recoveries
-        self.unsettled_alarm = alarms.unsettled
-        self.oldest_in_flight_alarm = alarms.max_in_flight_age
-        self.oldest_parked_alarm = alarms.max_parked_age
-        self.unattended_alarm = alarms.unattended
+        self.recovery_rate_alarm = alarms.recoveries
+        self.unsettled_execution_alarm = alarms.unsettled
+        self.in_flight_age_alarm = alarms.max_in_flight_age
+        self.parked_age_alarm = alarms.max_parked_age
+        self.unreconciled_sagas_alarm = alarms.unattended
         self.money_alarms = alarms.money
-        self.late_alarm = alarms.late
-        self.record_missing_alarm = alarms.record_missing
-        self.failing_alarm = alarms.failing
+        self.late_effect_alarm = alarms.late
+        self.request_record_missing_alarm = alarms.record_missing
+        self.reconcile_failure_alarm = alarms.failing
         self.incomplete_alarm = alarms.incomplete
         self.overdue_alarm = alarms.overdue
         self.held_alarm = alarms.held
-        self.dead_letters_alarm = alarms.dead_letters
+        self.dead_letter_queue_alarm = alarms.dead_letters
         self.alarms = alarms.all
 
 

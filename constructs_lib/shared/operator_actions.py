@@ -6,7 +6,7 @@ from typing import Final
 
 # cdk-sagas callbacks; CallbackIntegration.grant_operate grants them.
 TOKEN_TABLE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Scan", "dynamodb:UpdateItem")
-"""Token table: rows, all of them with ``--all``; and, with ``--send-again``, the record of a delivery."""
+"""Token table: rows, all of them with ``--all``; and, with ``--redeliver``, the record of a delivery."""
 TOKEN_INDEX_ACTIONS: Final = ("dynamodb:Query",)
 DEAD_LETTER_ACTIONS: Final = (
     "sqs:ChangeMessageVisibility",
@@ -38,7 +38,7 @@ DOCTOR_LOOKS: Final = (
     "states:GetExecutionHistory",
     "states:ListExecutions",
 )
-"""Actions of a check; ``Scan`` and ``ListExecutions`` with ``--deep`` only."""
+"""Actions of a check; ``Scan`` and ``ListExecutions`` with ``--full-scan`` only."""
 DOCTOR_REPAIRS: Final = (
     "dynamodb:UpdateItem",
     "sqs:ChangeMessageVisibility",

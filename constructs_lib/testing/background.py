@@ -51,19 +51,19 @@ class Background:
         return answer.status == 200 and bool(answer.json()["run_folder"] == self.run_folder)
 
 
-def start(*, port: int | None, speed: float, sandboxes: int) -> Background:
+def start(*, port: int | None, speed: float, concurrency: int) -> Background:
     """Start an emulator in the background.
 
     Args:
         port: Loopback port; any free one by default.
         speed: How many times faster than real time it passes.
-        sandboxes: Execution environments a function has at most.
+        concurrency: Execution environments a function has at most.
 
     Raises:
         EmulatorStartError: If it does not start.
         ValueError: If an option is out of range.
     """
-    process = server.start(port=port, speed=speed, sandboxes=sandboxes, detached=True)
+    process = server.start(port=port, speed=speed, concurrency=concurrency, detached=True)
     return Background(endpoint_url=process.endpoint_url, pid=process.pid, run_folder=str(process.run_folder))
 
 

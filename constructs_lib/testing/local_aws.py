@@ -70,7 +70,7 @@ class LocalAws:
 
     Args:
         speed: How many times faster than real time everything passes that the emulator waits for or measures.
-        sandboxes: Execution environments a function has at most; a further call waits for a free one.
+        concurrency: Execution environments a function has at most; a further call waits for a free one.
         port: Loopback port; any free one by default.
         without: Names of corrections to leave out, to see what the bare emulator does.
     """
@@ -79,11 +79,11 @@ class LocalAws:
         self,
         *,
         speed: float = 1.0,
-        sandboxes: int = 4,
+        concurrency: int = 4,
         port: int | None = None,
         without: Collection[str] = (),
     ) -> None:
-        self._options = {"speed": speed, "sandboxes": sandboxes, "port": port}
+        self._options = {"speed": speed, "concurrency": concurrency, "port": port}
         self._without = frozenset(without)
         self._process: server.EmulatorProcess | None = None
         self._endpoint_url: str | None = None

@@ -86,7 +86,7 @@ def start(
     *,
     port: int | None = None,
     speed: float = 1.0,
-    sandboxes: int = 4,
+    concurrency: int = 4,
     without: frozenset[str] = frozenset(),
     detached: bool = False,
 ) -> EmulatorProcess:
@@ -95,7 +95,7 @@ def start(
     Args:
         port: Loopback port; any free one by default.
         speed: How many times faster than real time the emulator's time passes.
-        sandboxes: Execution environments a function has at most.
+        concurrency: Execution environments a function has at most.
         without: Names of corrections to leave out.
         detached: Whether it outlives this process. Otherwise it ends with it, however that ends.
 
@@ -106,7 +106,7 @@ def start(
         run_folder=Path(),
         port=port or 0,
         speed=speed,
-        sandboxes=sandboxes,
+        concurrency=concurrency,
         without=without,
         detached=detached,
     )

@@ -235,7 +235,7 @@ def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10
 
 @contextmanager
 def deployed(
-    *, speed: float = SPEED, sandboxes: int = 1, paces: Mapping[str, float] | None = None, reconciled: bool = False
+    *, speed: float = SPEED, concurrency: int = 1, paces: Mapping[str, float] | None = None, reconciled: bool = False
 ) -> Iterator[CartSystem]:
     """Local AWS with the stack and the three providers, which know where to report outcomes.
 
@@ -250,7 +250,7 @@ def deployed(
         warehouse = running.enter_context(
             Provider("warehouse", speed=speed, pace=pace["warehouse"], carrier=carrier.url)
         )
-        aws = running.enter_context(LocalAws(speed=speed, sandboxes=sandboxes))
+        aws = running.enter_context(LocalAws(speed=speed, concurrency=concurrency))
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")))
         providers = {"payments": payments, "carrier": carrier, "warehouse": warehouse}
         outputs = aws.deploy(_synthesized({kind: p.url for kind, p in providers.items()}, folder))[STACK]

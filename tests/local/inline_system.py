@@ -74,7 +74,7 @@ def _synthesized(run: str) -> tempfile.TemporaryDirectory[str]:
 @contextmanager
 def deployed_inline(*, speed: float, reconciled: bool = False) -> Iterator[InlineSystem]:
     """Local AWS with the stack; its reconciler runs on schedule if requested."""
-    with LocalAws(speed=speed, sandboxes=4) as aws:
+    with LocalAws(speed=speed, concurrency=4) as aws:
         outputs = aws.deploy(synthesized("INLINE"))[STACK]
         prepare_reconciler(aws, outputs, seconds=None, reconciled=reconciled)
         yield InlineSystem(aws, outputs, speed, STACK)

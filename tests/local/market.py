@@ -100,7 +100,7 @@ class Market:
 def deployed_market(folder: Path, *, speed: float, inline: bool = False) -> Iterator[Market]:
     """Local AWS with the stack; functions have more time than deployed: on a busy machine processes start slowly."""
     assembly = synthesize(folder / "cdk.out", inline=inline)
-    with LocalAws(speed=speed, sandboxes=3) as aws:
+    with LocalAws(speed=speed, concurrency=3) as aws:
         outputs = aws.deploy(assembly)[NAME]
         for function in ("Reader", "Step", "Outbox/Publisher"):
             name = aws.resolve_function(f"{NAME}/{function}/Function")

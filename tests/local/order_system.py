@@ -179,11 +179,13 @@ def order(*skus: str, card: str = "card-1", quantity: int = 1, customer: str = "
 
 
 @contextmanager
-def deployed(*, speed: float = SPEED, sandboxes: int = 2, reconciled: bool = False) -> Iterator[dict[str, OrderSystem]]:
+def deployed(
+    *, speed: float = SPEED, concurrency: int = 2, reconciled: bool = False
+) -> Iterator[dict[str, OrderSystem]]:
     """Local AWS and a payment gateway, with both stacks, by name; their reconcilers run on schedule if requested."""
     with (
         PaymentGateway(speed=speed) as gateway,
-        LocalAws(speed=speed, sandboxes=sandboxes) as aws,
+        LocalAws(speed=speed, concurrency=concurrency) as aws,
         tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder,
     ):
         outputs = aws.deploy(_synthesized(gateway.url, Path(folder)))

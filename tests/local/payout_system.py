@@ -213,9 +213,9 @@ def asking_bedrock(system: PayoutSystem) -> Iterator[None]:
 
 
 @contextmanager
-def deployed(*, sandboxes: int = 2, reconciled: bool = False) -> Iterator[PayoutSystem]:
+def deployed(*, concurrency: int = 2, reconciled: bool = False) -> Iterator[PayoutSystem]:
     """Local AWS with the example; its reconciler runs on schedule if requested."""
-    with LocalAws(speed=SPEED, sandboxes=sandboxes) as aws:
+    with LocalAws(speed=SPEED, concurrency=concurrency) as aws:
         system = PayoutSystem(aws, aws.deploy(Path(_synthesized().name))[STACK], SPEED, STACK)
         system.user()  # once: many threads will ask for it
         _give_time(system, FUNCTION_SECONDS)

@@ -25,7 +25,7 @@ _EVERY_TYPE: Final = {"long": _LONG, "text": "12", "number": 12, "fraction": 0.5
 
 @pytest.fixture(scope="module")
 def system() -> Iterator[KindsSystem]:
-    with tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder, LocalAws(speed=SPEED, sandboxes=3) as aws:
+    with tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder, LocalAws(speed=SPEED, concurrency=3) as aws:
         app = App(outdir=folder)
         BoundsStack(app, "Bounds")
         app.synth()

@@ -179,7 +179,7 @@ class Run:
 @pytest.fixture(scope="module")
 def matrix() -> Iterator[Matrix]:
     """Every cart, run to its end."""
-    with deployed(paces=PACES, sandboxes=2) as system:
+    with deployed(paces=PACES, concurrency=2) as system:
         assert system.user_scope  # once: many threads will ask for it
         # A heartbeat contains only the task token, so it cannot be attributed to a cart; runtime tests cover it.
         system.providers["warehouse"].plan(Trouble(on="pick.progress", action=ProviderAction.SILENT, times=None))

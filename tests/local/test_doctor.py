@@ -126,7 +126,7 @@ class Ward:
         """Wait until something is so."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
-            assert time.monotonic() < deadline, self.run("--deep")[1]
+            assert time.monotonic() < deadline, self.run("--full-scan")[1]
             time.sleep(0.1)
 
 
@@ -163,11 +163,11 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
     try:
         before = _stored(ward)
 
-        status, told = ward.run("--deep")
+        status, told = ward.run("--full-scan")
 
         print(told)
         assert (status, _stored(ward)) == (1, before)
-        assert ward.finds("--deep") == {
+        assert ward.finds("--full-scan") == {
             "not monitored": "operator",  # a record that was reserved an hour ago is long due
             "rule disabled": "operator",
             "concurrency at zero": "operator",
@@ -180,7 +180,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         apart = ("aws ", "cdk-sagas ", "reads table")  # commands are not wrapped: they are to be copied
         assert max(len(line) for line in told.splitlines() if not any(word in line for word in apart)) <= 100
 
-        status, told = ward.run("--deep", "--repair")
+        status, told = ward.run("--full-scan", "--repair")
 
         print(told)
         assert status == 1
@@ -221,10 +221,10 @@ def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_
         )
     ward.waited(lambda: "execution unsettled" in ward.finds())
 
-    found = ward.finds("--deep")
+    found = ward.finds("--full-scan")
 
     assert (found["execution unsettled"], found["record contradicted"]) == ("operator", "operator")
-    said = " ".join(ward.run("--deep")[1].split())
+    said = " ".join(ward.run("--full-scan")[1].split())
     assert re.search(r"Transfer: ledger \S+ has its entry, and it has no row", said)
     ward.run("--repair")
     assert (ward.record(saga_id).parked_by, ward.record(saga_id).recoveries) == (saga_id, 0)
@@ -244,7 +244,7 @@ def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", keys["AccessKeyId"])
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
 
-    found = ward.finds("--deep")
+    found = ward.finds("--full-scan")
     refused = ward.run("--repair")[1]
     iam.put_user_policy(UserName="doctor", PolicyName="repairs", PolicyDocument=repairs)
     repaired = ward.run("--repair")[1]

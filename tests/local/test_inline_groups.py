@@ -60,7 +60,7 @@ class Trips:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trips]:
     assembly = synthesize(tmp_path_factory.mktemp("trips") / "cdk.out")
-    with LocalAws(speed=SPEED, sandboxes=4) as aws:
+    with LocalAws(speed=SPEED, concurrency=4) as aws:
         outputs = aws.deploy(assembly)[NAME]
         yield Trips(aws, outputs, aws.create_api_user("trips", api_id=outputs["ApiId"]))
 

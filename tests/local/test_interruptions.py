@@ -224,7 +224,7 @@ def found_of(request: pytest.FixtureRequest, stack: ExitStack) -> Interrupted:
             of_payouts.reset()
             return payouts(of_payouts)
         case _:
-            return carts(stack.enter_context(cart_system.deployed(sandboxes=2)))
+            return carts(stack.enter_context(cart_system.deployed(concurrency=2)))
 
 
 def interrupted(found: Interrupted, *, queries: bool) -> Run:

@@ -221,7 +221,7 @@ def test_two_emulators_share_nothing(target: Deployed, empty: LocalAws) -> None:
     [
         ({"speed": 0}, "speed must be a finite number above 0, got 0"),
         ({"speed": float("inf")}, "speed must be a finite number above 0, got inf"),
-        ({"sandboxes": 0}, "sandboxes must be at least 1, got 0"),
+        ({"concurrency": 0}, "concurrency must be at least 1, got 0"),
         ({"port": 70000}, "port must be between 0 and 65535, got 70000"),
     ],
 )

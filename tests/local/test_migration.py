@@ -76,7 +76,7 @@ def deployed() -> Iterator[MigratingSystem]:
 
     from .migrating.stack import MigratingStack
 
-    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, sandboxes=3) as aws:
+    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, concurrency=3) as aws:
         app = App(outdir=str(Path(folder) / "cdk.out"))
         MigratingStack(app, STACK)
         app.synth()

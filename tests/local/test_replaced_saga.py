@@ -107,7 +107,7 @@ def replacing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replacing]:
         "second": synthesize(folder / "second", generation=2),
         "brief": synthesize(folder / "brief", generation=1, brief=True),
     }
-    with LocalAws(speed=SPEED, sandboxes=3) as aws:
+    with LocalAws(speed=SPEED, concurrency=3) as aws:
         yield Replacing(aws, assemblies)
 
 

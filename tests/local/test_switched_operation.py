@@ -81,7 +81,7 @@ class Switching:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Switching]:
     folder = tmp_path_factory.mktemp("switching")
     assemblies = {release: synthesize(folder / release, release) for release in Release}
-    with LocalAws(sandboxes=3) as aws:
+    with LocalAws(concurrency=3) as aws:
         yield Switching(aws, assemblies)
 
 

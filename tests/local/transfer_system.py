@@ -201,9 +201,9 @@ def until(condition: Callable[[], T | None], what: str) -> T:
 
 
 @contextmanager
-def deployed(*, speed: float, sandboxes: int = 4, reconciled: bool = False) -> Iterator[dict[str, TransferSystem]]:
+def deployed(*, speed: float, concurrency: int = 4, reconciled: bool = False) -> Iterator[dict[str, TransferSystem]]:
     """Local AWS with both stacks, by name; the first one's reconciler runs on schedule if requested."""
-    with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
+    with LocalAws(speed=speed, concurrency=concurrency) as aws:
         outputs = aws.deploy(assembly())
         prepare_reconciler(aws, outputs["FundsTransfer"], seconds=None, reconciled=reconciled)
         yield {name: TransferSystem(aws, outputs[name], speed, name, documented=assembly()) for name in outputs}

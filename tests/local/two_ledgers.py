@@ -355,17 +355,17 @@ def edit(aws: LocalAws, machine: str, change: Callable[[dict[str, Any]], None]) 
 
 @contextmanager
 def deployed(
-    *, speed: float, sandboxes: int = 4, seconds: int | None = None, reconciled: bool = False
+    *, speed: float, concurrency: int = 4, seconds: int | None = None, reconciled: bool = False
 ) -> Iterator[tuple[TwoLedgers, Mapping[str, str]]]:
     """Local AWS with the reference app, and the counting sagas' outputs.
 
     Args:
         speed: how fast time passes.
-        sandboxes: maximum number of processes for each function.
+        concurrency: maximum number of processes for each function.
         seconds: timeout of functions; None: as deployed.
         reconciled: whether the reconciler runs on its schedule.
     """
-    with LocalAws(speed=speed, sandboxes=sandboxes) as aws:
+    with LocalAws(speed=speed, concurrency=concurrency) as aws:
         outputs = aws.deploy(Path(_synthesized().name))
         prepare_reconciler(aws, outputs["FundsTransfer"], seconds=seconds, reconciled=reconciled)
         system = TwoLedgers(aws, outputs["FundsTransfer"], speed)

@@ -104,7 +104,7 @@ def deployed() -> Iterator[WalletSystem]:
 
     from examples.wallet.stack import WalletStack
 
-    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, sandboxes=4) as aws:
+    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, concurrency=4) as aws:
         app = App(outdir=str(Path(folder) / "cdk.out"))
         WalletStack(app, STACK)
         app.synth()

@@ -64,7 +64,7 @@ def as_json(run: Run) -> dict[str, Any]:
             "seconds": settings.seconds,
             "speed": settings.speed,
             "clients": dict(settings.clients),
-            "processes_per_function": settings.sandboxes,
+            "processes_per_function": settings.concurrency,
             "share_of_calls": settings.share,
             "share_of_states": settings.stops,
         },

@@ -38,7 +38,7 @@ class Settings:
         requests: minimum for each example: a busy machine continues until then, for ten times as long.
         quiet_seconds: time limit for all work to end, in real time.
         clients: concurrent clients, by example.
-        sandboxes: maximum number of processes of each function.
+        concurrency: maximum number of processes of each function.
         speed: of the emulator's time.
         share: share of all AWS calls that are hit.
         stops: share of the states that are reached or left, at which the execution ends.
@@ -52,7 +52,7 @@ class Settings:
     clients: Mapping[Example, int] = field(
         default_factory=lambda: {Example.TRANSFERS: 6, Example.ORDERS: 6, Example.PAYOUTS: 6, Example.CARTS: 12}
     )
-    sandboxes: int = 2
+    concurrency: int = 2
     speed: float = SPEED
     share: float = SHARE
     stops: float = STOP_SHARE
@@ -157,7 +157,7 @@ def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -
         progress: receives progress messages.
     """
     began_at = time.monotonic()
-    with deployed(speed=settings.speed, sandboxes=settings.sandboxes) as world:
+    with deployed(speed=settings.speed, concurrency=settings.concurrency) as world:
         progress(f"seed {settings.seed}: the examples are deployed after {time.monotonic() - began_at:.0f} s")
         load = Load(world, seed=settings.seed, clients=settings.clients)
         chaos = Chaos(world, seed=settings.seed, share=settings.share, stops=settings.stops)

@@ -141,14 +141,14 @@ class World:
 
 
 @contextmanager
-def deployed(*, speed: float = SPEED, sandboxes: int = 2) -> Iterator[World]:
+def deployed(*, speed: float = SPEED, concurrency: int = 2) -> Iterator[World]:
     """All of it, with accounts opened and goods on offer."""
     with ExitStack() as running:
         gateway = running.enter_context(PaymentGateway(speed=speed))
         payments, carrier = (running.enter_context(Provider(kind, speed=speed)) for kind in ("payments", "carrier"))
         warehouse = running.enter_context(Provider("warehouse", speed=speed, carrier=carrier.url))
         providers = {"payments": payments, "carrier": carrier, "warehouse": warehouse}
-        aws = running.enter_context(LocalAws(speed=speed, sandboxes=sandboxes))
+        aws = running.enter_context(LocalAws(speed=speed, concurrency=concurrency))
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="cdk-sagas-soak-")))
         outputs = aws.deploy(_synthesized(gateway.url, {kind: p.url for kind, p in providers.items()}, folder))
         systems: dict[Example, TwoLedgers] = {

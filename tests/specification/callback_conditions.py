@@ -185,7 +185,7 @@ class CallbackCondition(Condition):
     LATE_HELD = Because(
         "too late is only whose token was used",
         SENDING,
-        "TokenStatus.DELIVERED if told else TokenStatus.UNDELIVERED",
+        "else TokenStatus.UNDELIVERED",
     )
     NEWER_IS_TOLD = Because(
         "a sender that finds a newer token delivers to that one", SENDING, "found = read_token(row.id)"

@@ -60,8 +60,8 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--all", action="store_true", help="also what is settled, early, or was never answered")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
     parser.add_argument("--redrive", action="store_true", help="put dead jobs back into the queue")
-    parser.add_argument("--forget", action="store_true", help="delete entries of unanswered jobs")
-    parser.add_argument("--send-again", metavar="JOB", help="deliver the outcome of a settling job, now")
+    parser.add_argument("--delete-unanswered", action="store_true", help="delete entries of unanswered jobs")
+    parser.add_argument("--redeliver", metavar="JOB", help="deliver the outcome of a settling job, now")
     add_aws_options(parser)
     parser.set_defaults(run=_run)
 
@@ -71,13 +71,13 @@ def _run(options: argparse.Namespace) -> int:
     session = session_of(options)
     with _errors(options):
         _find_integration(options, session)
-        if options.send_again is not None:
+        if options.redeliver is not None:
             from saga_runtime.protocol import Env
 
             # The runtime's own log is for CloudWatch; the command prints the same itself.
             with environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
                 return _send_again(options, session)
-        if options.redrive or options.forget:
+        if options.redrive or options.delete_unanswered:
             return _go_through(options, session)
         return _list(options, session)
 
@@ -87,8 +87,8 @@ def _check(options: argparse.Namespace) -> None:
 
     if options.saga is not None and not is_saga_id(options.saga):
         raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
-    if options.send_again is not None and (options.redrive or options.forget):
-        raise CommandError("--send-again is about one job of the table; leave --redrive and --forget out")
+    if options.redeliver is not None and (options.redrive or options.delete_unanswered):
+        raise CommandError("--redeliver is about one job of the table; leave --redrive and --delete-unanswered out")
 
 
 def _find_integration(options: argparse.Namespace, session: boto3.Session) -> None:
@@ -235,7 +235,7 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -
     if held.shown.kind is DeadKind.JOB and options.redrive:
         letters.move(held, options.queue)
         return "moved"
-    if held.shown.kind is DeadKind.UNANSWERED and options.forget:
+    if held.shown.kind is DeadKind.UNANSWERED and options.delete_unanswered:
         letters.delete(held)
         return "deleted"
     return "left"
@@ -246,10 +246,10 @@ def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
     from saga_runtime.shared import aws
 
     with aws.clients_of(session):
-        receipt = _delivered(options.send_again, options.tokens)
+        receipt = _delivered(options.redeliver, options.tokens)
     told = {"DELIVERED": "delivered", "UNDELIVERED": "no task waited any more"}
     delivered = told[receipt] if receipt is not None else "delivered by another process"
-    sys.stdout.write(f"job {options.send_again}: {delivered}\n")
+    sys.stdout.write(f"job {options.redeliver}: {delivered}\n")
     return 0
 
 

@@ -27,7 +27,7 @@ _HEADINGS: Final = {
 }
 _DEAD_HEADINGS: Final = {
     DeadKind.JOB: "dead: dispatch failed; --redrive retries it",
-    DeadKind.UNANSWERED: "never answered: the saga gave the job up; ask the provider, then --forget",
+    DeadKind.UNANSWERED: "never answered: the saga gave the job up; ask the provider, then --delete-unanswered",
     DeadKind.UNREADABLE: "unreadable: no message of a saga",
 }
 

@@ -43,9 +43,9 @@ def add_parser(commands: Any) -> None:
     )
     add_stack_option(parser)
     parser.add_argument("--log-table", help="saga log of sagas whose state machine was replaced in the stack")
-    parser.add_argument("--deep", action="store_true", help="also read whole tables: prints the reads beforehand")
+    parser.add_argument("--full-scan", action="store_true", help="also read whole tables: prints the reads beforehand")
     parser.add_argument(
-        "--rate", metavar="UNITS", type=_positive, help="with --deep: at most so many read units a second (500)"
+        "--rate", metavar="UNITS", type=_positive, help="with --full-scan: at most so many read units a second (500)"
     )
     parser.add_argument("--repair", action="store_true", help="repair what needs no operator")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
@@ -64,8 +64,8 @@ def _positive(text: str) -> int:
 
 
 def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
-    if options.rate is not None and not options.deep:
-        parser.error("--rate is about --deep")
+    if options.rate is not None and not options.full_scan:
+        parser.error("--rate is about --full-scan")
     session = session_of(options)
     from constructs_lib.cli.doctor.aws import patient
     from constructs_lib.cli.doctor.findings import exit_status
@@ -114,7 +114,7 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
         sagas=sorted({saga.served.machine for saga in system.sagas if saga.served.machine}),
         records=records.looked_at,
         token_tables=system.token_tables,
-        deep=options.deep,
+        deep=options.full_scan,
         repair=options.repair,
         flight=records.flight,
         findings=findings,
@@ -122,7 +122,7 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
 
 
 def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Records) -> list[Finding]:
-    """Token tables, what is kept of hand-written machines, and with ``--deep`` whole tables."""
+    """Token tables, what is kept of hand-written machines, and with ``--full-scan`` whole tables."""
     from constructs_lib.cli.doctor.contradictions import Contradictions
     from constructs_lib.cli.doctor.findings import Kind
     from constructs_lib.cli.doctor.saga_log_scan import Deep
@@ -131,7 +131,7 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
     from constructs_lib.cli.doctor.watched import Watched
 
     watches = [Watched(aws=aws, watch=watch, now_ms=records.now_ms) for watch in system.manifest.watches]
-    scan = Scan(aws=aws, rate=options.rate or RATE) if options.deep else None
+    scan = Scan(aws=aws, rate=options.rate or RATE) if options.full_scan else None
     found: list[Finding] = []
     deep = None
     if scan is not None:

@@ -32,7 +32,7 @@ class EmulatorSettings:
         run_folder: Folder of its own: everything the emulator writes is in it, and it is deleted at the end.
         port: Loopback port to listen on; 0 takes any free one.
         speed: How many times faster than real time waits, retries, timeouts, heartbeats and schedules pass.
-        sandboxes: Execution environments a function has at most; a further call waits for a free one.
+        concurrency: Execution environments a function has at most; a further call waits for a free one.
         without: Names of corrections to leave out, to show what the bare emulator does.
         detached: Whether the emulator outlives its parent (``local up``), instead of ending with it.
     """
@@ -40,7 +40,7 @@ class EmulatorSettings:
     run_folder: Path
     port: int = 0
     speed: float = 1.0
-    sandboxes: int = 4
+    concurrency: int = 4
     without: frozenset[str] = frozenset()
     detached: bool = False
 
@@ -52,15 +52,15 @@ class EmulatorSettings:
         """
         if not (math.isfinite(self.speed) and self.speed > 0):
             raise ValueError(f"speed must be a finite number above 0, got {self.speed}; 1 is real time")
-        if self.sandboxes < 1:
-            raise ValueError(f"sandboxes must be at least 1, got {self.sandboxes}; every call needs one")
+        if self.concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {self.concurrency}; every call needs one")
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port must be between 0 and 65535, got {self.port}; 0 takes any free one")
 
     def arguments(self) -> list[str]:
         """Return the command line arguments from which `parse` builds the same settings."""
         arguments = [f"--run-folder={self.run_folder}", f"--port={self.port}"]
-        arguments += [f"--speed={self.speed}", f"--sandboxes={self.sandboxes}"]
+        arguments += [f"--speed={self.speed}", f"--concurrency={self.concurrency}"]
         arguments += [f"--without={name}" for name in sorted(self.without)]
         return [*arguments, "--detached"] if self.detached else arguments
 
@@ -75,7 +75,7 @@ class EmulatorSettings:
         parser.add_argument("--run-folder", type=Path, required=True)
         parser.add_argument("--port", type=int, default=0)
         parser.add_argument("--speed", type=float, default=1.0)
-        parser.add_argument("--sandboxes", type=int, default=4)
+        parser.add_argument("--concurrency", type=int, default=4)
         parser.add_argument("--without", action="append", default=[], metavar="NAME")
         parser.add_argument("--detached", action="store_true")
         parsed = parser.parse_args(arguments)
@@ -83,7 +83,7 @@ class EmulatorSettings:
             run_folder=parsed.run_folder,
             port=parsed.port,
             speed=parsed.speed,
-            sandboxes=parsed.sandboxes,
+            concurrency=parsed.concurrency,
             without=frozenset(parsed.without),
             detached=parsed.detached,
         )

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None, *, meddle: Callable[[LocalAws, 
     plan = make_plan(transfers=options.transfers, seed=options.seed)
     with tempfile.TemporaryDirectory(prefix="cdk-sagas-demo-") as folder:
         _step(style, "synthesizing", lambda: _synthesize(folder))
-        with LocalAws(speed=options.speed, sandboxes=_SANDBOXES) as aws:
+        with LocalAws(speed=options.speed, concurrency=_SANDBOXES) as aws:
             outputs = _step(style, "deploying to local AWS", lambda: aws.deploy(folder)["FundsTransfer"])
             _step(style, f"opening {len(plan.accounts)} accounts", lambda: open_accounts(aws, outputs, plan.accounts))
             give_time(aws, outputs, FUNCTIONS)

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ended = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, start_new_session=True)
         if ended.returncode:
             sys.exit(f"synthesizing failed:\n{ended.stderr}")
-        with LocalAws(speed=_SPEED, sandboxes=3) as aws:
+        with LocalAws(speed=_SPEED, concurrency=3) as aws:
             outputs = aws.deploy(folder)[STACK]
             for function in (*FUNCTIONS, f"{STACK}/Stripe/Function"):
                 name = aws.resolve_function(function)

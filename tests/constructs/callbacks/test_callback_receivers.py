@@ -246,7 +246,7 @@ class TestEvents:
     def test_need_no_queue_where_none_are_received(self, stack: Stack) -> None:
         made = CallbackIntegration(stack, "Warehouse")
 
-        assert (made.event_dead_letter_queue, made.event_dead_letters_alarm, len(made.alarms)) == (None, None, 7)
+        assert (made.event_dead_letter_queue, made.event_dead_letter_queue_alarm, len(made.alarms)) == (None, None, 7)
         assert "Warehouse/EventDeadLetters" not in Cloud(stack).resources
 
     def test_that_are_lost_can_be_kept_under_a_customers_key(self, regional_stack: Stack) -> None:

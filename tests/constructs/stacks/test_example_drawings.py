@@ -54,10 +54,10 @@ def test_the_drawings_of_an_example_are_current(folder: Path, assembly: Path, tm
     page = tmp_path / "README.md"
     page.write_bytes((folder / "README.md").read_bytes())
 
-    assert main(["graph", str(assembly), "--readme", str(page)]) == 0
+    assert main(["graph", str(assembly), "--update", str(page)]) == 0
 
     for drawn in tmp_path.iterdir():
         shown = folder / drawn.name
         assert drawn.read_bytes() == shown.read_bytes(), (
-            f"{shown} is not current: synthesize, then run cdk-sagas graph --readme {folder / 'README.md'}"
+            f"{shown} is not current: synthesize, then run cdk-sagas graph --update {folder / 'README.md'}"
         )

@@ -137,7 +137,7 @@ def deployed() -> Iterator[KindsSystem]:
 
     with (
         tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder,
-        LocalAws(speed=SPEED, sandboxes=3) as aws,
+        LocalAws(speed=SPEED, concurrency=3) as aws,
     ):
         app = App(outdir=folder)
         KindsStack(app, "Kinds")

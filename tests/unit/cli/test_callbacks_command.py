@@ -179,12 +179,12 @@ def test_an_undelivered_outcome_is_listed_and_delivered_at_once(operator: Operat
         operator.job_saga.reports("e1")
 
     assert "settling" in operator.lists()
-    assert operator.lists("--send-again", JOB_ID) == f"job {JOB_ID}: delivered\n"
+    assert operator.lists("--redeliver", JOB_ID) == f"job {JOB_ID}: delivered\n"
 
     assert operator.job_saga.outcome()
     assert operator.job_saga.token["status"] == "DELIVERED"
     assert "nothing waits" in operator.lists()
-    assert "is DELIVERED: only DELIVERING outcomes are undelivered" in operator.is_refused("--send-again", JOB_ID)
+    assert "is DELIVERED: only DELIVERING outcomes are undelivered" in operator.is_refused("--redeliver", JOB_ID)
 
 
 def test_a_redelivery_reports_that_no_task_waits(operator: Operator) -> None:
@@ -196,11 +196,11 @@ def test_a_redelivery_reports_that_no_task_waits(operator: Operator) -> None:
         operator.job_saga.reports("e1")
     operator.job_saga.time_out()
 
-    assert "no task waited any more" in operator.lists("--send-again", JOB_ID)
+    assert "no task waited any more" in operator.lists("--redeliver", JOB_ID)
 
 
 def test_only_an_existing_job_is_redelivered(operator: Operator) -> None:
-    assert "has no job nobody" in operator.is_refused("--send-again", "nobody")
+    assert "has no job nobody" in operator.is_refused("--redeliver", "nobody")
 
 
 def test_a_late_effect_is_listed_with_the_command_that_compensates_it(operator: Operator) -> None:
@@ -281,7 +281,7 @@ def test_dead_messages_are_listed_once_with_their_reason_and_stay(operator: Oper
     for _ in range(2):
         told = operator.lists("--dead-letters")
         assert "dead: dispatch failed; --redrive retries it (1)" in told
-        assert "never answered: the saga gave the job up; ask the provider, then --forget (1)" in told
+        assert "never answered: the saga gave the job up; ask the provider, then --delete-unanswered (1)" in told
         assert "unreadable: no message of a saga (1)" in told
         assert "    2 deliveries failed, the last one by ConnectionError" in told
         assert told.count("    ConnectionError") == 1
@@ -340,7 +340,7 @@ def test_the_jobs_of_one_saga_are_redriven_on_request(operator: Operator) -> Non
 def test_entries_are_deleted_only_on_request(operator: Operator) -> None:
     body, _, garbage = operator.kills(), operator.report_unanswered(), operator.puts("garbage")
 
-    assert operator.lists("--forget") == "0 put back, 1 deleted, 2 left\n"
+    assert operator.lists("--delete-unanswered") == "0 put back, 1 deleted, 2 left\n"
     assert operator.bodies(operator.dead) == sorted([body, garbage])
 
 
@@ -373,7 +373,7 @@ def test_jobs_are_put_into_the_queue_that_they_came_from_and_no_other(operator: 
     [
         (("--integration", "house"), "must have one CallbackIntegration house, got none; choose one"),
         (("--saga", "x"), "not a saga id: 'x'"),
-        (("--send-again", "j", "--forget"), "leave --redrive and --forget out"),
+        (("--redeliver", "j", "--delete-unanswered"), "leave --redrive and --delete-unanswered out"),
     ],
 )
 def test_conflicting_options_are_refused(operator: Operator, words: tuple[str, ...], message: str) -> None:
@@ -435,8 +435,8 @@ def test_operators_have_the_permissions_of_the_command_and_no_others(
             patch.setattr(operator.job_saga.world.wire, "send", noted)
             operator.lists("--all", "--dead-letters")
             operator.lists("--dead-letters")
-            operator.lists("--send-again", JOB_ID)
-            operator.lists("--redrive", "--forget")
+            operator.lists("--redeliver", JOB_ID)
+            operator.lists("--redrive", "--delete-unanswered")
         for table, key in (("tokens", {"id": JOB_ID}), ("log", {"saga_id": SAGA_ID, "step": STEP})):
             aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
     # A job without a waiting task makes its saga due.
@@ -449,7 +449,7 @@ def test_operators_have_the_permissions_of_the_command_and_no_others(
     operator.job_saga.time_out()
     with monkeypatch.context() as patch:
         patch.setattr(operator.job_saga.world.wire, "send", noted)
-        operator.lists("--send-again", JOB_ID)
+        operator.lists("--redeliver", JOB_ID)
 
     assert calls == {
         *(("tokens", action) for action in granted.TOKEN_TABLE_ACTIONS),

@@ -35,7 +35,7 @@ from tests.unit.support.samples import (
 from tests.unit.support.settling import REMEMBER_SECONDS
 
 
-@pytest.mark.parametrize("deep", [(), ("--deep",)])
+@pytest.mark.parametrize("deep", [(), ("--full-scan",)])
 def test_a_healthy_stack_has_no_findings(stack: CheckedStack, deep: tuple[str, ...]) -> None:
     stack.job_saga.register()
     stack.put_row("Debit", StepStatus.DONE)
@@ -74,7 +74,7 @@ def test_only_a_scan_finds_what_no_index_holds(stack: CheckedStack, scene: str) 
 def test_a_scan_finds_once_what_an_index_holds_too(stack: CheckedStack, scene: str) -> None:
     SCENES[scene].happens(stack)
 
-    found = [kind for kind in stack.kinds("--deep") if kind[0] not in ("row in doubt", "record lost")]
+    found = [kind for kind in stack.kinds("--full-scan") if kind[0] not in ("row in doubt", "record lost")]
 
     assert tuple(found) == SCENES[scene].found
 
@@ -141,14 +141,14 @@ def test_a_record_that_cannot_be_read_keeps_no_other_from_being_found(
     stack.remove("execution_arn")
     send(stack, "jobs-dead")
 
-    assert set(stack.kinds("--deep")) == {("dead letters", "operator"), ("unreadable", "operator")}
+    assert set(stack.kinds("--full-scan")) == {("dead letters", "operator"), ("unreadable", "operator")}
 
 
 def test_rows_that_are_kept_longer_than_records_are_not_a_finding(stack: CheckedStack) -> None:
     record_lost(stack)
     stack.pass_time(REMEMBER_SECONDS * 1_000)
 
-    assert stack.kinds("--deep") == []
+    assert stack.kinds("--full-scan") == []
 
 
 def test_a_tombstone_is_not_a_finding(stack: CheckedStack) -> None:
@@ -158,7 +158,7 @@ def test_a_tombstone_is_not_a_finding(stack: CheckedStack) -> None:
     stack.pass_time(8 * DAY_MS)
     remove_response(stack.world)
 
-    assert stack.kinds("--deep") == []
+    assert stack.kinds("--full-scan") == []
 
 
 def test_a_repair_delivers_an_undelivered_outcome(stack: CheckedStack) -> None:

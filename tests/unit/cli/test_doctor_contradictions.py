@@ -1,4 +1,4 @@
-"""``cdk-sagas doctor --deep``: records that contradict an execution, their log, or the ledger."""
+"""``cdk-sagas doctor --full-scan``: records that contradict an execution, their log, or the ledger."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
 
 def wrong(stack: CheckedStack) -> list[tuple[str, str]]:
     """Kind and text of what contradicts a record."""
-    found = stack.finds("--deep")
+    found = stack.finds("--full-scan")
     assert {one["severity"] for one in found} <= {"operator"}
     return [(one["kind"], one["what"]) for one in found]
 

@@ -97,12 +97,12 @@ def test_several_troubles_of_one_saga_are_repaired_at_once(stack: CheckedStack, 
     SCENES[scene].happens(stack)
     interrupted(stack)
 
-    repaired = [one["repaired"] for one in stack.finds("--deep", "--repair") if one["repaired"]]
+    repaired = [one["repaired"] for one in stack.finds("--full-scan", "--repair") if one["repaired"]]
 
     assert sorted(repaired) == sorted(
         [SCENES[scene].repaired, f"handed to {recovery_name(SAGA_ID, 1)}, which is started"]
     )
-    assert [kind for kind in stack.kinds("--deep") if kind != ("over its timeout", "ok")] == []
+    assert [kind for kind in stack.kinds("--full-scan") if kind != ("over its timeout", "ok")] == []
 
 
 def dies_at_write(stack: CheckedStack, place: int, moment: Moment, *words: str) -> bool:
@@ -367,7 +367,7 @@ def test_entries_of_sagas_that_are_not_parked_any_more_need_no_operator(stack: C
 # What is never shown.
 
 
-@pytest.mark.parametrize("words", [(), ("--json",), ("--deep",), ("--deep", "--json", "--repair")])
+@pytest.mark.parametrize("words", [(), ("--json",), ("--full-scan",), ("--full-scan", "--json", "--repair")])
 def test_neither_requests_nor_responses_nor_tokens_are_shown(stack: CheckedStack, words: tuple[str, ...]) -> None:
     undelivered(stack)
     parked(stack)
@@ -458,7 +458,7 @@ def test_a_normal_state_is_not_a_finding(
 ) -> None:
     happens(stack)
 
-    assert [kind for kind in stack.kinds("--deep") if kind[0] != "record lost"] == found
+    assert [kind for kind in stack.kinds("--full-scan") if kind[0] != "record lost"] == found
 
 
 # Each condition is needed.

@@ -27,7 +27,7 @@ from tests.unit.support.manifests import manifest
     [
         (),
         ("--stack", "Shop", "--rate", "5"),
-        ("--stack", "Shop", "--deep", "--rate", "0"),
+        ("--stack", "Shop", "--full-scan", "--rate", "0"),
     ],
 )
 def test_wrong_options_are_refused_with_a_status_of_their_own(stack: CheckedStack, words: tuple[str, ...]) -> None:
@@ -104,7 +104,7 @@ def test_a_scan_announces_its_size_and_keeps_to_its_rate(stack: CheckedStack, mo
     for number in range(30):
         stack.put_row(f"Step{number}", StepStatus.RECORDED)
 
-    _, _, errors = stack.run("--deep", "--rate", "2")
+    _, _, errors = stack.run("--full-scan", "--rate", "2")
 
     assert re.search(r"reads table log whole: about 30 items, [0-9]+ read units, [0-9]+ s", errors)
     assert re.findall(r"table log: (\d+) %, ([0-9,]+) items", errors) == [("33", "10"), ("66", "20"), ("100", "30")]

@@ -67,7 +67,7 @@ def test_no_line_but_a_command_is_wider_than_the_terminal(
         happens(stack)
     monkeypatch.setenv("COLUMNS", width)
 
-    lines = stack.run("--deep")[1].splitlines()
+    lines = stack.run("--full-scan")[1].splitlines()
 
     assert max(len(line) for line in lines if not line.startswith("         ")) <= int(width)
     assert {JOB_ID, SAGA_ID} <= {word for line in lines for word in line.split()}

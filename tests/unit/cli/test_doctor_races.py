@@ -123,7 +123,7 @@ def looks_while(stack: CheckedStack, place: int, happens: Callable[[], None]) ->
 
     setattr(stack.world.wire, "send", counted)  # noqa: B010  # mypy knows it as a method
     try:
-        return {one["kind"] for one in stack.finds("--deep")}, made[0]
+        return {one["kind"] for one in stack.finds("--full-scan")}, made[0]
     finally:
         setattr(stack.world.wire, "send", send)  # noqa: B010 - mypy refuses to assign to a method
 
@@ -174,7 +174,7 @@ def test_a_row_closed_after_its_record_was_read_is_not_a_finding(stack: CheckedS
         return answer
 
     setattr(stack.world.wire, "send", disturbed)  # noqa: B010  # mypy knows it as a method
-    assert stack.finds("--deep") == []
+    assert stack.finds("--full-scan") == []
 
 
 def test_a_token_that_is_delivered_after_its_read_is_not_a_finding(stack: CheckedStack) -> None:
@@ -200,7 +200,7 @@ def made_due(stack: CheckedStack, meanwhile: Callable[[CheckedStack], None]) -> 
         left.append(stack.item)
 
     before(stack.world.wire, "UpdateItem", happens)
-    (finding,) = [one for one in stack.finds("--deep", "--repair") if one["kind"] == "missing from index"]
+    (finding,) = [one for one in stack.finds("--full-scan", "--repair") if one["kind"] == "missing from index"]
 
     assert finding["repaired"] == "done by another process"
     assert stack.item == left[0]

@@ -70,7 +70,7 @@ def test_a_refused_call_blocks_no_other_check(stack: CheckedStack, operation: st
     many_things(stack)
     stack.denied.add(operation)
 
-    found = {one["kind"]: one for one in stack.finds("--deep") if one["kind"] != "interrupted"}
+    found = {one["kind"]: one for one in stack.finds("--full-scan") if one["kind"] != "interrupted"}
 
     assert tuple(sorted(found)) == TOLD[operation]
     refused = [one["what"].partition(";")[0] for one in found.values() if one["kind"] == "not checked"]
@@ -86,8 +86,8 @@ def test_money_in_flight_is_a_lower_bound_after_an_incomplete_check(
     many_things(stack)
     stack.denied.add(operation)
 
-    assert says in stack.run("--deep")[1]
-    assert json.loads(stack.run("--deep", "--json")[1])["in_flight"]["complete"] is False
+    assert says in stack.run("--full-scan")[1]
+    assert json.loads(stack.run("--full-scan", "--json")[1])["in_flight"]["complete"] is False
 
 
 def test_every_call_of_a_check_may_be_refused() -> None:
@@ -104,7 +104,7 @@ def test_a_missing_table_blocks_no_other_check(stack: CheckedStack) -> None:
     ):
         aws.dynamodb().delete_table(TableName=table)
 
-        found = {one["kind"]: one for one in stack.finds("--deep")}
+        found = {one["kind"]: one for one in stack.finds("--full-scan")}
 
         assert found.keys() == kinds
         assert found["not checked"]["what"].startswith("is of the stack, and is not there any more")
@@ -213,7 +213,7 @@ BROKEN: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("item", BROKEN)
-@pytest.mark.parametrize("words", [(), ("--deep",)])
+@pytest.mark.parametrize("words", [(), ("--full-scan",)])
 def test_an_unreadable_item_blocks_no_other_check(stack: CheckedStack, item: str, words: tuple[str, ...]) -> None:
     many_things(stack)
     table, values = BROKEN[item]

@@ -54,7 +54,7 @@ def test_failures_of_watched_machines_without_a_notification_are_found(stack: Ch
     due_now(stack)
     stack.world.wire.forget()
 
-    assert stack.kinds(*(["--deep"] if deep else [])) == found
+    assert stack.kinds(*(["--full-scan"] if deep else [])) == found
     assert set(stack.world.wire.sent) <= READS
 
 

@@ -58,7 +58,7 @@ def test_one_saga_in_one_format_can_be_requested(assembly: Path, tmp_path: Path)
 
 
 def test_the_part_of_a_page_between_the_comments_is_regenerated(assembly: Path, page: Path) -> None:
-    assert main(["graph", str(assembly), "--readme", str(page)]) == 0
+    assert main(["graph", str(assembly), "--update", str(page)]) == 0
 
     text = page.read_text("utf-8")
     assert text.startswith("# Shop\n\n<!-- saga:Shop/Order -->\n![The saga Order: ")
@@ -69,10 +69,10 @@ def test_the_part_of_a_page_between_the_comments_is_regenerated(assembly: Path, 
 
 
 def test_a_page_that_is_current_stays_untouched(assembly: Path, page: Path) -> None:
-    main(["graph", str(assembly), "--readme", str(page)])
+    main(["graph", str(assembly), "--update", str(page)])
     before = (page.read_bytes(), page.stat().st_mtime_ns)
 
-    main(["graph", str(assembly), "--readme", str(page)])
+    main(["graph", str(assembly), "--update", str(page)])
 
     assert (page.read_bytes(), page.stat().st_mtime_ns) == before
 
@@ -80,7 +80,7 @@ def test_a_page_that_is_current_stays_untouched(assembly: Path, page: Path) -> N
 def test_pictures_may_lie_elsewhere(assembly: Path, page: Path) -> None:
     out = page.parent / "docs" / "images"
 
-    assert main(["graph", str(assembly), "--readme", str(page), "--format", "svg", "--output", str(out)]) == 0
+    assert main(["graph", str(assembly), "--update", str(page), "--format", "svg", "--output", str(out)]) == 0
 
     assert "](docs/images/order.svg)\n<!-- /saga -->" in page.read_text("utf-8")
     assert "mermaid" not in page.read_text("utf-8")
@@ -116,7 +116,7 @@ def test_a_page_that_cannot_be_regenerated_is_unchanged(
 ) -> None:
     page.write_text(text)
 
-    assert main(["graph", str(assembly), "--readme", str(page)]) == 1
+    assert main(["graph", str(assembly), "--update", str(page)]) == 1
 
     assert said in capsys.readouterr().err
     assert page.read_text() == text

@@ -463,7 +463,7 @@ SCENES: dict[str, Scene] = {
 
 
 def words_of(scene: Scene) -> tuple[str, ...]:
-    return ("--deep",) if scene.deep else ()
+    return ("--full-scan",) if scene.deep else ()
 
 
 def send(stack: CheckedStack, name: str) -> None:

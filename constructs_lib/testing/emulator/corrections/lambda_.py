@@ -115,7 +115,7 @@ def sandbox_limit(emulator: Emulator) -> None:
     The emulator starts a process for every concurrent call: 84 processes under a moderate load. Waiting is not
     what AWS does (it starts another sandbox), but no promise of AWS is broken by a slower start.
     """
-    limit = emulator.settings.sandboxes
+    limit = emulator.settings.concurrency
     runtime._LOCAL_MAX_WORKERS = limit
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
