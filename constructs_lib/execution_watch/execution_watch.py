@@ -88,7 +88,8 @@ class ExecutionWatch(Construct):
         execution_failed_alarm: an execution failed; its function is called automatically.
         handler_failed_alarm: a function failed as often as is allowed: an operator decides.
         notification_delay_alarm: a call is delayed for more than ``max_notification_delay``, or checks are missing,
-            failing or incomplete. Evaluated over half an hour, three checks, or the time of a call, its pause and two checks.
+            failing or incomplete. Evaluated over half an hour, three checks, or the time of a call, its pause and two
+            checks.
         dead_letter_queue_alarm: the dead-letter queue is not empty.
         alarms: all of them. They have no actions: add yours.
 

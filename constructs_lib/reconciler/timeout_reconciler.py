@@ -105,8 +105,8 @@ class TimeoutReconciler(Construct):
         in_flight_age_alarm: a saga is in progress for too long, or there is no data.
         parked_age_alarm: a saga is parked for too long, or there is no data.
         unreconciled_sagas_alarm: sagas of other state machines on the same request tables have been due for hours:
-            theirs was replaced, or no reconciler names it. Run ``cdk-sagas doctor``. A saga without a reconciler that takes
-            longer than three hours needs its own request table.
+            theirs was replaced, or no reconciler names it. Run ``cdk-sagas doctor``. A saga without a reconciler that
+            takes longer than three hours needs its own request table.
         money_alarms: by currency: more is in flight than ``max_money_in_flight``.
         late_effect_alarm: a late effect could not be compensated: operator action is required.
         request_record_missing_alarm: a failed execution's saga has no record.
