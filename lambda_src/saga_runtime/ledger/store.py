@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
@@ -58,6 +58,35 @@ class EntryCall(Protocol):
     def now_ms(self) -> int:
         """Time of the posting, epoch milliseconds."""
         ...
+
+
+def _nets(legs: Sequence[Leg]) -> dict[str, int]:
+    """What each account receives."""
+    return {party: net_of(amounts) for party, amounts in grouped(legs).items() if isinstance(party, str)}
+
+
+def _accounts_in(items: Sequence[Item]) -> dict[str, Account]:
+    """Accounts by their ids."""
+    ids = [item[LedgerAttribute.PK]["S"].partition("#")[2] for item in items]
+    return {account_id: Account.from_item(account_id, item) for account_id, item in zip(ids, items, strict=True)}
+
+
+def _each(account_ids: Sequence[str], found: Mapping[str, Account]) -> list[Account]:
+    """Accounts in this order.
+
+    Raises:
+        AccountNotFound: if one does not exist.
+    """
+    for account_id in account_ids:
+        if account_id not in found:
+            raise AccountNotFound(f"account {account_id} does not exist")
+    return [found[account_id] for account_id in account_ids]
+
+
+def _known(hold: Hold | None, account: str, hold_id: str) -> Hold:
+    if hold is None:
+        raise HoldUnknown(f"account {account} has no hold {hold_id}")
+    return hold
 
 
 def _milliseconds(expires_in: object) -> int:
@@ -164,11 +193,7 @@ class Ledger:
             Invalid: if an id is not one.
             TransientError: if the database keeps some of the answers back.
         """
-        found = self._find(account_ids)
-        for account_id in account_ids:
-            if account_id not in found:
-                raise AccountNotFound(f"account {account_id} does not exist")
-        return [found[account_id] for account_id in account_ids]
+        return _each(account_ids, self._find(account_ids))
 
     def hold(self, account: str, hold: str) -> Hold:
         """Read a hold strongly.
@@ -176,10 +201,8 @@ class Ledger:
         Raises:
             HoldUnknown: if the account has no hold of this id.
         """
-        found = self._read([hold_key(account, hold)])
-        if not found:
-            raise HoldUnknown(f"account {account} has no hold {hold}")
-        return Hold.from_item(found[0])
+        held, _ = self._hold_and(account, hold, ())
+        return _known(held, account, hold)
 
     def collected(self, account: str) -> Money:
         """Amounts in a collecting account's shards, of this and the previous window.
@@ -197,9 +220,15 @@ class Ledger:
         return sum((shard.balance for shard in shards), Money(0, collecting.unit))
 
     def _find(self, account_ids: Sequence[str]) -> dict[str, Account]:
-        found = self._read([account_key(account_id) for account_id in dict.fromkeys(account_ids)])
-        ids = [item[LedgerAttribute.PK]["S"].partition("#")[2] for item in found]
-        return {account_id: Account.from_item(account_id, item) for account_id, item in zip(ids, found, strict=True)}
+        return _accounts_in(self._read([account_key(account_id) for account_id in dict.fromkeys(account_ids)]))
+
+    def _hold_and(self, account: str, hold: str, account_ids: Sequence[str]) -> tuple[Hold | None, dict[str, Account]]:
+        """A hold and accounts in one call, not as of one moment: each is written on condition that it is as read."""
+        own, a = hold_key(account, hold), LedgerAttribute
+        items = self._read([own, *(account_key(account_id) for account_id in dict.fromkeys(account_ids))])
+        held = [item for item in items if item[a.SK] == own[a.SK]]
+        others = [item for item in items if item[a.SK] != own[a.SK]]
+        return (Hold.from_item(held[0]) if held else None), _accounts_in(others)
 
     def _shards(self, account_id: str, now_ms: int) -> list[Shard]:
         """The shards of this and the former window that were credited."""
@@ -322,13 +351,20 @@ class Ledger:
         """
         return commit_direct(plan, backoff=backoff)
 
-    def _covered(self, legs: Sequence[Leg], build: Callable[[list[Account]], Built]) -> Built:
-        """Build on the accounts as read; sweep what a collecting account lacks, and build again."""
-        parties = grouped(legs)
-        given = {party: net_of(amounts) for party, amounts in parties.items() if isinstance(party, str)}
-        read = [account for account, net in given.items() if net <= 0 or self.terms.collecting_of(account) is None]
+    def _covered(
+        self, legs: Sequence[Leg], build: Callable[[list[Account]], Built], found: Mapping[str, Account] | None = None
+    ) -> Built:
+        """Build on the accounts as read; sweep what a collecting account lacks, and build again.
+
+        Args:
+            legs: who receives how much.
+            build: makes the writes.
+            found: the accounts that exist, if they were read before.
+        """
+        given = _nets(legs)
+        read = self._read_for(given)
         try:
-            return build(self.accounts(*read))
+            return build(self.accounts(*read) if found is None else _each(read, found))
         except InsufficientFunds:
             short = [account for account in read if given[account] < 0 and self.terms.collecting_of(account)]
             if not short:
@@ -337,6 +373,10 @@ class Ledger:
             for account in short:
                 self.sweep(account)
         return build(self.accounts(*read))
+
+    def _read_for(self, given: Mapping[str, int]) -> list[str]:
+        """The accounts of a posting that are read: all but collecting ones that receive."""
+        return [account for account, net in given.items() if net <= 0 or self.terms.collecting_of(account) is None]
 
     # -- holds ------------------------------------------------------------------------------------------------------
 
@@ -358,19 +398,17 @@ class Ledger:
             DuplicatePosting: if another amount is held under the key.
             PermanentError: what the account does not allow.
         """
+        check_amount(amount)
         if not self.terms.holds:
             raise RuntimeError("holds need the sweeper; give LedgerTable(holds=True), and the function its environment")
         expires_at = call.now_ms + _milliseconds(expires_in)
         hold = Hold(account_id=check_account_id(account), hold_id=call.key, amount=amount, expires_at=expires_at)
-        found = self._read([hold_key(account, call.key)])
+        existing, found = self._hold_and(account, call.key, [account])
 
         def build(known: list[Account]) -> list[Write]:
-            return self._holds.authorize(
-                account=known[0], hold=hold, found=Hold.from_item(found[0]) if found else None, now_ms=call.now_ms
-            )
+            return self._holds.authorize(account=known[0], hold=hold, found=existing, now_ms=call.now_ms)
 
-        check_amount(amount)
-        return self._covered([(account, -amount)], build)
+        return self._covered([(account, -amount)], build, found)
 
     def capture(self, call: EntryCall, *, account: str, hold: str, legs: Sequence[Leg]) -> Sequence[Write]:
         """Writes that give a part of what is held, or all of it, to others, and release the rest.
@@ -388,8 +426,8 @@ class Ledger:
             HoldUnknown, HoldClosed, HoldExceeded: what the hold does not allow.
             PermanentError: what the accounts do not allow.
         """
-        grouped(legs)
-        held = self.hold(account, hold)
+        existing, found = self._hold_and(account, hold, [account, *self._read_for(_nets(legs))])
+        held = _known(existing, account, hold)
         others: list[Leg] = [*legs]
         try:
             return self._covered(
@@ -397,6 +435,7 @@ class Ledger:
                 lambda known: self._holds.capture(
                     hold=held, legs=others, accounts=known, entry_id=call.key, now_ms=call.now_ms
                 ),
+                found,
             )
         except HoldClosed:
             if held.state is not HoldState.CAPTURED:

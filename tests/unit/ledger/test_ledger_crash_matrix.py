@@ -51,8 +51,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "payment": (READ, WRITE),
     "sweep": (*LOOKS, READ, WRITE),
     "sweep by need": (READ, READ, READ, WRITE, READ, WRITE),
-    "authorize": (READ, READ, WRITE),
-    "capture": (READ, READ, WRITE),
+    "authorize": (READ, WRITE),
+    "capture": (READ, WRITE),
     "void": (READ, WRITE),
     "expiry": (*LOOKS, READ, WRITE),
 }

@@ -15,6 +15,7 @@ from saga_runtime import (
     AccountClosed,
     AccountState,
     Clearing,
+    CollectingAccounts,
     Commit,
     CurrencyMismatch,
     DirectEntry,
@@ -36,6 +37,7 @@ from saga_runtime.errors import Conflict, Invalid, PermanentError
 from saga_runtime.ledger.holds import HoldBuilder
 from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Metric
+from saga_runtime.shared import aws
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.world import Context, World
 
@@ -404,3 +406,30 @@ def test_holds_and_debits_at_once_never_take_more_than_there_is(world: World) ->
     balance, held = alice()
     assert 0 <= held <= balance
     sound(world)
+
+
+def test_hold_and_accounts_are_read_in_one_call(world: World) -> None:
+    """A collecting account is read if it gives, and not if it receives."""
+    shop = CollectingAccounts(prefix="merchant:", unit="EUR", shards=1)
+    ledger = Ledger("ledger", LedgerTerms(holds=True, collecting=(shop,)))
+    opened = ledger.builder.open_account(account_id="merchant:7", opening=eur(50), now_ms=NOW_MS)
+    aws.dynamodb().transact_write_items(TransactItems=[write.action for write in opened])
+    legs: list[Leg] = [("bob", eur(80)), ("merchant:7", eur(-20))]
+
+    def authorizes() -> bool:
+        call = DirectEntry("h-1")
+        return ledger.commit(lambda: ledger.authorize(call, account="alice", amount=eur(100), expires_in=MINUTE))
+
+    def captures() -> bool:
+        return ledger.commit(lambda: ledger.capture(DirectEntry("c-1"), account="alice", hold="h-1", legs=legs))
+
+    for act in (authorizes, captures):
+        assert world.calls_of(act) == ["BatchGetItem", "TransactWriteItems"]
+    assert world.balances() == {"alice": 440, "bob": 80, "fees": 0, "merchant:7": 30}
+
+
+def test_amount_of_a_hold_is_checked_before_anything_is_read(world: World) -> None:
+    with pytest.raises(Invalid, match="amount"):
+        authorize(0)
+
+    assert world.wire.sent == []
