@@ -98,6 +98,7 @@ class Saga:
         has_reconciler: whether one serves it.
         attended: whether that one works.
         held: whether it is kept from acting, so that nothing may be repaired.
+        hold: the table of what holds single runs of it; empty: there is none.
         timeout_seconds: of its machine; None: not known.
         remember_seconds: how long a settled record is kept; None: not known.
         arn: of its forward state machine; empty: not known.
@@ -110,6 +111,7 @@ class Saga:
     has_reconciler: bool = False
     attended: bool = False
     held: bool = False
+    hold: str = ""
     timeout_seconds: int | None = None
     remember_seconds: int | None = None
     arn: str = ""

@@ -28,6 +28,7 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
 from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
 from saga_runtime.recovery.decisions import Need, ParkedFor
+from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
 from saga_runtime.recovery.operators_queue import OperatorsQueue
 from saga_runtime.recovery.takeover import Finding as Finds
@@ -104,6 +105,9 @@ class Repairer:
         if finding.repair is None:
             return finding
         try:
+            if (held := self._held(finding)) is not None:
+                then = f"an operator holds this saga since {moment(held.since_ms)}: {held.reason}; nothing is repaired"
+                return replace(finding, severity=Severity.OPERATOR, then=then, repair=None)
             repaired = replace(finding, repaired=self._repair(finding, finding.repair))
         except MachineGone as gone:
             return replace(finding, severity=Severity.OPERATOR, then=f"NOT repaired: {gone}")
@@ -115,6 +119,13 @@ class Repairer:
             return replace(finding, severity=Severity.OPERATOR, then=then)
         self.done.append(finding.id)
         return repaired
+
+    def _held(self, finding: Finding) -> Held | None:
+        """The hold of the one saga that a finding is about."""
+        if finding.saga is None or not finding.saga.hold or not finding.saga_id:
+            return None
+        item = self.records.aws.read(finding.saga.hold, hold_key(finding.saga_id))
+        return Held.from_item(item) if item is not None else None
 
     def _repair(self, finding: Finding, repair: Repair) -> str:
         match repair:

@@ -161,6 +161,7 @@ def _sagas(
                 has_reconciler=True,
                 attended=runs(manifest, one.function, at_zero, off),
                 held=switch is not None and switch.held is not None,
+                hold=one.hold,
             )
     return tuple(found.values())
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from constructs_lib.cli.shared.saga import FoundSaga
     from saga_runtime.idempotency.record import RequestRecord
     from saga_runtime.recovery.audit import Audit
+    from saga_runtime.recovery.hold import Held
     from saga_runtime.recovery.takeover import Finding
 
 _RATE: Final = 5.0
@@ -289,6 +290,16 @@ class _Work:
             progress.end()
         return counts
 
+    def _held(self, saga_id: str) -> Held | None:
+        from constructs_lib.cli.doctor.aws import Aws
+        from constructs_lib.cli.doctor.stack import read_switches
+
+        aws = Aws(session=self.session)
+        switches = read_switches(aws, self.manifest, saga_id)
+        for refused in aws.denied:
+            raise CommandError(f"the saga must be known not to be held, got {refused.id}: {refused.what}")
+        return next((one.held for one in switches if one.held is not None), None)
+
     def _tried(self, planned: Planned) -> tuple[str, str]:
         from botocore.exceptions import BotoCoreError, ClientError
 
@@ -311,6 +322,8 @@ class _Work:
         record, saga = found.record, deployed(found)
         if record.settled:
             return "settled", record.status
+        if (held := self._held(planned.saga_id)) is not None:
+            return _FOR_AN_OPERATOR, f"an operator holds it: {held.reason}"
         if record.parked_by is None:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
             finding, started = replace(found.recoverer, log_days=saga.served.days).recover(record, found.now_ms)

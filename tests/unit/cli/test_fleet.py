@@ -19,7 +19,7 @@ from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import HoldAttribute, RecordAttribute, RecordStatus
 from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.decisions import ParkedFor
-from saga_runtime.recovery.hold import HOLD_KEY
+from saga_runtime.recovery.hold import HOLD_KEY, hold_key
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
 from tests.unit.support import settling
@@ -489,8 +489,8 @@ def test_findings_that_need_an_operator_are_those_of_the_protocol() -> None:
     assert names | harmless == set(Finding)
 
 
-def hold(reason: str = "restore") -> None:
-    item: Any = {**HOLD_KEY, HoldAttribute.SINCE: {"N": "1"}, HoldAttribute.REASON: {"S": reason}}
+def hold(reason: str = "restore", saga_id: str | None = None) -> None:
+    item: Any = {**hold_key(saga_id), HoldAttribute.SINCE: {"N": "1"}, HoldAttribute.REASON: {"S": reason}}
     aws.dynamodb().put_item(TableName=SWITCH, Item=item)
 
 
@@ -510,6 +510,22 @@ def test_nothing_is_resumed_while_a_reconciler_is_held(
     assert ": restore; repeat this when it is released" in err
     aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
     assert run("resume", str(plan), *words)[0] == 0
+
+
+def test_a_held_saga_is_not_resumed(operated: OperatedSaga, plan: Path) -> None:
+    create_hold_table()
+    operated.manifests["Shop"]["reconcilers"] = [{"function": "Reconciler", "hold": SWITCH, "limit": 3, "serves": []}]
+    examined = KEYS[0]
+    hold("examined", SAGAS[examined])
+
+    assert run("resume", str(plan), *WHY)[0] == 1
+    found = outcomes(plan)
+    assert found.pop(examined) == "needs an operator"
+    assert set(found.values()) == {"resumed"}
+
+    aws.dynamodb().delete_item(TableName=SWITCH, Key=hold_key(SAGAS[examined]))
+    assert run("resume", str(plan), *WHY)[0] == 0
+    assert outcomes(plan)[examined] == "resumed"
 
 
 def test_a_hold_stops_what_is_being_resumed(

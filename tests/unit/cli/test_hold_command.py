@@ -312,3 +312,20 @@ def test_two_holds_within_a_second_differ(stack: CheckedStack) -> None:
     hold("on", "--reason", "same")
 
     assert held() != first
+
+
+def test_doctor_repairs_nothing_of_a_held_saga(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    stack.dies()
+    hold("on", "--saga", SAGA_ID, "--reason", "examined")
+    before = stack.stored
+
+    found = findings(capsys, "--repair")["interrupted"]
+
+    assert stack.stored == before
+    assert (found["severity"], found["repaired"]) == ("operator", "")
+    assert "an operator holds this saga since" in found["then"]
+    assert found["then"].endswith(": examined; nothing is repaired")
+
+    hold("off", "--saga", SAGA_ID)
+
+    assert findings(capsys, "--repair")["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
