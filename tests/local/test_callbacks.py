@@ -221,7 +221,7 @@ def test_a_refusal_compensates(system: Callbacks, order: str) -> None:
     expected = ("OutOfStock", "none left") if order == "refused later" else ("Declined", None)
     assert answer["error"] == expected[0]
     assert expected[1] in (answer["detail"], None)
-    assert (system.row(key)["status"], system.row(key, "Reserve")["status"]) == ("FAILED", "COMPENSATED")
+    assert (system.row(key)["status"], system.row(key, "Reserve")["status"]) == ("REFUSED", "COMPENSATED")
 
 
 def test_a_reviewer_who_rejects_ends_the_saga(system: Callbacks) -> None:

@@ -315,7 +315,9 @@ def unpark(found: Interrupted, cells: Sequence[Cell]) -> None:
     """As if a person had found that it may be tried again."""
     for cell in cells:
         now = found.system.now_ms()
-        found.change(cell, "SET recoveries = :none, due_at = :now REMOVE parked_by, parked_at, stuck", none=0, now=now)
+        found.change(
+            cell, "SET recoveries = :none, due_at = :now REMOVE parked_by, parked_at, parked_reason", none=0, now=now
+        )
 
 
 def prepare_deaths(done: Run) -> None:

@@ -48,7 +48,7 @@ class Case:
 BEFORE, AFTER = Moment.BEFORE, Moment.AFTER
 CASES: Final = {
     "calm": Case(),
-    "declined": Case(card="card-declined", status="FAILED"),
+    "declined": Case(card="card-declined", status="REFUSED"),
     "killed-behind-its-charge": Case(gateway=(Operation.CHARGE, AFTER)),
     "killed-before-its-charge": Case(gateway=(Operation.CHARGE, BEFORE), calls=2),
     "ends-its-process": Case(trouble="exit"),
@@ -164,7 +164,7 @@ def test_every_trouble_fired(day: Day) -> None:
 def test_a_card_is_charged_once_despite_any_crash(day: Day, name: str) -> None:
     books, case = day.hosted.books(name), CASES[name]
 
-    assert sum(charge.succeeded for charge in books.charges) == (case.status != "FAILED")
+    assert sum(charge.succeeded for charge in books.charges) == (case.status != "REFUSED")
     assert len(books.refunds) == (case.status == "COMPENSATED")
     assert day.hosted.row(name)["status"] == case.status
 

@@ -293,7 +293,7 @@ def _messages(world: World, example: Example, name: str) -> list[dict[str, Any]]
 
 
 def _entry(body: Mapping[str, Any]) -> str:
-    stuck = body.get("stuck") or {}
+    stuck = body.get("parked_reason") or {}
     return str(stuck.get("error") or body.get("kind") or body.get("what") or "told")
 
 

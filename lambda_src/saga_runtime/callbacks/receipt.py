@@ -53,7 +53,7 @@ def receive(callback: Callback) -> Receipt:
     same event changes nothing when redelivered, and its outcome is delivered if it was not. An event id that was used
     for another job, or for the opposite outcome, does not make it the same event. What contradicts the kept outcome
     is stored separately. An outcome of an unknown job is stored under its id. A success is never lost:
-    the saga log has ``DONE``, ``READ``, or ``APPLIED_LATE`` if the job was treated as not applied.
+    the saga log has ``DONE``, ``RECORDED``, or ``APPLIED_LATE`` if the job was treated as not applied.
 
     Not guaranteed: delivery when this returns ``RECEIVED``; it follows.
 
@@ -81,7 +81,7 @@ def heartbeat(job_id: str) -> Receipt:
     """Record a heartbeat.
 
     Returns:
-        ``HEARTBEAT``: the task keeps waiting. ``LATE``: no task waits any more. ``DUPLICATE``: its outcome is
+        ``HEARTBEAT``: the task keeps waiting. ``UNDELIVERED``: no task waits any more. ``DUPLICATE``: its outcome is
         known. ``UNKNOWN``: no task has waited for it yet, or it is not a job; nothing is written.
 
     Raises:

@@ -2,9 +2,9 @@
 
 ::
 
-    (no row) --registered--> WAITING --received--> DELIVERING --delivered--> SETTLED
-    (no row) --received--> EARLY --registered--> DELIVERING --no task waits--> LATE
-    WAITING --registered again--> WAITING         DELIVERING, SETTLED, LATE --registered again--> DELIVERING
+    (no row) --registered--> WAITING --received--> DELIVERING --delivered--> DELIVERED
+    (no row) --received--> EARLY --registered--> DELIVERING --no task waits--> UNDELIVERED
+    WAITING --registered again--> WAITING         DELIVERING, DELIVERED, UNDELIVERED --registered again--> DELIVERING
 
 The saga log has the job's outcome; the token row only has its waiting task, and the outcome to deliver.
 ``decisions`` decides, ``writes`` makes the conditional writes.

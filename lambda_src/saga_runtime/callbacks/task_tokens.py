@@ -62,7 +62,7 @@ def _sent(operation: str, send: Any) -> bool:
 def settle(job_id: str) -> Receipt | None:
     """Deliver a job's outcome, if it is known and undelivered; None: nothing was delivered.
 
-    Guaranteed: the row is ``SETTLED`` only after a delivery, ``LATE`` only if it still holds the token that
+    Guaranteed: the row is ``DELIVERED`` only after a delivery, ``UNDELIVERED`` only if it still holds the token that
     found no task; a newer attempt's token is used likewise.
 
     Raises:
@@ -88,7 +88,7 @@ def settle_row(row: TokenRow) -> Receipt | None:
         if found is None:
             return None
         if told and _is_said_late(found, row):
-            # A concurrent sender used the token before it recorded SETTLED; the outcome was delivered.
+            # A concurrent sender used the token before it recorded DELIVERED; the outcome was delivered.
             write(told_update(token_table(), found, TokenStatus.DELIVERED, clock.now_ms()), retry=PATIENT)
             return Receipt.DELIVERED
         row = found

@@ -187,7 +187,7 @@ def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int)
 
 
 def told_update(table: str, found: TokenRow, status: TokenStatus, now_ms: int) -> Any:
-    """Record a delivery (SETTLED), or that no task waits (LATE).
+    """Record a delivery (DELIVERED), or that no task waits (UNDELIVERED).
 
     On condition that the row still holds the token that was used. The token is removed. The row stays due after a
     late effect, until that is compensated.

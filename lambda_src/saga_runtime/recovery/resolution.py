@@ -7,7 +7,7 @@
     COMPENSATING --its undo happened-->  COMPENSATED
             --it did not-->         DONE, or APPLIED_LATE as it was, and it is compensated again
     DONE    --undone by hand-->     COMPENSATED        in a saga that compensates
-    FAILED  --done by hand-->       DONE          where the saga only goes forward
+    REFUSED --done by hand-->       DONE          where the saga only goes forward
             --fixed-->              (no row)      likewise
     APPLIED_LATE --undone by hand-->  COMPENSATED      in any saga, a settled one included
     (no row) --never shall-->       TOMBSTONE

@@ -3,7 +3,7 @@
 ::
 
     (no row) -> INTENT -> DONE -> COMPENSATING -> COMPENSATED
-                INTENT -> FAILED           the provider definitely refused, and no request can still arrive
+                INTENT -> REFUSED          the provider definitely refused, and no request can still arrive
                 INTENT -> TOMBSTONE        the provider has nothing, and no request can still arrive
     INTENT, COMPENSATING -> the same, under a later attempt and a later deadline: taken over
     TOMBSTONE, FAILED -> APPLIED_LATE -> COMPENSATING      a job's provider applied it after all: it is compensated

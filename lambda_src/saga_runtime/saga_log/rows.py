@@ -5,7 +5,7 @@
     (no row) --step--> DONE --compensation--> COMPENSATED
     (no row) --compensation--> TOMBSTONE        a step that comes later finds it, and stops
     (no row) --skipped--> TOMBSTONE with an output            a step that comes later returns that output
-    TOMBSTONE, FAILED --a provider did it after all--> APPLIED_LATE --compensation--> COMPENSATED
+    TOMBSTONE, REFUSED --a provider did it after all--> APPLIED_LATE --compensation--> COMPENSATED
 
 The row and the step's effect are written in ONE transaction: neither exists without the other. Rows of external steps
 have a life of their own: ``external_rows``.

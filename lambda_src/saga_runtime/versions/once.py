@@ -21,6 +21,7 @@ _FINGERPRINT: Final = "fingerprint"
 _RESULT: Final = "result"
 _WRITER: Final = "writer"
 EXPIRATION: Final = "expiration"
+_OWN: Final = frozenset({_FINGERPRINT, _RESULT, _WRITER, EXPIRATION})
 _BACKOFF: Final = Backoff()
 
 
@@ -70,10 +71,16 @@ def commit_once(
         PermanentError: a write, or the plan, refuses; this call has written nothing.
         TransientError: conflicts outlasted the tries, or no answer, or a refusal after a try without an answer, which
             may still arrive: call again with the same marker.
-        ValueError: if ``remember_seconds`` is not an integer of 1 or more.
+        ValueError: if ``remember_seconds`` is not an integer of 1 or more, or an attribute of the marker's key has the
+            name of one of its own: ``fingerprint``, ``result``, ``writer``, ``expiration``.
     """
     if type(remember_seconds) is not int or remember_seconds < 1:
         raise ValueError(f"remember_seconds must be an integer of 1 or more, got {remember_seconds!r}; raise it")
+    if taken := _OWN & marker.key.keys():
+        raise ValueError(
+            f"marker must have a key without {', '.join(sorted(_OWN))}, got {', '.join(sorted(taken))}; "
+            "keep it in a table with another key"
+        )
     fingerprint = fingerprint_of("once", canonical_json(request))
     expiration = clock.now_ms() // 1_000 + remember_seconds
     writer, output = uuid.uuid4().hex, ""

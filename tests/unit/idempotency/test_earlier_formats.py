@@ -1,7 +1,7 @@
 """Items that an earlier version stored are read by this one: sagas in flight survive an upgrade.
 
 ``formats_before.json`` is the golden file of the version before, unchanged. Replace it with ``formats.json`` at each
-release, before that changes.
+release, before that changes. Until the first release there is no version before, and both files are alike.
 """
 
 from __future__ import annotations

@@ -246,6 +246,11 @@ class TestAnOperation:
         with pytest.raises(ValueError, match="remember_seconds must be an integer of 1 or more"):
             commit_once(Commit, marker=marker("a"), request={}, remember_seconds=seconds)
 
+    @pytest.mark.parametrize("name", ["fingerprint", "result", "writer", "expiration"])
+    def test_key_that_the_marker_would_overwrite_is_refused(self, name: str) -> None:
+        with pytest.raises(ValueError, match=f"marker must have a key without .*, got {name}"):
+            commit_once(Commit, marker=VersionedItem(table="ledger", key={name: {"S": "a"}}), request={})
+
 
 def test_ten_threads_of_ten_operations_lose_no_update() -> None:
     with ThreadPoolExecutor(max_workers=10) as pool:
