@@ -20,7 +20,7 @@ from constructs_lib.api.schema_paths import may_have
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.snap_start import from_snapshot
-from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.saga.synthesis.inline import express_environment
@@ -132,6 +132,25 @@ class OperationsApi(Construct):
         self.gatekeepers: dict[str, RuntimeFunction] = {}
         self.start_refused_alarms: dict[str, SagaAlarm] = {}
         self.alarms: list[cloudwatch.Alarm] = []
+
+    def metric_reserved(self, operation: str) -> cloudwatch.Metric:
+        """New requests of an operation: the sum of 5 minutes."""
+        return self._metric(Metric.RESERVED, operation)
+
+    def metric_replayed(self, operation: str) -> cloudwatch.Metric:
+        """Duplicates of an operation that were answered with the stored response: the sum of 5 minutes."""
+        return self._metric(Metric.REPLAYED, operation)
+
+    def metric_key_reused(self, operation: str) -> cloudwatch.Metric:
+        """Requests to an operation under the key of another one: the sum of 5 minutes."""
+        return self._metric(Metric.KEY_REUSED, operation)
+
+    def _metric(self, metric: Metric, operation: str) -> cloudwatch.Metric:
+        if operation not in self.gatekeepers:
+            raise ValueError(
+                f"operation must be one of {', '.join(self.gatekeepers)}, got {operation!r}; name one of this API"
+            )
+        return runtime_metric(metric, service_of(self.gatekeepers[operation]), "Sum")
 
     def _serve_operations(self) -> None:
         """Create the functions and their routes, and the alarms."""

@@ -433,6 +433,13 @@ class CallbackIntegration(Construct):
         grant_value(self.approval.secret, self.dispatcher)
         return self.approval
 
+    def metric_oldest_overdue(self) -> cloudwatch.Metric:
+        """Seconds for which the oldest callback has been overdue: the maximum of 5 minutes.
+
+        Of all integrations that share the token table.
+        """
+        return runtime_metric(Metric.OLDEST_WAITING, service_of(self.sweeper), "Maximum")
+
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
         """List waiting and dead-lettered jobs, redrive them, and deliver outcomes.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
@@ -14,6 +15,7 @@ from constructs import Construct
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.alarms import runtime_metric
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.reconciler.alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib.reconciler.sagas import fields_of, late_tokens_of, require_sagas, told_of
@@ -28,7 +30,16 @@ from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
 from constructs_lib.tables.token_table import TokenTable
 from constructs_lib.tables.units import AmountsByUnit
-from saga_runtime.protocol import DUE_INDEX, RESPONSE_INDEX, Env, HoldAttribute, Look, LookField, TokenAttribute
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    RESPONSE_INDEX,
+    Env,
+    HoldAttribute,
+    Look,
+    LookField,
+    Metric,
+    TokenAttribute,
+)
 
 _SECONDS: Final = 50
 """Shorter than the minute after which the next look begins: two would do no harm, and twice the work."""
@@ -166,6 +177,22 @@ class TimeoutReconciler(Construct):
             Env.LONGEST_LOOK: str(longest * 60),
         }
         self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
+
+    def metric_in_flight(self) -> cloudwatch.Metric:
+        """Number of sagas that are not settled, parked ones included: the maximum of 5 minutes."""
+        return runtime_metric(Metric.IN_FLIGHT, service_of(self.function), "Maximum")
+
+    def metric_oldest_in_flight(self) -> cloudwatch.Metric:
+        """Age in seconds of the oldest saga in progress: the maximum of 5 minutes."""
+        return runtime_metric(Metric.OLDEST_IN_FLIGHT, service_of(self.function), "Maximum")
+
+    def metric_oldest_parked(self) -> cloudwatch.Metric:
+        """Seconds for which the saga that was parked first has been parked: the maximum of 5 minutes."""
+        return runtime_metric(Metric.OLDEST_PARKED, service_of(self.function), "Maximum")
+
+    def metric_recoveries(self) -> cloudwatch.Metric:
+        """Recoveries started: the sum of 5 minutes."""
+        return runtime_metric(Metric.RECOVERIES, service_of(self.function), "Sum")
 
     def _look_after(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
@@ -12,7 +13,7 @@ from constructs import Construct
 
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.types import checked
-from constructs_lib.tables.stateful_table import StatefulTable
+from constructs_lib.tables.stateful_table import StatefulTable, imported_table
 from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, RESPONSE_INDEX, RecordAttribute
 
 _POWERTOOLS_PREFIX: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
@@ -72,19 +73,7 @@ class IdempotencyTable(StatefulTable):
         encryption_key: kms.IKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
-        self.replay_for = replay_for or Duration.days(7)
-        self.remember_for = remember_for or Duration.days(400)
-        self.due_after = due_after or Duration.minutes(1)
-        self.due_shards = due_shards
-        self.replay_seconds = require_seconds("replay_for", self.replay_for, at_least=60, at_most=_YEAR)
-        self.remember_seconds = require_seconds("remember_for", self.remember_for, at_least=60, at_most=_TEN_YEARS)
-        if self.remember_seconds < self.replay_seconds:
-            raise ValueError(
-                f"remember_for must not be shorter than replay_for, got remember_for={self.remember_seconds} s "
-                f"replay_for={self.replay_seconds} s; raise remember_for or lower replay_for"
-            )
-        require_seconds("due_after", self.due_after, at_least=5, at_most=86_400)
-        require_between("due_shards", due_shards, at_least=1, at_most=100)
+        self._remember(replay_for, remember_for, due_after, due_shards)
         super().__init__(
             scope,
             id,
@@ -114,6 +103,57 @@ class IdempotencyTable(StatefulTable):
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
+
+    def _remember(
+        self, replay_for: Duration | None, remember_for: Duration | None, due_after: Duration | None, due_shards: int
+    ) -> None:
+        """Take the table's times, each in its range."""
+        self.replay_for = replay_for or Duration.days(7)
+        self.remember_for = remember_for or Duration.days(400)
+        self.due_after = due_after or Duration.minutes(1)
+        self.due_shards = due_shards
+        self.replay_seconds = require_seconds("replay_for", self.replay_for, at_least=60, at_most=_YEAR)
+        self.remember_seconds = require_seconds("remember_for", self.remember_for, at_least=60, at_most=_TEN_YEARS)
+        if self.remember_seconds < self.replay_seconds:
+            raise ValueError(
+                f"remember_for must not be shorter than replay_for, got remember_for={self.remember_seconds} s "
+                f"replay_for={self.replay_seconds} s; raise remember_for or lower replay_for"
+            )
+        require_seconds("due_after", self.due_after, at_least=5, at_most=86_400)
+        require_between("due_shards", due_shards, at_least=1, at_most=100)
+
+    @staticmethod
+    @checked
+    def from_table_name(
+        scope: Construct,
+        id: str,
+        *,
+        table_name: str,
+        replay_for: Duration | None = None,
+        remember_for: Duration | None = None,
+        due_after: Duration | None = None,
+        due_shards: int = 16,
+        encryption_key: kms.IKey | None = None,
+    ) -> IdempotencyTable:
+        """Import a request table that another stack or app creates, to begin sagas of this one on it.
+
+        Nothing is created. The functions of both apps follow what is declared: declare here what is declared there.
+
+        Args:
+            scope: parent construct.
+            id: construct id.
+            table_name: of the table, in this account and region. It must be one that an ``IdempotencyTable`` creates.
+            replay_for: as there.
+            remember_for: as there.
+            due_after: as there.
+            due_shards: as there, or records of this app in other shards would not be found.
+            encryption_key: the table's KMS key, if it has one of its own.
+
+        Raises:
+            ValueError: for a blank name, or an argument out of range.
+        """
+        times = {"replay_for": replay_for, "remember_for": remember_for, "due_after": due_after}
+        return _ImportedRequests(scope, id, table_name, times, due_shards, encryption_key)
 
     def grant_reserve(self, grantee: iam.IGrantable) -> iam.Grant:
         """Reserve requests: one conditional ``PutItem``."""
@@ -148,3 +188,21 @@ class IdempotencyTable(StatefulTable):
             resource_arns=[self.table_arn],
             conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{key_prefix}#*"]}},
         )
+
+
+class _ImportedRequests(IdempotencyTable):
+    """A request table of another stack or app."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        table_name: str,
+        times: Mapping[str, Duration | None],
+        due_shards: int,
+        encryption_key: kms.IKey | None,
+    ) -> None:
+        self._remember(**times, due_shards=due_shards)
+        Construct.__init__(self, scope, id)
+        self.encryption_key = encryption_key
+        self.table = imported_table(self, table_name, encryption_key, (DUE_INDEX, RESPONSE_INDEX))

@@ -17,7 +17,7 @@ from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.ledger_sweeper import LedgerSweeper
-from constructs_lib.tables.stateful_table import StatefulTable
+from constructs_lib.tables.stateful_table import StatefulTable, imported_table
 from saga_runtime.errors import Invalid
 from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
 from saga_runtime.money import Unit
@@ -95,6 +95,37 @@ class LedgerTable(StatefulTable):
             )
             self.grant_post(self.sweeper.function)
 
+    @staticmethod
+    @checked
+    def from_table_name(
+        scope: Construct,
+        id: str,
+        *,
+        table_name: str,
+        units: Sequence[Unit] = (),
+        collecting: Sequence[CollectingAccounts] = (),
+        holds: bool = False,
+        encryption_key: kms.IKey | None = None,
+    ) -> LedgerTable:
+        """Import a ledger that another stack or app creates, to post to it.
+
+        Nothing is created. The sweeper is that of the ledger's own app: declare here what is declared there, since the
+        functions of both follow it.
+
+        Args:
+            scope: parent construct.
+            id: construct id.
+            table_name: of the ledger's table, in this account and region.
+            units: as there.
+            collecting: as there.
+            holds: as there.
+            encryption_key: the ledger's KMS key, if it has one of its own.
+
+        Raises:
+            ValueError: for a blank name, or units, prefixes or shards that contradict each other.
+        """
+        return _ImportedLedger(scope, id, table_name, _terms(units, collecting, holds), encryption_key)
+
     @property
     def _index_arn(self) -> str:
         return f"{self.table_arn}/index/{DUE_INDEX}"
@@ -116,6 +147,19 @@ class LedgerTable(StatefulTable):
         if isinstance(grantee, Construct):  # perhaps in another stack, whose doctor compares with this ledger
             Manifest.of(grantee).add(Part.LEDGERS, table=self.table_name)
         return self._grant(grantee, "dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
+
+
+class _ImportedLedger(LedgerTable):
+    """A ledger of another stack or app."""
+
+    def __init__(
+        self, scope: Construct, id: str, table_name: str, terms: LedgerTerms, encryption_key: kms.IKey | None
+    ) -> None:
+        Construct.__init__(self, scope, id)
+        self.terms = terms
+        self.encryption_key = encryption_key
+        self.table = imported_table(self, table_name, encryption_key)
+        self.sweeper = None
 
 
 def _terms(units: Sequence[Unit], collecting: Sequence[CollectingAccounts], holds: bool) -> LedgerTerms:

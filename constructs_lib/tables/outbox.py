@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -145,6 +146,10 @@ class Outbox(StatefulTable):
     def environment(self) -> Mapping[str, str]:
         """Environment of a function for ``Outbox.from_env()``."""
         return {Env.OUTBOX_TABLE: self.table_name}
+
+    def metric_oldest_unpublished(self) -> cloudwatch.Metric:
+        """Age in seconds of the oldest event that is not published: the maximum of 5 minutes."""
+        return runtime_metric(Metric.OLDEST_UNPUBLISHED, service_of(self.publisher), "Maximum")
 
     def grant_put(self, grantee: iam.IGrantable) -> iam.Grant:
         """Put events in transactions. No read, no delete."""

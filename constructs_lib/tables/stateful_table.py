@@ -84,6 +84,23 @@ class StatefulTable(Construct):
         return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self.table_arn])
 
 
+def imported_table(
+    scope: Construct, table_name: str, key: kms.IKey | None, indexes: Sequence[str] = ()
+) -> dynamodb.TableV2:
+    """A table that another stack or app creates.
+
+    Raises:
+        ValueError: if the name is blank.
+    """
+    if not table_name.strip():
+        raise ValueError(f"table_name of {scope.node.path} must be the name of a table, got {table_name!r}; pass it")
+    found = dynamodb.TableV2.from_table_attributes(
+        scope, "Table", table_name=table_name, encryption_key=key, global_indexes=list(indexes)
+    )
+    # The interface has all that this library uses of a table.
+    return cast("dynamodb.TableV2", found)
+
+
 def _protect_what_is_retained(table: dynamodb.TableV2) -> None:
     """Decide on deletion protection at synth: ``RemovalPolicies.of(stack).destroy()`` takes it off with the policy."""
     resource = table.node.default_child
