@@ -98,7 +98,7 @@ class Saga:
         has_reconciler: whether one serves it.
         attended: whether that one works.
         held: whether it is kept from acting, so that nothing may be repaired.
-        hold: the table of what holds single runs of it; empty: there is none.
+        hold: the table of what holds single runs of it; empty: without a reconciler.
         timeout_seconds: of its machine; None: not known.
         remember_seconds: how long a settled record is kept; None: not known.
         arn: of its forward state machine; empty: not known.

@@ -11,7 +11,7 @@ from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.saga import PLACEHOLDER
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
 from constructs_lib.saga.graph.timeline import duration
-from saga_runtime.protocol import UNDO_STATE, Direction, Side, StepStatus
+from saga_runtime.protocol import SAGA_CANCELLED, UNDO_STATE, Direction, Side, StepStatus
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.takeover import Finding
 
@@ -38,7 +38,7 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
     """
 
     def command(*words: str) -> str:
-        why = ["--reason", PLACEHOLDER] if words[0] == "resolve" else []
+        why = ["--reason", PLACEHOLDER] if words[0] in ("resolve", "cancel") else []
         return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *why, *options])
 
     return [*_about_late_effects(saga, command), *_about_the_saga(saga, command)]
@@ -63,6 +63,9 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
     if saga.finding is Finding.SETTLED:
         return []
     if saga.finding is Finding.RUNNING:
+        if saga.failure.get("error") == SAGA_CANCELLED and saga.direction is None and saga.owner == saga.saga_id:
+            text = "An operator cancelled it, and its execution still runs: its reconciler stops it, or you do."
+            return [Advice(text=text, commands=(("stop it", command("cancel")),))]
         if not saga.retries:
             return [Advice(text="Nothing: its owner runs.")]
         names = ", ".join(dict.fromkeys(one.state for one in saga.retries))

@@ -306,7 +306,8 @@ class RequestRecord:
         """True if an operator cancelled its saga, and no recovery has taken it over since."""
         if self.settled or self.direction is not None or self.owner != self.saga_id or self.failure is None:
             return False
-        return bool(json.loads(self.failure).get("error") == SAGA_CANCELLED)
+        failure = json.loads(self.failure)
+        return isinstance(failure, dict) and failure.get("error") == SAGA_CANCELLED
 
     @property
     def tombstone(self) -> bool:

@@ -235,6 +235,19 @@ def test_cancellation_without_a_reason_is_refused(operated: OperatedSaga, reason
     assert operated.state == state
 
 
+def test_inspect_shows_how_to_continue_a_cancellation(operated: OperatedSaga) -> None:
+    operated.world.wire.plan(Fault(operation="StopExecution", action=Action.KILL, times=1))
+    with contextlib.suppress(Killed):
+        operated.run(*CANCEL)
+
+    told = operated.run("inspect")[1]
+
+    assert "An operator cancelled it, and its execution still runs" in told
+    assert f"cdk-sagas cancel {SAGA_ID} --reason WHY" in told
+    operated.run(*CANCEL)
+    is_cancelled(operated)
+
+
 # The reconciler, when the command has died.
 
 
@@ -275,3 +288,20 @@ def test_reconciler_stops_nothing_else(watch: Watch) -> None:
     calls = watch.world.calls_of(watch.sweep)
 
     assert "StopExecution" not in calls
+
+
+@pytest.mark.parametrize("failure", ["[]", "7", "{}", '"SagaCancelled"', '{"error": "StepFailed"}'])
+def test_another_failure_is_not_a_cancellation(watch: Watch, failure: str) -> None:
+    watch.update(failure={"S": failure})
+    watch.pass_time()
+
+    assert not watch.record.cancelled
+    assert "StopExecution" not in watch.world.calls_of(watch.sweep)
+
+
+def test_unreadable_failure_is_reported(watch: Watch) -> None:
+    watch.update(failure={"S": "not JSON"})
+    watch.pass_time()
+
+    assert watch.sweep()["failed"] == 1
+    assert watch.world.executions.by_name[SAGA_ID].status is ExecutionStatus.RUNNING
