@@ -94,7 +94,7 @@ spec-full: setup ## check the specification in its large configurations (some mi
 
 simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
 ifneq ($(REVERTED),)
-	@python -m tests.simulator.reverted $(REVERTED) $(if $(SEED),--seed $(SEED))
+	@python -m tests.simulator.reverted $(REVERTED) $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink)
 else
 	@python -m tests.simulator $(if $(SAGAS),--sagas $(SAGAS)) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record)
 endif
