@@ -24,6 +24,8 @@ from constructs_lib.testing.fault_plan import Moment
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env
+from saga_runtime.recovery.audit import Audit
+from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.hold import KEPT_MS
 from saga_runtime.recovery.takeover import Recoverer, recovery_name
 
@@ -112,6 +114,23 @@ def test_a_stopped_saga_is_recovered_by_its_status_event(system: Callbacks) -> N
         "COMPENSATED",
         "COMPENSATED",
     )
+
+
+def test_a_cancelled_saga_whose_command_died_is_stopped_and_compensated(system: Callbacks) -> None:
+    system.begin("cancelled")
+    system.waits("cancelled")
+    system.waited(lambda: system.books("cancelled"), lambda books: books.get("state") == "given")
+    system.thinks("cancelled", "picked")
+    audit = Audit(who="arn:aws:iam::000000000000:user/operator", why="the customer called")
+    update = cancel_update(record_of(system, "cancelled"), audit, int(system.aws.now().timestamp() * 1_000))
+    assert recoverer(system).updated(update)
+
+    look(system)
+
+    assert system.ends("cancelled", "FAILED")["error"] == "SagaCancelled"
+    record = record_of(system, "cancelled")
+    assert (record.owner, record.due_at) == (recovery_name(record.saga_id, 1), None)
+    assert system.row("cancelled")["status"] == "COMPENSATED"
 
 
 def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
