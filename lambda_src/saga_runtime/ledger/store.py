@@ -61,7 +61,7 @@ class EntryCall(Protocol):
 
 
 def _nets(legs: Sequence[Leg]) -> dict[str, int]:
-    """What each account receives."""
+    """Net amount of each account."""
     return {party: net_of(amounts) for party, amounts in grouped(legs).items() if isinstance(party, str)}
 
 

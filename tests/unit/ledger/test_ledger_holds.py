@@ -413,7 +413,8 @@ def test_hold_and_accounts_are_read_in_one_call(world: World) -> None:
     shop = CollectingAccounts(prefix="merchant:", unit="EUR", shards=1)
     ledger = Ledger("ledger", LedgerTerms(holds=True, collecting=(shop,)))
     opened = ledger.builder.open_account(account_id="merchant:7", opening=eur(50), now_ms=NOW_MS)
-    aws.dynamodb().transact_write_items(TransactItems=[write.action for write in opened])
+    entries: Any = [write.action for write in opened]
+    aws.dynamodb().transact_write_items(TransactItems=entries)
     legs: list[Leg] = [("bob", eur(80)), ("merchant:7", eur(-20))]
 
     def authorizes() -> bool:
