@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from constructs_lib.testing.simulator.aws.demands import demands_of
 from constructs_lib.testing.simulator.aws.events import matches
 from constructs_lib.testing.simulator.aws.gateway import Response
 from constructs_lib.testing.simulator.aws.roles import Demand, Roles
@@ -444,3 +445,13 @@ def test_time_to_live_deletes_expired_items_late_and_no_others() -> None:
         assert left[0] == 100
         assert 50 < left[1] < 100
         assert left[2] == 50
+
+
+@pytest.mark.parametrize("operation", ["SendMessage", "DeleteMessage", "ChangeMessageVisibility"])
+def test_batch_of_messages_needs_the_permission_of_one(operation: str) -> None:
+    """Source: Amazon SQS API reference, ``AddPermission``."""
+    params = {"QueueUrl": "https://sqs.us-east-1.amazonaws.com/123456789012/queue", "Entries": []}
+    (of_batch,) = demands_of("sqs", f"{operation}Batch", params, str)
+    (of_one,) = demands_of("sqs", operation, params, str)
+    assert (of_batch.action, of_batch.resource) == (of_one.action, of_one.resource)
+    assert of_one.action == f"sqs:{operation}"

@@ -25,6 +25,7 @@ _ACTIONS: Final = {
     "s3:ListObjectsV2": "s3:ListBucket",
     "sqs:SendMessageBatch": "sqs:SendMessage",
     "sqs:DeleteMessageBatch": "sqs:DeleteMessage",
+    "sqs:ChangeMessageVisibilityBatch": "sqs:ChangeMessageVisibility",
 }
 """Actions that are not named like their operations."""
 
