@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from constructs_lib.callbacks.callback_integration import CallbackIntegration
     from constructs_lib.callbacks.event_intake import EventIntake
     from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
-    from constructs_lib.callbacks.webhook_schemes import HmacSignature, StandardWebhooks, StripeSignature
+    from constructs_lib.callbacks.webhook_schemes import (
+        HmacSignature,
+        PaddleSignature,
+        StandardWebhooks,
+        StripeSignature,
+    )
     from constructs_lib.execution_watch.execution_watch import ExecutionWatch
     from constructs_lib.execution_watch.watched_machine import WatchedMachine
     from constructs_lib.functions.function_options import FunctionOptions
@@ -80,6 +85,7 @@ __all__ = [
     "Notify",
     "Operation",
     "Outbox",
+    "PaddleSignature",
     "PayloadBucket",
     "Provider",
     "RefusalPolicy",
@@ -140,6 +146,7 @@ __getattr__, __dir__ = lazy_exports(
         "Compliance": "constructs_lib.observability.compliance",
         "SagaMonitoring": "constructs_lib.observability.saga_monitoring",
         "SagaStateMachine": "constructs_lib.saga",
+        "PaddleSignature": "constructs_lib.callbacks.webhook_schemes",
         "StandardWebhooks": "constructs_lib.callbacks.webhook_schemes",
         "Step": "constructs_lib.saga",
         "StepFunction": "constructs_lib.functions.runtime_function",

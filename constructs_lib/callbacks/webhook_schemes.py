@@ -18,6 +18,7 @@ from saga_runtime.webhooks.signatures import (
     MAX_PREVIOUS_SECONDS,
     STRIPE_HEADER,
     HmacScheme,
+    PaddleScheme,
     Scheme,
     StandardScheme,
     StripeScheme,
@@ -65,6 +66,35 @@ class StripeSignature:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PaddleSignature:
+    """Paddle's: ``Paddle-Signature: ts=<seconds>;h1=<hex>[;h1=<hex>…]``, an HMAC-SHA256 of time and body.
+
+    Attributes:
+        secrets: the secrets that count, as for ``StripeSignature``.
+        field: as for ``StripeSignature``.
+        previous_for: likewise.
+        tolerance: how old a signed time may be; 1 second to 1 day, 5 minutes by default.
+
+    Raises:
+        ValueError: for a wrong argument, naming it, its value and the remedy.
+    """
+
+    secrets: Sequence[secretsmanager.ISecret]
+    tolerance: Duration = dataclasses.field(default=_TOLERANCE)
+    field: str | None = None
+    previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        check_fields(self)
+        self.to_json()
+
+    def to_json(self) -> str:
+        """As the webhook's function reads it."""
+        return _json(PaddleScheme(**_common(self)), self.secrets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HmacSignature:
     """An HMAC of the body in a header, perhaps with a prefix, perhaps over a text with a time in it.
 
@@ -79,7 +109,9 @@ class HmacSignature:
         hash: ``sha256`` (default) or ``sha512``.
         encoding: ``hex`` (default) or ``base64``.
         prefix: text before the signature, e.g. ``sha256=``.
-        timestamp_header: the header with the signed time in seconds since the epoch, if there is one.
+        timestamp_header: the header with the signed time, if there is one.
+        time_unit: ``s`` (default) or ``ms`` since the epoch, of the signed time.
+        key_encoding: ``text`` (default), ``hex`` or ``base64``: how a secret holds its key. Adyen's keys are ``hex``.
         template: the text that is signed, ``{body}`` by default; e.g. ``v0:{timestamp}:{body}``.
         tolerance: how old a signed time may be; 1 second to 1 day, 5 minutes by default.
 
@@ -97,6 +129,8 @@ class HmacSignature:
     tolerance: Duration = dataclasses.field(default=_TOLERANCE)
     field: str | None = None
     previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
+    time_unit: str = "s"
+    key_encoding: str = "text"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -113,6 +147,8 @@ class HmacSignature:
             prefix=self.prefix,
             timestamp_header=self.timestamp_header,
             template=self.template,
+            time_unit=self.time_unit,
+            key_encoding=self.key_encoding,
         )
         return _json(scheme, self.secrets)
 
@@ -126,6 +162,7 @@ class StandardWebhooks:
         field: as for ``StripeSignature``.
         previous_for: likewise.
         tolerance: how old a signed time may be; 1 second to 1 day, 5 minutes by default.
+        header_prefix: ``webhook`` (default), or ``svix`` for headers such as ``svix-id``.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -135,6 +172,7 @@ class StandardWebhooks:
     tolerance: Duration = dataclasses.field(default=_TOLERANCE)
     field: str | None = None
     previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
+    header_prefix: str = "webhook"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -143,10 +181,10 @@ class StandardWebhooks:
 
     def to_json(self) -> str:
         """As the webhook's function reads it."""
-        return _json(StandardScheme(**_common(self)), self.secrets)
+        return _json(StandardScheme(**_common(self), header_prefix=self.header_prefix), self.secrets)
 
 
-WebhookScheme = StripeSignature | HmacSignature | StandardWebhooks
+WebhookScheme = StripeSignature | PaddleSignature | HmacSignature | StandardWebhooks
 """How a provider signs."""
 
 
@@ -197,6 +235,6 @@ def _check_value(scheme: Scheme, secret: secretsmanager.ISecret) -> None:
         return
     length = len(scheme.key_of(text))
     if length < MIN_KEY_BYTES:
-        raise ValueError(
-            f"the key in secret {path} must have {MIN_KEY_BYTES} bytes or more, got {length}; give it a longer value"
-        )
+        encoded = isinstance(scheme, HmacScheme) and scheme.key_encoding != "text"
+        remedy = "put the provider's key into it, in key_encoding" if encoded else "give it a longer value"
+        raise ValueError(f"the key in secret {path} must have {MIN_KEY_BYTES} bytes or more, got {length}; {remedy}")

@@ -1,8 +1,8 @@
 """True if a webhook was signed by who has the secret, and not long ago. Pure: no clock, no environment, no service.
 
-Three schemes: Stripe's (https://docs.stripe.com/webhooks#verify-manually), an HMAC in a header as most providers have
-it, and Standard Webhooks (https://github.com/standard-webhooks/standard-webhooks). Whatever a header holds, the answer
-is a ``Signature`` and never an exception: an attacker writes the headers.
+Four schemes: Stripe's (https://docs.stripe.com/webhooks#verify-manually), Paddle's, an HMAC in a header as most
+providers have it, and Standard Webhooks (https://github.com/standard-webhooks/standard-webhooks). Whatever a header
+holds, the answer is a ``Signature`` and never an exception: an attacker writes the headers.
 
 Signatures are computed over the body's bytes as they arrived, and compared in constant time, each with each secret.
 """
@@ -27,9 +27,11 @@ MAX_PREVIOUS_SECONDS: Final = 366 * 86_400
 MAX_SKEW: Final = 60
 """A signed time may lie so many seconds in the future, or the tolerance if that is shorter: clocks differ a little."""
 STRIPE_HEADER: Final = "Stripe-Signature"
+PADDLE_HEADER: Final = "Paddle-Signature"
 STANDARD_SECRET_PREFIX: Final = "whsec_"  # noqa: S105  # what secrets begin with; not one
 
 _TIME: Final = re.compile(r"[0-9]{1,12}")
+_TIME_MS: Final = re.compile(r"[0-9]{1,15}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 _BODY: Final = "{body}"
 _TIMESTAMP: Final = "{timestamp}"
@@ -59,7 +61,7 @@ class Signed:
 
     Attributes:
         content: the bytes that were signed.
-        time: when, in seconds since the epoch; None if the scheme has no time.
+        time: when, in milliseconds since the epoch; None if the scheme has no time.
         candidates: digests, one of which must be right.
     """
 
@@ -113,7 +115,54 @@ class StripeScheme:
         if len(times) != 1 or not _TIME.fullmatch(times[0]) or not candidates:
             return Signature.MALFORMED
         content = times[0].encode("ascii") + b"." + body
-        return Signed(content=content, time=int(times[0]), candidates=candidates)
+        return Signed(content=content, time=int(times[0]) * 1_000, candidates=candidates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaddleScheme:
+    """Paddle's: ``ts=<seconds>;h1=<hex>[;h1=<hex>…]`` over ``<seconds>:<body>``.
+
+    Source: https://developer.paddle.com/webhooks/signature-verification.
+
+    Attributes:
+        secrets: ARNs of the secrets in Secrets Manager.
+        tolerance: seconds after which a signed time is too old.
+    """
+
+    secrets: tuple[str, ...]
+    tolerance: int = DEFAULT_TOLERANCE
+    field: str | None = None
+    previous: int = PREVIOUS_SECONDS
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work."""
+        _check_common(self)
+
+    @property
+    def digest(self) -> str:
+        """The hash function."""
+        return "sha256"
+
+    def fields(self) -> dict[SchemeField, Any]:
+        """Fields in the environment."""
+        return _common(SchemeKind.PADDLE, self)
+
+    def key_of(self, secret: str) -> bytes:
+        """The key that a secret is: its characters, without blanks and line breaks around it."""
+        return secret.strip().encode("utf-8")
+
+    def read(self, headers: Headers, body: bytes) -> Signed | Signature:
+        """Read the claims of the headers."""
+        values = headers.get(PADDLE_HEADER.lower(), ())
+        if not values:
+            return Signature.UNSIGNED
+        items = [item.strip().partition("=") for item in ";".join(values).split(";")]
+        times = [value for name, _, value in items if name == "ts"]
+        candidates = _decoded((value for name, _, value in items if name == "h1"), bytes.fromhex, "sha256")
+        if len(times) != 1 or not _TIME.fullmatch(times[0]) or not candidates:
+            return Signature.MALFORMED
+        content = times[0].encode("ascii") + b":" + body
+        return Signed(content=content, time=int(times[0]) * 1_000, candidates=candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +178,11 @@ class HmacScheme:
         hash: ``sha256`` or ``sha512``.
         encoding: ``hex`` or ``base64``.
         prefix: text before the signature, e.g. ``sha256=``.
-        timestamp_header: the header with the signed time, in seconds since the epoch.
+        timestamp_header: the header with the signed time, since the epoch.
         template: the text that is signed: ``{body}`` once, and ``{timestamp}`` once if there is a header with it.
         tolerance: seconds after which a signed time is too old.
+        time_unit: ``s`` or ``ms``, of the signed time.
+        key_encoding: ``text``, ``hex`` or ``base64``, in which a secret holds its key.
     """
 
     secrets: tuple[str, ...]
@@ -144,6 +195,8 @@ class HmacScheme:
     tolerance: int = DEFAULT_TOLERANCE
     field: str | None = None
     previous: int = PREVIOUS_SECONDS
+    time_unit: str = "s"
+    key_encoding: str = "text"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
@@ -153,6 +206,14 @@ class HmacScheme:
             raise ValueError(f"hash must be one of {', '.join(_DIGESTS)}, got {self.hash!r}")
         if self.encoding not in _DECODERS:
             raise ValueError(f"encoding must be one of {', '.join(_DECODERS)}, got {self.encoding!r}")
+        if self.key_encoding not in _KEYS:
+            raise ValueError(f"key_encoding must be one of {', '.join(_KEYS)}, got {self.key_encoding!r}")
+        if self.time_unit not in _UNITS:
+            raise ValueError(f"time_unit must be one of {', '.join(_UNITS)}, got {self.time_unit!r}")
+        if self.time_unit != "s" and self.timestamp_header is None:
+            raise ValueError(
+                f"time_unit must be s without a timestamp_header, got {self.time_unit!r}; name the header with the time"
+            )
         if self.template.count(_BODY) != 1:
             raise ValueError(f"template must have {_BODY} once, got {self.template!r}")
         if self.timestamp_header is not None:
@@ -180,12 +241,17 @@ class HmacScheme:
             f.ENCODING: self.encoding,
             f.PREFIX: self.prefix,
             f.TEMPLATE: self.template,
+            f.TIME_UNIT: self.time_unit,
+            f.KEY_ENCODING: self.key_encoding,
         }
         return fields if self.timestamp_header is None else {**fields, f.TIMESTAMP_HEADER: self.timestamp_header}
 
     def key_of(self, secret: str) -> bytes:
-        """The key that a secret is: its characters, without a line break at the end."""
-        return secret.rstrip("\r\n").encode("utf-8")
+        """The key that a secret is, without a line break at the end; nothing if it cannot be decoded."""
+        try:
+            return _KEYS[self.key_encoding](secret.rstrip("\r\n"))
+        except ValueError:  # binascii.Error and UnicodeEncodeError are ones
+            return b""
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
         """Read the claims of the headers."""
@@ -198,13 +264,14 @@ class HmacScheme:
         time = ""
         if self.timestamp_header is not None:
             time = _only(headers.get(self.timestamp_header.lower(), ())).strip()
-            if not _TIME.fullmatch(time):
+            if not _UNITS[self.time_unit][0].fullmatch(time):
                 return Signature.MALFORMED
         if not candidates:
             return Signature.MALFORMED
         before, _, after = self.template.partition(_BODY)  # before the body is in it, which may hold anything
         ends = [part.replace(_TIMESTAMP, time).encode("utf-8") for part in (before, after)]
-        return Signed(content=body.join(ends), time=int(time) if time else None, candidates=candidates)
+        signed_at = int(time) * _UNITS[self.time_unit][1] if time else None
+        return Signed(content=body.join(ends), time=signed_at, candidates=candidates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,16 +281,20 @@ class StandardScheme:
     Attributes:
         secrets: ARNs of the secrets in Secrets Manager.
         tolerance: seconds after which a signed time is too old.
+        header_prefix: ``webhook`` or ``svix``, the first word of its headers.
     """
 
     secrets: tuple[str, ...]
     tolerance: int = DEFAULT_TOLERANCE
     field: str | None = None
     previous: int = PREVIOUS_SECONDS
+    header_prefix: str = "webhook"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work."""
         _check_common(self)
+        if self.header_prefix not in _PREFIXES:
+            raise ValueError(f"header_prefix must be one of {', '.join(_PREFIXES)}, got {self.header_prefix!r}")
 
     @property
     def digest(self) -> str:
@@ -232,7 +303,7 @@ class StandardScheme:
 
     def fields(self) -> dict[SchemeField, Any]:
         """Fields in the environment."""
-        return _common(SchemeKind.STANDARD, self)
+        return {**_common(SchemeKind.STANDARD, self), SchemeField.HEADER_PREFIX: self.header_prefix}
 
     def key_of(self, secret: str) -> bytes:
         """The key that a secret is: what follows ``whsec_``, decoded as the official library decodes it.
@@ -246,19 +317,19 @@ class StandardScheme:
 
     def read(self, headers: Headers, body: bytes) -> Signed | Signature:
         """Read the claims of the headers."""
-        values = headers.get("webhook-signature", ())
+        values = headers.get(f"{self.header_prefix}-signature", ())
         if not values:
             return Signature.UNSIGNED
         listed = [item.partition(",") for item in " ".join(values).split()]
         candidates = _decoded((text for version, _, text in listed if version == "v1"), _from_base64, "sha256")
-        name, time = (_only(headers.get(header, ())) for header in ("webhook-id", "webhook-timestamp"))
+        name, time = (_only(headers.get(f"{self.header_prefix}-{what}", ())) for what in ("id", "timestamp"))
         if not name or not name.isascii() or not _TIME.fullmatch(time) or not candidates:
             return Signature.MALFORMED
         content = f"{name}.{time}.".encode("ascii") + body
-        return Signed(content=content, time=int(time), candidates=candidates)
+        return Signed(content=content, time=int(time) * 1_000, candidates=candidates)
 
 
-Scheme = StripeScheme | HmacScheme | StandardScheme
+Scheme = StripeScheme | PaddleScheme | HmacScheme | StandardScheme
 
 
 def check_signature(scheme: Scheme, *, headers: Headers, body: bytes, keys: Iterable[bytes], now_ms: int) -> Signature:
@@ -308,8 +379,8 @@ def scheme_of(text: str) -> Scheme:
         raise ValueError(f"not a scheme of kind {kind}: {error}") from None
 
 
-def _is_fresh(time: int, tolerance: int, now_ms: int) -> bool:
-    age_ms = now_ms - time * 1_000
+def _is_fresh(time_ms: int, tolerance: int, now_ms: int) -> bool:
+    age_ms = now_ms - time_ms
     return -min(tolerance, MAX_SKEW) * 1_000 <= age_ms <= tolerance * 1_000
 
 
@@ -322,6 +393,10 @@ def _from_base64(text: str) -> bytes:
 
 
 _DECODERS: Final[Mapping[str, Callable[[str], bytes]]] = {"hex": bytes.fromhex, "base64": _from_base64}
+_KEYS: Final[Mapping[str, Callable[[str], bytes]]] = {"text": lambda text: text.encode("utf-8"), **_DECODERS}
+_UNITS: Final = {"s": (_TIME, 1_000), "ms": (_TIME_MS, 1)}
+"""By unit of a signed time: its digits, and milliseconds."""
+_PREFIXES: Final = ("webhook", "svix")
 
 
 def _decoded(texts: Iterable[str], decode: Callable[[str], bytes], digest: str) -> list[bytes]:
@@ -368,5 +443,6 @@ def _check_header(what: str, name: str) -> None:
 _KINDS: Final[Mapping[SchemeKind, Callable[..., Scheme]]] = {
     SchemeKind.STRIPE: StripeScheme,
     SchemeKind.HMAC: HmacScheme,
+    SchemeKind.PADDLE: PaddleScheme,
     SchemeKind.STANDARD: StandardScheme,
 }

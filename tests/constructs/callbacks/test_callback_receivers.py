@@ -10,7 +10,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_secretsmanager as secretsmanager
 
-from constructs_lib import CallbackIntegration, HmacSignature, StandardWebhooks, StripeSignature
+from constructs_lib import CallbackIntegration, HmacSignature, PaddleSignature, StandardWebhooks, StripeSignature
 from saga_runtime.protocol import Env
 from saga_runtime.webhooks.signatures import StripeScheme, scheme_of
 from tests.constructs.support.cloud import Cloud
@@ -145,7 +145,16 @@ class TestSchemes:
         read = scheme_of(StandardWebhooks(secrets=[secret(stack)]).to_json())
         assert (type(read).__name__, read.tolerance) == ("StandardScheme", 300)
 
-    @pytest.mark.parametrize("kind", [StripeSignature, StandardWebhooks, _hmac])
+    def test_of_svix_paddle_and_adyen_are_declared(self, stack: Stack) -> None:
+        svix: Any = scheme_of(StandardWebhooks(secrets=[secret(stack, "A")], header_prefix="svix").to_json())
+        assert (type(svix).__name__, svix.header_prefix) == ("StandardScheme", "svix")
+        assert type(scheme_of(PaddleSignature(secrets=[secret(stack, "B")]).to_json())).__name__ == "PaddleScheme"
+        imported = secretsmanager.Secret.from_secret_name_v2(stack, "C", "adyen")
+        declared = HmacSignature(secrets=[imported], header="HmacSignature", encoding="base64", key_encoding="hex")
+        adyen: Any = scheme_of(declared.to_json())
+        assert (adyen.encoding, adyen.key_encoding, adyen.time_unit) == ("base64", "hex", "s")
+
+    @pytest.mark.parametrize("kind", [StripeSignature, PaddleSignature, StandardWebhooks, _hmac])
     def test_configure_the_key_field_and_the_validity_of_a_previous_version(self, stack: Stack, kind: Any) -> None:
         read = scheme_of(kind(secrets=[secret(stack)]).to_json())
         assert (read.field, read.previous) == (None, 86_400)

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from saga_runtime.protocol import SchemeField, SchemeKind
 from saga_runtime.webhooks import signatures
-from saga_runtime.webhooks.signatures import HmacScheme, Scheme, Signature, StandardScheme, StripeScheme, scheme_of
+from saga_runtime.webhooks.signatures import (
+    HmacScheme,
+    PaddleScheme,
+    Scheme,
+    Signature,
+    StandardScheme,
+    StripeScheme,
+    scheme_of,
+)
 
 NOW = 1_700_000_000
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -23,6 +31,8 @@ OTHER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 BODY = b'{"id":"evt_1","amount":1000,"name":"J\xc3\xb6rg"}'
 ACCENT, THREE = "\u00e9", "\u0663"
 ARN = ("arn:aws:secretsmanager:eu-central-1:111122223333:secret:hook",)
+
+KEY = bytes(range(32))
 
 STRIPE = StripeScheme(secrets=ARN)
 GITHUB = HmacScheme(secrets=ARN, header="X-Hub-Signature-256", prefix="sha256=")
@@ -35,6 +45,15 @@ SLACK = HmacScheme(
     template="v0:{timestamp}:{body}",
 )
 STANDARD = StandardScheme(secrets=ARN)
+SVIX = StandardScheme(secrets=ARN, header_prefix="svix")
+PADDLE = PaddleScheme(secrets=ARN)
+PODIUM = HmacScheme(
+    secrets=ARN,
+    header="Podium-Signature",
+    timestamp_header="Podium-Timestamp",
+    template="{timestamp}.{body}",
+    time_unit="ms",
+)
 
 
 def found(
@@ -73,6 +92,23 @@ def slack(body: bytes = BODY, *, at: str = str(NOW)) -> dict[str, Any]:
     """Headers as Slack makes them."""
     digest = hmac.new(SECRET.encode(), f"v0:{at}:".encode() + body, hashlib.sha256).hexdigest()
     return {"X-Slack-Signature": f"v0={digest}", "X-Slack-Request-Timestamp": at}
+
+
+def paddle(body: bytes = BODY, *, at: str = str(NOW)) -> dict[str, Any]:
+    """A header as Paddle's documentation has it."""
+    digest = hmac.new(SECRET.encode(), f"{at}:".encode() + body, hashlib.sha256).hexdigest()
+    return {"Paddle-Signature": f"ts={at};h1={digest}"}
+
+
+def podium(body: bytes = BODY, *, at: str = str(NOW * 1_000)) -> dict[str, Any]:
+    """Headers with a time in milliseconds, as Podium's documentation has them."""
+    digest = hmac.new(SECRET.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
+    return {"Podium-Signature": digest, "Podium-Timestamp": at}
+
+
+def svix(**given: Any) -> dict[str, Any]:
+    """Headers of Standard Webhooks under Svix's names."""
+    return {name.replace("webhook-", "svix-"): value for name, value in standard(**given).items()}
 
 
 def test_a_header_that_stripe_makes_is_genuine() -> None:
@@ -174,8 +210,11 @@ SIGNED: list[tuple[Scheme, dict[str, Any]]] = [
     ),
     (SLACK, slack()),
     (STANDARD, standard()),
+    (SVIX, svix()),
+    (PADDLE, paddle()),
+    (PODIUM, podium()),
 ]
-NAMES = ["stripe", "github", "shop", "slack", "standard"]
+NAMES = ["stripe", "github", "shop", "slack", "standard", "svix", "paddle", "podium"]
 
 
 @pytest.mark.parametrize(("scheme", "headers"), SIGNED, ids=NAMES)
@@ -214,7 +253,7 @@ def test_without_its_header_a_request_is_unsigned(scheme: Scheme, headers: dict[
         (10**6, Signature.STALE),
     ],
 )
-@pytest.mark.parametrize(("scheme", "headers"), [s for s in SIGNED if s[0] in (STRIPE, SLACK, STANDARD)])
+@pytest.mark.parametrize(("scheme", "headers"), [s for s in SIGNED if s[0] not in (GITHUB, SHOP)])
 def test_a_signature_ages(scheme: Scheme, headers: dict[str, Any], age: float, signature: Signature) -> None:
     assert found(scheme, headers, now=NOW + age) is signature
 
@@ -347,7 +386,8 @@ def test_a_body_need_not_be_text() -> None:
 @given(data=st.data())
 def test_no_header_is_an_exception_and_none_is_genuine(scheme: Scheme, data: st.DataObject) -> None:
     names = ["stripe-signature", "x-hub-signature-256", "x-shop-hmac", "x-slack-signature", "x-slack-request-timestamp"]
-    names += ["webhook-id", "webhook-timestamp", "webhook-signature"]
+    names += ["webhook-id", "webhook-timestamp", "webhook-signature", "svix-id", "svix-timestamp", "svix-signature"]
+    names += ["paddle-signature", "podium-signature", "podium-timestamp"]
     pieces = st.sampled_from(["t=", str(NOW), ",", "v1=", "v1,", "sha256=", "v0=", "00" * 32, "=", " ", "A" * 43 + "="])
     text = st.text(max_size=60) | st.lists(pieces, max_size=9).map("".join)
     headers = data.draw(st.dictionaries(st.sampled_from(names), st.lists(text, max_size=3)))
@@ -387,6 +427,10 @@ def test_a_scheme_travels_as_json(scheme: Scheme) -> None:
         '{"kind":"hmac","secrets":["a"],"header":"A","template":"{timestamp}{body}"}',
         '{"kind":"hmac","secrets":["a"],"header":"A","timestamp_header":"T"}',
         '{"kind":"hmac","secrets":["a"],"header":"A","timestamp_header":"","template":"{timestamp}{body}"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","key_encoding":"rot13"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","time_unit":"ms"}',
+        '{"kind":"hmac","secrets":["a"],"header":"A","timestamp_header":"T","template":"{timestamp}{body}","time_unit":"h"}',
+        '{"kind":"standard-webhooks","secrets":["a"],"header_prefix":"x"}',
     ],
 )
 def test_an_invalid_scheme_is_refused(text: str) -> None:
@@ -398,8 +442,45 @@ def test_the_fields_are_those_of_the_protocol() -> None:
     template = "{timestamp}{body}"
     fields = HmacScheme(secrets=ARN, header="A", timestamp_header="T", template=template, field="key").fields()
 
-    assert set(fields) == set(SchemeField)
+    assert {*fields, *STANDARD.fields()} == set(SchemeField)
     assert {scheme.fields()[SchemeField.KIND] for scheme, _ in SIGNED} == set(SchemeKind)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "spelled"),
+    [("hex", KEY.hex()), ("hex", KEY.hex().upper()), ("base64", base64.b64encode(KEY).decode())],
+)
+def test_key_may_be_encoded(encoding: str, spelled: str) -> None:
+    """Adyen's keys are hexadecimal, and its header holds base64."""
+    scheme = HmacScheme(secrets=ARN, header="HmacSignature", encoding="base64", key_encoding=encoding)
+    signed: dict[str, Any] = {"HmacSignature": base64.b64encode(hmac.digest(KEY, BODY, "sha256")).decode()}
+    assert found(scheme, signed, secrets=[spelled]) is Signature.GENUINE
+    assert found(scheme, signed, secrets=[f"{spelled}\n"]) is Signature.GENUINE
+    assert found(scheme, signed, secrets=[KEY.hex()[:-2] + "00"]) is Signature.WRONG
+
+
+@pytest.mark.parametrize("encoding", ["hex", "base64"])
+def test_key_that_cannot_be_decoded_is_empty(encoding: str) -> None:
+    assert HmacScheme(secrets=ARN, header="A", key_encoding=encoding).key_of("no key \u00e9!") == b""
+
+
+def test_headers_of_the_other_name_are_not_read() -> None:
+    assert found(SVIX, standard()) is Signature.UNSIGNED
+    assert found(STANDARD, svix()) is Signature.UNSIGNED
+
+
+def test_several_signatures_and_two_times_of_paddle() -> None:
+    at, _, digest = paddle()["Paddle-Signature"].partition(";")
+    assert found(PADDLE, {"Paddle-Signature": f"{at};h1={'00' * 32};{digest}"}) is Signature.GENUINE
+    assert found(PADDLE, {"Paddle-Signature": f"{at};ts=1;{digest}"}) is Signature.MALFORMED
+    assert found(PADDLE, {"Paddle-Signature": digest}) is Signature.MALFORMED
+    assert found(PADDLE, {"Paddle-Signature": f"ts={NOW + 1};{digest}"}) is Signature.WRONG
+
+
+def test_milliseconds_are_not_taken_for_seconds() -> None:
+    """A time in the wrong unit lies far from now."""
+    assert found(PODIUM, podium(at=str(NOW))) is Signature.STALE
+    assert found(SLACK, slack(at=str(NOW * 1_000))) is Signature.MALFORMED
 
 
 def test_stale_stays_stale() -> None:

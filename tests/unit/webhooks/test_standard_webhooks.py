@@ -19,6 +19,7 @@ from saga_runtime.webhooks.signatures import MAX_SKEW, Signature, StandardScheme
 
 ARN = ("arn:aws:secretsmanager:eu-central-1:111122223333:secret:hook",)
 STANDARD, STRIPE = StandardScheme(secrets=ARN), StripeScheme(secrets=ARN)
+SVIX = StandardScheme(secrets=ARN, header_prefix="svix")
 MARGIN = 20
 """Seconds: the packages have a clock of their own, which moves while both look."""
 
@@ -101,6 +102,21 @@ def test_only_what_the_official_library_accepts_is_valid(
         # Junk in the header makes the library refuse; the matching digest is there all the same.
         assert sent == body
         assert base64.b64encode(digest).decode() in header
+
+
+@given(st.data(), spelled(), bodies, ages)
+def test_svix_headers_are_those_of_standard_webhooks_by_another_name(
+    data: st.DataObject, secret: tuple[bytes, str], body: bytes, age: int
+) -> None:
+    """The official library is the oracle: both names are given the same values."""
+    key, text = secret
+    at = int(time.time()) - age
+    digest = hmac.digest(key, f"msg.{at}.".encode() + body, "sha256")
+    header = data.draw(changed(f"v1,{base64.b64encode(digest).decode()}"))
+    headers = {"webhook-id": "msg", "webhook-timestamp": str(at), "webhook-signature": header}
+    renamed = {name.replace("webhook", "svix"): value for name, value in headers.items()}
+
+    assert ours(SVIX, renamed, body, text) is ours(STANDARD, headers, body, text)
 
 
 @given(spelled())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -39,6 +40,7 @@ WRITES = {"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "SendMess
 HEADERS: dict[SchemeKind, Any] = {
     SchemeKind.STRIPE: {},
     SchemeKind.HMAC: {"header": "X-Hub-Signature-256", "prefix": "sha256="},
+    SchemeKind.PADDLE: {},
     SchemeKind.STANDARD: {},
 }
 fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -86,6 +88,9 @@ def signature(kind: SchemeKind, body: bytes, *, secret: str = SECRET, at: int = 
             return {"Stripe-Signature": stripe_header(body, at=at, secret=secret)}
         case SchemeKind.HMAC:
             return {"X-Hub-Signature-256": hub(body, secret=secret)}
+        case SchemeKind.PADDLE:
+            digest = hmac.digest(secret.encode(), f"{at}:".encode() + body, "sha256").hex()
+            return {"Paddle-Signature": f"ts={at};h1={digest}"}
         case SchemeKind.STANDARD:
             return {name: str(value) for name, value in standard(body, secret=secret, at=str(at)).items()}
 
