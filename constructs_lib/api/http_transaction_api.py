@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
@@ -20,6 +21,8 @@ from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.types import checked
 
 _ROUTES: Final = (("POST", ""), ("GET", "/{saga_id}"))
+_taken: Final[WeakKeyDictionary[apigatewayv2.IHttpApi, dict[str, str]]] = WeakKeyDictionary()
+"""By HTTP API, the names of its operations, and what they are of."""
 
 
 class HttpTransactionApi(OperationsApi):
@@ -90,6 +93,14 @@ class HttpTransactionApi(OperationsApi):
                 f"authorization_scopes must be given with an authorizer, got {list(authorization_scopes)} with IAM; "
                 "give a JWT authorizer"
             )
+        taken = _taken.setdefault(api, {})
+        for name in operations:
+            if name in taken:
+                raise ValueError(
+                    f"operations of {self.node.path} must have names of their own in the HTTP API, got {name}, which "
+                    f"{taken[name]} has; rename one of them"
+                )
+            taken[name] = self.node.path
         self.api = api
         self.routes: dict[str, apigatewayv2.HttpRoute] = {}
         self._authorizer = authorizer or authorizers.HttpIamAuthorizer()

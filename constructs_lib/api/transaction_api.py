@@ -262,6 +262,13 @@ class TransactionApi(OperationsApi):
 
     def _allow_preflight(self, resource: apigateway.IResource, verb: str) -> None:
         """Answer a browser that asks whether a page of another origin may call."""
+        if resource.node.try_find_child("OPTIONS") is not None:
+            Validations.of(self).add_warning(
+                "cdk-sagas-own-preflight",
+                f"the preflight of {resource.path} must allow the header {IDEMPOTENCY_KEY_HEADER} and {verb}, "
+                "and is that of the API that the resource belongs to; acknowledge this if it does",
+            )
+            return
         preflight = resource.add_cors_preflight(
             allow_origins=self._allowed_origins,
             allow_methods=[verb],
@@ -287,5 +294,10 @@ def _api_of(resource: apigateway.IResource, given: Mapping[str, object]) -> apig
         raise ValueError(
             f"resource must belong to a RestApi of this app, got one of {api.node.path}, which is imported: its stage "
             "would have to be deployed by hand; create the operations in the app of the API"
+        )
+    if api.latest_deployment is None:
+        raise ValueError(
+            f"resource must belong to a RestApi that has its own stage, got one of {api.node.path} with deploy=False; "
+            "leave deploy out"
         )
     return api

@@ -16,7 +16,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
-from constructs_lib.shared.types import check_fields
+from constructs_lib.shared.types import check_fields, require_type
 from saga_runtime.protocol import Env
 
 RUNTIMES: Final[Mapping[str, lambda_.Runtime]] = {
@@ -52,6 +52,7 @@ _RESERVED: Final = frozenset(
     }
 )
 """Names that Lambda refuses: https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html"""
+_MOST_LAYERS: Final = 5
 _PLACE: Final = "CdkSagasFunctionOptions"
 _NETWORK: Final = ("vpc", "subnets", "security_groups")
 
@@ -110,6 +111,10 @@ class FunctionOptions:
                 f"runtime must be one of {', '.join(RUNTIMES)}, got {self.runtime.name}; choose a Python that the "
                 "function bundle runs on"
             )
+        if self.layers is not None and len(self.layers) > _MOST_LAYERS:
+            raise ValueError(
+                f"layers must be at most {_MOST_LAYERS}, got {len(self.layers)}; leave some out: Lambda takes no more"
+            )
         for name in self.environment or {}:
             if name not in _RESERVED:
                 require_match("a name in environment", name, _VARIABLE, "use letters, digits and underscores")
@@ -125,8 +130,8 @@ class FunctionOptions:
         Raises:
             ValueError: if the scope has options, or something below it was created without them.
         """
-        options = _Options.of(scope)
-        options.add(scope.node.path, self)
+        require_type("scope", scope, Construct, "FunctionOptions.apply_to")
+        _Options.of(scope).add(scope.node.path, self)
 
     def over(self, outer: FunctionOptions) -> FunctionOptions:
         """These options, and those of an outer scope where these have none."""

@@ -23,6 +23,7 @@ _MOST: Final = 60
 """Characters that an error shows of a value."""
 _NONE: Final = type(None)
 _CONFUSED: Final = {
+    ("IResource", "RestApi"): "pass its .root",
     ("IStateMachine", "SagaStateMachine"): "name it in sagas",
     ("SagaStateMachine", "StateMachine"): "name other state machines in machines",
     ("Step", "StepGroup"): "put one next to the other: a group holds plain steps only",

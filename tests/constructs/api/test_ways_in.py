@@ -11,6 +11,7 @@ from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
 from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_iam as iam
+from aws_cdk.assertions import Annotations, Match
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import (
@@ -228,3 +229,35 @@ def test_both_kinds_of_api_may_serve_one_saga(stack: Stack) -> None:
 
     assert isinstance(machine.requests, IdempotencyTable)
     assert len(Cloud(stack).of_type(ROUTE)) == 2
+
+
+def test_a_route_of_an_http_api_is_of_one_operation(stack: Stack) -> None:
+    http, machine = apigatewayv2.HttpApi(stack, "Api"), saga(stack)
+    HttpTransactionApi(stack, "One", api=http, operations={"moves": machine})
+
+    with pytest.raises(ValueError, match=r"^operations of Test/Two must have names of their own in the HTTP"):
+        HttpTransactionApi(stack, "Two", api=http, operations={"moves": machine})
+
+
+def test_an_api_without_a_stage_is_refused(stack: Stack) -> None:
+    own = apigateway.RestApi(stack, "Own", deploy=False)
+
+    with pytest.raises(ValueError, match=r"^resource must belong to a RestApi that has its own stage, got one"):
+        TransactionApi(stack, "Api", resource=own.root, operations={"moves": saga(stack)})
+
+
+def test_an_api_in_place_of_a_resource_is_refused_with_the_remedy(stack: Stack) -> None:
+    own: Any = apigateway.RestApi(stack, "Own", cloud_watch_role=False)
+
+    with pytest.raises(ValueError, match=r"got a RestApi; pass its \.root$"):
+        TransactionApi(stack, "Api", resource=own, operations={"moves": saga(stack)})
+
+
+def test_preflights_of_an_api_stay_its_own_with_a_warning(stack: Stack) -> None:
+    cors = apigateway.CorsOptions(allow_origins=[SHOP], allow_headers=["Idempotency-Key"])
+    own = apigateway.RestApi(stack, "Own", cloud_watch_role=False, default_cors_preflight_options=cors)
+    TransactionApi(stack, "Api", resource=own.root, operations={"moves": saga(stack)}, allowed_origins=[SHOP])
+
+    text = Match.string_like_regexp("must allow the header Idempotency-Key")
+    warned = Annotations.from_stack(stack).find_warning("*", text)
+    assert len(warned) == 2

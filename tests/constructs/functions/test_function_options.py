@@ -293,3 +293,18 @@ def test_subnets_without_a_vpc_are_refused(stack: Stack) -> None:
 def test_a_wrong_option_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FunctionOptions(**given)
+
+
+def test_options_are_applied_to_a_construct() -> None:
+    wrong: Any = "Test"
+
+    with pytest.raises(ValueError, match=r"^scope of FunctionOptions.apply_to must be a Construct, got 'Test'; pass"):
+        FunctionOptions(memory_mib=256).apply_to(wrong)
+
+
+def test_a_sixth_layer_is_refused(stack: Stack) -> None:
+    arn = "arn:aws:lambda:eu-west-1:111111111111:layer:telemetry"
+    layers = [lambda_.LayerVersion.from_layer_version_arn(stack, f"L{n}", f"{arn}:{n}") for n in range(1, 7)]
+
+    with pytest.raises(ValueError, match=r"^layers must be at most 5, got 6; leave some out"):
+        FunctionOptions(layers=layers)
