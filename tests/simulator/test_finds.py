@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from pathlib import Path
 from random import Random
@@ -56,6 +57,26 @@ def test_a_violation_without_its_condition_is_found(
     report = simulate(deployed("funds_transfer"), _Weakened(table, *clauses), sagas=MOST)
     assert not report.kept
     assert {finding.kind for finding in report.violated[0].findings} & set(broken)
+
+
+class _Other(dict[str, str]):
+    """Failures, each of which is kept as another one."""
+
+    def setdefault(self, saga_id: str, failure: str = "") -> str:
+        return super().setdefault(saga_id, json.dumps({**json.loads(failure), "error": "Other"}))
+
+
+class _Misrecorded(Transfers):
+    """Transfers whose responses have another failure than their records kept."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.failures = _Other()
+
+
+def test_response_with_another_failure_is_found(deployed: Deployed) -> None:
+    report = simulate(deployed("funds_transfer"), _Misrecorded(), sagas=100)
+    assert {finding.kind for finding in report.violated[0].findings} == {"a failure is what was recorded"}
 
 
 def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:

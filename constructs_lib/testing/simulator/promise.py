@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
         _rows_moved_forward(world),
         _definitions_hold(world),
         _parked_for_a_reason(world),
+        _failed_as_recorded(world),
         *_answers(world, fates),
     ]
 
@@ -158,6 +160,22 @@ def _parked_for_a_reason(world: World) -> Invariant:
         if ParkedFor.OWNER_SUCCEEDED in reasons and not behind
     )
     return Invariant(name="sagas are parked for a reason", checked=len(world.parked_for), violations=violations)
+
+
+def _failed_as_recorded(world: World) -> Invariant:
+    """A failed saga's response has the error of the first failure that its record kept."""
+    records = [item for table in world.parts.requests for item in world.records(table)]
+    failed = {
+        item[RecordAttribute.SAGA_ID]["S"]: json.loads(item[RecordAttribute.RESPONSE]["S"])
+        for item in records
+        if item[RecordAttribute.STATUS]["S"] == RecordStatus.FAILED and RecordAttribute.RESPONSE in item
+    }
+    violations = tuple(
+        f"saga {saga_id} failed with {kept['error']}, and its response has {failed[saga_id].get('error')}"
+        for saga_id, kept in ((found, json.loads(text)) for found, text in world.failures.items() if found in failed)
+        if kept["error"] != failed[saga_id].get("error")
+    )
+    return Invariant(name="a failure is what was recorded", checked=len(failed), violations=violations)
 
 
 def _answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:

@@ -71,6 +71,7 @@ class World:
     Attributes:
         rows_seen: every status that each saga log row has had, in order, by log and key.
         parked_for: reasons for which each saga was parked, in order, by its id.
+        failures: the first failure that each saga's record kept, by the saga's id.
         rollout: deploys releases.
     """
 
@@ -98,6 +99,7 @@ class World:
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
         self.parked_for: dict[str, list[str]] = {}
+        self.failures: dict[str, str] = {}
         self.functions = Functions(
             self.kernel, deployment.images, deployment.switch, environment, self.calls, self.weather, self.trace
         )
@@ -157,6 +159,8 @@ class World:
             seen.append(status)
 
     def _record_written(self, _table: Table, _key: Key, item: Item | None) -> None:
+        if item is not None and {RecordAttribute.FAILURE, RecordAttribute.SAGA_ID} <= item.keys():
+            self.failures.setdefault(item[RecordAttribute.SAGA_ID]["S"], item[RecordAttribute.FAILURE]["S"])
         if item is None or RecordAttribute.PARKED_BY not in item or RecordAttribute.SAGA_ID not in item:
             return
         reasons = self.parked_for.setdefault(item[RecordAttribute.SAGA_ID]["S"], [])
