@@ -37,13 +37,13 @@ class ParkEntry:
 
     @classmethod
     def from_body(cls, body: str) -> ParkEntry | None:
-        """Read a message; None: it is about something else, for example a contradicted outcome of a job."""
+        """Read a message; None: it is about something else, for example a contradicted outcome, or a late effect."""
         try:
             found = json.loads(body)
         except ValueError:
             return None
-        if not isinstance(found, Mapping):
-            return None
+        if not isinstance(found, Mapping) or found.get("late"):
+            return None  # what compensates late effects never owns a record, and the saga may have settled before
         saga_id, execution, stuck = found.get("saga_id"), found.get("execution"), found.get("parked_reason")
         if not isinstance(saga_id, str) or not is_saga_id(saga_id) or not isinstance(execution, str) or not execution:
             return None

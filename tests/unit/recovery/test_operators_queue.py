@@ -138,6 +138,7 @@ def test_only_the_entry_of_the_latest_parking_stays(operated: OperatedSaga, url:
         body(saga_id="x"),
         body(execution=""),
         body(execution=7),
+        body(execution=f"{SAGA_ID}-l1", error="Frozen", late=True),
     ],
 )
 def test_what_is_not_about_a_parked_saga_stays(operated: OperatedSaga, url: str, other: str) -> None:
