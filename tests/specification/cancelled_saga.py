@@ -1,9 +1,10 @@
 """Model: one saga that operators cancel, two at once, while it runs; and the reconciler.
 
 It has a step that is compensated, perhaps a callback step that waits, and a pivot. A cancellation writes a reason into
-the record, and stops the first execution; a recovery then decides by the pivot's row. An Express execution may run
-alongside, which nothing can stop. Executions and operators die at any moment; calls of pivots, marks and stops arrive
-late; the key is reserved for another saga after the first one has settled.
+the record, and stops the first execution; a recovery then decides by the pivot's row. A saga that was never started is
+not started any more: a recovery takes it over. An Express execution may run alongside, which nothing can stop.
+Executions and operators die at any moment; calls of starts, pivots, marks and stops arrive late; the key is reserved
+for another saga after the first one has settled.
 """
 
 from __future__ import annotations
@@ -49,10 +50,25 @@ class CancelCondition(Condition):
         "lambda_src/saga_runtime/recovery/takeover.py",
         "if record.cancelled and owner.status in _RUNNING:",
     )
+    NEVER_STARTED = Because(
+        "neither a reconciler nor a command starts the first execution of a saga whose record has the mark",
+        "lambda_src/saga_runtime/recovery/decisions.py",
+        "case Finding.RUNNING | Finding.NOT_STARTED if record.cancelled:",
+    )
+    NO_DUPLICATE_STARTS = Because(
+        "nor does a duplicate of the request, also one that is answered after its own reservation",
+        "lambda_src/saga_runtime/idempotency/record.py",
+        "return record.owner == record.saga_id and not record.cancelled",
+    )
+    EXPRESS_ENDED = Because(
+        "a saga that was never started is taken over when no Express execution of it can run",
+        "lambda_src/saga_runtime/recovery/decisions.py",
+        "if express_ms := express_ends_in(record, now_ms):",
+    )
     RECONCILER_STOPS = Because(
         "the reconciler stops the execution if the operator's command did not",
         "lambda_src/saga_runtime/recovery/decisions.py",
-        "case Finding.RUNNING if record.cancelled:",
+        "return Decision(need=Need.STOP, after_ms=LOOK_MS)",
     )
 
 
@@ -68,6 +84,8 @@ class CancelPromise(StrEnum):
     CANCELLED_TWICE = "CANCELLED_TWICE"
     CANCELLATION_FORGOTTEN = "CANCELLATION_FORGOTTEN"
     STOPPED_WITHOUT_A_DECISION = "STOPPED_WITHOUT_A_DECISION"
+    STARTED_ALTHOUGH_CANCELLED = "STARTED_ALTHOUGH_CANCELLED"
+    RECOVERED_WHILE_EXPRESS_RUNS = "RECOVERED_WHILE_EXPRESS_RUNS"
 
 
 C, P = CancelCondition, CancelPromise
@@ -249,6 +267,8 @@ class CancelModel(Conditional):
             elif call == "mark":
                 after, _, breaks = self._marked(landed)
                 yield Move("a dead command's cancellation arrives", after, breaks=breaks)
+            elif call == "start":
+                yield Move("a start arrives that was sent before", self._started(landed))
             else:
                 yield Move("a dead command's stop arrives", self._stopped(landed))
         if self.reused and world.record.saga == 1 and world.record.status is not Status.OPEN:
@@ -334,12 +354,27 @@ class CancelModel(Conditional):
         if record.saga != 1 or record.status is not Status.OPEN or record.parked or record.owner:
             return
         if first.at is At.NONE:
-            yield Move("the saga is started", _executing(world, STANDARD, Execution(At.DEBIT)))
+            yield from self._starts(world)
         elif first.at is At.ENDED:
-            taken = replace(world, record=replace(record, owner=1))
-            yield Move("a recovery takes over", _executing(taken, RECOVERY, Execution(At.READ)))
+            yield Move("a recovery takes over", self._taken_over(world))
         elif record.decisions and self.holds(C.RECONCILER_STOPS):
             yield Move("the reconciler stops Standard", self._stopped(world))
+
+    def _starts(self, world: World) -> Moves:
+        """Start the first execution, unless the record has the mark: then a recovery takes the saga over."""
+        cancelled = bool(world.record.decisions)
+        express = world.executions[EXPRESS].runs
+        starters = (("the reconciler", C.NEVER_STARTED), ("a duplicate", C.NO_DUPLICATE_STARTS))
+        for who, condition in starters:
+            if not cancelled or not self.holds(condition):
+                breaks = P.STARTED_ALTHOUGH_CANCELLED if cancelled else None
+                yield Move(f"{who} starts the saga", self._started(world), breaks=breaks)
+        if not cancelled:
+            travels = replace(world, travels=world.travels | {"start"})
+            yield Move("a start is sent, and travels", travels, fault=True)
+        elif not express or not self.holds(C.EXPRESS_ENDED):
+            breaks = P.RECOVERED_WHILE_EXPRESS_RUNS if express else None
+            yield Move("a recovery takes over what was never started", self._taken_over(world), breaks=breaks)
 
     def _operates(self, world: World, number: int, operator: Operator) -> Moves:
         def to(then: Operator, after: World = world) -> World:
@@ -395,6 +430,18 @@ class CancelModel(Conditional):
         if not self.holds(C.NO_DIRECTION):
             marked = replace(marked, direction=Direction.COMPENSATE)
         return replace(world, record=marked), True, breaks
+
+    @staticmethod
+    def _started(world: World) -> World:
+        """A start names the first execution: it begins once, whatever the record has become."""
+        if world.executions[STANDARD].at is not At.NONE:
+            return world
+        return _executing(world, STANDARD, Execution(At.DEBIT))
+
+    @staticmethod
+    def _taken_over(world: World) -> World:
+        taken = replace(world, record=replace(world.record, owner=1))
+        return _executing(taken, RECOVERY, Execution(At.READ))
 
     @staticmethod
     def _stopped(world: World) -> World:

@@ -28,6 +28,9 @@ class TestCancelledSaga(SpecificationTests):
             Mutant((C.ONCE,), P.CANCELLED_TWICE),
             Mutant((C.NO_DIRECTION,), P.FAILED_BUT_AN_EFFECT_STANDS),
             Mutant((C.MARK_FIRST,), P.STOPPED_WITHOUT_A_DECISION),
+            Mutant((C.NEVER_STARTED,), P.STARTED_ALTHOUGH_CANCELLED),
+            Mutant((C.NO_DUPLICATE_STARTS,), P.STARTED_ALTHOUGH_CANCELLED),
+            Mutant((C.EXPRESS_ENDED,), P.RECOVERED_WHILE_EXPRESS_RUNS, "Express"),
             Mutant((C.RECONCILER_STOPS,), STUCK, "a callback step waits"),
         ),
     )

@@ -52,12 +52,9 @@ class RecordFindings:
                 return self._soon(Kind.STILL_DUE, what, "the reconciler clears it", record.due_at)
             case Found.PARKED:
                 return self._parked(seen)
-            case Found.NOT_STARTED if seen.found.is_due(self.now_ms - NOBODY_CAME_MS):
-                return self._start_refused()
-            case Found.NOT_STARTED if seen.found.is_due(self.now_ms):
+            case Found.NOT_STARTED if seen.found.is_due(self.now_ms) or record.cancelled:
                 # Before it is due, another process is about to start it.
-                what = "reserved, and there is no execution of its owner's name"
-                return self._soon(Kind.NOT_STARTED, what, "the reconciler starts it", record.updated_at)
+                return self._not_started(seen)
             case Found.NAME_EXPIRED:
                 what = "no execution of its owner's name, and it may have run before"
                 return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
@@ -115,6 +112,17 @@ class RecordFindings:
             self.record.updated_at,
             repair=Repair.MAKE_DUE,
         )
+
+    def _not_started(self, seen: Seen) -> Finding:
+        since = self.record.updated_at
+        if self.record.cancelled:
+            what = "an operator cancelled it, and it was never started"
+            then = "the reconciler hands it to r1, when no Express execution of it can run"
+            return self._soon(Kind.INTERRUPTED, what, then, since)
+        if seen.found.is_due(self.now_ms - NOBODY_CAME_MS):
+            return self._start_refused()
+        what = "reserved, and there is no execution of its owner's name"
+        return self._soon(Kind.NOT_STARTED, what, "the reconciler starts it", since)
 
     def _start_refused(self) -> Finding:
         minutes = NOBODY_CAME_MS // 60_000

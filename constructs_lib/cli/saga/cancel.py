@@ -10,14 +10,19 @@ from typing import Any, Final
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.saga import add_reason_option, add_saga_options, audit_of, deployed, find_saga
+from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS
 
 _THEN: Final = {
     "SETTLED": "it has settled",
     "PARKED": "it was parked; see cdk-sagas inspect",
-    "NOT_STARTED": "it had not been started, and is stopped; a recovery follows",
+    "NOT_STARTED": "it had not been started, and will not be; a recovery settles it",
     "RUNNING": "its execution is being stopped, or a recovery runs",
     "DEAD": "a recovery compensates it, or goes forward if its pivot is applied",
 }
+_EXPRESS_RUNS: Final = (
+    f"an Express execution of it may run; a recovery follows within {OUTLIVE_EXPRESS_SECONDS} s after its request, by "
+    "the reconciler or by repeating this"
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -48,7 +53,8 @@ def _run(options: argparse.Namespace) -> int:
             done = cancel(recoverer, served.log, found.record, audit, found.now_ms)
         except (CannotCancel, MachineGone) as refusal:
             raise CommandError(str(refusal)) from None
-    then = _THEN.get(done.finding, "an operator decides; see cdk-sagas inspect")
+    waits = done.finding == "NOT_STARTED" and done.started is None
+    then = _EXPRESS_RUNS if waits else _THEN.get(done.finding, "an operator decides; see cdk-sagas inspect")
     by = f": {done.started}" if done.started else ""
     sys.stdout.write(f"saga {options.saga} {'was' if done.earlier else 'is'} cancelled; {then}{by}\n")
     return 0

@@ -18,6 +18,7 @@ _SAID = {
     "SETTLED": "is settled: nothing to do",
     "PARKED": "is parked: resolve it with cdk-sagas resolve",
     "NOT_STARTED": "was never started: started",
+    "CANCELLED": "was cancelled, and an Express execution of it may run: left alone for 3 minutes after its request",
     "NAME_EXPIRED": "may have run before: operator action required",
     "RUNNING": "is running: left alone",
     "DEAD": "was interrupted: taken over",
@@ -62,7 +63,10 @@ def _run(options: argparse.Namespace) -> int:
         try:
             # Without its rows, a saga must not be run again.
             finding, started = replace(found.recoverer, log_days=saga.served.days).recover(found.record, found.now_ms)
-            sys.stdout.write(f"saga {options.saga} {_SAID[finding]}{f' by {started}' if started else ''}\n")
+            waits = finding == "NOT_STARTED" and started is None
+            sys.stdout.write(
+                f"saga {options.saga} {_SAID['CANCELLED' if waits else finding]}{f' by {started}' if started else ''}\n"
+            )
             exhausted = _undo_late(found, saga, again=options.again)
         except MachineGone as gone:
             raise CommandError(str(gone)) from None

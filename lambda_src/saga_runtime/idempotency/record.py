@@ -359,7 +359,7 @@ def what_was_met(record: RequestRecord, reservation: Reservation) -> Met:
     """Decide the action after a refused reservation, from the record in that refusal."""
     if (final := final_met(record, reservation.fingerprint, reservation.now_ms)) is not None:
         return final
-    if record.execution_arn == reservation.execution_arn:
+    if record.execution_arn == reservation.execution_arn and _may_run_first(record):
         return Met.OWN
     return Met.RUNNING_DUE if _may_start(record, reservation) else Met.RUNNING
 
@@ -369,14 +369,19 @@ def _may_start(record: RequestRecord, reservation: Reservation) -> bool:
 
     Not on another state machine than the gatekeeper's own: a name is taken on one machine only, and another one, which
     has another log, would run the saga a second time. Not before ``due_at``: another gatekeeper is starting it right
-    now. Not when parked or taken over: the first execution is history. Not when the name could be free again, in
-    whatever account, and rows could be gone: the saga would run again. A reconciler, which knows how long rows are
-    kept, starts what is older, and what is another machine's.
+    now. Not when parked or taken over: the first execution is history. Not when cancelled: a recovery settles it. Not
+    when the name could be free again, in whatever account, and rows could be gone: the saga would run again. A
+    reconciler, which knows how long rows are kept, starts what is older, and what is another machine's.
     """
     same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)
     due = record.due_at is not None and record.due_at <= reservation.now_ms
     name_is_taken = reservation.now_ms - record.created_at < (LEAST_NAME_DAYS - 1) * _DAY_MS
-    return same_machine and due and name_is_taken and record.parked_by is None and record.owner == record.saga_id
+    return same_machine and due and name_is_taken and record.parked_by is None and _may_run_first(record)
+
+
+def _may_run_first(record: RequestRecord) -> bool:
+    """Test whether the first execution may be started: it owns the saga, which no operator has cancelled."""
+    return record.owner == record.saga_id and not record.cancelled
 
 
 def _machine_in(execution_arn: str) -> str:

@@ -6,6 +6,7 @@
     settled, and still due                    not due any more
     parked                                    left; checked again later
     no such execution                         started, by the same name and with the same stored bytes
+    the same, and an operator cancelled it    taken over, when no Express execution of it can run
     no such execution, and its name expired   parked
     its owner succeeded                       parked
     its owner may not be asked for, for long  parked
@@ -30,7 +31,7 @@ from typing import Any, Final
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.idempotency.record import OWNED, AttributeMap, RequestRecord, owned
 from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute, RecordStatus
-from saga_runtime.recovery.takeover import Finding, rows_are_kept_until
+from saga_runtime.recovery.takeover import Finding, express_ends_in, rows_are_kept_until
 from saga_runtime.shared.expressions import update, when
 
 LOOK_MS: Final = 60_000
@@ -155,8 +156,8 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_m
             return Decision(need=Need.CLEAR if due else Need.NOTHING)
         case Finding.PARKED:
             return _later(longest_ms, due=due)
-        case Finding.RUNNING if record.cancelled:
-            return Decision(need=Need.STOP, after_ms=LOOK_MS)
+        case Finding.RUNNING | Finding.NOT_STARTED if record.cancelled:
+            return _of_cancelled(record, finding, now_ms, due=due)
         case Finding.RUNNING:
             return _later(look_again_after(now_ms - record.created_at, longest_ms), due=due)
         case Finding.NOT_STARTED:
@@ -175,6 +176,15 @@ def decide(found: Found, finding: Finding, *, now_ms: int, limit: int, longest_m
             return Decision(need=Need.PARK, reason=ParkedFor.RECOVERIES_EXHAUSTED)
         case Finding.DEAD:
             return Decision(need=Need.TAKE_OVER, after_ms=pause_after(record.recoveries + 1))
+
+
+def _of_cancelled(record: RequestRecord, finding: Finding, now_ms: int, *, due: bool) -> Decision:
+    """Decide about a cancelled saga: its first execution is stopped, or never started."""
+    if finding is Finding.RUNNING:
+        return Decision(need=Need.STOP, after_ms=LOOK_MS)
+    if express_ms := express_ends_in(record, now_ms):
+        return _later(express_ms, due=due)
+    return Decision(need=Need.TAKE_OVER, after_ms=pause_after(record.recoveries + 1))
 
 
 def _later(after_ms: int, *, due: bool) -> Decision:

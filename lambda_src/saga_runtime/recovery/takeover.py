@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
-from saga_runtime.protocol import EXECUTION_NAME_DAYS, RecordAttribute
+from saga_runtime.protocol import EXECUTION_NAME_DAYS, OUTLIVE_EXPRESS_SECONDS, RecordAttribute
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -136,6 +136,16 @@ def what_to_do(record: RequestRecord, owner: Owner, now_ms: int, *, log_days: in
     raise ValueError(f"an execution's status is one that Step Functions knows, got {owner.status!r}")
 
 
+def express_ends_in(record: RequestRecord, now_ms: int) -> int:
+    """Milliseconds after which no Express execution of a saga, and no function that one invoked, runs any more.
+
+    Args:
+        record: of a saga in progress.
+        now_ms: the time.
+    """
+    return max(0, record.created_at + OUTLIVE_EXPRESS_SECONDS * 1_000 - now_ms) if record.express else 0
+
+
 def recovery_name(saga_id: str, number: int) -> str:
     """Name of a saga's n-th recovery."""
     if number < 1:
@@ -144,7 +154,7 @@ def recovery_name(saga_id: str, number: int) -> str:
 
 
 def take_over_update(record: RequestRecord, now_ms: int, due_after_ms: int, more: Appended = NOTHING) -> dict[str, Any]:
-    """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead.
+    """Arguments of the ONE conditional update that changes the owner of a saga whose owner is dead, or never starts.
 
     The record stays in the shard of the sparse index in which its reservation put it.
 
@@ -250,6 +260,9 @@ class Recoverer:
     def recover(self, record: RequestRecord, now_ms: int) -> tuple[Finding, str | None]:
         """Check a saga, and do what it needs.
 
+        A cancelled saga that was never started is not started: a recovery takes it over, once no Express execution of
+        it can run. Whatever still starts the first execution finds it fenced, as one that is redriven does.
+
         Returns:
             What was found, and the name of the execution that was started, if one was.
 
@@ -270,13 +283,14 @@ class Recoverer:
             record = again
         finding = what_to_do(record, owner, now_ms, log_days=self.log_days)
         if finding is Finding.NOT_STARTED:
-            first = record.owner == record.saga_id
-            machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-            self.start(machine, record.owner, record.input)
-            if record.cancelled:
-                self.stop(record)
-            return finding, record.owner
-        if finding is not Finding.DEAD:
+            if not record.cancelled:
+                first = record.owner == record.saga_id
+                machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
+                self.start(machine, record.owner, record.input)
+                return finding, record.owner
+            if express_ends_in(record, now_ms):
+                return finding, None
+        elif finding is not Finding.DEAD:
             return finding, None
         self.require_machine(record.recovery_machine_arn)
         if not self.updated(take_over_update(record, now_ms, self.due_after_ms)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from saga_runtime.idempotency.identity import due_shard_of
 from saga_runtime.idempotency.record import Met, RequestRecord, reserve_put, what_was_met
 from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery.cancel import FAILURE
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, Finding, Owner, recovery_name, take_over_update, what_to_do
 from saga_runtime.shared.arns import execution_of, machine_of
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, MACHINE_ARN, NOW_MS, SAGA_ID, reservation_of
@@ -18,6 +20,7 @@ ITEM: dict[str, Any] = reserve_put(reservation_of())["Item"]
 RECORD = RequestRecord.from_item(ITEM)
 LATER = NOW_MS + 1
 DUE = NOW_MS + DUE_AFTER_MS
+CANCELLED = json.dumps(FAILURE)
 
 
 def record(**changes: Any) -> RequestRecord:
@@ -41,6 +44,9 @@ def of_another_machine(**changes: Any) -> RequestRecord:
         pytest.param(record(due_at=None), DUE, Met.RUNNING, id="not due"),
         pytest.param(record(parked_by="x"), DUE, Met.RUNNING, id="parked"),
         pytest.param(record(owner=f"{SAGA_ID}-r1"), DUE, Met.RUNNING, id="taken over"),
+        pytest.param(record(failure=CANCELLED), DUE, Met.RUNNING, id="cancelled"),
+        pytest.param(record(failure=CANCELLED), NOW_MS, Met.RUNNING, id="own, cancelled by now"),
+        pytest.param(record(owner=f"{SAGA_ID}-r1"), NOW_MS, Met.RUNNING, id="own, taken over by now"),
         pytest.param(record(), NOW_MS + 29 * DAY_MS - 1, Met.RUNNING_DUE, id="name still taken"),
         pytest.param(record(), NOW_MS + 29 * DAY_MS, Met.RUNNING, id="name perhaps free"),
         pytest.param(record(), NOW_MS, Met.OWN, id="own"),

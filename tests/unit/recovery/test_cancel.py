@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import boto3
 import pytest
 
-from saga_runtime.protocol import Direction, RecordStatus, Side
+from saga_runtime.idempotency.record import Met, what_was_met
+from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS, Direction, RecordStatus, Side
 from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.cancel import FAILURE
 from saga_runtime.saga_log.rows import done_put
@@ -20,7 +22,7 @@ from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import WHY, OperatedSaga, operated_saga_in
 from tests.unit.support.reconciled import Watch
-from tests.unit.support.samples import MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import MACHINE_ARN, NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
@@ -102,17 +104,61 @@ def test_repeated_cancellation_changes_nothing(operated: OperatedSaga) -> None:
     assert "was interrupted, and a recovery compensates it" in told
 
 
-def test_saga_that_was_never_started_is_started_and_stopped(operated: OperatedSaga) -> None:
+def never_started(operated: OperatedSaga, *, express: bool = False) -> None:
     operated.world.executions.forget(SAGA_ID)
+    if express:
+        (item,) = operated.world.items("requests")
+        start_input = {"S": replace(reservation_of(), express=True).start_input}
+        aws.dynamodb().put_item(TableName="requests", Item={**item, "input": start_input})
+
+
+def is_recovered_without_a_start(operated: OperatedSaga) -> None:
+    """A recovery owns it, and is the only execution that it ever had."""
+    assert set(operated.world.executions.by_name) == {R1}
+    assert operated.record.owner == R1
+    assert json.loads(operated.record.failure or "") == FAILURE
+
+
+def test_saga_that_was_never_started_is_not_started(operated: OperatedSaga) -> None:
+    never_started(operated)
 
     status, told = operated.run(*CANCEL)
 
     assert status == 0
-    assert "had not been started, and is stopped" in told
-    assert operated.world.executions.by_name[SAGA_ID].status is ExecutionStatus.ABORTED
-    assert operated.record.cancelled
-    operated.run(*CANCEL)
-    is_cancelled(operated)
+    assert "had not been started, and will not be; a recovery settles it" in told
+    is_recovered_without_a_start(operated)
+
+
+@pytest.mark.parametrize("operation", ["DescribeExecution", "DescribeStateMachine", *WRITES])
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+def test_no_duplicate_starts_a_cancelled_saga(operated: OperatedSaga, operation: str, moment: Moment) -> None:
+    """The command has died at any moment after its mark."""
+    never_started(operated)
+    operated.world.wire.plan(Fault(operation=operation, action=Action.KILL, moment=moment, times=1))
+    with contextlib.suppress(Killed):
+        operated.run(*CANCEL)
+
+    if operated.record.failure is None:
+        return
+    for later in (1, 60_000, 600_000):
+        assert what_was_met(operated.record, reservation_of(now_ms=operated.now + later)) is Met.RUNNING
+    assert what_was_met(operated.record, reservation_of()) is Met.RUNNING
+    operated.run("recover")
+    is_recovered_without_a_start(operated)
+
+
+def test_cancelled_saga_is_recovered_when_no_express_execution_can_run(operated: OperatedSaga) -> None:
+    never_started(operated, express=True)
+    ends = NOW_MS + 1_000 * OUTLIVE_EXPRESS_SECONDS
+
+    operated.world.clock.ms = ends - 2
+    assert "an Express execution of it may run; a recovery follows" in operated.run(*CANCEL)[1]
+    assert "an Express execution of it may run" in operated.run("recover")[1]
+    assert operated.record.owner == SAGA_ID
+
+    operated.world.clock.ms = ends
+    operated.run("recover")
+    is_recovered_without_a_start(operated)
 
 
 def test_dead_saga_is_cancelled_and_recovered(operated: OperatedSaga) -> None:
@@ -272,14 +318,27 @@ def test_reconciler_stops_and_recovers(marked: Watch) -> None:
     is_cancelled(marked.operated)
 
 
-def test_reconciler_starts_what_it_then_stops(marked: Watch) -> None:
-    marked.world.executions.forget(SAGA_ID)
+def test_reconciler_recovers_what_was_never_started(marked: Watch) -> None:
+    never_started(marked.operated)
 
-    for _ in range(3):
-        marked.sweep()
-        marked.pass_time()
+    marked.sweep()
 
-    is_cancelled(marked.operated)
+    is_recovered_without_a_start(marked.operated)
+
+
+def test_reconciler_waits_for_the_end_of_express(watch: Watch) -> None:
+    never_started(watch.operated, express=True)
+    watch.operated.run(*CANCEL)
+    ends = NOW_MS + 1_000 * OUTLIVE_EXPRESS_SECONDS
+
+    watch.sweep()
+    assert (watch.record.owner, watch.record.due_at) == (SAGA_ID, ends)
+    assert watch.ended(SAGA_ID) == []
+    assert watch.executions == {}
+
+    watch.world.clock.ms = ends
+    watch.sweep()
+    is_recovered_without_a_start(watch.operated)
 
 
 def test_reconciler_stops_nothing_else(watch: Watch) -> None:
