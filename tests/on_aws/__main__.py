@@ -18,7 +18,7 @@ from .claims import BY_HAND, PROBES, Found
 from .resources import Account
 
 ROOT: Final = Path(__file__).parents[2]
-JOURNAL: Final = ROOT / "build" / "verify-aws-resources.jsonl"
+BUILD: Final = ROOT / "build"
 PAGE: Final = ROOT / "docs" / "verified-on-aws.md"
 COST: Final = (
     "About 40 state transitions, 20 queue requests, 2 writes: below 0.01 USD at list prices of us-east-1 "
@@ -39,7 +39,9 @@ def main() -> int:
     except (BotoCoreError, ClientError) as error:
         sys.stderr.write(f"error: credentials must be those of an AWS account, got {error}; configure a profile\n")
         return 1
-    account = Account(session.client, JOURNAL, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
+    # A journal for each account and region: in another one its resources would be missing, and forgotten.
+    journal = BUILD / f"verify-aws-{number}-{session.region_name}.jsonl"
+    account = Account(session.client, journal, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
     if account.left():
         sys.stderr.write(f"an earlier run left {', '.join(f'{one.kind} {one.name}' for one in account.left())}\n")
     if not confirmed(options.account, number, session.region_name, input):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, session_of
+from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.output import say
 from constructs_lib.cli.shared.progress import Progress
@@ -25,6 +25,8 @@ AGREES: Final = "agrees"
 DIFFERS: Final = "differs"
 REFUSED: Final = "refused"
 _SHOWN: Final = 20
+_REFUSALS: Final = frozenset({"InvalidArn", "InvalidDefinition", "InvalidExecutionInput", "ValidationException"})
+"""Of a single call. Any other error, such as missing permissions, ends the command; a second run continues."""
 
 
 def add_parser(commands: Any) -> None:
@@ -79,11 +81,15 @@ def _run(options: argparse.Namespace) -> int:
     try:
         from constructs_lib.cli.verify.cases import cases_of
         from constructs_lib.testing.simulator.deployment.template import blueprint_of
+        from constructs_lib.testing.simulator.errors import NotSimulatedError
     except ImportError as error:
         raise CommandError(f"extra `local` must be installed, got {error}; install cdk-sagas[local]") from None
     if not (options.assembly / "manifest.json").is_file():
         raise CommandError(f"ASSEMBLY must be a cloud assembly, got {options.assembly}; run `cdk synth` first")
-    every = blueprint_of(options.assembly).machines.values()
+    try:
+        every = blueprint_of(options.assembly).machines.values()
+    except NotSimulatedError as error:
+        raise CommandError(f"ASSEMBLY must have only resources that the simulator knows, got one: {error}") from None
     machines = [machine for machine in every if options.machine is None or options.machine in machine.name]
     if not machines:
         raise CommandError(
@@ -98,7 +104,8 @@ def _run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0
     client = _client(options)
-    lines = verify(client, machines, cases, options.results, pause=1 / options.per_second)
+    with one_line_errors("definitions were not verified"):
+        lines = verify(client, machines, cases, options.results, pause=1 / options.per_second)
     return report(lines)
 
 
@@ -177,17 +184,23 @@ def _validated(client: Any, machine: MachineSpec) -> Line:
     def line(verdict: str, why: Sequence[str] = ()) -> Line:
         return Line(id="", machine=machine.name, state=None, situation="is validated", verdict=verdict, why=why)
 
+    from botocore.exceptions import ClientError
+
     try:
         answer = client.validate_state_machine_definition(
             definition=json.dumps(machine.definition), type=machine.kind, severity="WARNING", maxResults=100
         )
-    except _errors() as error:
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in _REFUSALS:
+            raise
         return line(REFUSED, [str(error)])
     found = [f"{one['severity']} {one['code']}: {one['message']}" for one in answer["diagnostics"]]
     return line(AGREES if answer["result"] == "OK" and not found else DIFFERS, found)
 
 
 def _tested(client: Any, case: Case) -> Line:
+    from botocore.exceptions import ClientError
+
     from constructs_lib.cli.verify.compare import differences
 
     def line(verdict: str, why: Sequence[str] = ()) -> Line:
@@ -197,16 +210,12 @@ def _tested(client: Any, case: Case) -> Line:
 
     try:
         answer: Mapping[str, Any] = client.test_state(**case.request)
-    except _errors() as error:
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in _REFUSALS:
+            raise
         return line(REFUSED, [str(error)])
     found = list(differences(case.expected, answer))
     return line(DIFFERS if found else AGREES, found)
-
-
-def _errors() -> tuple[type[Exception], ...]:
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    return (BotoCoreError, ClientError)
 
 
 def report(lines: Sequence[Line]) -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from constructs_lib.cli.verify.cases import Case, cases_of
@@ -184,6 +185,17 @@ def test_refused_call_is_made_again(cases: list[Case], tmp_path: Path) -> None:
     assert [line.verdict for line in lines] == [AGREES, REFUSED]
     assert report(lines) == 1
     assert lines_of(tmp_path / "r") == {}
+
+
+def test_missing_permission_ends_the_run(cases: list[Case], tmp_path: Path) -> None:
+    client = boto3.client("stepfunctions", region_name="us-east-1")
+    with Stubber(client) as stubbed:
+        stubbed.add_response("validate_state_machine_definition", {"result": "OK", "diagnostics": []})
+        stubbed.add_response("test_state", _agreeing(cases[0]))
+        stubbed.add_client_error("test_state", "AccessDeniedException", "no")
+        with pytest.raises(ClientError, match="AccessDenied"):
+            verify(client, [MACHINE], cases, tmp_path / "r", pause=0)
+    assert lines_of(tmp_path / "r").keys() == {cases[0].id}
 
 
 def test_diagnostics_of_a_definition_are_differences(tmp_path: Path) -> None:
