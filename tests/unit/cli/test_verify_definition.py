@@ -15,7 +15,7 @@ from botocore.stub import Stubber
 from constructs_lib.cli.verify.cases import Case, cases_of
 from constructs_lib.cli.verify.command import AGREES, DIFFERS, REFUSED, lines_of, report, verify
 from constructs_lib.cli.verify.compare import differences
-from constructs_lib.cli.verify.one_state import VARIES, Expected
+from constructs_lib.cli.verify.one_state import VARIES, Expected, Mocked, expected_of
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 
 _RETRY = [
@@ -90,6 +90,32 @@ def test_expected_ends_are_those_of_the_definition(cases: list[Case]) -> None:
     assert tired.assigned == {"error": "Busy"}
     assert _named(cases, "Large?", "as it is").expected.next_state == "Pay"
     assert _named(cases, "Failed", "as it is").expected.status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "retries", "details"),
+    [
+        (
+            [{"ErrorEquals": ["MockException"], "IntervalSeconds": 1, "MaxAttempts": 5, "BackoffRate": 2.0}],
+            "MockException",
+            4,
+            {"retryIndex": 0, "retryBackoffIntervalSeconds": 16},
+        ),
+        (
+            [{"ErrorEquals": ["MockException"], "MaxAttempts": 3}, {"ErrorEquals": ["Other"], "MaxAttempts": 2}],
+            "Other",
+            0,
+            {"retryIndex": 1, "retryBackoffIntervalSeconds": 1},
+        ),
+    ],
+)
+def test_retries_are_those_that_were_recorded_on_aws(
+    rules: list[dict[str, Any]], error: str, retries: int, details: dict[str, int]
+) -> None:
+    """LocalStack's recordings of TestState: test_state_configuration, 2025-11-13."""
+    state = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "Retry": rules, "End": True}
+    expected = expected_of(state, {}, {}, {}, Mocked(error=error, retries=retries))
+    assert not list(differences(expected, _answer("RETRIABLE", error=error, details=details)))
 
 
 def test_values_that_depend_on_time_vary(cases: list[Case]) -> None:
