@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from constructs_lib.testing import LocalAws
-from tests.on_aws.__main__ import confirmed, page, verified
+from tests.on_aws.__main__ import confirmed, page, run, verified
 from tests.on_aws.claims import BY_HAND, PROBES, Found
-from tests.on_aws.resources import Account
+from tests.on_aws.resources import Account, Place, alone
 
 SPEED = 10
+PLACE = Place(account="111111111111", region="us-east-1")
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +28,12 @@ def fast() -> Iterator[LocalAws]:
         yield aws
 
 
-def _account(aws: LocalAws, folder: Path) -> Account:
+def _account(aws: LocalAws, folder: Path, place: Place | None = None) -> Account:
     def sleep(seconds: float) -> None:
         time.sleep(seconds / SPEED)
 
-    return Account(aws.client, folder / "left.jsonl", prefix="verify", sleep=sleep)
+    place = place or Place(account=aws.account, region=aws.region)
+    return Account(aws.client, place, folder / "left.jsonl", prefix="verify", sleep=sleep)
 
 
 def _resources(aws: LocalAws) -> list[str]:
@@ -68,10 +73,125 @@ def test_resource_is_in_the_journal_before_it_exists(tmp_path: Path) -> None:
     def client(_service: str) -> object:
         raise ConnectionError
 
-    account = Account(client, tmp_path / "left.jsonl", prefix="verify")
+    account = Account(client, PLACE, tmp_path / "left.jsonl", prefix="verify")
     with pytest.raises(ConnectionError):
         account.machine("one", {"End": {"Type": "Succeed"}})
-    assert [made.name for made in account.left()] == ["verify-one"]
+    (made,) = account.left()
+    assert (made.name, made.account, made.region) == ("verify-one", PLACE.account, PLACE.region)
+    assert made.arn == "arn:aws:states:us-east-1:111111111111:stateMachine:verify-one"
+
+
+@pytest.mark.parametrize("other", [{"account": "222222222222"}, {"region": "eu-west-1"}])
+def test_resources_of_another_account_or_region_stay_in_the_journal(
+    other: dict[str, str], fast: LocalAws, tmp_path: Path
+) -> None:
+    here = Place(account=fast.account, region=fast.region)
+    account = _account(fast, tmp_path)
+    account.prepare()
+    made = account.left()
+
+    elsewhere = _account(fast, tmp_path, dataclasses.replace(here, **other))
+    assert elsewhere.destroy() == made
+    assert len(_resources(fast)) == 3
+
+    assert account.destroy() == []
+    assert _resources(fast) == []
+
+
+class Session:
+    """A session of boto3 on local AWS, by which no account is reached without a region."""
+
+    def __init__(self, aws: LocalAws, region: str | None) -> None:
+        self.client: Any = aws.client
+        self.region_name = region
+
+
+def test_destroy_in_another_region_reports_what_is_left(
+    fast: LocalAws, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    account = _account(fast, tmp_path)
+    account.prepare()
+    options = argparse.Namespace(account=fast.account, destroy=True)
+
+    status = run(Session(fast, "eu-west-1"), tmp_path / "left.jsonl", tmp_path / "page.md", options)
+
+    assert status == 1
+    left = f"error: queue verify-queue in account {fast.account}, region {fast.region} is left; "
+    assert left in capsys.readouterr().err
+    assert run(Session(fast, fast.region), tmp_path / "left.jsonl", tmp_path / "page.md", options) == 0
+    assert _resources(fast) == []
+
+
+def test_region_must_be_configured_before_anything_is_asked(
+    fast: LocalAws, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = argparse.Namespace(account=None, destroy=False)
+
+    assert run(Session(fast, None), tmp_path / "left.jsonl", tmp_path / "page.md", options) == 1
+
+    printed = capsys.readouterr()
+    assert printed.err == "error: an AWS region must be configured, got none; set AWS_REGION, or AWS_PROFILE\n"
+    assert printed.out == ""
+
+
+def test_a_second_run_at_once_does_not_get_the_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "build" / "left.jsonl"
+    with alone(journal) as first, alone(journal) as second:
+        assert (first, second) == (True, False)
+    with alone(journal) as third:
+        assert third
+
+
+def test_probe_that_fails_keeps_its_findings_and_those_of_the_others(
+    fast: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages: list[str] = []
+
+    def broken(_account: Account) -> Iterator[Found]:
+        yield Found(claim="a", observed="b", holds=True)
+        yield Found(claim="c", observed=messages[0], holds=True)
+
+    def whole(_account: Account) -> Iterator[Found]:
+        yield Found(claim="d", observed="e", holds=True)
+
+    monkeypatch.setattr("tests.on_aws.__main__.PROBES", {"broken": broken, "whole": whole})
+
+    found, failed = verified(_account(fast, tmp_path))
+
+    assert failed == ["broken"]
+    assert [(one.claim, one.holds) for one in found] == [
+        ("a", True),
+        ("broken: every probe runs to its end", False),
+        ("d", True),
+    ]
+
+
+class Undeleted:
+    """Step Functions that accepts a deletion and still describes the state machine as active."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def delete_state_machine(self, *, stateMachineArn: str) -> None:  # noqa: N803
+        self.asked.append(stateMachineArn)
+
+    def describe_state_machine(self, *, stateMachineArn: str) -> dict[str, str]:  # noqa: N803
+        self.asked.append(stateMachineArn)
+        return {"status": "ACTIVE"}
+
+    def create_state_machine(self, **_given: object) -> dict[str, str]:
+        return {"stateMachineArn": ""}
+
+
+def test_state_machine_that_is_still_described_stays_in_the_journal(tmp_path: Path) -> None:
+    states = Undeleted()
+    account = Account(lambda _: states, PLACE, tmp_path / "left.jsonl", prefix="verify", sleep=lambda _: None)
+    account.machine("one", {"End": {"Type": "Succeed"}})
+
+    (left,) = account.destroy()
+
+    assert set(states.asked) == {left.arn}
+    assert account.left() == [left]
 
 
 def test_interrupted_run_deletes_everything(fast: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import uuid
@@ -15,10 +16,10 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from .claims import BY_HAND, PROBES, Found
-from .resources import Account
+from .resources import Account, Made, Place, alone
 
 ROOT: Final = Path(__file__).parents[2]
-BUILD: Final = ROOT / "build"
+JOURNAL: Final = ROOT / "build" / "verify-aws-resources.jsonl"
 PAGE: Final = ROOT / "docs" / "verified-on-aws.md"
 COST: Final = (
     "About 40 state transitions, 20 queue requests, 2 writes: below 0.01 USD at list prices of us-east-1 "
@@ -33,29 +34,53 @@ def main() -> int:
     parser.add_argument("--account", help="the account's id: confirms without a question")
     parser.add_argument("--destroy", action="store_true", help="only delete what an earlier run left")
     options = parser.parse_args()
-    session: Any = boto3.Session()
+    with alone(JOURNAL) as free:
+        if not free:
+            sys.stderr.write("error: one verification must run at a time, got a second; wait until the first ends\n")
+            return 1
+        # botocore reads AWS_DEFAULT_REGION only; the AWS CLI and every other SDK read AWS_REGION.
+        return run(boto3.Session(region_name=os.environ.get("AWS_REGION") or None), JOURNAL, PAGE, options)
+
+
+def run(session: Any, journal: Path, report: Path, options: argparse.Namespace) -> int:
+    """Verify with a session; see ``main``.
+
+    Args:
+        session: of boto3.
+        journal: the file of resources, which no other process uses.
+        report: the page's file.
+        options: ``account`` and ``destroy``.
+    """
+    region = session.region_name
+    if region is None:
+        sys.stderr.write("error: an AWS region must be configured, got none; set AWS_REGION, or AWS_PROFILE\n")
+        return 1
     try:
-        number = session.client("sts").get_caller_identity()["Account"]
+        caller = session.client("sts").get_caller_identity()
     except (BotoCoreError, ClientError) as error:
         sys.stderr.write(f"error: credentials must be those of an AWS account, got {error}; configure a profile\n")
         return 1
-    # A journal for each account and region: in another one its resources would be missing, and forgotten.
-    journal = BUILD / f"verify-aws-{number}-{session.region_name}.jsonl"
-    account = Account(session.client, journal, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
+    place = Place(account=caller["Account"], region=region, partition=caller["Arn"].split(":")[1])
+    account = Account(session.client, place, journal, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
     if account.left():
-        sys.stderr.write(f"an earlier run left {', '.join(f'{one.kind} {one.name}' for one in account.left())}\n")
-    if not confirmed(options.account, number, session.region_name, input):
+        sys.stderr.write(f"an earlier run left {', '.join(map(_named, account.left()))}\n")
+    if not confirmed(options.account, place.account, region, input):
         return 1
     if account.destroy() or options.destroy:
         return _left(account)
-    found, failed = verified(account)
-    PAGE.write_text(page(found, region=session.region_name, commit=_commit()), encoding="utf-8")
+    try:
+        found, failed = verified(account)
+    except (BotoCoreError, ClientError) as error:
+        sys.stderr.write(f"error: queue, table and role must be made first, got {error}; allow it, and run again\n")
+        _left(account)
+        return 1
+    report.write_text(page(found, region=region, commit=_commit()), encoding="utf-8")
     contradicted = [one for one in found if one.holds is False]
-    sys.stdout.write(f"{len(found)} claims, {len(contradicted)} contradicted; {PAGE.relative_to(ROOT)} has all\n")
+    sys.stdout.write(f"{len(found)} claims, {len(contradicted)} contradicted; {report.name} has all\n")
     return max(_left(account), int(bool(contradicted or failed)))
 
 
-def confirmed(given: str | None, number: str, region: str | None, ask: Callable[[str], str]) -> bool:
+def confirmed(given: str | None, number: str, region: str, ask: Callable[[str], str]) -> bool:
     """Show what will happen, and what it costs; whether the account's id was given."""
     sys.stdout.write(f"Account {number}, region {region}. Makes a queue, a table, a role and state machines named\n")
     sys.stdout.write(f"{PREFIX}-…, and deletes them at the end. {COST}\n")
@@ -75,8 +100,9 @@ def verified(account: Account) -> tuple[list[Found], list[str]]:
         for name, probe in PROBES.items():
             sys.stdout.write(f"{name} …\n")
             try:
-                found += probe(account)
-            except (BotoCoreError, ClientError, ValueError, KeyError) as error:
+                for one in probe(account):
+                    found.append(one)  # noqa: PERF402 - what was found before an error counts
+            except Exception as error:  # noqa: BLE001 - it is the probe's outcome; other probes run
                 failed.append(name)
                 found.append(Found(claim=f"{name}: every probe runs to its end", observed=repr(error), holds=False))
     finally:
@@ -86,11 +112,15 @@ def verified(account: Account) -> tuple[list[Found], list[str]]:
 
 def _left(account: Account) -> int:
     for made in account.left():
-        sys.stderr.write(f"error: {made.kind} {made.name} is left; run `make verify-aws DESTROY=1`, or delete it\n")
+        sys.stderr.write(f"error: {_named(made)} is left; run `make verify-aws DESTROY=1` there, or delete it\n")
     return int(bool(account.left()))
 
 
-def page(found: list[Found], *, region: str | None, commit: str) -> str:
+def _named(made: Made) -> str:
+    return f"{made.kind} {made.name} in account {made.account}, region {made.region}"
+
+
+def page(found: list[Found], *, region: str, commit: str) -> str:
     """The page about a run."""
     rows = "".join(f"| {one.claim} | {one.observed.replace('|', ' ')} | {one.verdict} |\n" for one in found)
     by_hand = "".join(f"- {claim}\n" for claim in BY_HAND)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,22 +28,87 @@ _TRUST: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+_ARNS: Final = {
+    "machine": "arn:{partition}:states:{region}:{account}:stateMachine:{name}",
+    "queue": "arn:{partition}:sqs:{region}:{account}:{name}",
+    "role": "arn:{partition}:iam::{account}:role/{name}",
+    "table": "arn:{partition}:dynamodb:{region}:{account}:table/{name}",
+}
+"""ARNs are known before the resources exist."""
+_DELETION: Final = 60
+"""Seconds until a state machine that was deleted is described as such."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Account and region of credentials.
+
+    Attributes:
+        account: the account's id.
+        region: the region.
+        partition: ``aws``, ``aws-cn`` …
+    """
+
+    account: str
+    region: str
+    partition: str = "aws"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A resource: its kind, and the name by which it is deleted."""
+    """A resource, and where it is.
+
+    Attributes:
+        kind: ``machine``, ``queue``, ``role`` or ``table``.
+        arn: its ARN.
+        account: the account's id.
+        region: the region; of a role, which has none, that of the run.
+    """
 
     kind: str
-    name: str
+    arn: str
+    account: str
+    region: str
+
+    @property
+    def name(self) -> str:
+        """The end of the ARN."""
+        return self.arn.rpartition(":")[2].rpartition("/")[2]
+
+    def is_in(self, place: Place) -> bool:
+        """Test whether credentials of a place reach it."""
+        return (self.account, self.region) == (place.account, place.region)
+
+
+@contextmanager
+def alone(journal: Path) -> Iterator[bool]:
+    """Hold a journal for a whole run; the value is whether no other process does.
+
+    The operating system gives it back when the process ends, however it ends.
+
+    Args:
+        journal: the file.
+    """
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    with journal.with_suffix(".lock").open("a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
 
 
 class Account:
     """An account, and what a verification makes in it.
 
     Guaranteed: a resource is in the journal before it exists, and leaves it after it is deleted: after a crash,
-    ``left`` lists all that may exist, and ``destroy`` deletes it.
+    ``left`` lists all that may exist, and ``destroy`` deletes what is in this account and region. Lines of other places
+    stay: what these credentials do not find may exist there. Not guaranteed without ``alone``: several runs at once.
 
     Args:
         client: makes a client of a service, by boto3's name.
+        place: account and region of the clients.
         journal: the file; it stays until everything is deleted.
         prefix: of all names.
         sleep: waits.
@@ -50,12 +117,14 @@ class Account:
     def __init__(
         self,
         client: Callable[[str], Any],
+        place: Place,
         journal: Path,
         *,
         prefix: str,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.client = client
+        self._place = place
         self._journal = journal
         self._prefix = prefix
         self.sleep = sleep
@@ -69,11 +138,11 @@ class Account:
         """Make a queue, a table, and the role of the state machines, which may use both."""
         sqs, dynamodb, iam = self.client("sqs"), self.client("dynamodb"), self.client("iam")
         name = self._named("queue")
-        self._note(Made("queue", name))
+        self._note("queue", name)
         self.queue_url = sqs.create_queue(QueueName=name)["QueueUrl"]
         queue_arn = sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=["QueueArn"])["Attributes"]
         self.table = self._named("table")
-        self._note(Made("table", self.table))
+        self._note("table", self.table)
         table = dynamodb.create_table(
             TableName=self.table,
             KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
@@ -82,7 +151,7 @@ class Account:
         )["TableDescription"]
         dynamodb.get_waiter("table_exists").wait(TableName=self.table)
         role = self._named("role")
-        self._note(Made("role", role))
+        self._note("role", role)
         self.role_arn = iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(_TRUST))["Role"]["Arn"]
         statements = [
             {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": queue_arn["QueueArn"]},
@@ -96,7 +165,7 @@ class Account:
         """Make a state machine that begins with the first of its states; return its ARN."""
         definition = {"QueryLanguage": "JSONata", "StartAt": next(iter(states)), "States": states}
         whole = self._named(name)
-        self._note(Made("machine", whole))
+        self._note("machine", whole)
         made = self.client("stepfunctions").create_state_machine(
             name=whole, definition=json.dumps(definition), roleArn=self.role_arn
         )
@@ -108,21 +177,23 @@ class Account:
     # --- Deleting
 
     def left(self) -> list[Made]:
-        """List what was made and is not deleted."""
+        """List what was made and is not deleted, in every account and region."""
         if not self._journal.is_file():
             return []
         return [Made(**json.loads(line)) for line in self._journal.read_text("utf-8").splitlines()]
 
     def destroy(self) -> list[Made]:
-        """Delete all that was made, last first; return what could not be deleted."""
+        """Delete all that was made in this account and region, last first; return what is left everywhere."""
         left = self.left()
         for made in reversed(left.copy()):
+            if not made.is_in(self._place):
+                continue
             try:
                 self._delete(made)
             except ClientError as error:
                 if error.response["Error"]["Code"] not in _GONE:
                     continue
-            except BotoCoreError:  # AWS was not reached
+            except (BotoCoreError, TimeoutError):  # AWS was not reached, or has not deleted it
                 continue
             left.remove(made)
             self._write(left)
@@ -131,26 +202,35 @@ class Account:
     def _delete(self, made: Made) -> None:
         match made.kind:
             case "machine":
-                self._delete_machine(made.name)
+                self._delete_machine(made.arn)
             case "queue":
                 sqs = self.client("sqs")
-                sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=made.name)["QueueUrl"])
+                url = sqs.get_queue_url(QueueName=made.name, QueueOwnerAWSAccountId=made.account)["QueueUrl"]
+                sqs.delete_queue(QueueUrl=url)
             case "table":
-                self.client("dynamodb").delete_table(TableName=made.name)
+                self.client("dynamodb").delete_table(TableName=made.arn)
             case "role":
                 iam = self.client("iam")
                 for policy in iam.list_role_policies(RoleName=made.name)["PolicyNames"]:
                     iam.delete_role_policy(RoleName=made.name, PolicyName=policy)
                 iam.delete_role(RoleName=made.name)
+            case kind:
+                raise ValueError(f"kind in the journal must be one of {', '.join(_ARNS)}, got {kind!r}; delete it")
 
-    def _delete_machine(self, name: str) -> None:
+    def _delete_machine(self, arn: str) -> None:
+        """Delete a state machine, and wait until it is described as deleted or not at all."""
         states = self.client("stepfunctions")
-        for page in states.get_paginator("list_state_machines").paginate():
-            for machine in page["stateMachines"]:
-                if machine["name"] == name:
-                    states.delete_state_machine(stateMachineArn=machine["stateMachineArn"])
+        states.delete_state_machine(stateMachineArn=arn)
+        for _ in range(_DELETION):
+            if states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING":
+                return
+            self.sleep(1)
+        raise TimeoutError(arn)
 
-    def _note(self, made: Made) -> None:
+    def _note(self, kind: str, name: str) -> None:
+        place = asdict(self._place)
+        arn = _ARNS[kind].format(**place, name=name)
+        made = Made(kind=kind, arn=arn, account=self._place.account, region=self._place.region)
         self._write([*self.left(), made])
 
     def _write(self, left: list[Made]) -> None:
