@@ -210,7 +210,7 @@ class _Back:
         if name == f"{self.refused} - read row":
             return {}
         if name.startswith("Fence ") and name.endswith(" - read row"):
-            return {"Item": {"status": {"S": "FAILED"}}}
+            return {"Item": {"status": {"S": "REFUSED"}}}
         if name.endswith(" - read row"):
             row = "TOMBSTONE" if self.refused in name else "DONE"
             return {"Item": {"status": {"S": row}, "output": {"S": "{}"}}}
