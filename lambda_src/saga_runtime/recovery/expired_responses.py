@@ -30,7 +30,7 @@ class Remover:
     """Removes expired responses.
 
     Guaranteed: a response that is still to be replayed, and a request of a saga in progress, stay, however old the
-    index is, and concurrently too. It ends before the function does.
+    index is, and concurrently too; so does what a held saga has. It ends before the function does.
     Not guaranteed: that everything that has expired is removed in one run.
 
     Attributes:
@@ -40,7 +40,7 @@ class Remover:
         crew: the threads that do it.
         removed: how many responses were removed.
         complete: whether there was time for all that had expired.
-        hold: the switch that keeps the reconciler from acting.
+        hold: the switches that keep the reconciler from acting, on all sagas or on one.
     """
 
     tables: dict[str, int]
@@ -72,12 +72,26 @@ class Remover:
 
     def _remove(self, table: str, now_ms: int, request_id: str, _again: bool) -> None:
         """The condition decides: the index may be behind, and the key may be another saga's by now."""
-        if self.hold.read() is not None:
+        if self.hold.read() is not None or self._is_held(table, request_id):
             return
         if writes.write({"Update": {"TableName": table, **remove_response_update(request_id, now_ms)}}) is not None:
             return
         with self._mine:
             self.removed += 1
+
+    def _is_held(self, table: str, request_id: str) -> bool:
+        """Test whether the saga is held: late effects of it may still have to be compensated with its request."""
+        if self.hold.table is None:
+            return False
+        a = RecordAttribute
+        found: Any = aws.dynamodb().get_item(
+            TableName=table,
+            Key={a.ID: {"S": request_id}},
+            ProjectionExpression="#saga_id",
+            ExpressionAttributeNames={"#saga_id": a.SAGA_ID},
+        )
+        item = found.get("Item", {})
+        return a.SAGA_ID in item and self.hold.holds(item[a.SAGA_ID]["S"])
 
 
 def remove_expired(served: Iterable[Served], remaining_ms: Callable[[], int]) -> int:

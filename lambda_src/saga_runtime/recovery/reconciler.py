@@ -236,7 +236,13 @@ class Reconciler:
         late = caretaker.look_late(table, row_id)
         if late is None:
             return
-        finding = LateFinding.RUNNING if self.hold.holds(late.job.saga_id) else caretaker.undo(late, now_ms).finding
+        if self.hold.read() is not None:
+            finding = LateFinding.RUNNING
+        elif self.hold.holds(late.job.saga_id):
+            caretaker.keep_whole(late, now_ms)
+            finding = LateFinding.EXHAUSTED  # only its operator can release it
+        else:
+            finding = caretaker.undo(late, now_ms).finding
         with self._mine:
             first = late.job.saga_id not in self._late
             self._late.add(late.job.saga_id)

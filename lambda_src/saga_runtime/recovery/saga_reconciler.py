@@ -272,6 +272,11 @@ class Caretaker:
             _updated(late.saga.requests, give_up_update(record, undo.tried, at_ms=now_ms + self.longest_look_ms))
         return undo
 
+    def keep_whole(self, late: LateSeen, now_ms: int) -> None:
+        """Keep what late effects are compensated with, and start nothing: their saga is held."""
+        if late.record is not None:
+            _keep_whole(late.saga, late.record, now_ms)
+
     def _recoverer(self, saga: Served) -> Recoverer:
         return Recoverer(
             table=saga.requests, dynamodb=aws.dynamodb(), step_functions=self.step_functions(), runs=self.runs

@@ -13,7 +13,7 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord, remove_response_update
 from saga_runtime.protocol import Env, Look, LookField, RecordAttribute, RecordStatus
 from saga_runtime.recovery.expired_responses import Remover
-from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS
+from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS, hold_key
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.client import accepted, settled
@@ -148,6 +148,27 @@ def test_settle_of_a_record_without_a_shard_is_found_in_the_first_one(world: Wor
     measured()
 
     assert RequestRecord.from_item(item_of(world)).tombstone
+
+
+def test_response_of_a_held_saga_stays_until_it_is_released(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_hold_table()
+    monkeypatch.setenv(Env.HOLD_TABLE, "hold")
+    held, other = accepted(world, key="held"), accepted(world, key="other")
+    for saga_id in (held, other):
+        settled(world, saga_id, RecordStatus.COMPLETED, "{}")
+    aws.dynamodb().put_item(TableName="hold", Item={**hold_key(held)})
+    world.clock.ms += 7 * DAY_MS
+
+    def tombstones() -> set[str]:
+        records = map(RequestRecord.from_item, world.items("requests"))
+        return {record.saga_id for record in records if record.tombstone}
+
+    measured()
+    assert tombstones() == {other}
+
+    aws.dynamodb().delete_item(TableName="hold", Key=hold_key(held))
+    measured()
+    assert tombstones() == {held, other}
 
 
 def test_responses_of_every_shard_and_table_are_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,15 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime.protocol import (
-    Env,
-    HoldAttribute,
-    Metric,
-)
+from handlers import reconciler as entry
+from saga_runtime.protocol import Env, HoldAttribute, Look, LookField, Metric
 from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS, hold_key
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.reconciled import SCENES, Watch, interrupted
-from tests.unit.support.samples import DUE_AFTER_MS, SAGA_ID
+from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, SAGA_ID
 from tests.unit.support.wire import before
-from tests.unit.support.world import World
+from tests.unit.support.world import Context, World
 
 pytestmark = pytest.mark.exhaustive
 
@@ -175,6 +172,24 @@ def test_held_saga_is_left_alone(watch: Watch, scene: str) -> None:
     release(SAGA_ID)
     watch.sweep()
     assert (watch.operated.state, watch.world.items("tokens")) != state
+
+
+@pytest.mark.usefixtures("switch")
+def test_held_saga_keeps_what_its_late_effect_is_compensated_with(watch: Watch) -> None:
+    SCENES["late"][0](watch)
+    hold(watch, SAGA_ID)
+    for day in range(1, 31):
+        watch.pass_time(DAY_MS)
+        watch.sweep()
+        entry.handler({LookField.LOOK: Look.IN_FLIGHT}, Context(remaining_ms=60_000))
+        assert watch.counted(Metric.LATE_STANDS) == day
+    assert set(watch.executions) == {SAGA_ID}
+    assert watch.record.input
+
+    release(SAGA_ID)
+    watch.sweep()
+
+    assert set(watch.executions) == {SAGA_ID, f"{SAGA_ID}-l1"}
 
 
 @pytest.mark.usefixtures("switch")
