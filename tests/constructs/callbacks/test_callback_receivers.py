@@ -237,7 +237,7 @@ class TestEvents:
             invoked = cloud.one(f"{function}/Function/EventInvokeConfig").properties
             assert invoked["DestinationConfig"] == {"OnFailure": {"Destination": EVENT_DEAD_LETTERS}}
             assert invoked["MaximumRetryAttempts"] == 2
-        alarm = cloud.one("Warehouse/Alarms/EventDeadLetters").properties
+        alarm = cloud.one("Warehouse/Alarms/EventDeadLetterQueue").properties
         assert alarm["Dimensions"][0]["Value"] == "${Warehouse/EventDeadLetters.QueueName}"
 
     def test_of_several_patterns_may_go_to_one_function(self, stack: Stack) -> None:
