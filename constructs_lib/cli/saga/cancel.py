@@ -13,9 +13,9 @@ from constructs_lib.cli.shared.saga import add_reason_option, add_saga_options, 
 from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS
 
 _THEN: Final = {
-    "SETTLED": "it has settled",
+    "SETTLED": "it has settled as FAILED, without remaining effects",
     "PARKED": "it was parked; see cdk-sagas inspect",
-    "NOT_STARTED": "it had not been started, and will not be; a recovery settles it",
+    "NOT_STARTED": "its owner had not been started; a recovery settles it",
     "RUNNING": "its execution is being stopped, or a recovery runs",
     "DEAD": "a recovery compensates it, or goes forward if its pivot is applied",
 }
@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
         description="Writes by one conditional update that the saga is cancelled, stops its execution, and recovers "
         "it: the saga is compensated and settles as refused, with SagaCancelled; or, if its pivot is applied, it goes "
         "forward. Your identity and your reason are kept with the saga. Repeat it if it was interrupted. Exit status: "
-        "0 it is cancelled, or was already; 1 it is settled, parked, past its pivot, or compensates.",
+        "0 it is cancelled, or was already; 1 it is settled, parked, past its pivot, or compensates already.",
     )
     add_saga_options(parser)
     add_reason_option(parser)

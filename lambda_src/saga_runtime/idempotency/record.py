@@ -304,10 +304,15 @@ class RequestRecord:
     @property
     def cancelled(self) -> bool:
         """True if an operator cancelled its saga, and no recovery has taken it over since."""
-        if self.settled or self.direction is not None or self.owner != self.saga_id or self.failure is None:
-            return False
-        failure = json.loads(self.failure)
-        return isinstance(failure, dict) and failure.get("error") == SAGA_CANCELLED
+        first = not self.settled and self.direction is None and self.owner == self.saga_id
+        return first and self.was_cancelled
+
+    @property
+    def was_cancelled(self) -> bool:
+        """True if an operator cancelled its saga, however it continued. False of a tombstone: its failure was removed."""
+        failure = json.loads(self.failure) if self.failure is not None else None
+        # A step, too, may be refused by an error of this name.
+        return isinstance(failure, dict) and failure.get("error") == SAGA_CANCELLED and not failure.get("step")
 
     @property
     def tombstone(self) -> bool:

@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
-from saga_runtime.protocol import SAGA_CANCELLED, Direction, LogAttribute, RecordAttribute, Side, StepStatus
+from saga_runtime.protocol import (
+    SAGA_CANCELLED,
+    Direction,
+    LogAttribute,
+    RecordAttribute,
+    RecordStatus,
+    Side,
+    StepStatus,
+)
 from saga_runtime.recovery.audit import Audit, appended
 from saga_runtime.recovery.takeover import Finding, Recoverer
 from saga_runtime.shared.expressions import Arguments, update
@@ -38,7 +46,8 @@ FAILURE: Final = {
     "kind": "saga-refused",
 }
 """Failure with which a recovery settles the saga: a client gets the problem document of a refusal."""
-_FORWARD: Final = "saga {} only goes forward, behind its pivot; what it does is undone by another request"
+_UNDONE: Final = "what it did is undone by a request of its own"
+_FORWARD: Final = f"saga {{}} only goes forward, behind its pivot; {_UNDONE}"
 
 
 class CannotCancel(Exception):
@@ -91,11 +100,12 @@ def cancel(recoverer: Recoverer, log_table: str, record: RequestRecord, audit: A
         now_ms: the time.
 
     Raises:
-        CannotCancel: if the saga is settled, parked, taken over by a recovery, has a direction, or a pivot of it is
-            applied already. Nothing was written.
+        CannotCancel: if the saga was not cancelled before, and is settled, parked, taken over by a recovery, has a
+            direction, or a pivot of it is applied already: nothing was written. If it was, and goes forward all the
+            same, or has completed.
         MachineGone: if its state machine was deleted; it is cancelled then, if it is not refused.
     """
-    earlier = record.cancelled
+    earlier = record.was_cancelled
     if not earlier:
         _require_cancellable(record)
         if _pivot_is_applied(recoverer, log_table, record.saga_id):
@@ -106,10 +116,19 @@ def cancel(recoverer: Recoverer, log_table: str, record: RequestRecord, audit: A
         if found is None or found.saga_id != record.saga_id:
             raise CannotCancel(f"the key of saga {record.saga_id} is another request's by now; inspect that one")
         record, earlier = found, not written
-        if not written and not found.cancelled:
+        if not written and not found.was_cancelled:
             _require_cancellable(found)
             raise CannotCancel(f"saga {record.saga_id} changed meanwhile; repeat this")
-    finding, started = recoverer.recover(record, now_ms)
+    finding, started = (Finding.SETTLED, None) if record.settled else recoverer.recover(record, now_ms)
+    if finding is Finding.SETTLED and not record.settled:
+        again = recoverer.read(record.request_id)
+        if again is None or again.saga_id != record.saga_id or not again.settled:
+            raise CannotCancel(f"saga {record.saga_id} changed meanwhile; repeat this")
+        record = again
+    if record.status is RecordStatus.COMPLETED:
+        raise CannotCancel(f"saga {record.saga_id} was cancelled too late, and is settled as COMPLETED; {_UNDONE}")
+    if record.direction is Direction.FORWARD:
+        raise CannotCancel(f"saga {record.saga_id} was cancelled too late, behind its pivot; {_UNDONE}")
     return Cancelled(earlier=earlier, finding=finding, started=started)
 
 
@@ -134,8 +153,10 @@ def _pivot_is_applied(recoverer: Recoverer, log_table: str, saga_id: str) -> boo
 
 def _require_cancellable(record: RequestRecord) -> None:
     saga = f"saga {record.saga_id}"
+    if record.status is RecordStatus.COMPLETED:
+        raise CannotCancel(f"{saga} is settled as COMPLETED; {_UNDONE}")
     if record.settled:
-        raise CannotCancel(f"{saga} is settled as {record.status}; what it did is undone by a request of its own")
+        raise CannotCancel(f"{saga} is settled as {record.status}: it has no effects to undo")
     if record.parked_by is not None:
         raise CannotCancel(f"{saga} is parked; resume it with cdk-sagas resolve: before its pivot it compensates")
     if record.direction is Direction.FORWARD:

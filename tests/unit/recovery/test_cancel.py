@@ -100,8 +100,53 @@ def test_repeated_cancellation_changes_nothing(operated: OperatedSaga) -> None:
 
     status, told = operated.run(*CANCEL)
 
-    assert (status, operated.state) == (1, before)
-    assert "was interrupted, and a recovery compensates it" in told
+    assert (status, operated.state) == (0, before)
+    assert told == f"saga {SAGA_ID} was cancelled; its execution is being stopped, or a recovery runs\n"
+
+
+def test_repeated_cancellation_starts_the_recovery_that_was_not_started(operated: OperatedSaga) -> None:
+    """The command died between the takeover and the start; nothing reconciles the saga."""
+    operated.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, times=1))
+    with contextlib.suppress(Killed):
+        operated.run(*CANCEL)
+    assert R1 not in operated.world.executions.by_name
+
+    status, told = operated.run(*CANCEL)
+
+    assert (status, f"was cancelled; its owner had not been started; a recovery settles it: {R1}" in told) == (0, True)
+    is_cancelled(operated)
+
+
+def ended(operated: OperatedSaga, direction: Direction | None, status: RecordStatus | None) -> None:
+    update: Any
+    if direction is not None:
+        update = settling.direct(request_id=REQUEST_ID, execution=R1, direction=direction, now_ms=operated.now)
+        aws.dynamodb().update_item(**update)
+    if status is not None:
+        update = settling.settle(request_id=REQUEST_ID, execution=R1, status=status, now_ms=operated.now)
+        aws.dynamodb().update_item(**update)
+
+
+@pytest.mark.parametrize(
+    ("direction", "status", "expected"),
+    [
+        (Direction.COMPENSATE, None, (0, "was cancelled; its execution is being stopped, or a recovery runs")),
+        (Direction.COMPENSATE, RecordStatus.FAILED, (0, "was cancelled; it has settled as FAILED, without remaining")),
+        (Direction.FORWARD, None, (1, "was cancelled too late, behind its pivot; what it did is undone by")),
+        (Direction.FORWARD, RecordStatus.COMPLETED, (1, "was cancelled too late, and is settled as COMPLETED; what")),
+    ],
+)
+def test_repeated_cancellation_states_how_the_saga_continued(
+    operated: OperatedSaga, direction: Direction, status: RecordStatus | None, expected: tuple[int, str]
+) -> None:
+    operated.run(*CANCEL)
+    ended(operated, direction, status)
+    before = operated.state
+
+    exit_status, told = operated.run(*CANCEL)
+
+    assert (exit_status, expected[1] in told) == (expected[0], True), told
+    assert operated.state == before
 
 
 def never_started(operated: OperatedSaga, *, express: bool = False) -> None:
@@ -125,7 +170,7 @@ def test_saga_that_was_never_started_is_not_started(operated: OperatedSaga) -> N
     status, told = operated.run(*CANCEL)
 
     assert status == 0
-    assert "had not been started, and will not be; a recovery settles it" in told
+    assert f"its owner had not been started; a recovery settles it: {R1}" in told
     is_recovered_without_a_start(operated)
 
 
@@ -234,7 +279,7 @@ def test_two_operators_record_one_decision(operated: OperatedSaga) -> None:
     status, told = operated.run(*CANCEL)
 
     # The other one has come to the end: a recovery has the saga.
-    assert (status, "a recovery compensates it" in told) == (1, True)
+    assert (status, "was cancelled; " in told) == (0, True)
     assert decisions(operated) == [("cancelled", "the other one's")]
     assert set(operated.world.executions.by_name) == {SAGA_ID, R1}
 
