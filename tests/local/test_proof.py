@@ -62,7 +62,7 @@ def test_completed_transfers_are_proven(aws: LocalAws, tmp_path: Path) -> None:
     assert crashes.enumerated > 40
     assert {case.status for case in crashes.cases} >= {200}
     assert len({case.fault for case in crashes.cases}) > 3
-    assert crashes.invariants["bob has every transfer"] == 11
+    assert crashes.invariants["the books have every transfer"] == 11
     assert crashes.invariants["log and ledger agree"] > 8
     document = json.loads((tmp_path / "proof.json").read_text("utf-8"))
     assert (document["holds"], document["layer"]) == (True, "local AWS")
@@ -90,7 +90,10 @@ class _Elsewhere(Transfers):
 
 
 def test_request_that_resulted_in_something_else_is_found(aws: LocalAws) -> None:
-    with Proof(aws, _Elsewhere()) as proof, pytest.raises(NotProvenError, match="bob has every transfer: bob has"):
+    with (
+        Proof(aws, _Elsewhere()) as proof,
+        pytest.raises(NotProvenError, match="the books have every transfer: the books are"),
+    ):
         proof.duplicates_are_one()
 
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from aws_cdk import App
 
 from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
-from constructs_lib.testing.simulator import Intent, Result, Workload, World
+from constructs_lib.testing.proof.stated import audit_failed
+from constructs_lib.testing.simulator import Deployment, Intent, Result, Workload, World, simulation
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.promise import result_of
+from examples.funds_transfer import stack as funds_transfer
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.idempotency.record import RESERVE
 from saga_runtime.protocol import LedgerAttribute, RecordAttribute
 
 from .conftest import Deployed
 from .examples import EXAMPLES
-from .workloads.transfers import LEDGERS, Transfers
+from .workloads.transfers import LEDGERS, MISSING, Transfers
 
 PARTNER = 2
 """Seed of a transfer to the partner."""
@@ -104,7 +109,9 @@ def test_every_check_holds_and_is_reported(deployed: Deployed, tmp_path: Path) -
     assert first["enumerated"] == first["run"] == first["hit"] == len(first["cases"])
     assert first["invariants"]["log and ledger agree"] > 0
     page = (tmp_path / "new" / "proof.html").read_text("utf-8")
-    assert "Every claim holds." in page
+    assert "Every claim holds; nothing was stated about what a request does." in page
+    assert not document["stated"]
+    assert not [check for check in document["checks"] if "applied" in check["claim"]]
     assert page.count("<h2>") == 4
     assert f"{len(crashes.cases):,}</td>" in page
 
@@ -143,6 +150,8 @@ def test_requests_result_in_what_the_workload_states(deployed: Deployed) -> None
     with Proof(deployed("funds_transfer"), workload, seeds=(5,)) as proof:
         check = proof.survives_random_faults(requests=60)
 
+    assert check.stated
+    assert "what its workload states" in check.claim
     assert check.invariants["the books have what was requested"] >= 60
     assert {one.completed for one in workload.seen} <= {True, False, None}
     assert any(one.saga_id and one.completed for one in workload.seen)
@@ -162,6 +171,182 @@ def test_request_that_resulted_in_something_else_is_found(deployed: Deployed) ->
         pytest.raises(NotProvenError, match=r"the books have what was requested: .* was requested"),
     ):
         proof.survives_random_faults(requests=1)
+
+
+class _ToPartner(Transfers):
+    """One transfer to the partner, which must have it; to an account that is not there, it is compensated."""
+
+    to = "b"
+
+    def intent(self, number: int, random: Random) -> Intent:
+        body = {"from": "a", "to": self.to, "to_ledger": "partner", "amount": 50, "currency": "EUR"}
+        return Intent(operation="transfers", body=body)
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        return ()
+
+
+class _ToMissing(_ToPartner):
+    """The one that is compensated."""
+
+    to = MISSING
+
+
+class _Received(_ToPartner):
+    """One that states what the partner's account must have received."""
+
+    def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+        a = LedgerAttribute
+        received = sum(
+            int(item[a.AMOUNT]["N"])
+            for item in world.table(world.output(LEDGERS[1]))
+            if item[a.PK]["S"] == "account#b" and item[a.KIND]["S"] == "entry"
+            if is_saga_id(item[a.ENTRY_ID]["S"].partition("#")[0])  # others opened the accounts
+        )
+        wanted = 50 if results[0].completed else 0
+        told = () if received == wanted else (f"b received {received}, not {wanted}",)
+        yield Invariant(name="b has what was sent", checked=len(results), violations=told)
+
+
+@pytest.fixture
+def edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str, str], Deployment]]:
+    """Deploys the funds transfer with one expression of a function replaced."""
+    with ExitStack() as opened:
+
+        def deploy(file: str, what: str, by: str) -> Deployment:
+            folder = tmp_path / "functions"
+            shutil.copytree(funds_transfer.FUNCTIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+            code = (folder / file).read_text("utf-8")
+            assert code.count(what) == 1
+            (folder / file).write_text(code.replace(what, by), "utf-8")
+            monkeypatch.setattr(funds_transfer, "FUNCTIONS", folder)
+            return simulation.deployed(funds_transfer.FundsTransferStack(App(), "FundsTransfer"), opened)
+
+        yield deploy
+
+
+def test_compensation_without_writes_is_found(edited: Callable[[str, str, str], Deployment]) -> None:
+    refund = 'ledger.refund(call, account=debited["account"], amount=amount, clearing=CLEARING)'
+    told = "failed saga leaves accounts as they were: saga .* failed, and changed account a by -50 EUR"
+    with (
+        Proof(edited("debit.py", refund, "[]"), _ToMissing()) as proof,
+        pytest.raises(NotProvenError, match=told),
+    ):
+        proof.duplicates_are_one()
+
+
+def test_credit_of_twice_the_amount_is_found_if_it_was_stated(
+    edited: Callable[[str, str, str], Deployment], tmp_path: Path
+) -> None:
+    stack = edited("credit.py", "amount=amount, clearing", "amount=amount + amount, clearing")
+    with Proof(stack, _Received()) as stated, pytest.raises(NotProvenError, match="b received 100, not 50"):
+        stated.duplicates_are_one()
+    with Proof(stack, _ToPartner(), report=tmp_path / "proof") as unstated:
+        check = unstated.duplicates_are_one()
+
+    assert "applied" not in check.claim
+    assert "nothing was stated about what a request does" in (tmp_path / "proof" / "proof.html").read_text("utf-8")
+
+
+def test_stated_result_is_claimed(deployed: Deployed, tmp_path: Path) -> None:
+    with Proof(deployed("funds_transfer"), _Received(), report=tmp_path) as proof:
+        check = proof.duplicates_are_one()
+
+    assert "is applied once" in check.claim
+    assert json.loads((tmp_path / "proof.json").read_text("utf-8"))["stated"]
+    assert "Every claim holds.</p>" in (tmp_path / "proof.html").read_text("utf-8")
+
+
+class _Dying(Transfers):
+    """A workload whose audit dies in its fourth run."""
+
+    audits = 0
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        self.audits += 1
+        if self.audits > 3:
+            raise KeyError("a mistake in the audit")
+        return ()
+
+
+def _report_of(folder: Path) -> tuple[dict[str, Any], str]:
+    document: dict[str, Any] = json.loads((folder / "proof.json").read_text("utf-8"))
+    return document, (folder / "proof.html").read_text("utf-8")
+
+
+def test_proof_whose_audit_dies_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:
+    with (
+        pytest.raises(KeyError),
+        Proof(deployed("funds_transfer"), _Dying(), seeds=(QUICK,), report=tmp_path) as proof,
+    ):
+        proof.survives_crashes(at_most=10)
+
+    document, page = _report_of(tmp_path)
+    assert [document["holds"], document["checks"][0]["holds"], document["checks"][0]["finished"]] == [False] * 3
+    assert document["ended_by"] == "KeyError: 'a mistake in the audit'"
+    assert "The proof is not finished." in page
+    assert "KeyError" in page
+
+
+def test_proof_that_is_refused_a_seed_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:
+    class _First(Transfers):
+        intents = 0
+
+        def intent(self, number: int, random: Random) -> Intent:
+            self.intents += 1
+            intent = super().intent(number, random)
+            return intent if self.intents <= 2 else replace(intent, body={})
+
+    with (
+        pytest.raises(ValueError, match="the request of seed 5 must be settled"),
+        Proof(deployed("funds_transfer"), _First(), seeds=(QUICK, 5), report=tmp_path) as proof,
+    ):
+        proof.duplicates_are_one()
+
+    document, _ = _report_of(tmp_path)
+    assert (document["checks"][0]["run"], document["checks"][0]["holds"], document["holds"]) == (1, False, False)
+
+
+def test_proof_of_a_test_that_dies_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:
+    (tmp_path / "proof.html").write_text("Every claim holds.", "utf-8")
+
+    def test() -> None:
+        with Proof(deployed("funds_transfer"), Transfers(), seeds=(QUICK,), report=tmp_path) as proof:
+            assert not (tmp_path / "proof.html").exists()
+            proof.duplicates_are_one()
+            raise RuntimeError("between two checks")
+
+    with pytest.raises(RuntimeError):
+        test()
+
+    document, page = _report_of(tmp_path)
+    assert (document["checks"][0]["holds"], document["holds"]) == (True, False)
+    assert "The proof is not finished." in page
+
+
+def _entry(account: str, amount: int, entry_id: str, counterparty: str = "") -> dict[str, Any]:
+    a = LedgerAttribute
+    texts = {a.PK: account, a.KIND: "entry", a.ENTRY_ID: entry_id, a.CURRENCY: "EUR", a.COUNTERPARTY: counterparty}
+    return {**{name: {"S": text} for name, text in texts.items()}, a.AMOUNT: {"N": str(amount)}}
+
+
+def test_accounts_of_failed_sagas_are_audited() -> None:
+    saga = f"{'a' * 26}-mdwqr4j1"
+    debit = _entry("account#a", -5, f"{saga}#Debit"), _entry("clearing#c#01", 5, f"{saga}#Debit", "a")
+    back = _entry("account#a", 5, f"{saga}#Debit#undo"), _entry("clearing#c#01", -5, f"{saga}#Debit#undo", "a")
+    waits = _entry("clearing#suspense#02", 5, f"{saga}#Debit#undo", "a"), back[1]
+    others = _entry("clearing#suspense#02", 5, f"{saga}#Debit#undo", "b"), back[1]
+    collected = _entry("collecting#a#1#00", 5, f"{saga}#Credit"), _entry("clearing#c#01", -5, f"{saga}#Credit", "a")
+
+    def told(*items: dict[str, Any], failed: str = saga) -> tuple[str, ...]:
+        return audit_failed([failed], [items]).violations
+
+    assert told(*debit) == (f"saga {saga} failed, and changed account a by -5 EUR",)
+    assert told(*debit, failed=saga.replace("a", "b")) == ()
+    assert told(*debit, *back) == told(*debit, *waits) == ()
+    assert told(*debit, *others) != ()
+    assert told(*debit, *back, *back) != ()
+    assert told(*collected) == (f"saga {saga} failed, and changed account a by +5 EUR",)
 
 
 class _Invalid(Workload):
@@ -198,7 +383,9 @@ def test_fault_that_does_not_happen_proves_nothing() -> None:
 def test_check_without_all_of_its_cases_does_not_hold() -> None:
     assert not Check(name="n", claim="c").holds
     assert not Check(name="n", claim="c", enumerated=2, cases=[Case(seed=0)]).holds
-    assert Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)]).holds
+    assert not Check(name="n", claim="c", enumerated=2, cases=[Case(seed=0)], finished=True).holds
+    assert not Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)]).holds
+    assert Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)], finished=True).holds
 
 
 def test_report_without_a_check_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:

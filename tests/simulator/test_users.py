@@ -45,18 +45,21 @@ def test_transfers_are_proven(tmp_path: Path) -> None:
         proof.concurrent_duplicates_are_one()
 
 
-def balance_of(world: World, account: str) -> int:
-    """Balance of an account."""
-    keys = {item["pk"]["S"]: item for item in world.table(world.output("LedgerTableName")) if "balance" in item}
-    return int(keys[f"account#{account}"]["balance"]["N"])
+def balances_of(world: World) -> dict[str, int]:
+    """Balance of each account."""
+    accounts = [item for item in world.table(world.output("LedgerTableName")) if item["pk"]["S"].startswith("account#")]
+    return {
+        item["pk"]["S"].removeprefix("account#"): int(item["balance"]["N"]) for item in accounts if "balance" in item
+    }
 
 
 class Booked(Transfers):
     def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
-        moved = sum(one.intent.body["amount"] for one in results if one.completed)
-        found = balance_of(world, "bob")
-        told = () if found == 1_000 + moved else (f"bob has {found}, had 1000, and completed transfers demand {moved}",)
-        yield Invariant(name="bob has every transfer", checked=len(results), violations=told)
+        requests = {(one.intent.user, one.key): one for one in results}.values()
+        moved = sum(one.intent.body["amount"] for one in requests if one.completed)
+        found, wanted = balances_of(world), {"alice": 1_000 - moved, "bob": 1_000 + moved}
+        told = () if found == wanted else (f"the books are {found}, and completed transfers demand {wanted}",)
+        yield Invariant(name="the books have every transfer", checked=len(results), violations=told)
 
 
 def test_transfers_result_in_what_was_requested() -> None:

@@ -77,9 +77,11 @@ class Check:
     Attributes:
         name: of the check.
         claim: the sentence that it proves of these requests.
+        stated: whether ``Workload.audit_results`` stated what they must have resulted in.
         enumerated: number of cases that there are.
         drawn: whether as many as were asked for are run, drawn by the seed.
         cases: those that were run.
+        finished: whether each case was run that was asked for.
         seconds: of real time.
     """
 
@@ -87,7 +89,9 @@ class Check:
     claim: str
     enumerated: int = 0
     drawn: bool = False
+    stated: bool = False
     cases: list[Case] = field(default_factory=list)
+    finished: bool = False
     seconds: float = 0.0
 
     @property
@@ -98,7 +102,8 @@ class Check:
     @property
     def holds(self) -> bool:
         """True if the claim holds in every case, there is one, and each was run unless they were drawn."""
-        return bool(self.cases) and not self.broken and (self.drawn or len(self.cases) == self.enumerated)
+        whole = self.finished and (self.drawn or len(self.cases) == self.enumerated)
+        return bool(self.cases) and not self.broken and whole
 
     @property
     def is_sample(self) -> bool:
@@ -134,8 +139,10 @@ class Check:
         return {
             "name": self.name,
             "claim": self.claim,
+            "stated": self.stated,
             "holds": self.holds,
             "enumerated": self.enumerated,
+            "finished": self.finished,
             "drawn": self.is_sample,
             "run": len(self.cases),
             "hit": sum(case.hit for case in self.cases),

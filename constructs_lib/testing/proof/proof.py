@@ -13,8 +13,9 @@ from constructs_lib.testing.local_aws import LocalAws
 from constructs_lib.testing.proof.checks import Check
 from constructs_lib.testing.proof.layer import Cases, Layer
 from constructs_lib.testing.proof.local import Local
-from constructs_lib.testing.proof.report import write_report
+from constructs_lib.testing.proof.report import delete_report, write_report
 from constructs_lib.testing.proof.simulated import Simulated
+from constructs_lib.testing.proof.stated import Stated
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.simulation import deployed, without_garbage_collection
 from constructs_lib.testing.simulator.workload import Workload
@@ -22,15 +23,28 @@ from constructs_lib.testing.simulator.workload import Workload
 if TYPE_CHECKING:
     from aws_cdk import Stack
 
-CRASHES: Final = (
-    "Whichever call of AWS fails, and at whichever state an execution ends, the request is applied once and "
-    "completely, or not at all, and its client receives one response."
+_LOGGED: Final = "each step is logged once, log and records agree"
+_WHEREVER: Final = "Whichever call of AWS fails, and at whichever state an execution ends"
+_ONCE: Final = "the request is applied once and completely, or not at all"
+_ANSWERED: Final = "and the client receives one response."
+CRASHES: Final = (f"{_WHEREVER}, {_ONCE}, {_ANSWERED}", f"{_WHEREVER}, {_LOGGED}, {_ANSWERED}")
+"""What is proven of a request whose result the workload states; and of another. So are the next ones."""
+DUPLICATES: Final = (
+    "A request that is sent again under its key is applied once, and receives the same response.",
+    f"When a request is sent again under its key, {_LOGGED}, and it receives the same response.",
 )
-DUPLICATES: Final = "A request that is sent again under its key is applied once, and receives the same response."
-RETRIES: Final = "After a function has died, the same request completes, with the response that it has without a crash."
-CONCURRENT: Final = "A request that many clients send at the same moment is applied once; all receive one response."
-SOAK: Final = "Under random faults, every invariant holds."
-RESULTS: Final = "Under random faults, every invariant holds, and each request results in what its workload states."
+RETRIES: Final = (
+    "After a function has died, the same request completes, with the response that it has without a crash.",
+    f"After a function has died, {_LOGGED}, and the same request has the response that it has without a crash.",
+)
+CONCURRENT: Final = (
+    "A request that many clients send at the same moment is applied once; all receive one response.",
+    f"When many clients send a request at the same moment, {_LOGGED}; all receive one response.",
+)
+SOAK: Final = (
+    "Under random faults, every invariant holds, and each request results in what its workload states.",
+    "Under random faults, every invariant holds.",
+)
 
 
 class Proof:
@@ -38,7 +52,8 @@ class Proof:
 
     A check runs the request that the workload's first intent is, once for each of its cases, each on an empty stack.
     After each case every invariant is audited: the promise, ledgers, and those of the workload. A check that does not
-    hold fails the test, and the report contains it.
+    hold fails the test, and the report contains it. What a request does is claimed only if ``Workload.audit_results``
+    states it; otherwise the report contains that nothing was stated.
 
     Example:
         ```python
@@ -76,7 +91,8 @@ class Proof:
         self._seeds = _require_seeds(seeds)
         self.checks: list[Check] = []
         self._stack = stack
-        self._workload = workload
+        self._title = type(workload).__name__
+        self._workload = Stated(workload)
         if report is not None and not str(report).strip():
             raise ValueError(f"report must be a folder, got {report!r}; leave it out for no report")
         if report is not None and Path(report).exists() and not Path(report).is_dir():
@@ -86,18 +102,28 @@ class Proof:
         self._layer: Layer | None = None
 
     def __enter__(self) -> Self:
-        """Deploy the stack."""
+        """Deploy the stack, and delete the report of a former run."""
+        if self._report is not None:
+            delete_report(self._report)
         self._layer = self._layer_of(self._stack)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the report, also of a check that does not hold."""
+        """Write the report, also of a check that does not hold. It does not hold if an exception ends the block."""
         layer, self._layer = self._open, None
         self._opened.close()
         if self._report is not None:
-            write_report(self._report, self.checks, layer=layer.name, seeds=self._seeds, title=self._title())
+            ended_by = None if error is None else f"{type(error).__name__}: {error}".splitlines()[0]
+            write_report(
+                self._report,
+                self.checks,
+                layer=layer.name,
+                seeds=self._seeds,
+                title=self._title,
+                ended_by=ended_by,
+            )
 
     def survives_crashes(self, *, at_most: int | None = None) -> Check:
         """Break each call of AWS in each way, and end executions before each state, in a case of its own each.
@@ -107,7 +133,8 @@ class Proof:
         that is over after one call must not change the response.
 
         In the simulator, the calls of functions that a schedule invokes, such as a reconciler, are broken after an
-        execution was stopped amid its states. On local AWS, the check itself recovers what was interrupted.
+        execution was stopped amid its states; other calls of that recovery are not. On local AWS, the check itself
+        recovers what was interrupted.
 
         Args:
             at_most: so many of these cases for each seed, drawn by it; None: all of them.
@@ -163,9 +190,7 @@ class Proof:
             NotProvenError: if a run breaks an invariant.
         """
         _require_number("requests", requests, "1,000 take some seconds in the simulator")
-        states = type(self._workload).audit_results is not Workload.audit_results
-        claim = RESULTS if states else SOAK
-        return self._run("survives random faults", claim, lambda seed: self._open.soak(seed, requests))
+        return self._run("survives random faults", SOAK, lambda seed: self._open.soak(seed, requests))
 
     @property
     def _open(self) -> Layer:
@@ -178,12 +203,11 @@ class Proof:
             return Local(stack, self._workload)
         return Simulated(deployed(stack, self._opened), self._workload)
 
-    def _title(self) -> str:
-        return type(self._workload).__name__
-
-    def _run(self, name: str, claim: str, cases: Callable[[int], Cases], *, drawn: bool = False) -> Check:
+    def _run(self, name: str, claims: tuple[str, str], cases: Callable[[int], Cases], *, drawn: bool = False) -> Check:
         """Run every case of a check, and require that it holds."""
-        check = Check(name=name, claim=claim, drawn=drawn)
+        of_results, of_others = claims
+        check = Check(name=name, claim=of_others, drawn=drawn)
+        self._workload.stated = 0
         self.checks.append(check)
         began = time.monotonic()
         try:
@@ -193,6 +217,9 @@ class Proof:
                     check.enumerated += found.enumerated
                     for case in found.cases:
                         check.cases.append(case)
+            check.stated = self._workload.stated > 0
+            check.claim = of_results if check.stated else of_others
+            check.finished = True
         finally:
             check.seconds = time.monotonic() - began
         check.require()

@@ -31,8 +31,29 @@ td.mark { text-align: center; } details { margin: 8px 0; } summary { cursor: poi
 """
 
 
-def write_report(folder: Path, checks: Sequence[Check], *, layer: str, seeds: Sequence[int], title: str) -> None:
-    """Write ``proof.json`` and ``proof.html`` into a folder, which is made if it is missing."""
+_UNSTATED: Final = "nothing was stated about what a request does"
+_FILES: Final = ("proof.json", "proof.html")
+
+
+def delete_report(folder: Path) -> None:
+    """Delete the report that a folder has: a run that dies must not leave the one of a former run."""
+    for name in _FILES:
+        (folder / name).unlink(missing_ok=True)
+
+
+def write_report(
+    folder: Path, checks: Sequence[Check], *, layer: str, seeds: Sequence[int], title: str, ended_by: str | None
+) -> None:
+    """Write ``proof.json`` and ``proof.html`` into a folder, which is made if it is missing.
+
+    Args:
+        folder: for both files.
+        checks: those that were run.
+        layer: in which they were run.
+        seeds: of their requests.
+        title: of the report.
+        ended_by: the exception that ended the proof; None: it came to its end.
+    """
     document = {
         "title": title,
         "layer": layer,
@@ -40,7 +61,9 @@ def write_report(folder: Path, checks: Sequence[Check], *, layer: str, seeds: Se
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cdk_sagas": importlib.metadata.version("cdk-sagas"),
         "python": platform.python_version(),
-        "holds": bool(checks) and all(check.holds for check in checks),
+        "holds": ended_by is None and bool(checks) and all(check.holds for check in checks),
+        "stated": bool(checks) and all(check.stated for check in checks),
+        "ended_by": ended_by,
         "checks": [check.as_json() for check in checks],
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +83,9 @@ def _page(document: dict[str, Any], checks: Sequence[Check]) -> Iterator[str]:
         f"{escape(document['cdk_sagas'])}, Python {document['python']}; seeds {seeds}. "
         "The same seeds repeat it.</p>"
     )
-    yield _verdict(document["holds"], "Every claim holds.", "A claim does not hold." if checks else "Nothing was run.")
+    yield _verdict(document["holds"], f"Every claim holds{_unless(document['stated'])}.", _not_holding(checks))
+    if document["ended_by"] is not None:
+        yield f'<p class="bad">The proof was ended by {escape(document["ended_by"])}</p>'
     yield from _summary(checks)
     for check in checks:
         yield from _section(check)
@@ -69,6 +94,17 @@ def _page(document: dict[str, Any], checks: Sequence[Check]) -> Iterator[str]:
 
 def _verdict(holds: bool, good: str, bad: str) -> str:
     return f'<p class="verdict {"good" if holds else "bad"}">{good if holds else bad}</p>'
+
+
+def _unless(stated: bool) -> str:
+    return "" if stated else f"; {_UNSTATED}"
+
+
+def _not_holding(checks: Sequence[Check]) -> str:
+    if not checks:
+        return "Nothing was run."
+    broken = any(check.broken or (check.finished and not check.holds) for check in checks)
+    return "A claim does not hold." if broken else "The proof is not finished."
 
 
 def _summary(checks: Sequence[Check]) -> Iterator[str]:
@@ -86,7 +122,8 @@ def _summary(checks: Sequence[Check]) -> Iterator[str]:
 
 def _section(check: Check) -> Iterator[str]:
     yield f"<h2>{escape(check.name.capitalize())}</h2><p>{escape(check.claim)}</p>"
-    yield _verdict(check.holds, "Holds in every case.", "Does not hold.")
+    unproven = "Does not hold." if check.finished or check.broken else "Is not finished."
+    yield _verdict(check.holds, f"Holds in every case{_unless(check.stated)}.", unproven)
     if check.broken:
         yield "<ul>"
         for case in check.broken:
