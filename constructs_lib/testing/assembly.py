@@ -69,7 +69,13 @@ def read_assembly(folder: Path, *, account: str, region: str) -> list[StackArtif
     manifest_file = folder / "manifest.json"
     if not manifest_file.is_file():
         raise AssemblyError(f"{folder} has no manifest.json; synthesize first (cdk synth)")
-    artifacts: dict[str, Any] = json.loads(manifest_file.read_text(encoding="utf-8")).get("artifacts", {})
+    try:
+        manifest: Any = json.loads(manifest_file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AssemblyError(f"{manifest_file} is not JSON ({error}); synthesize again (cdk synth)") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("artifacts"), dict):
+        raise AssemblyError(f"{manifest_file} is not the manifest of a cloud assembly; synthesize (cdk synth)")
+    artifacts: dict[str, Any] = manifest["artifacts"]
     order = TopologicalSorter({name: artifact.get("dependencies", []) for name, artifact in artifacts.items()})
     stacks: list[StackArtifact] = []
     for name in order.static_order():

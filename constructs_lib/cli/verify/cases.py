@@ -59,7 +59,7 @@ class Case:
 
     @property
     def id(self) -> str:
-        """Digest of the call: a changed definition has other cases."""
+        """Digest of the call: a changed definition has other cases, another expectation has not."""
         text = json.dumps([self.machine, self.request], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
 from constructs_lib.cli.shared.errors import CommandError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 AGREES: Final = "agrees"
 DIFFERS: Final = "differs"
+NOT_COMPARED: Final = "not compared"
 REFUSED: Final = "refused"
 _SHOWN: Final = 20
 _REFUSALS: Final = frozenset({"InvalidArn", "InvalidDefinition", "InvalidExecutionInput", "ValidationException"})
@@ -37,8 +38,8 @@ def add_parser(commands: Any) -> None:
         description="Calls ValidateStateMachineDefinition for each state machine of an assembly, and TestState "
         "for each of its states, with mocks, and compares the answers with those of the simulator's engine. Nothing is "
         "deployed, started or changed. Needs states:ValidateStateMachineDefinition and states:TestState. A second run "
-        "with the same results file continues. Exit status: 0 everything agrees; 1 something differs, was refused, or "
-        "the command failed.",
+        "with the same results file continues, and compares AWS's former answers again. Exit status: 0 everything "
+        "agrees; 1 something differs, was not compared or was refused, or the command failed.",
     )
     parser.add_argument(
         "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=Path("cdk.out"), help="synthesized (cdk.out)"
@@ -63,8 +64,9 @@ class Line:
         machine: the state machine's name.
         state: the state's name; None: the whole definition was validated.
         situation: how the state's work ends.
-        verdict: ``agrees``, ``differs`` or ``refused``.
-        why: what differs, or AWS's error.
+        verdict: ``agrees``, ``differs``, ``not compared`` (in part or at all) or ``refused``.
+        why: what differs or was not compared, or AWS's error.
+        answer: AWS's answer; the next run compares it again, without a call.
     """
 
     id: str
@@ -73,6 +75,7 @@ class Line:
     situation: str
     verdict: str
     why: Sequence[str] = ()
+    answer: Mapping[str, Any] | None = None
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -80,22 +83,20 @@ def _run(options: argparse.Namespace) -> int:
         raise CommandError(f"--per-second must be above 0 and at most 1000, got {options.per_second}; 5 is gentle")
     try:
         from constructs_lib.cli.verify.cases import cases_of
+        from constructs_lib.testing.assembly import AssemblyError
         from constructs_lib.testing.simulator.deployment.template import blueprint_of
         from constructs_lib.testing.simulator.errors import NotSimulatedError
     except ImportError as error:
         raise CommandError(f"extra `local` must be installed, got {error}; install cdk-sagas[local]") from None
-    if not (options.assembly / "manifest.json").is_file():
-        raise CommandError(f"ASSEMBLY must be a cloud assembly, got {options.assembly}; run `cdk synth` first")
+    if options.results.is_dir():
+        raise CommandError(f"--results must be a file, got the folder {options.results}; name a file in it")
     try:
-        every = blueprint_of(options.assembly).machines.values()
+        every = list(blueprint_of(options.assembly).machines.values())
     except NotSimulatedError as error:
         raise CommandError(f"ASSEMBLY must have only resources that the simulator knows, got one: {error}") from None
-    machines = [machine for machine in every if options.machine is None or options.machine in machine.name]
-    if not machines:
-        raise CommandError(
-            f"--machine must be part of a state machine's name, got {options.machine!r}; there are "
-            f"{', '.join(sorted(machine.name for machine in every)) or 'none'}"
-        )
+    except (AssemblyError, OSError) as error:
+        raise CommandError(f"ASSEMBLY must be a cloud assembly, got {options.assembly}: {error}") from None
+    machines = _chosen(every, options)
     cases = [case for machine in machines for case in cases_of(machine, options.role)]
     known = lines_of(options.results)
     calls = len(machines) + sum(case.id not in known for case in cases)
@@ -109,6 +110,42 @@ def _run(options: argparse.Namespace) -> int:
     return report(lines)
 
 
+def _chosen(every: Sequence[MachineSpec], options: argparse.Namespace) -> list[MachineSpec]:
+    """The state machines to verify; those that are skipped are printed.
+
+    Raises:
+        CommandError: if all are skipped, or the assembly or --machine has none.
+    """
+    if not every:
+        raise CommandError(
+            f"ASSEMBLY must have a state machine, got none in {options.assembly}; synthesize an app that has one"
+        )
+    named = [machine for machine in every if options.machine is None or options.machine in machine.name]
+    if not named:
+        names = ", ".join(sorted(machine.name for machine in every))
+        raise CommandError(
+            f"--machine must be part of a state machine's name, got {options.machine!r}; there are {names}"
+        )
+    chosen: list[MachineSpec] = []
+    for machine in named:
+        reason = _skipped(machine)
+        if reason is None:
+            chosen.append(machine)
+        else:
+            say(f"skipped: {machine.name}: {reason}\n")
+    if not chosen:
+        raise CommandError("at least one state machine must be in JSONata, got none; JSONPath cannot be evaluated here")
+    return chosen
+
+
+def _skipped(machine: MachineSpec) -> str | None:
+    definition: Mapping[str, Any] | None = machine.definition  # None: in S3
+    if definition is None:
+        return "its definition is not in the template"
+    language = definition.get("QueryLanguage", "JSONPath")
+    return None if language == "JSONata" else f"its QueryLanguage is {language}; only JSONata is evaluated here"
+
+
 def _client(options: argparse.Namespace) -> Any:
     from botocore.config import Config
 
@@ -118,15 +155,15 @@ def _client(options: argparse.Namespace) -> Any:
 
 
 def lines_of(results: Path) -> dict[str, Line]:
-    """Read what a former run found, by the calls' digests; a refused call is made again, a broken line ignored."""
+    """Read AWS's answers to a former run, by the calls' digests; a refused call has none, a broken line is ignored."""
     found: dict[str, Line] = {}
     if results.is_file():
-        for text in results.read_text("utf-8").splitlines():
+        for text in results.read_text("utf-8", errors="replace").splitlines():
             try:
                 line = Line(**json.loads(text))
             except (TypeError, ValueError):
                 continue
-            if line.verdict != REFUSED and line.state is not None:
+            if isinstance(line.answer, Mapping):
                 found[line.id] = line
     return found
 
@@ -141,6 +178,8 @@ def verify(
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Line]:
     """Make every call that no former run made, and append each answer to the results as soon as it is there.
+
+    AWS's answers to a former run are compared again: another version of this library may expect others.
 
     Args:
         client: of Step Functions.
@@ -157,12 +196,12 @@ def verify(
     known = lines_of(results)
     progress = Progress(len(machines) + len(cases))
     lines: list[Line] = []
-    results.parent.mkdir(parents=True, exist_ok=True)
-    with results.open("a", encoding="utf-8") as file:
+    with _appended(results) as file:
 
-        def keep(line: Line) -> None:
-            file.write(json.dumps(asdict(line)) + "\n")
-            file.flush()
+        def keep(line: Line, former: Line | None = None) -> None:
+            if line != former:
+                file.write(json.dumps(asdict(line)) + "\n")
+                file.flush()
             lines.append(line)
             progress.advance(line.machine)
 
@@ -170,14 +209,30 @@ def verify(
             keep(_validated(client, machine))
             sleep(pause)
         for case in cases:
-            if case.id in known:
-                lines.append(known[case.id])
-                progress.advance(case.machine)
+            former = known.get(case.id)
+            if former is not None and former.answer is not None:
+                keep(_judged(case, former.answer), former)
                 continue
             keep(_tested(client, case))
             sleep(pause)
     progress.end()
     return lines
+
+
+def _appended(results: Path) -> TextIO:
+    """Open the results for more lines; one that a crash cut off is ended.
+
+    Raises:
+        CommandError: if the file cannot be written.
+    """
+    try:
+        results.parent.mkdir(parents=True, exist_ok=True)
+        file = results.open("a", encoding="utf-8")
+        if results.stat().st_size and not results.read_bytes().endswith(b"\n"):
+            file.write("\n")
+    except OSError as error:
+        raise CommandError(f"--results must be a file that can be written, got {error}; name another one") from None
+    return file
 
 
 def _validated(client: Any, machine: MachineSpec) -> Line:
@@ -201,21 +256,33 @@ def _validated(client: Any, machine: MachineSpec) -> Line:
 def _tested(client: Any, case: Case) -> Line:
     from botocore.exceptions import ClientError
 
-    from constructs_lib.cli.verify.compare import differences
-
-    def line(verdict: str, why: Sequence[str] = ()) -> Line:
-        return Line(
-            id=case.id, machine=case.machine, state=case.state, situation=case.situation, verdict=verdict, why=why
-        )
-
     try:
         answer: Mapping[str, Any] = client.test_state(**case.request)
     except ClientError as error:
         if error.response["Error"]["Code"] not in _REFUSALS:
             raise
-        return line(REFUSED, [str(error)])
-    found = list(differences(case.expected, answer))
-    return line(DIFFERS if found else AGREES, found)
+        return _line(case, REFUSED, [str(error)])
+    return _judged(case, {name: value for name, value in answer.items() if name != "ResponseMetadata"})
+
+
+def _judged(case: Case, answer: Mapping[str, Any]) -> Line:
+    from constructs_lib.cli.verify.compare import differences, gaps
+
+    found, missing = list(differences(case.expected, answer)), list(gaps(case.expected, answer))
+    verdict = DIFFERS if found else NOT_COMPARED if missing else AGREES
+    return _line(case, verdict, [*found, *missing], answer)
+
+
+def _line(case: Case, verdict: str, why: Sequence[str], answer: Mapping[str, Any] | None = None) -> Line:
+    return Line(
+        id=case.id,
+        machine=case.machine,
+        state=case.state,
+        situation=case.situation,
+        verdict=verdict,
+        why=why,
+        answer=answer,
+    )
 
 
 def report(lines: Sequence[Line]) -> int:
@@ -226,5 +293,5 @@ def report(lines: Sequence[Line]) -> int:
         say(f"{line.verdict}: {line.machine}: {line.state or 'definition'} {line.situation}: {'; '.join(line.why)}\n")
     if len(wrong) > _SHOWN:
         sys.stderr.write(f"and {len(wrong) - _SHOWN} more; the results file has all\n")
-    say(", ".join(f"{counted[verdict]} {verdict}" for verdict in (AGREES, DIFFERS, REFUSED)) + "\n")
+    say(", ".join(f"{counted[verdict]} {verdict}" for verdict in (AGREES, DIFFERS, NOT_COMPARED, REFUSED)) + "\n")
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-"""AWS's answer against the one that was computed here."""
+"""AWS's answer against the one that was computed here: what differs, and what was not compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from constructs_lib.cli.verify.one_state import VARIES, Expected
 
 
 def differences(expected: Expected, answer: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences about what differs; none: both agree."""
+    """Sentences about what differs; none: both agree in all that was compared."""
     if expected.status == VARIES:
         return
     found = {"status": answer.get("status"), "nextState": answer.get("nextState"), "error": answer.get("error")}
@@ -31,6 +31,31 @@ def differences(expected: Expected, answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"the retry is {details} on AWS, rule {index} after {seconds} s here"
     if expected.catch is not None and details and details.get("catchIndex") != expected.catch:
         yield f"the catch is {details} on AWS, rule {expected.catch} here"
+
+
+def gaps(expected: Expected, answer: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences about what could not be compared; none: everything was."""
+    if expected.status == VARIES:
+        yield "status and next state depend on time or chance"
+        return
+    for place in (*_varying("output", expected.output), *_varying("", expected.assigned)):
+        yield f"{place} depends on time or chance"
+    inspected = answer.get("inspectionData", {})
+    if expected.assigned and inspected.get("variables") is None:
+        yield "AWS returned no variables"
+    if (expected.retry is not None or expected.catch is not None) and not inspected.get("errorDetails"):
+        yield "AWS returned no error details"
+
+
+def _varying(place: str, value: Any) -> Iterator[str]:
+    if value == VARIES:
+        yield place
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _varying(f"{place}.{name}" if place else f"${name}", part)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            yield from _varying(f"{place}[{index}]", part)
 
 
 def _variables(expected: Expected, answered: str | None) -> Iterator[str]:

@@ -11,7 +11,7 @@ from constructs_lib.testing.simulator.aws.states.expressions import ExpressionEr
 from constructs_lib.testing.simulator.aws.states.failures import QUERY, StateFailedError, delay_of, matching
 
 VARIES: Final = "<varies>"
-"""In place of a value that depends on time or chance: any value of AWS agrees."""
+"""In place of a value that depends on time or chance: it is not compared."""
 _MOMENTS: Final = (Moment(1_767_225_600_123, Random(1)), Moment(1_798_761_599_987, Random(2)))
 _WORKING: Final = frozenset({"Task", "Parallel", "Map"})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
+from constructs_lib.cli.main import main
+from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.verify.cases import Case, cases_of
-from constructs_lib.cli.verify.command import AGREES, DIFFERS, REFUSED, lines_of, report, verify
-from constructs_lib.cli.verify.compare import differences
+from constructs_lib.cli.verify.command import AGREES, DIFFERS, NOT_COMPARED, REFUSED, lines_of, report, verify
+from constructs_lib.cli.verify.compare import differences, gaps
 from constructs_lib.cli.verify.one_state import VARIES, Expected, Mocked, expected_of
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 
@@ -121,7 +124,9 @@ def test_retries_are_those_that_were_recorded_on_aws(
 def test_values_that_depend_on_time_vary(cases: list[Case]) -> None:
     done = _named(cases, "Done", "as it is").expected.output
     assert (done["now"], done["x"]) == (VARIES, 1)
-    assert not list(differences(Expected(status="SUCCEEDED", output={"now": VARIES}), _answer(output={"now": 7})))
+    varying = Expected(status="SUCCEEDED", output={"now": VARIES})
+    assert not list(differences(varying, _answer(output={"now": 7})))
+    assert list(gaps(varying, _answer(output={"now": 7}))) == ["output.now depends on time or chance"]
 
 
 def test_requests_keep_the_rules_that_were_recorded_on_aws(cases: list[Case]) -> None:
@@ -152,14 +157,128 @@ def test_agreeing_answers_are_kept_and_not_asked_for_again(cases: list[Case], tm
     pauses: list[float] = []
     with Aws([_agreeing(case) for case in cases]) as client:
         lines = verify(client, [MACHINE], cases, results, pause=0.5, sleep=pauses.append)
-    assert {line.verdict for line in lines} == {AGREES}
+    assert {line.verdict for line in lines if line.state not in ("Begin", "Done")} == {AGREES}
+    varying = {line.state: (line.verdict, line.why) for line in lines if line.state in ("Begin", "Done")}
+    assert varying["Begin"] == (NOT_COMPARED, ["$at depends on time or chance"])
+    assert varying["Done"] == (NOT_COMPARED, ["output.now depends on time or chance"])
     assert pauses == [0.5] * (len(cases) + 1)
-    assert report(lines) == 0
+    assert report([line for line in lines if line.verdict == AGREES]) == 0
+    assert report(lines) == 1
     assert len(lines_of(results)) == len(cases)
     # A second run validates the definition only.
     with Aws([]) as client:
         again = verify(client, [MACHINE], cases, results, pause=0, sleep=pauses.append)
-    assert [line.verdict for line in again] == [AGREES] * (len(cases) + 1)
+    assert again == lines
+
+
+def test_former_answer_is_compared_with_what_this_version_expects(cases: list[Case], tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    case = _named(cases, "Pay", "succeeds")
+    other = replace(case, expected=replace(case.expected, next_state="Elsewhere"))
+    with Aws([_agreeing(case)]) as client:
+        verify(client, [MACHINE], [case], results, pause=0)
+    verdicts: list[str] = []
+    for now in (other, case):
+        with Aws([]) as client:
+            verdicts.append(verify(client, [MACHINE], [now], results, pause=0)[-1].verdict)
+        assert lines_of(results)[case.id].verdict == verdicts[-1]
+    assert verdicts == [DIFFERS, AGREES]
+
+
+def test_line_without_an_answer_is_asked_for_again(cases: list[Case], tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    case = _named(cases, "Pay", "succeeds")
+    former = {"id": case.id, "machine": "Pay", "state": "Pay", "situation": "succeeds", "verdict": AGREES}
+    results.write_text(json.dumps(former), "utf-8")  # cut off before its line's end
+    with Aws([{**_agreeing(case), "nextState": "Elsewhere"}]) as client:
+        assert verify(client, [MACHINE], [case], results, pause=0)[-1].verdict == DIFFERS
+    assert [json.loads(line)["verdict"] for line in results.read_text("utf-8").splitlines()] == [
+        AGREES,
+        AGREES,
+        DIFFERS,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("situation", "without", "why"),
+    [
+        ("succeeds", "variables", "AWS returned no variables"),
+        ("fails with Busy", "errorDetails", "AWS returned no error details"),
+        ("fails with Busy after its retries", "errorDetails", "AWS returned no error details"),
+    ],
+)
+def test_part_that_aws_does_not_return_is_not_compared(
+    situation: str, without: str, why: str, cases: list[Case], tmp_path: Path
+) -> None:
+    case = _named(cases, "Pay", situation)
+    answer = _agreeing(case)
+    del answer["inspectionData"][without]
+    with Aws([answer]) as client:
+        lines = verify(client, [MACHINE], [case], tmp_path / "r", pause=0)
+    assert (lines[-1].verdict, lines[-1].why, report(lines)) == (NOT_COMPARED, [why], 1)
+
+
+def test_state_whose_end_varies_is_not_compared(cases: list[Case], tmp_path: Path) -> None:
+    case = replace(_named(cases, "Pay", "succeeds"), expected=Expected(status=VARIES))
+    with Aws([_answer()]) as client:
+        lines = verify(client, [MACHINE], [case], tmp_path / "r", pause=0)
+    assert lines[-1].verdict == NOT_COMPARED
+
+
+def test_machine_in_jsonpath_is_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = {
+        "StartAt": "Large?",
+        "States": {
+            "Large?": {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "Done"}]},
+            "Done": {"Type": "Succeed"},
+        },
+    }
+    _assembly(tmp_path, Old=path, Pay=DEFINITION)
+    assert main(["verify-definition", str(tmp_path), "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "Old: its QueryLanguage is JSONPath; only JSONata is evaluated here\n" in printed
+    assert "\n1 state machines, " in printed
+
+    assert main(["verify-definition", str(tmp_path), "--dry-run", "--machine", "Old"]) == 1
+    assert "at least one state machine must be in JSONata, got none" in capsys.readouterr().err
+
+
+def test_assembly_without_state_machines_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _assembly(tmp_path)
+    assert main(["verify-definition", str(tmp_path), "--dry-run"]) == 1
+    assert f"ASSEMBLY must have a state machine, got none in {tmp_path}; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        (None, "has no manifest.json; synthesize first (cdk synth)"),
+        ('{"name": "web app"}', "is not the manifest of a cloud assembly"),
+        ("[]", "is not the manifest of a cloud assembly"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_folder_without_an_assembly_is_refused(
+    manifest: str | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest, "utf-8")
+    assert main(["verify-definition", str(tmp_path), "--dry-run"]) == 1
+    error = capsys.readouterr().err
+    assert f"ASSEMBLY must be a cloud assembly, got {tmp_path}: " in error
+    assert why in error
+
+
+def test_results_that_cannot_be_written_are_refused(
+    cases: list[Case], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _assembly(tmp_path, Pay=DEFINITION)
+    assert main(["verify-definition", str(tmp_path), "--results", str(tmp_path)]) == 1
+    assert f"--results must be a file, got the folder {tmp_path}; name a file in it" in capsys.readouterr().err
+
+    client = boto3.client("stepfunctions", region_name="us-east-1")
+    with Stubber(client), pytest.raises(CommandError, match="--results must be a file that can be written, got "):
+        verify(client, [MACHINE], cases, tmp_path / "manifest.json" / "r", pause=0)
 
 
 def test_run_continues_after_the_last_complete_line(cases: list[Case], tmp_path: Path) -> None:
@@ -257,7 +376,23 @@ def _answer(
 def _agreeing(case: Case) -> dict[str, Any]:
     wanted = case.expected
     answer = _answer(wanted.status, wanted.output, error=wanted.error, next_state=wanted.next_state)
-    return answer | {"inspectionData": {"variables": json.dumps(dict(wanted.assigned))}}
+    details: dict[str, int] = {"catchIndex": wanted.catch} if wanted.catch is not None else {}
+    if wanted.retry is not None:
+        details |= {"retryIndex": wanted.retry[0], "retryBackoffIntervalSeconds": int(wanted.retry[1])}
+    return answer | {"inspectionData": {"variables": json.dumps(dict(wanted.assigned)), "errorDetails": details}}
+
+
+def _assembly(folder: Path, **definitions: object) -> None:
+    resources = {
+        name: {
+            "Type": "AWS::StepFunctions::StateMachine",
+            "Properties": {"DefinitionString": json.dumps(definition), "RoleArn": "arn:aws:iam::1:role/r"},
+        }
+        for name, definition in definitions.items()
+    }
+    artifact = {"type": "aws:cloudformation:stack", "properties": {"templateFile": "Stack.json"}}
+    (folder / "manifest.json").write_text(json.dumps({"version": "1", "artifacts": {"Stack": artifact}}), "utf-8")
+    (folder / "Stack.json").write_text(json.dumps({"Resources": resources}), "utf-8")
 
 
 class Aws:
