@@ -309,7 +309,7 @@ class RequestRecord:
 
     @property
     def was_cancelled(self) -> bool:
-        """True if an operator cancelled its saga, however it continued. False of a tombstone: its failure was removed."""
+        """True if an operator cancelled its saga, however it continued; unknown of a tombstone."""
         failure = json.loads(self.failure) if self.failure is not None else None
         # A step, too, may be refused by an error of this name.
         return isinstance(failure, dict) and failure.get("error") == SAGA_CANCELLED and not failure.get("step")
