@@ -88,7 +88,7 @@ def test_a_providers_guarantees_reach_its_functions(new_app: AppFactory) -> None
 
     payload = cloud.definition("Order/StateMachine")["States"]["ProcessPayment"]["Arguments"]["Payload"]
     assert payload["provider"] == {
-        "grace": 7, "margin": 5, "window": 0, "undo_window": 0, "verify": True, "verify_undo": True,
+        "grace": 7, "clock_skew": 5, "window": 0, "undo_window": 0, "verify": True, "verify_undo": True,
     }  # fmt: skip
 
 
