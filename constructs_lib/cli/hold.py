@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
 from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.moments import moment
 from constructs_lib.cli.shared.output import say
-from constructs_lib.cli.shared.saga import require_saga_id
+from constructs_lib.cli.shared.saga import find_in, require_saga_id
 from saga_runtime.protocol import HoldAttribute
 
 if TYPE_CHECKING:
@@ -47,9 +49,12 @@ def _run(options: argparse.Namespace) -> int:
         require_saga_id(saga_id)
     session = session_of(options)
     from constructs_lib.cli.doctor.aws import Aws
+    from constructs_lib.cli.shared.manifest import read_manifest
 
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
+        if options.action == "on" and saga_id is not None:
+            find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
         switches = _switches(aws, options.stack, saga_id)
         for switch in switches:
             if options.action == "on" and switch.held is None:
@@ -57,9 +62,13 @@ def _run(options: argparse.Namespace) -> int:
             elif options.action == "off" and switch.held is not None:
                 _release(aws, switch, saga_id, switch.held)
         found = switches if options.action == "status" else _switches(aws, options.stack, saga_id)
+        lists = options.action == "status" and saga_id is None
+        single = [one for switch in found for one in _of_single_sagas(aws, switch)] if lists else []
     subject = "" if saga_id is None else f", saga {saga_id},"
     for switch in found:
         say(f"{switch.function}{subject} {_state(switch)}\n")
+    for held, switch in single:
+        say(f"{switch.function}, saga {held}, {_state(switch)}\n")
     if options.action == "on":
         say("looks that are under way end within a minute\n")
     return _status(options.action, reason, found)
@@ -131,6 +140,17 @@ def _switches(aws: Aws, stacks: list[str], saga_id: str | None) -> list[Switch]:
             f"{manifest.said} must have a TimeoutReconciler of sagas, got none; name the stack that has it"
         )
     return switches
+
+
+def _of_single_sagas(aws: Aws, switch: Switch) -> Iterator[tuple[str, Switch]]:
+    """Sagas of a reconciler that are held, each with its own switch; the table has an item for each."""
+    from saga_runtime.recovery.hold import HOLD_KEY, Held
+
+    a = HoldAttribute
+    pages = aws.client("dynamodb").get_paginator("scan").paginate(TableName=switch.table, ConsistentRead=True)
+    for item in sorted((item for page in pages for item in page["Items"]), key=lambda item: str(item[a.ID]["S"])):
+        if item[a.ID] != HOLD_KEY[a.ID]:
+            yield item[a.ID]["S"], replace(switch, held=Held.from_item(item))
 
 
 def _state(switch: Switch) -> str:

@@ -29,8 +29,8 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
     """A stack whose reconciler is not held."""
     with checked_stack_in(world, monkeypatch, boto3_session) as stack:
 
-        def client(service: Any, config: Any) -> Any:
-            return boto3_session.client(service, config=config)
+        def client(service: Any, **config: Any) -> Any:
+            return boto3_session.client(service, **config)
 
         monkeypatch.setattr(HOLD, "session_of", lambda _: SimpleNamespace(client=client))
         yield stack
@@ -294,6 +294,28 @@ def test_one_saga_is_held_and_released(stack: CheckedStack, capsys: pytest.Captu
 
     assert hold("status", "--saga", SAGA_ID) == 0
     assert f"Reconciler, saga {SAGA_ID}, is not held" in capsys.readouterr().out
+
+
+def test_status_lists_single_sagas_that_are_held(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    hold("on", "--saga", SAGA_ID, "--reason", "examined")
+    capsys.readouterr()
+
+    assert hold("status") == 0
+    everything, single = capsys.readouterr().out.splitlines()
+
+    assert everything == "Reconciler is not held"
+    assert single.startswith(f"Reconciler, saga {SAGA_ID}, is held since")
+    assert single.endswith(": examined")
+
+
+def test_unknown_saga_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = SAGA_ID[:-1] + ("a" if SAGA_ID[-1] != "a" else "b")
+
+    assert hold("on", "--saga", unknown, "--reason", "examined") == 1
+
+    assert f"must have saga {unknown}, got no record of it" in capsys.readouterr().err
+    assert hold("off", "--saga", unknown) == 0
+    assert stack.world.items(SWITCH) == []
 
 
 @pytest.mark.parametrize("saga", ["", " ", "hold", "x" * 300])
