@@ -70,6 +70,7 @@ class World:
 
     Attributes:
         rows_seen: every status that each saga log row has had, in order, by log and key.
+        stated: rows of which an operator has stated that their compensation was not applied, by log and key.
         parked_for: reasons for which each saga was parked, in order, by its id.
         failures: the first failure that each saga's record kept, by the saga's id.
         rollout: deploys releases.
@@ -98,6 +99,7 @@ class World:
         self.calls = Calls(self.kernel, self.weather, deployment.roles, self.trace, self.findings)
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
+        self.stated: set[tuple[str, Key]] = set()
         self.parked_for: dict[str, list[str]] = {}
         self.failures: dict[str, str] = {}
         self.functions = Functions(

@@ -41,7 +41,7 @@ from tests.constructs.support.plans import plan as plain_plan
 from tests.constructs.support.sagas import plain_function
 
 ITEMS = 3
-_PROVIDER = {"grace": 5, "margin": 5, "window": 60, "undo_window": 60, "verify": False, "verify_undo": False}
+_PROVIDER = {"grace": 5, "clock_skew": 5, "window": 60, "undo_window": 60, "verify": False, "verify_undo": False}
 
 
 def plan(*nodes: Node, **options: Any) -> SagaPlan:

@@ -33,7 +33,7 @@ from tests.constructs.support.jsonata import EXECUTION
 from tests.constructs.support.plans import step
 from tests.constructs.support.simulation import Handler, Moment, Simulation, Stop
 
-GRACE = {"grace": 5, "margin": 5, "window": 0, "undo_window": 0, "verify": True, "verify_undo": True}
+GRACE = {"grace": 5, "clock_skew": 5, "window": 0, "undo_window": 0, "verify": True, "verify_undo": True}
 
 
 @dataclass

@@ -25,7 +25,7 @@ from tests.constructs.support.plans import plan as plain_plan
 
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 OPERATORS = "https://sqs.example/operators"
-PROVIDER = {"grace": 5, "margin": 5, "window": 60, "undo_window": 60, "verify": True, "verify_undo": True}
+PROVIDER = {"grace": 5, "clock_skew": 5, "window": 60, "undo_window": 60, "verify": True, "verify_undo": True}
 INVALID = {"Invalid": GoingOn(output={"percent": "0"})}
 
 

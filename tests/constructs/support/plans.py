@@ -39,7 +39,7 @@ def _kind(options: Mapping[str, Any]) -> str:
     return next((kind for part, kind in parts.items() if part in options), "atomic")
 
 
-PROVIDER = {"grace": 30, "margin": 5, "verify": True, "window": 0, "verify_undo": True, "undo_window": 0}
+PROVIDER = {"grace": 30, "clock_skew": 5, "verify": True, "window": 0, "verify_undo": True, "undo_window": 0}
 WAITING = Waiting(queue_url="https://sqs.example/jobs", heartbeat=120, timeout=600, attempts=5)
 TIMED_OUT = ErrorName.CALLBACK_TIMED_OUT
 

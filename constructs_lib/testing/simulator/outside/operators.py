@@ -143,5 +143,7 @@ class Operator:
             if applied is not None:
                 statement = Statement(applied=applied, undo=status is StepStatus.COMPENSATING)
                 name = row[LogAttribute.STEP]["S"]
+                if statement.undo and not applied:
+                    self._world.stated.add((operation.log, (record.saga_id, name)))
                 resolver.resolve(record, name, None, statement, now_ms)
                 self._world.trace.note("operator", f"states {name} of {record.saga_id}: applied={applied}")
