@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -53,6 +53,9 @@ _RESERVED: Final = frozenset(
 )
 """Names that Lambda refuses: https://docs.aws.amazon.com/lambda/latest/dg/configuration-envvars.html"""
 _MOST_LAYERS: Final = 5
+_OTHER_CODE: Final = frozenset({"AWS_LAMBDA_EXEC_WRAPPER", "LD_PRELOAD", "PYTHONHOME", "PYTHONPATH"})
+"""Names by which another program starts the function, or other modules replace those of the bundle."""
+_ARCHITECTURES: Final = ("arm64", "x86_64")
 _PLACE: Final = "CdkSagasFunctionOptions"
 _NETWORK: Final = ("vpc", "subnets", "security_groups")
 
@@ -76,7 +79,8 @@ class FunctionOptions:
         security_groups: of the functions; by default each gets one that allows all outbound traffic.
         memory_mib: 128 to 10240; 512 by default.
         timeout: in whole seconds. Functions whose timeout follows from the protocol refuse another one.
-        environment: further variables of every function; names of this library and of Lambda are refused.
+        environment: further variables of every function; names of this library and of Lambda are refused, and
+            those that make other code run: ``AWS_LAMBDA_EXEC_WRAPPER``, ``LD_PRELOAD``, ``PYTHONHOME``, ``PYTHONPATH``.
         runtime: Python 3.11 to 3.14; 3.14 by default.
         architecture: arm64 by default.
         layers: of every function, at most 5.
@@ -115,6 +119,9 @@ class FunctionOptions:
             raise ValueError(
                 f"layers must be at most {_MOST_LAYERS}, got {len(self.layers)}; leave some out: Lambda takes no more"
             )
+        if self.architecture is not None:
+            require_architecture(self.architecture)
+        require_own_code(self.environment or {})
         for name in self.environment or {}:
             if name not in _RESERVED:
                 require_match("a name in environment", name, _VARIABLE, "use letters, digits and underscores")
@@ -151,6 +158,34 @@ class FunctionOptions:
     def lambda_runtime(self) -> lambda_.Runtime:
         """The runtime."""
         return RUNTIMES[self.runtime_name]
+
+
+def require_architecture(architecture: lambda_.Architecture) -> None:
+    """Refuse an architecture that Lambda does not have.
+
+    Raises:
+        ValueError: if it is another one.
+    """
+    if architecture.name not in _ARCHITECTURES:
+        raise ValueError(
+            f"architecture must be one of {', '.join(_ARCHITECTURES)}, got {architecture.name}; choose one of Lambda's"
+        )
+
+
+def require_own_code(environment: Iterable[str]) -> None:
+    """Refuse variables that make other code run than the function's.
+
+    Args:
+        environment: names of variables.
+
+    Raises:
+        ValueError: naming one.
+    """
+    taken = sorted(_OTHER_CODE.intersection(environment))
+    if taken:
+        raise ValueError(
+            f"environment must not set {taken[0]}, which makes other code run than the function's; remove it"
+        )
 
 
 def options_of(scope: Construct) -> FunctionOptions:

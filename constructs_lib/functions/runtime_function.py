@@ -14,7 +14,14 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib.functions.bundle import functions_zip, merged_code
-from constructs_lib.functions.function_options import FunctionOptions, log_group, options_ahead, options_of
+from constructs_lib.functions.function_options import (
+    FunctionOptions,
+    log_group,
+    options_ahead,
+    options_of,
+    require_architecture,
+    require_own_code,
+)
 from constructs_lib.functions.handlers import find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
 from constructs_lib.packages.lock import Target
@@ -117,9 +124,10 @@ class RuntimeFunction(Construct):
         require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240)
         self.decorator: str | None = None
         self.runtime_name = options.runtime_name
-        chosen = architecture or options.architecture or lambda_.Architecture.ARM_64
+        chosen = _architecture(architecture, options)
         self.architecture_name = chosen.name
         variables = {**(options.environment or {}), **(environment or {})}
+        require_own_code(variables)
         taken = sorted(set(variables) & {Env.PROTOCOL, Env.SERVICE})
         if taken:
             raise ValueError(f"environment must not set {taken}; these are set by the construct")
@@ -296,7 +304,7 @@ def user_code(
 ) -> lambda_.Code:
     """Code of a user's function, for the runtime and architecture that it will have."""
     options = options_ahead(scope, function_options)
-    chosen = architecture or options.architecture or lambda_.Architecture.ARM_64
+    chosen = _architecture(architecture, options)
     target = Target(
         python=options.runtime_name.removeprefix("python"), machine=_MACHINE_NAMES.get(chosen.name, chosen.name)
     )
@@ -314,3 +322,9 @@ def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:
     if not extra_files:
         return lambda_.Code.from_asset(str(functions_zip()))
     return lambda_.Code.from_asset(str(merged_code(None, extra_files, include_handlers=True)))
+
+
+def _architecture(given: lambda_.Architecture | None, options: FunctionOptions) -> lambda_.Architecture:
+    chosen = given or options.architecture or lambda_.Architecture.ARM_64
+    require_architecture(chosen)
+    return chosen

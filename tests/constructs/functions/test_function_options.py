@@ -281,6 +281,18 @@ def test_subnets_without_a_vpc_are_refused(stack: Stack) -> None:
         ),
         ({"environment": {"POWERTOOLS_SERVICE_NAME": "x"}}, "must not set POWERTOOLS_SERVICE_NAME, which this library"),
         ({"environment": {"AWS_REGION": "x"}}, "environment must not set AWS_REGION, which Lambda sets; use another"),
+        (
+            {"environment": {"PYTHONPATH": "/opt"}},
+            "environment must not set PYTHONPATH, which makes other code run than",
+        ),
+        (
+            {"environment": {"AWS_LAMBDA_EXEC_WRAPPER": "/opt/w"}},
+            "environment must not set AWS_LAMBDA_EXEC_WRAPPER, which makes other code",
+        ),
+        (
+            {"architecture": lambda_.Architecture.custom("riscv")},
+            "architecture must be one of arm64, x86_64, got riscv; choose",
+        ),
         ({"runtime": lambda_.Runtime.PYTHON_3_10}, "runtime must be one of python3.11, .*, got python3.10; choose"),
         ({"runtime": lambda_.Runtime.NODEJS_22_X}, "runtime must be one of python3.11, .*, got nodejs22.x; choose"),
         ({"environment": {"a-b": "x"}}, r"a name in environment must match .*, got 'a-b'; use letters"),
@@ -308,3 +320,17 @@ def test_a_sixth_layer_is_refused(stack: Stack) -> None:
 
     with pytest.raises(ValueError, match=r"^layers must be at most 5, got 6; leave some out"):
         FunctionOptions(layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"environment": {"PYTHONPATH": "/opt"}}, "environment must not set PYTHONPATH, which makes other code run"),
+        ({"architecture": lambda_.Architecture.custom("riscv")}, "architecture must be one of arm64, x86_64, got risc"),
+    ],
+)
+def test_a_wrong_argument_of_a_function_is_refused_as_an_option_is(
+    stack: Stack, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        StepFunction(stack, "Move", code=FUNCTIONS, handler="plain.handler", **given)
