@@ -19,6 +19,9 @@ _THEN: Final = {
     "RUNNING": "its execution is being stopped, or a recovery runs",
     "DEAD": "a recovery compensates it, or goes forward if its pivot is applied",
 }
+_JOBS: Final = (
+    "accepted by the provider, and without an outcome: compensated when the provider reports it, or parked until then"
+)
 _EXPRESS_RUNS: Final = (
     f"an Express execution of it may run; a recovery follows within {OUTLIVE_EXPRESS_SECONDS} s after its request, by "
     "the reconciler or by repeating this"
@@ -57,4 +60,6 @@ def _run(options: argparse.Namespace) -> int:
     then = _EXPRESS_RUNS if waits else _THEN.get(done.finding, "an operator decides; see cdk-sagas inspect")
     by = f": {done.started}" if done.started else ""
     sys.stdout.write(f"saga {options.saga} {'was' if done.earlier else 'is'} cancelled; {then}{by}\n")
+    if done.jobs:
+        sys.stdout.write(f"{', '.join(done.jobs)}: {_JOBS}\n")
     return 0

@@ -46,6 +46,7 @@ FAILURE: Final = {
     "kind": "saga-refused",
 }
 """Failure with which a recovery settles the saga: a client gets the problem document of a refusal."""
+_WANTED: Final = "#side = :pivot AND #status = :done OR #status = :intent AND attribute_exists(#accepted_at)"
 _UNDONE: Final = "what it did is undone by a request of its own"
 _FORWARD: Final = f"saga {{}} only goes forward, behind its pivot; {_UNDONE}"
 
@@ -62,11 +63,13 @@ class Cancelled:
         earlier: whether another call had cancelled the saga before.
         finding: what was found of its owner then.
         started: name of the execution that was started, if one was.
+        jobs: rows of jobs without an outcome: each is compensated when its outcome is known.
     """
 
     earlier: bool
     finding: Finding
     started: str | None
+    jobs: tuple[str, ...] = ()
 
 
 def cancel_update(record: RequestRecord, audit: Audit, now_ms: int) -> Arguments:
@@ -108,7 +111,9 @@ def cancel(recoverer: Recoverer, log_table: str, record: RequestRecord, audit: A
     earlier = record.was_cancelled
     if not earlier:
         _require_cancellable(record)
-        if _pivot_is_applied(recoverer, log_table, record.saga_id):
+    pivot, jobs = _rows(recoverer, log_table, record.saga_id)
+    if not earlier:
+        if pivot:
             # Only to spare the saga an interruption: a pivot that is applied later is found by the recovery.
             raise CannotCancel(_FORWARD.format(record.saga_id))
         written = recoverer.updated(cancel_update(record, audit, now_ms))
@@ -129,26 +134,29 @@ def cancel(recoverer: Recoverer, log_table: str, record: RequestRecord, audit: A
         raise CannotCancel(f"saga {record.saga_id} was cancelled too late, and is settled as COMPLETED; {_UNDONE}")
     if record.direction is Direction.FORWARD:
         raise CannotCancel(f"saga {record.saga_id} was cancelled too late, behind its pivot; {_UNDONE}")
-    return Cancelled(earlier=earlier, finding=finding, started=started)
+    return Cancelled(earlier=earlier, finding=finding, started=started, jobs=jobs)
 
 
-def _pivot_is_applied(recoverer: Recoverer, log_table: str, saga_id: str) -> bool:
+def _rows(recoverer: Recoverer, log_table: str, saga_id: str) -> tuple[bool, tuple[str, ...]]:
+    """Find an applied pivot, and rows of jobs that a provider accepted, and whose outcome is unknown."""
     a = LogAttribute
     answer = recoverer.dynamodb.query(
         TableName=log_table,
         ConsistentRead=True,
-        Select="COUNT",
         KeyConditionExpression="#saga_id = :saga_id",
-        FilterExpression="#side = :pivot AND #status = :done",
-        ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.SIDE, a.STATUS)},
+        FilterExpression=_WANTED,
+        ProjectionExpression="#step, #status",
+        ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.SIDE, a.STATUS, a.ACCEPTED_AT)},
         ExpressionAttributeValues={
             ":saga_id": {"S": saga_id},
             ":pivot": {"S": Side.PIVOT},
             ":done": {"S": StepStatus.DONE},
+            ":intent": {"S": StepStatus.INTENT},
         },
     )
     # Of a log of more than one page the rest is left to the recovery.
-    return answer["Count"] > 0
+    jobs = tuple(item[a.STEP]["S"] for item in answer["Items"] if item[a.STATUS]["S"] == StepStatus.INTENT)
+    return len(jobs) < len(answer["Items"]), jobs
 
 
 def _require_cancellable(record: RequestRecord) -> None:

@@ -13,10 +13,10 @@ import boto3
 import pytest
 
 from saga_runtime.idempotency.record import Met, what_was_met
-from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS, Direction, RecordStatus, Side
+from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS, Direction, LogAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.cancel import FAILURE
-from saga_runtime.saga_log.rows import done_put
+from saga_runtime.saga_log.rows import done_put, log_key
 from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
@@ -204,6 +204,19 @@ def test_cancelled_saga_is_recovered_when_no_express_execution_can_run(operated:
     operated.world.clock.ms = ends
     operated.run("recover")
     is_recovered_without_a_start(operated)
+
+
+def test_job_without_an_outcome_is_named(operated: OperatedSaga) -> None:
+    a = LogAttribute
+    row: Any = {**log_key(SAGA_ID, "Print"), a.SIDE: {"S": Side.BEFORE}, a.STATUS: {"S": StepStatus.INTENT}}
+    aws.dynamodb().put_item(TableName="log", Item=row)
+    aws.dynamodb().put_item(TableName="log", Item={**row, a.STEP: {"S": "Ship"}, a.ACCEPTED_AT: {"N": "1"}})
+
+    status, told = operated.run(*CANCEL)
+
+    assert (status, told.splitlines()[1].split(",")[0]) == (0, "Ship: accepted by the provider")
+    assert told.endswith("compensated when the provider reports it, or parked until then\n")
+    is_cancelled(operated)
 
 
 def test_dead_saga_is_cancelled_and_recovered(operated: OperatedSaga) -> None:
