@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.testing import LocalAws
-from tests.on_aws.__main__ import confirmed, page, run, verified
+from tests.on_aws.__main__ import confirmed, main, page, run, verified
 from tests.on_aws.claims import BY_HAND, PROBES, Found
 from tests.on_aws.resources import Account, Place, alone
 
@@ -140,6 +140,19 @@ def test_a_second_run_at_once_does_not_get_the_journal(tmp_path: Path) -> None:
         assert (first, second) == (True, False)
     with alone(journal) as third:
         assert third
+
+
+def test_verification_ends_before_it_reaches_aws_while_another_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = tmp_path / "left.jsonl"
+    monkeypatch.setattr("tests.on_aws.__main__.JOURNAL", journal)
+    monkeypatch.setattr("sys.argv", ["verify-aws", "--destroy"])
+    with alone(journal):
+        assert main() == 1
+    assert capsys.readouterr().err == (
+        "error: one verification must run at a time, got a second; wait until the first ends\n"
+    )
 
 
 def test_probe_that_fails_keeps_its_findings_and_those_of_the_others(
