@@ -333,7 +333,7 @@ def test_a_cancelled_saga_compensates_the_job_that_it_waited_for(system: Callbac
     assert (problem["error"], problem["status"], problem["step"]) == ("SagaCancelled", 422, "")
     assert "customer" not in json.dumps(problem)
     assert system.books("cancelled")["cancelled"] == "1"
-    assert "is settled as FAILED" in system.command("cancel", saga, "--reason", "once more")
+    assert "was cancelled; it has settled as FAILED" in system.command("cancel", saga, "--reason", "once more")
     assert "the customer called" in system.command("inspect", saga)
 
 

@@ -21,13 +21,14 @@ import pytest
 from constructs_lib.cli.main import main
 from constructs_lib.testing import Fault, LocalAws, Nth
 from constructs_lib.testing.fault_plan import Moment
-from saga_runtime.idempotency.identity import request_id_from
-from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import Env
+from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
+from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
+from saga_runtime.protocol import Env, StartField
 from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.hold import KEPT_MS
-from saga_runtime.recovery.takeover import Recoverer, recovery_name
+from saga_runtime.recovery.takeover import Owner, Recoverer, recovery_name
+from saga_runtime.shared.arns import execution_of, machine_of
 
 from .reconcilers import LONGEST_SECONDS
 from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, Callbacks
@@ -131,6 +132,49 @@ def test_a_cancelled_saga_whose_command_died_is_stopped_and_compensated(system: 
     record = record_of(system, "cancelled")
     assert (record.owner, record.due_at) == (recovery_name(record.saga_id, 1), None)
     assert system.row("cancelled")["status"] == "COMPENSATED"
+
+
+def test_a_cancelled_saga_is_not_started_and_a_start_that_comes_late_is_fenced(system: Callbacks) -> None:
+    system.begin("started")
+    like, order = record_of(system, "started"), "not-started"
+    began = json.loads(like.input)
+    request_id, now_ms = request_id_of(like.scope, order), int(system.aws.now().timestamp() * 1_000)
+    saga_id = saga_id_of(request_id, now_ms)
+    reservation = Reservation(
+        request_id=request_id,
+        saga_id=saga_id,
+        scope=like.scope,
+        operation="picks",
+        fingerprint=like.fingerprint,
+        request=json.dumps({"order": order}),
+        definition=began[StartField.DEFINITION],
+        execution_arn=execution_of(machine_of(like.execution_arn), saga_id),
+        recovery_machine_arn=like.recovery_machine_arn,
+        now_ms=now_ms,
+        due_after_ms=60_000,
+        due_shards=16,
+    )
+    put: Any = {"TableName": system.outputs["RequestTableName"], **reserve_put(reservation)}
+    system.aws.client("dynamodb").put_item(**put)
+    system.sagas[order] = saga_id
+    audit = Audit(who="arn:aws:iam::000000000000:user/operator", why="the customer called")
+    assert recoverer(system).updated(cancel_update(record_of(system, order), audit, now_ms))
+
+    look(system)
+
+    assert system.ends(order, "FAILED")["error"] == "SagaCancelled"
+    assert record_of(system, order).owner == recovery_name(saga_id, 1)
+    assert recoverer(system).described(reservation.execution_arn) == Owner()
+    recoverer(system).start(machine_of(reservation.execution_arn), saga_id, reservation.start_input)
+
+    def first() -> dict[str, Any]:
+        states = system.aws.client("stepfunctions")
+        return dict(states.describe_execution(executionArn=reservation.execution_arn))
+
+    ended = system.waited(first, lambda execution: execution["status"] != "RUNNING")
+    assert (ended["status"], ended["error"]) == ("FAILED", "SagaFenced")
+    assert (system.row(order, "Reserve")["status"], system.books(order)) == ("TOMBSTONE", {})
+    assert system.ends(order, "FAILED")["error"] == "SagaCancelled"
 
 
 def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
