@@ -25,7 +25,7 @@ from constructs_lib.testing.simulator.promise import result_of
 from examples.funds_transfer import stack as funds_transfer
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.idempotency.record import RESERVE
-from saga_runtime.protocol import LedgerAttribute, RecordAttribute
+from saga_runtime.protocol import Env, LedgerAttribute, RecordAttribute
 
 from .conftest import Deployed
 from .examples import EXAMPLES
@@ -108,6 +108,8 @@ def test_every_check_holds_and_is_reported(deployed: Deployed, tmp_path: Path) -
     first = document["checks"][0]
     assert first["enumerated"] == first["run"] == first["hit"] == len(first["cases"])
     assert first["invariants"]["log and ledger agree"] > 0
+    assert first["invariants"]["atomic steps write in their commits only"] > 0
+    assert first["invariants"]["a failed saga leaves accounts as they were"] > 0
     page = (tmp_path / "new" / "proof.html").read_text("utf-8")
     assert "Every claim holds; nothing was stated about what a request does." in page
     assert not document["stated"]
@@ -232,6 +234,21 @@ def test_compensation_without_writes_is_found(edited: Callable[[str, str, str], 
         Proof(edited("debit.py", refund, "[]"), _ToMissing()) as proof,
         pytest.raises(NotProvenError, match=told),
     ):
+        proof.duplicates_are_one()
+
+
+def test_write_of_an_atomic_step_outside_of_its_commit_is_found(
+    edited: Callable[[str, str, str], Deployment],
+) -> None:
+    line = 'amount = Money(wanted["amount"], wanted["currency"])'
+    write = (
+        f'{line}\n    __import__("boto3").client("dynamodb").update_item('
+        f'TableName=__import__("os").environ["{Env.LEDGER_TABLE}"], '
+        'Key={"pk": {"S": "paid"}, "sk": {"S": call.key}}, UpdateExpression="SET kind = :k ADD amount :a", '
+        'ExpressionAttributeValues={":k": {"S": "paid"}, ":a": {"N": "1"}})'
+    )
+    told = "atomic steps write in their commits only: .*Credit.* makes dynamodb:UpdateItem outside of its commit"
+    with Proof(edited("credit.py", line, write), _ToPartner()) as proof, pytest.raises(NotProvenError, match=told):
         proof.duplicates_are_one()
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aws_cdk import Stack
 
 _LOGGED: Final = "each step is logged once, log and records agree"
-_WHEREVER: Final = "Whichever call of AWS fails, and at whichever state an execution ends"
+_WHEREVER: Final = "Whichever AWS call of the undisturbed request fails, and at whichever state its execution ends"
 _ONCE: Final = "the request is applied once and completely, or not at all"
 _ANSWERED: Final = "and the client receives one response."
 CRASHES: Final = (f"{_WHEREVER}, {_ONCE}, {_ANSWERED}", f"{_WHEREVER}, {_LOGGED}, {_ANSWERED}")

@@ -16,7 +16,9 @@ _UNDO: Final = "#undo"
 
 
 class Stated(Wrapped):
-    """A workload whose failed requests must leave every account as it was.
+    """A workload whose failed requests must leave every account as it was, and whose atomic steps only commit.
+
+    Only the simulator hears the calls of atomic steps.
 
     Args:
         workload: states what its requests must have resulted in.
@@ -38,6 +40,12 @@ class Stated(Wrapped):
             for record in world.records(table)
             if record[RecordAttribute.STATUS]["S"] == RecordStatus.FAILED
         ]
+        if isinstance(world, World):
+            yield Invariant(
+                name="atomic steps write in their commits only",
+                checked=world.atomic_calls,
+                violations=tuple(f"{what}, {count} times" for what, count in world.uncommitted.items()),
+            )
         if world.parts.ledgers:
             yield audit_failed(failed, [world.table(ledger) for ledger in world.parts.ledgers])
 

@@ -7,6 +7,7 @@ import functools
 import io
 import json
 import string
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from random import Random
@@ -34,7 +35,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import REGION, TableS
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.deployment.images import dataclasses_compiled_once, schemas_compiled_once
 from constructs_lib.testing.simulator.deployment.observing import observed
-from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind, Request
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
 from constructs_lib.testing.simulator.engine.machine import Environment, timed_by, virtual_machine
 from constructs_lib.testing.simulator.faults.climate import HOUR, Climate, Event
@@ -53,6 +54,22 @@ def _no_changes(_function: str) -> Mapping[str, str]:
 
 _EXPIRY: Final = 1_800 * SECOND
 """Between two sweeps of time to live."""
+_EFFECTS: Final = frozenset(
+    {
+        "BatchWriteItem",
+        "DeleteItem",
+        "DeleteObject",
+        "PutEvents",
+        "PutItem",
+        "PutObject",
+        "SendMessage",
+        "SendMessageBatch",
+        "StartExecution",
+        "TransactWriteItems",
+        "UpdateItem",
+    }
+)
+"""Operations that change something. The purpose of an invocation of another function is not known."""
 STATUS_CHANGE: Final = "Step Functions Execution Status Change"
 
 
@@ -72,6 +89,8 @@ class World:
         rows_seen: every status that each saga log row has had, in order, by log and key.
         stated: rows of which an operator has stated that their compensation was not applied, by log and key.
         parked_for: reasons for which each saga was parked, in order, by its id.
+        atomic_calls: calls of atomic steps and their compensations.
+        uncommitted: effects of these that were not part of a write to a saga log.
         failures: the first failure that each saga's record kept, by the saga's id.
         rollout: deploys releases.
     """
@@ -101,6 +120,9 @@ class World:
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
         self.stated: set[tuple[str, Key]] = set()
         self.parked_for: dict[str, list[str]] = {}
+        self.atomic_calls = 0
+        self.uncommitted: Counter[str] = Counter()
+        self.calls.heard = self._called
         self.failures: dict[str, str] = {}
         self.functions = Functions(
             self.kernel, deployment.images, deployment.switch, environment, self.calls, self.weather, self.trace
@@ -159,6 +181,13 @@ class World:
         seen = self.rows_seen.setdefault((table.name, key), [])
         if not seen or seen[-1] != status:
             seen.append(status)
+
+    def _called(self, actor: Actor, request: Request) -> None:
+        if actor.kind is not ActorKind.FUNCTION or not self.functions.is_atomic(actor.of):
+            return
+        self.atomic_calls += 1
+        if request.operation in _EFFECTS and not _tables(request.params) & {*self.parts.logs}:
+            self.uncommitted[f"{actor.of} makes {request.service}:{request.operation} outside of its commit"] += 1
 
     def _record_written(self, _table: Table, _key: Key, item: Item | None) -> None:
         if item is not None and {RecordAttribute.FAILURE, RecordAttribute.SAGA_ID} <= item.keys():
@@ -246,6 +275,12 @@ class World:
     def call(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Make a call at once, without faults."""
         return self.calls.direct(service, operation, params)
+
+
+def _tables(params: Mapping[str, Any]) -> set[str]:
+    """Tables that a call of DynamoDB writes to."""
+    entries = [entry for item in params.get("TransactItems", ()) for entry in item.values()]
+    return {str(one["TableName"]) for one in (params, *entries) if "TableName" in one}
 
 
 def _table(spec: TableSpec) -> Table:

@@ -5,7 +5,7 @@ A caller waits while its request travels; others continue meanwhile. The request
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -94,11 +94,13 @@ class Calls:
     Attributes:
         services: by boto3's name.
         scheduled_writes: how many writes were those of functions that a schedule began.
+        heard: called with each request that its sender may make, when it is at its service.
     """
 
     def __init__(self, kernel: Kernel, weather: Weather, roles: Roles, trace: Trace, findings: Findings) -> None:
         self.services: dict[str, Service] = {}
         self.scheduled_writes = 0
+        self.heard: Callable[[Actor, Request], None] = lambda _actor, _request: None
         self._allowed: set[tuple[Any, ...]] = set()
         self._kernel = kernel
         self._weather = weather
@@ -297,6 +299,7 @@ class Calls:
         self.check(actor, request)
         if actor.scheduled and request.operation in _WRITES:
             self.scheduled_writes += 1
+        self.heard(actor, request)
         return service.call(request.operation, request.params, actor)
 
     def change(self, roles: Roles) -> None:

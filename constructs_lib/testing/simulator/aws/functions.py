@@ -19,8 +19,11 @@ from constructs_lib.testing.simulator.engine.machine import Environment
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
+from saga_runtime.steps import atomic, atomic_compensation
 
 MOST_PAYLOAD_BYTES: Final = 6_291_456
+_ATOMIC: Final = frozenset({atomic.__name__, atomic_compensation.__name__})
+"""Modules that make the handlers of atomic steps and their compensations."""
 _COLD: Final = 300 * MILLISECOND
 _RETRY_SECONDS: Final = (60, 120)
 """Before an asynchronous invocation that failed is tried again."""
@@ -103,6 +106,11 @@ class Functions:
         self._numbers: dict[str, int] = {}
         self._idle: dict[str, int] = {}
         self._environments: dict[str, dict[str, str]] = {}
+
+    def is_atomic(self, name: str) -> bool:
+        """True if a function that was loaded is an atomic step or its compensation."""
+        handler = self._images[name].handler if name in self._images else None
+        return getattr(handler, "__globals__", {}).get("__name__") in _ATOMIC
 
     def spec(self, name: str) -> FunctionSpec:
         """A function, by name or ARN.
