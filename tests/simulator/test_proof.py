@@ -265,6 +265,14 @@ def test_credit_of_twice_the_amount_is_found_if_it_was_stated(
     assert "nothing was stated about what a request does" in (tmp_path / "proof" / "proof.html").read_text("utf-8")
 
 
+def test_calls_of_the_recovery_are_broken(deployed: Deployed) -> None:
+    with Proof(deployed("funds_transfer"), _Received()) as proof:
+        check = proof.survives_crashes(at_most=120)
+
+    callers = "".join({case.caller for case in check.cases if case.fault.endswith("in a recovery")})
+    assert all(part in callers for part in ("Reconciler", "TransferRecovery", "RefundFunction"))
+
+
 def test_stated_result_is_claimed(deployed: Deployed, tmp_path: Path) -> None:
     with Proof(deployed("funds_transfer"), _Received(), report=tmp_path) as proof:
         check = proof.duplicates_are_one()

@@ -132,9 +132,9 @@ class Proof:
         state machines and of clients are lost; an execution is stopped, or times out. Then it is recovered. A fault
         that is over after one call must not change the response.
 
-        In the simulator, the calls of functions that a schedule invokes, such as a reconciler, are broken after an
-        execution was stopped amid its states; other calls of that recovery are not. On local AWS, the check itself
-        recovers what was interrupted.
+        In the simulator, an execution is stopped amid its states, too, and the calls of its recovery are broken: those
+        of functions that a schedule invokes, such as a reconciler, and those of state machines and functions that only
+        the recovery calls. On local AWS, the check itself recovers what was interrupted.
 
         Args:
             at_most: so many of these cases for each seed, drawn by it; None: all of them.

@@ -69,7 +69,7 @@ class Simulated:
         return Cases(enumerated=1 + len(every), cases=cases)
 
     def _of_recoveries(self, seed: int, recorded: RunResult) -> list[Callable[[], Case]]:
-        """Break each call of what a schedule invokes, after an execution was stopped amid its states."""
+        """Break each call of a recovery: of what a schedule invokes, and of what nothing calls without the stop."""
         blueprint = self._deployment.blueprint
         known = states_of(blueprint)
         states = [met for met in recorded.met if met in known]
@@ -79,7 +79,9 @@ class Simulated:
         machine, state = states[len(states) // 2]
         stopped = Planned(of=machine, what=state, nth=1, how=Event.STOP)
         calls = EachCall(self._deployment, self._workload, seed=seed, coverage=Coverage(), after=(stopped,))
-        return [partial(_broken, seed, calls, planned, after=1) for planned in calls.planned(of=swept)]
+        named = {*blueprint.functions, *(machine.name for machine in blueprint.machines.values())}
+        recovering = named & ({of for of, _ in calls.recorded.met} - {of for of, _ in recorded.met})
+        return [partial(_broken, seed, calls, planned, after=1) for planned in calls.planned(of=swept | recovering)]
 
     def duplicates(self, seed: int) -> Cases:
         """Repeat a request under its key while it runs, and when it has ended."""
