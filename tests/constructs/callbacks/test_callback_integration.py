@@ -439,8 +439,8 @@ class TestAlarms:
     @pytest.mark.parametrize(
         ("alarm", "metric"),
         [
-            ("Unknown", Metric.CALLBACK_UNKNOWN),
-            ("Signature", Metric.SIGNATURE_REFUSED),
+            ("UnknownJob", Metric.CALLBACK_UNKNOWN),
+            ("SignatureRejected", Metric.SIGNATURE_REFUSED),
             ("Refused", Metric.CALLBACK_REFUSED),
         ],
     )
@@ -453,7 +453,7 @@ class TestAlarms:
         assert found["TreatMissingData"] == "notBreaching"
 
     def test_cover_late_effects_of_any_finder(self, cloud: Cloud) -> None:
-        metrics = cloud.one("Warehouse/Alarms/Late").properties["Metrics"]
+        metrics = cloud.one("Warehouse/Alarms/CallbackUndelivered").properties["Metrics"]
         (total,) = [metric for metric in metrics if metric["ReturnData"]]
         parts = {metric["Id"]: metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]}
         assert total["Expression"] == " + ".join(f"FILL({name}, 0)" for name in parts)
@@ -464,7 +464,7 @@ class TestAlarms:
         }
 
     def test_cover_contradictions_and_repeated_event_ids(self, cloud: Cloud) -> None:
-        metrics = cloud.one("Warehouse/Alarms/Conflict").properties["Metrics"]
+        metrics = cloud.one("Warehouse/Alarms/CallbackConflict").properties["Metrics"]
         parts = [metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]]
         assert [part["MetricName"] for part in parts] == [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED]
         assert {part["Dimensions"][0]["Value"] for part in parts} == {"Shop-Warehouse"}
@@ -472,18 +472,18 @@ class TestAlarms:
     def test_cover_overdue_tokens_and_missing_data(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", max_wait_age=Duration.minutes(10))
 
-        alarm = properties(stack, "Warehouse/Alarms/OldestWaiting")
+        alarm = properties(stack, "Warehouse/Alarms/CallbackOverdue")
         metric = (alarm["MetricName"], alarm["Threshold"], alarm["Statistic"])
         assert metric == ("AgeOfOldestOverdueCallback", 600, "Maximum")
         assert alarm["Dimensions"] == [{"Name": "service", "Value": "Test-Warehouse-Tokens-Sweeper"}]
         assert alarm["TreatMissingData"] == "breaching"
 
     def test_measure_under_the_name_that_the_sweeper_has(self, cloud: Cloud) -> None:
-        (dimension,) = cloud.one("Warehouse/Alarms/OldestWaiting").properties["Dimensions"]
+        (dimension,) = cloud.one("Warehouse/Alarms/CallbackOverdue").properties["Dimensions"]
         assert environment(cloud, "Warehouse/Tokens/Sweeper")[Env.SERVICE] == dimension["Value"]
 
     def test_cover_dead_letters(self, cloud: Cloud) -> None:
-        alarm = cloud.one("Warehouse/Alarms/DeadLetters").properties
+        alarm = cloud.one("Warehouse/Alarms/DeadLetterQueue").properties
         assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
         assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": "${Warehouse/DeadLetters.QueueName}"}]
 

@@ -203,14 +203,14 @@ def test_alarms_use_the_metrics_of_its_function(cloud: Cloud, watched: WatchedSt
     assert len(watched.watch.alarms) == len(alarms) == 4
     ours = {name: alarm for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
     assert {name: alarm["MetricName"] for name, alarm in ours.items()} == {
-        "Found": Metric.BAD_ENDS,
-        "Stuck": Metric.BAD_ENDS_STUCK,
-        "Oldest": Metric.OLDEST_BAD_END,
+        "ExecutionFailed": Metric.BAD_ENDS,
+        "HandlerFailed": Metric.BAD_ENDS_STUCK,
+        "NotificationDelay": Metric.OLDEST_BAD_END,
     }
     for name, alarm in ours.items():
         assert alarm["Dimensions"] == [{"Name": "service", "Value": variables(cloud)[Env.SERVICE]}]
-        assert alarm["TreatMissingData"] == ("breaching" if name == "Oldest" else "notBreaching")
-    assert ours["Oldest"]["Threshold"] == 3_600
+        assert alarm["TreatMissingData"] == ("breaching" if name == "NotificationDelay" else "notBreaching")
+    assert ours["NotificationDelay"]["Threshold"] == 3_600
 
 
 def test_a_machine_of_another_stack_and_an_imported_one_are_watched(new_app: AppFactory) -> None:
@@ -385,7 +385,7 @@ def test_the_age_of_an_end_is_measured_at_least_once_in_the_alarms_period(
     """Between two measurings lie a call, the pause after it, and the look that was due just before, and another."""
     slow = function(stack, "Slow", timeout=Duration.seconds(seconds))
     watch_of(stack, one(stack, on_timeout=slow), check_interval=Duration.minutes(schedule))
-    period = Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"]
+    period = Cloud(stack).one("Watch/Alarms/NotificationDelay").properties["Period"]
 
     assert period == minutes * 60
     assert period >= seconds + LONGEST_PAUSE_MS // 1_000 + schedule * 60
@@ -428,14 +428,14 @@ def test_schedule_and_limit_may_be_chosen(stack: Stack) -> None:
     cloud = Cloud(stack)
 
     assert cloud.one("Watch/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
-    alarm = cloud.one("Watch/Alarms/Oldest").properties
+    alarm = cloud.one("Watch/Alarms/NotificationDelay").properties
     assert (alarm["Threshold"], alarm["Period"]) == (600, 1_800)
 
 
 def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
     ExecutionWatch(stack, "Watch", machines=[one(stack)], check_interval=Duration.hours(1))
 
-    assert Cloud(stack).one("Watch/Alarms/Oldest").properties["Period"] == 3 * 3_600
+    assert Cloud(stack).one("Watch/Alarms/NotificationDelay").properties["Period"] == 3 * 3_600
 
 
 def test_a_reconciler_and_a_watch_query_their_own_machines_only(stack: Stack) -> None:

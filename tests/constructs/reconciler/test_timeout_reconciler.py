@@ -238,16 +238,16 @@ def test_alarms_cover_the_metrics_of_its_function(cloud: Cloud, watched: Watched
     told = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
     metrics = {name: alarm["MetricName"] for name, alarm in alarms.items() if alarm["Namespace"] == METRIC_NAMESPACE}
     assert metrics == {
-        "Recoveries": Metric.RECOVERIES,
-        "Unsettled": Metric.UNSETTLED,
-        "OldestInFlight": Metric.OLDEST_IN_FLIGHT,
-        "OldestParked": Metric.OLDEST_PARKED,
-        "Unattended": Metric.UNATTENDED,
+        "RecoveryRate": Metric.RECOVERIES,
+        "ExecutionUnsettled": Metric.UNSETTLED,
+        "InFlightAge": Metric.OLDEST_IN_FLIGHT,
+        "ParkedAge": Metric.OLDEST_PARKED,
+        "UnreconciledSagas": Metric.UNATTENDED,
         "EUR": Metric.MONEY_IN_FLIGHT,
         "JPY": Metric.MONEY_IN_FLIGHT,
-        "Late": Metric.LATE_STANDS,
-        "RecordMissing": Metric.RECORD_MISSING,
-        "Failing": Metric.RECONCILE_FAILED,
+        "LateEffect": Metric.LATE_STANDS,
+        "RequestRecordMissing": Metric.RECORD_MISSING,
+        "ReconcileFailures": Metric.RECONCILE_FAILED,
         "Incomplete": Metric.LOOK_INCOMPLETE,
         "Overdue": Metric.OLDEST_OVERDUE,
         "Held": Metric.HOLD_AGE,
@@ -257,10 +257,10 @@ def test_alarms_cover_the_metrics_of_its_function(cloud: Cloud, watched: Watched
         money = {"currency": name} if len(name) == 3 else {}
         assert dimensions == {"service": told, **money}
         assert (alarms[name]["ComparisonOperator"], alarms[name]["Period"]) == ("GreaterThanThreshold", 900)
-    assert {alarms[name]["Statistic"] for name in ("OldestInFlight", "OldestParked", "Unattended", "EUR", "JPY")} == {
+    assert {alarms[name]["Statistic"] for name in ("InFlightAge", "ParkedAge", "UnreconciledSagas", "EUR", "JPY")} == {
         "Maximum"
     }
-    assert {alarms[name]["Statistic"] for name in ("Recoveries", "RecordMissing")} == {"Sum"}
+    assert {alarms[name]["Statistic"] for name in ("RecoveryRate", "RequestRecordMissing")} == {"Sum"}
 
 
 def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> None:
@@ -268,20 +268,20 @@ def test_an_alarm_is_on_above_its_limit(cloud: Cloud, watched: WatchedStack) -> 
 
     longest = max(saga.description.timeout for saga in _sagas(watched))
     assert thresholds == {
-        "Recoveries": 20,
-        "Unsettled": 0,
-        "OldestInFlight": longest + 3_600,
-        "OldestParked": 86_400,
-        "Unattended": 0,
+        "RecoveryRate": 20,
+        "ExecutionUnsettled": 0,
+        "InFlightAge": longest + 3_600,
+        "ParkedAge": 86_400,
+        "UnreconciledSagas": 0,
         "EUR": 2**53,
         "JPY": 0,
-        "Late": 0,
-        "RecordMissing": 0,
-        "Failing": 0,
+        "LateEffect": 0,
+        "RequestRecordMissing": 0,
+        "ReconcileFailures": 0,
         "Incomplete": 0,
         "Overdue": 900,
         "Held": 4 * 3_600,
-        "DeadLetters": 0,
+        "DeadLetterQueue": 0,
     }
     assert list(watched.reconciler.money_alarms) == ["EUR", "JPY"]
 
@@ -290,10 +290,10 @@ def test_missing_data_of_every_sweep_and_measurement_raises_an_alarm(cloud: Clou
     """A function that fails, is throttled or is never invoked emits no data."""
     silent = {name for name, alarm in alarms_of(cloud).items() if alarm["TreatMissingData"] == "breaching"}
 
-    assert silent == {"OldestInFlight", "OldestParked", "Failing"}
+    assert silent == {"InFlightAge", "ParkedAge", "ReconcileFailures"}
 
 
-@pytest.mark.parametrize("name", ["Failing", "Incomplete", "Overdue"])
+@pytest.mark.parametrize("name", ["ReconcileFailures", "Incomplete", "Overdue"])
 def test_one_failed_sweep_raises_no_alarm(cloud: Cloud, name: str) -> None:
     assert alarms_of(cloud)[name]["Statistic"] == "Minimum"
 
@@ -302,10 +302,10 @@ def test_rare_sweeps_are_not_missing_data(stack: Stack) -> None:
     small(stack, check_interval=Duration.minutes(30), metrics_interval=Duration.minutes(60))
     alarms = alarms_of(Cloud(stack))
 
-    assert (alarms["Failing"]["Period"], alarms["OldestInFlight"]["Period"]) == (90 * 60, 180 * 60)
+    assert (alarms["ReconcileFailures"]["Period"], alarms["InFlightAge"]["Period"]) == (90 * 60, 180 * 60)
     assert (alarms["Incomplete"]["Period"], alarms["Overdue"]["Period"]) == (90 * 60, 90 * 60)
     assert alarms["Overdue"]["Threshold"] == 90 * 60
-    assert alarms["Recoveries"]["Period"] == 900
+    assert alarms["RecoveryRate"]["Period"] == 900
 
 
 def _sagas(stack: Stack) -> list[SagaStateMachine]:
@@ -329,12 +329,12 @@ def test_limits_are_configurable(stack: Stack) -> None:
 
     assert cloud.one("Reconciler/Schedule").properties["ScheduleExpression"] == "rate(5 minutes)"
     assert cloud.one("Reconciler/Measure").properties["ScheduleExpression"] == "rate(2 minutes)"
-    assert cloud.one("Reconciler/Alarms/Recoveries").properties["Threshold"] == 7
+    assert cloud.one("Reconciler/Alarms/RecoveryRate").properties["Threshold"] == 7
     variables = cloud.one("Reconciler/Function/Function").properties["Environment"]["Variables"]
     assert variables[Env.RECOVERIES_LIMIT] == "3"
     assert variables[Env.LONGEST_LOOK] == "3600"
-    assert cloud.one("Reconciler/Alarms/OldestInFlight").properties["Threshold"] == 600
-    assert cloud.one("Reconciler/Alarms/OldestParked").properties["Threshold"] == 3_600
+    assert cloud.one("Reconciler/Alarms/InFlightAge").properties["Threshold"] == 600
+    assert cloud.one("Reconciler/Alarms/ParkedAge").properties["Threshold"] == 3_600
     assert cloud.one("Reconciler/Alarms/Held").properties["Threshold"] == 1_800
     assert cloud.one("Reconciler/Function/Logs").raw["DeletionPolicy"] == "Delete"
 

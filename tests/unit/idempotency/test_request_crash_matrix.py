@@ -28,7 +28,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "step": ("BatchGetItem", "TransactWriteItems"),
     "step's duplicate": ("BatchGetItem", "TransactWriteItems"),
     "compensation": ("GetItem", "BatchGetItem", "TransactWriteItems"),
-    "burial": ("GetItem", "TransactWriteItems"),
+    "burial": ("GetItem", "PutItem"),
 }
 """What each party sends, in order; ``test_every_call_is_enumerated`` holds it against the parties."""
 

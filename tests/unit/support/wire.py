@@ -159,7 +159,7 @@ def _strike(fault: Fault, request: AWSPreparedRequest) -> AWSResponse:
         case Action.DENY | Action.INVALID | Action.MISSING:
             return error_response(request, fault.action)
         case Action.CONFLICT:
-            if fault.operation != "TransactWriteItems":
+            if not fault.operation.startswith("Transact"):
                 return error_response(request, "TransactionConflictException")
             count = len(body_of(request)["TransactItems"])
             reasons = [{"Code": "TransactionConflict"}, *({"Code": "None"} for _ in range(count - 1))]
