@@ -57,7 +57,7 @@ def test_a_saga_that_compensated_is_drawn_so() -> None:
         "                                   0                  1 m                2 m",
         "───────────────────────────────────┬──────────────────┬──────────────────┬────────────────",
         "◦ Quote    RECORDED         +0 ms  ◆                  ┊                  ┊",
-        "↩ Reserve  COMPENSATED         +220 ms  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░       ┊        1 m 33 s",
+        "↩ Reserve  COMPENSATED    +220 ms  ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░       ┊        1 m 33 s",
         "? Charge   INTENT         +900 ms  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▶  2 m 19 s",
         "  └ the provider answered neither yes nor no",
         "∅ Commit   TOMBSTONE    +1 m 35 s  ┊                  ┊          ◆       ┊",
