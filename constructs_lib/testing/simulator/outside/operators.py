@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -62,7 +62,7 @@ class Operator:
     def _look(self) -> None:
         if not self._active:
             self._active = True
-            self._world.kernel.spawn(self._actor, self._resume_all)
+            self._spawn(self._actor, self._resume_all)
         self.begin()
 
     def begin_to_cancel(self, random: Random, length: int) -> None:
@@ -74,7 +74,16 @@ class Operator:
             self._world.kernel.after(int(random.random() * length), partial(self._begin_to_cancel, actor, chosen))
 
     def _begin_to_cancel(self, actor: Actor, chosen: int) -> None:
-        self._world.kernel.spawn(actor, partial(self._cancel, actor, chosen))
+        self._spawn(actor, partial(self._cancel, actor, chosen))
+
+    def _spawn(self, actor: Actor, act: Callable[[], None]) -> None:
+        def work() -> None:
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - it is a finding, and nothing waits for the operator
+                self._world.findings.add("an operator's command ended in an error", repr(error))
+
+        self._world.kernel.spawn(actor, work)
 
     def _cancel(self, actor: Actor, chosen: int) -> None:
         found = [one for one in self._sagas() if one[1][RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS]
@@ -104,8 +113,9 @@ class Operator:
             self._active = False
 
     def _is_of(self, operation: Operation, item: Mapping[str, Any]) -> bool:
+        execution_arn = item[RecordAttribute.EXECUTION_ARN]["S"]  # a direct operation has none
         named = item[RecordAttribute.OPERATION]["S"] == operation.name
-        return bool(named and machine_of(item[RecordAttribute.EXECUTION_ARN]["S"]) == operation.machine)
+        return bool(named and execution_arn and machine_of(execution_arn) == operation.machine)
 
     def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
         record = RequestRecord.from_item(item)
@@ -116,7 +126,7 @@ class Operator:
             if self.resumed.get(record.saga_id, 0) >= _RESUMES_FIRST:
                 self._state_what_is_so(resolver, record, operation, now_ms)
             resumed = resolver.resume(record, now_ms)
-        except (CannotResolve, ClientError, BotoCoreError) as refusal:
+        except (CannotResolve, MachineGone, ClientError, BotoCoreError) as refusal:
             self._world.trace.note("operator", f"cannot resume {record.saga_id}: {refusal}")
             return
         self.resumed[record.saga_id] = self.resumed.get(record.saga_id, 0) + 1
