@@ -305,7 +305,7 @@ FAULTS: Final = [
     (source, order, call, action, moment)
     for source in ("queue", "table")
     for order, calls in {
-        "o-1": ("TransactWriteItems",),
+        "o-1": ("PutItem",),
         "early-1": ("SendMessage",),
         "refused-1": ("SendMessage",),
     }.items()
