@@ -517,7 +517,8 @@ class TestWhateverInterruptsASaga:
 class TestAReconcilerThatDies:
     def test_dies_at_every_call_of_a_sweep(self, run: Run) -> None:
         calls = {kind: [point.call for point in points] for kind, points in run.points.items()}
-        look, update = ["dynamodb:GetItem", "states:DescribeExecution"], "dynamodb:UpdateItem"
+        # The record, its owner, and the saga's own switch.
+        look, update = ["dynamodb:GetItem", "states:DescribeExecution", "dynamodb:GetItem"], "dynamodb:UpdateItem"
         assert calls[Kind.TAKE_OVER] == [*look, update, START]
         assert calls[Kind.START] == [*look, START]
         assert calls[Kind.PARK] == [*look, "sqs:SendMessage", update]

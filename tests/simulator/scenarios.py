@@ -345,7 +345,6 @@ SCENARIOS: Final = (
             ),
             "B": _ERROR,
         },
-        differs="local AWS surfaces the child's own error; recordings of AWS have States.TaskFailed",
     ),
     Scenario(
         name="an Express child that succeeds",

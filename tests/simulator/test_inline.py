@@ -254,20 +254,20 @@ class _Repeated(InlineTransfers):
 
 
 @pytest.mark.parametrize(
-    ("function", "seed", "status"),
+    ("function", "call", "seed", "status"),
     [
-        ("TransferFunction", 19, "COMPLETED"),
-        ("DebitFunction", 2, "COMPLETED"),
-        ("CreditFunction", 2, "COMPLETED"),
-        ("TransferNotifier", 2, "COMPLETED"),
-        ("RefundFunction", 17, "FAILED"),
+        ("TransferFunction", "TransactWriteItems", 19, "COMPLETED"),
+        ("DebitFunction", "TransactWriteItems", 2, "COMPLETED"),
+        ("CreditFunction", "TransactWriteItems", 2, "COMPLETED"),
+        ("TransferNotifier", "PutItem", 2, "COMPLETED"),
+        ("RefundFunction", "PutItem", 17, "FAILED"),
     ],
 )
 def test_ten_duplicates_start_standard_alongside_a_held_step(
-    inline: Deployment, function: str, seed: int, status: str
+    inline: Deployment, function: str, call: str, seed: int, status: str
 ) -> None:
     (name,) = (name for name in inline.blueprint.functions if function in name)
-    held = Planned(of=name, what="dynamodb:TransactWriteItems", nth=1, how=Trouble.HOLD)
+    held = Planned(of=name, what=f"dynamodb:{call}", nth=1, how=Trouble.HOLD)
 
     report = simulate(inline, _Repeated(), sagas=10, seed=seed, climate=Climate(planned=(held,)))
 
