@@ -522,13 +522,15 @@ class TestAReconcilerThatDies:
         assert calls[Kind.TAKE_OVER] == [*look, update, START]
         assert calls[Kind.START] == [*look, START]
         assert calls[Kind.PARK] == [*look, "sqs:SendMessage", update]
-        # A scheduled sweep makes these: per saga, to list what is due, and to list running executions.
+        # A scheduled sweep makes these: per saga, to list what is due, and to list running executions; its reads of
+        # switches are not counted.
         said, made = run.found.looks[0]
         needed = Counter(made)
         del needed[QUERY], needed[LIST]
         expected: Counter[str] = Counter()
         for kind, times in ((Kind.TAKE_OVER, said["taken_over"]), (Kind.START, said["started"])):
-            expected += Counter({call: calls[kind].count(call) * times for call in calls[kind]})
+            without_switch = Counter(calls[kind]) - Counter({"dynamodb:GetItem": 1})
+            expected += Counter({call: count * times for call, count in without_switch.items()})
         assert (needed, said["looked_at"]) == (expected, said["taken_over"] + said["started"])
 
     def test_leaves_no_saga_that_is_never_checked_again(self, run: Run) -> None:
