@@ -23,6 +23,8 @@ LOGS: Final = ROOT / "build"
 AT_ONCE: Final = 4
 """Jobs that run at the same time, on two cores: those on local AWS mostly wait."""
 TELL_SECONDS: Final = 60.0
+LAST_LINES: Final = 40
+"""Lines of a job that failed without a failed test: it was killed, or its interpreter crashed."""
 SIMULATED: Final = 20_000
 """Sagas that are simulated from a fresh seed: some four minutes of a processor."""
 SIMULATOR: Final = "tests/simulator"
@@ -80,7 +82,7 @@ COMPUTING: Final = {
 """Unit tests that compute for long, by job."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
     """Something that is run, and passes or fails.
 
@@ -202,9 +204,9 @@ class Run:
         return f"{minutes:2}:{seconds:02}"
 
 
-def run_all(chosen: Sequence[Job]) -> list[Job]:
-    """Run jobs, print their progress, and return those that failed."""
-    run, failed = Run(), []
+def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
+    """Run jobs, print their progress, and return the exit statuses of those that failed."""
+    run, failed = Run(), dict[Job, int]()
     print(f"== {len(chosen)} jobs, {AT_ONCE} at once; their output: {LOGS.name}/checks-*.log", flush=True)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting: dict[Future[int | None], Job] = {pool.submit(run.run, job): job for job in chosen}
@@ -214,7 +216,7 @@ def run_all(chosen: Sequence[Job]) -> list[Job]:
                 for future in ended:
                     job, status = waiting.pop(future), future.result()
                     if status:
-                        failed.append(job)
+                        failed[job] = status
                         print(f"== {run.time()} {job.name} failed\n{job.log.read_text('utf-8', 'replace')}", flush=True)
                     else:
                         print(f"== {run.time()} {job.name}: {job.last_line()}", flush=True)
@@ -234,10 +236,11 @@ def main() -> int:
     options = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
     failed = run_all(fast_jobs() if options.fast else jobs())
-    for job in failed:
-        for line in job.log.read_text("utf-8", "replace").splitlines():
-            if line.startswith(("FAILED ", "ERROR ")):
-                print(line)
+    for job, status in failed.items():
+        lines = job.log.read_text("utf-8", "replace").splitlines()
+        named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
+        print(f"== {job.name}: exit status {status}; {'the end of its output' if not named else 'its tests'}:")
+        print("\n".join(named or lines[-LAST_LINES:]))
     if failed:
         print(f"error: failed: {', '.join(job.name for job in failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -55,7 +55,7 @@ def test_a_failed_job_is_shown_and_stops_no_other(
 
     failed = run_all([fails, passes])
 
-    assert failed == [fails]
+    assert failed == {fails: 3}
     shown = capsys.readouterr().out
     assert "fails failed\nhere is why\n" in shown
     assert "passes: 7 passed\n" in shown
@@ -82,3 +82,25 @@ def test_a_failed_or_killed_job_fails_the_run(
     monkeypatch.setattr(sys, "argv", ["run_checks"])
 
     assert run_checks.main() == status
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print('FAILED a.py'); raise SystemExit(1)", "== one: exit status 1; its tests:\nFAILED a.py\n"),
+        (
+            "print('last words', flush=True); import os; os.abort()",
+            "== one: exit status -6; the end of its output:\nlast words\n",
+        ),
+    ],
+)
+def test_the_end_of_a_run_says_why_a_job_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: str, said: str
+) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    monkeypatch.setattr(run_checks, "jobs", lambda: [_python("one", code)])
+    monkeypatch.setattr(sys, "argv", ["run_checks"])
+
+    run_checks.main()
+
+    assert said in capsys.readouterr().out

@@ -474,7 +474,7 @@ def of_ends() -> dict[str, Race]:
         "later": race(lambda row: watch.later_update(row, 9, 20, redriven=True), moved),
         "told": race(lambda row: watch.told_update(row, 9), moved),
         "over": race(lambda row: watch.over_update(row, 9), moved),
-        "parked_reason": race(lambda row: watch.stuck_update(row, 9), moved),
+        "parked_reason": race(lambda row: watch.dead_lettered_update(row, 9), moved),
         "queued": race(lambda row: watch.queued_update(row.id, 9, 20), {"due again": {"due_at": n(10)}, "gone": GONE}),
         "again": race(
             lambda row: watch.again_update(row.id, 9),

@@ -137,10 +137,12 @@ def _parked_over(record: SagaRecord, job: JobId) -> bool:
     if not (record.parked_by and record.parked_reason):
         return False
     try:
-        stuck = json.loads(record.parked_reason)
+        reason = json.loads(record.parked_reason)
     except ValueError:
         return False
-    return isinstance(stuck, dict) and str(stuck.get("step", "")).removeprefix(UNDO_STATE).partition("[")[0] == job.step
+    return (
+        isinstance(reason, dict) and str(reason.get("step", "")).removeprefix(UNDO_STATE).partition("[")[0] == job.step
+    )
 
 
 def heartbeat_row(row: TokenRow) -> Receipt:

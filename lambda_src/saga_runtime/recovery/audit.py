@@ -100,7 +100,7 @@ def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int) -> App
         f.WHO: {"S": audit.who},
         f.WHAT: {"S": what},
         f.WHY: {"S": audit.why},
-        **({f.PARKED_REASON: {"S": stuck}} if (stuck := _stuck_at(record)) else {}),
+        **({f.PARKED_REASON: {"S": parked}} if (parked := _parked_at(record)) else {}),
     }
     values = {"no_decisions": {"L": []}, "decision": {"L": [{"M": entry}]}}
     return {RecordAttribute.DECISIONS: _APPEND}, values
@@ -113,7 +113,7 @@ def decision_update(audit: Audit, what: str, record: RequestRecord, now_ms: int)
     return {"Key": {RecordAttribute.ID: {"S": record.request_id}}, **update(condition, sets, values=values)}
 
 
-def _stuck_at(record: RequestRecord) -> str | None:
+def _parked_at(record: RequestRecord) -> str | None:
     """Step and error of a parked saga. Not its message: that is removed with the response, when it expires."""
     if record.parked_reason is None:
         return None

@@ -73,7 +73,7 @@ class Need(StrEnum):
 
 
 class ParkedFor(StrEnum):
-    """Why a saga is left to a person; the ``error`` of the record's ``stuck``."""
+    """Why a saga is left to a person; the ``error`` of the record's ``parked_reason``."""
 
     RECOVERIES_EXHAUSTED = "RecoveriesExhausted"
     NAME_EXPIRED = "ExecutionNameExpired"

@@ -44,10 +44,10 @@ class ParkEntry:
             return None
         if not isinstance(found, Mapping) or found.get("late"):
             return None  # what compensates late effects never owns a record, and the saga may have settled before
-        saga_id, execution, stuck = found.get("saga_id"), found.get("execution"), found.get("parked_reason")
+        saga_id, execution, reason = found.get("saga_id"), found.get("execution"), found.get("parked_reason")
         if not isinstance(saga_id, str) or not is_saga_id(saga_id) or not isinstance(execution, str) or not execution:
             return None
-        error: Any = stuck.get("error") if isinstance(stuck, Mapping) else None
+        error: Any = reason.get("error") if isinstance(reason, Mapping) else None
         return None if error in OPERATOR_ERRORS else cls(saga_id=saga_id, execution=execution)
 
     @property

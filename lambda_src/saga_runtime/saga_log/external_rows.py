@@ -6,7 +6,7 @@
                 INTENT -> REFUSED          the provider definitely refused, and no request can still arrive
                 INTENT -> TOMBSTONE        the provider has nothing, and no request can still arrive
     INTENT, COMPENSATING -> the same, under a later attempt and a later deadline: taken over
-    TOMBSTONE, FAILED -> APPLIED_LATE -> COMPENSATING      a job's provider applied it after all: it is compensated
+    TOMBSTONE, REFUSED -> APPLIED_LATE -> COMPENSATING     a job's provider applied it after all: it is compensated
 
 A *job* is a step whose provider reports later. When its dispatch returned, the row records that (``accepted_at``):
 from then on no request decides its outcome, so a passed deadline means nothing, and only the provider's report

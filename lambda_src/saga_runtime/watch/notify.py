@@ -26,11 +26,11 @@ from saga_runtime.watch.rows import (
     EndRow,
     Watched,
     again_update,
+    dead_lettered_update,
     failed_update,
     later_update,
     lease_update,
     over_update,
-    stuck_update,
     told_update,
 )
 from saga_runtime.watch.watcher import SPARE_MS, Watcher
@@ -161,7 +161,7 @@ class Teller:
         }
         message = json.dumps({WatchMessageField.EXECUTION: entry})
         aws.sqs().send_message(QueueUrl=self.watcher.dead_letters, MessageBody=message)
-        if self.watcher.updated(stuck_update(row, clock.now_ms())):
+        if self.watcher.updated(dead_lettered_update(row, clock.now_ms())):
             telemetry.count(Metric.BAD_ENDS_STUCK, row_id=row.id)
 
 

@@ -34,7 +34,7 @@ NEW_OR_OF_AN_EARLIER_ONE: Final = "attribute_not_exists(#id) OR #stopped_at < :s
 """An execution's name is free again 90 days after its end, and what is kept of that end is still there."""
 UNTOUCHED: Final = "#not_before = :was"
 STILL_DUE: Final = "#due_at = :was"
-STILL_STUCK: Final = "#status = :stuck"
+STILL_DEAD_LETTERED: Final = "#status = :dead_lettered"
 SAME_VERSION: Final = "#version = :was"
 
 _KEPT_SECONDS: Final = 120 * 86_400
@@ -205,7 +205,7 @@ def over_update(row: EndRow, now_ms: int) -> dict[str, Any]:
     return _settled(row, WatchStatus.SUPERSEDED, now_ms)
 
 
-def stuck_update(row: EndRow, now_ms: int) -> dict[str, Any]:
+def dead_lettered_update(row: EndRow, now_ms: int) -> dict[str, Any]:
     """Arguments of the update that leaves an end to operators. The row remains until they decide."""
     return _settled(row, WatchStatus.DEAD_LETTERED, now_ms)
 
@@ -221,7 +221,7 @@ def again_update(id: str, now_ms: int) -> dict[str, Any]:
         _A.DUE_SHARD: {"S": _shard_of(id)},
         _A.UPDATED_AT: now,
     }
-    return _update(id, when(STILL_STUCK, stuck={"S": WatchStatus.DEAD_LETTERED}), values)
+    return _update(id, when(STILL_DEAD_LETTERED, dead_lettered={"S": WatchStatus.DEAD_LETTERED}), values)
 
 
 def _pending(row: EndRow, now_ms: int, until: int, values: Mapping[WatchAttribute, Any]) -> dict[str, Any]:

@@ -74,7 +74,11 @@ def _import_under_a_lock(scope: Construct, locks: dynamodb.TableV2) -> sfn.Chain
             "supplier": supplier,
             "holder": tasks.DynamoAttributeValue.from_string("{% $states.context.Execution.Id %}"),
         },
-        condition_expression="attribute_not_exists(supplier)",
+        # A redriven execution takes its own lock again if it was stopped before the answer arrived.
+        condition_expression="attribute_not_exists(supplier) OR holder = :execution",
+        expression_attribute_values={
+            ":execution": tasks.DynamoAttributeValue.from_string("{% $states.context.Execution.Id %}")
+        },
         outputs="{% $states.input %}",
     )
     work = sfn.Wait.jsonata(scope, "Work", time=sfn.WaitTime.seconds("{% $states.input.seconds %}"))

@@ -10,6 +10,7 @@ from saga_runtime.watch.decisions import event_of, first_list, read_on
 from saga_runtime.watch.rows import (
     EndRow,
     again_update,
+    dead_lettered_update,
     end_id,
     failed_update,
     found_put,
@@ -20,7 +21,6 @@ from saga_runtime.watch.rows import (
     list_update,
     over_update,
     queued_update,
-    stuck_update,
     told_update,
 )
 from tests.unit.support.samples import NOW_MS
@@ -59,7 +59,7 @@ def watch_formats() -> dict[str, Any]:
         "redriven": later_update(row, NOW_MS, NOW_MS + 9, redriven=True),
         "told": told_update(row, NOW_MS),
         "over": over_update(row, NOW_MS),
-        "stuck": stuck_update(row, NOW_MS),
+        "stuck": dead_lettered_update(row, NOW_MS),
         "tried again": again_update(id_, NOW_MS),
         "list, begun": list_put(listed),
         "list, read on": list_update(listed, page),
