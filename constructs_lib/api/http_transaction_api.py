@@ -50,6 +50,9 @@ class HttpTransactionApi(OperationsApi):
         identity: ``iam``, ``jwt`` (issuer and subject of a JWT or Cognito authorizer), or ``context:<key>`` for one key
             of a Lambda authorizer's context.
         authorization_scopes: OAuth scopes of which a token needs one, for a JWT authorizer; none by default.
+        docs_url: address of your documentation of problems, which ends with ``/``, ``#`` or ``=``. A problem's ``type``
+            is then this address and its code, which each error also has as a ``Link`` with ``rel="describedby"``. By
+            default types are URNs, and there is no link.
         snap_start: whether the functions that answer start from a snapshot of their initialized state; no by default.
         function_options: ``FunctionOptions`` for the functions and log groups of this construct.
         removal_policy: of the log groups; retained by default.
@@ -73,6 +76,7 @@ class HttpTransactionApi(OperationsApi):
         authorizer: apigatewayv2.IHttpRouteAuthorizer | None = None,
         identity: str = "iam",
         authorization_scopes: Sequence[str] = (),
+        docs_url: str | None = None,
         snap_start: bool = False,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -84,6 +88,7 @@ class HttpTransactionApi(OperationsApi):
             has_authorizer=authorizer is not None,
             identity=identity,
             allowed_origins=(),
+            docs_url=docs_url,
             snap_start=snap_start,
             function_options=function_options,
             removal_policy=removal_policy,

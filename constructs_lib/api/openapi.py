@@ -15,6 +15,7 @@ from saga_runtime.http.response import FUNCTION_PROBLEMS, JSON, PROBLEM, Problem
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     MAX_KEY_LENGTH,
+    PROBLEM_TYPES,
     REPLAYED_HEADER,
     InProgressResponse,
     KeyPolicy,
@@ -48,6 +49,7 @@ _TEXT: Final = {"type": "string"}
 _SAGA_ID: Final = {"type": "string", "description": "id of the saga, or of the direct operation"}
 _LOCATION: Final = {"description": "address of the status", "schema": _TEXT}
 _RETRY_AFTER: Final = {"description": "seconds until the request should be repeated", "schema": {"type": "integer"}}
+_LINK: Final = {"description": 'address of the page about the problem, with rel="describedby"', "schema": _TEXT}
 _REPLAYED: Final = {
     "description": "true: this is the stored response of a settled request; its absence states nothing about earlier "
     "attempts",
@@ -56,7 +58,12 @@ _REPLAYED: Final = {
 
 
 def openapi_of(
-    title: str, operations: Mapping[str, Operation | DirectOperation], *, identity: str, stage: str
+    title: str,
+    operations: Mapping[str, Operation | DirectOperation],
+    *,
+    identity: str,
+    stage: str,
+    docs_url: str | None = None,
 ) -> dict[str, Any]:
     """Describe an API.
 
@@ -65,6 +72,7 @@ def openapi_of(
         operations: by name.
         identity: where callers are known from: ``iam``, ``jwt`` or ``context:<key>``.
         stage: name of the stage.
+        docs_url: address that documents problems; their codes follow it.
 
     Returns:
         The document, as JSON has it. The server's host is a variable: it is known once the API is deployed.
@@ -73,6 +81,10 @@ def openapi_of(
     for name, operation in operations.items():
         paths[f"/{name}"] = {"post": _post(name, operation)}
         paths[f"/{name}/{{saga_id}}"] = {"get": _get(name)}
+    if docs_url is not None:
+        for path in paths.values():
+            for method in path.values():
+                _link_problems(method["responses"])
     return {
         "openapi": "3.1.0",
         "info": {
@@ -84,7 +96,7 @@ def openapi_of(
         "servers": [{"url": f"https://{{host}}/{stage}", "variables": {"host": {"default": _HOST}}}],
         "security": [{"caller": []}],
         "paths": paths,
-        "components": {"securitySchemes": {"caller": _security(identity)}, "schemas": _schemas()},
+        "components": {"securitySchemes": {"caller": _security(identity)}, "schemas": _schemas(docs_url)},
     }
 
 
@@ -221,6 +233,12 @@ def _problem(codes: Iterable[str], *, replayed: bool = False) -> dict[str, Any]:
     }
 
 
+def _link_problems(responses: Mapping[str, dict[str, Any]]) -> None:
+    for response in responses.values():
+        if "x-problems" in response:
+            response["headers"]["Link"] = _LINK
+
+
 def _settled(*, waits: bool) -> dict[str, Any]:
     applied = {"Preference-Applied": {"schema": _TEXT}} if waits else {}
     return {
@@ -245,7 +263,7 @@ def _security(identity: str) -> dict[str, Any]:
     return {**header, "x-amazon-apigateway-authtype": "awsSigv4"} if identity == "iam" else header
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas(docs_url: str | None) -> dict[str, Any]:
     statuses = [RecordStatus.IN_PROGRESS, RecordStatus.COMPLETED, RecordStatus.FAILED]
     return {
         "Problem": {
@@ -253,7 +271,11 @@ def _schemas() -> dict[str, Any]:
             "description": "RFC 9457",
             "required": ["type", "title"],
             "properties": {
-                "type": {"type": "string", "description": "urn:cdk-sagas:problem: and the code"},
+                "type": {
+                    "type": "string",
+                    "format": "uri",
+                    "description": f"{docs_url or PROBLEM_TYPES} and the code",
+                },
                 "title": _TEXT,
                 "status": {"type": "integer"},
                 "detail": _TEXT,

@@ -21,6 +21,7 @@ from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric
+from constructs_lib.rest.problem_documents import require_docs_url
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.saga.synthesis.inline import express_environment
@@ -111,6 +112,7 @@ class OperationsApi(Construct):
         has_authorizer: bool,
         identity: str,
         allowed_origins: Sequence[str],
+        docs_url: str | None,
         snap_start: bool,
         function_options: FunctionOptions | None,
         removal_policy: RemovalPolicy,
@@ -124,7 +126,9 @@ class OperationsApi(Construct):
         }
         _check(self.operations, has_authorizer, identity)
         _check_origins(allowed_origins)
+        require_docs_url(docs_url)
         self._allowed_origins = list(allowed_origins)
+        self._docs_url = docs_url
         self._removal_policy = removal_policy
         self._snap_start = snap_start
         self._identity = identity
@@ -183,12 +187,18 @@ class OperationsApi(Construct):
         if not isinstance(operation, DirectOperation):
             return self._gatekeeper(name, operation)
         function = operation.serve(self.node.path, name, self._identity)
-        for variable, value in self._cross_origin().items():
+        for variable, value in self._of_every_response().items():
             function.function.add_environment(variable, value)
         return function
 
-    def _cross_origin(self) -> dict[str, str]:
-        return {Env.ALLOWED_ORIGINS: " ".join(self._allowed_origins)} if self._allowed_origins else {}
+    def _of_every_response(self) -> dict[str, str]:
+        """Environment of what functions add to every response."""
+        added: dict[str, str] = {}
+        if self._allowed_origins:
+            added[Env.ALLOWED_ORIGINS] = " ".join(self._allowed_origins)
+        if self._docs_url is not None:
+            added[Env.DOCS_URL] = self._docs_url
+        return added
 
     def _invoked(self, name: str, function: RuntimeFunction) -> lambda_.IFunction:
         """Target of the gateway: the function, or its snapshot."""
@@ -271,7 +281,7 @@ class OperationsApi(Construct):
             **paths_environment(saga.steps),
             **money,
             **waiting,
-            **self._cross_origin(),
+            **self._of_every_response(),
         }
 
 

@@ -79,6 +79,9 @@ class TransactionApi(OperationsApi):
             default. A key identifies no caller.
         allowed_origins: origins of web pages whose scripts may call the API (CORS), as ``https://shop.example``, or
             ``*``; none by default.
+        docs_url: address of your documentation of problems, which ends with ``/``, ``#`` or ``=``. A problem's ``type``
+            is then this address and its code, which each error also has as a ``Link`` with ``rel="describedby"``. By
+            default types are URNs, and there is no link.
         rate_limit: requests per second, for the whole stage; 100 by default.
         burst_limit: requests at once, for the whole stage; 200 by default.
         waf: whether to put a web ACL (AWS managed rules, a rate limit per address) before the stage.
@@ -121,6 +124,7 @@ class TransactionApi(OperationsApi):
         authorization_scopes: Sequence[str] = (),
         api_key_required: bool = False,
         allowed_origins: Sequence[str] = (),
+        docs_url: str | None = None,
         rate_limit: float | None = None,
         burst_limit: int | None = None,
         waf: bool = False,
@@ -138,6 +142,7 @@ class TransactionApi(OperationsApi):
             has_authorizer=authorizer is not None,
             identity=identity,
             allowed_origins=allowed_origins,
+            docs_url=docs_url,
             snap_start=snap_start,
             function_options=function_options,
             removal_policy=removal_policy,
@@ -168,7 +173,7 @@ class TransactionApi(OperationsApi):
             }
             self.api = _api_of(resource, given)
             self._root, stage = resource, self.api.deployment_stage.stage_name
-        self.openapi = openapi_of(id, self.operations, identity=identity, stage=stage)
+        self.openapi = openapi_of(id, self.operations, identity=identity, stage=stage, docs_url=docs_url)
         self.node.add_metadata(METADATA_TYPE, json.dumps(self.openapi))
         if resource is None:
             self.access_log = access_log_of(self, removal_policy)
@@ -182,6 +187,7 @@ class TransactionApi(OperationsApi):
                 cloud_watch_role=cloud_watch_role is not False,
                 problems=True,
                 allowed_origins=allowed_origins,
+                docs_url=docs_url,
                 removal_policy=removal_policy,
             )
             self._root = self.api.root
@@ -192,6 +198,7 @@ class TransactionApi(OperationsApi):
                 "WebAcl",
                 stage=self.api.deployment_stage,
                 rate_per_address=per_address,
+                docs_url=docs_url,
                 removal_policy=removal_policy,
             )
             if waf

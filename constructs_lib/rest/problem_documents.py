@@ -7,7 +7,9 @@ from typing import Final
 
 from aws_cdk import aws_apigateway as apigateway
 
-from saga_runtime.http.response import PROBLEM
+from constructs_lib.shared.arguments import require_match
+from saga_runtime.http.response import PROBLEM, link_to
+from saga_runtime.protocol import PROBLEM_TYPES
 
 _T: Final = apigateway.ResponseType
 
@@ -36,17 +38,42 @@ GATEWAY_PROBLEMS: Final[tuple[tuple[apigateway.ResponseType, str, str, str], ...
 _RETRY_LATER: Final = frozenset({"429", "504", "500"})
 
 
-def add_problem_responses(api: apigateway.RestApi, origins: Sequence[str] = ()) -> None:
+_DOCS_URL: Final = r"^https?://[A-Za-z0-9._~:/?&%=#-]{1,180}[/#=]$"
+
+
+def require_docs_url(docs_url: str | None) -> None:
+    """Refuse an address that no code can follow, or that does not fit into a header or a template of the gateway.
+
+    Raises:
+        ValueError: naming the address and the remedy.
+    """
+    if docs_url is not None:
+        remedy = "write an address that ends with /, # or =: a problem's code follows it"
+        require_match("docs_url", docs_url, _DOCS_URL, remedy)
+
+
+def problem_headers(code: str, docs_url: str | None) -> dict[str, str]:
+    """Headers that refer to the page about a problem."""
+    return {} if docs_url is None else {"Link": link_to(docs_url + code)}
+
+
+def problem_type(code: str, docs_url: str | None) -> str:
+    """The ``type`` of a problem."""
+    return (docs_url or PROBLEM_TYPES) + code
+
+
+def add_problem_responses(api: apigateway.RestApi, origins: Sequence[str] = (), docs_url: str | None = None) -> None:
     """Let every answer of the gateway itself be ``application/problem+json``."""
     for kind, status, code, title in GATEWAY_PROBLEMS:
-        _add(api, kind, status, code, title, origins)
-    add_default_responses(api, origins)
+        _add(api, kind, status, code, title, origins, docs_url)
+    add_default_responses(api, origins, docs_url)
 
 
-def add_default_responses(api: apigateway.RestApi, origins: Sequence[str] = ()) -> None:
+def add_default_responses(api: apigateway.RestApi, origins: Sequence[str] = (), docs_url: str | None = None) -> None:
     """Let the gateway's own answers be ``application/problem+json``, with its status, in two resources for all."""
-    _add(api, _T.DEFAULT_4_XX, None, "request-rejected", "The request was rejected", origins)
-    _add(api, _T.DEFAULT_5_XX, None, "gateway-error", "The request may or may not have been accepted", origins)
+    unclear = "The request may or may not have been accepted"
+    _add(api, _T.DEFAULT_4_XX, None, "request-rejected", "The request was rejected", origins, docs_url)
+    _add(api, _T.DEFAULT_5_XX, None, "gateway-error", unclear, origins, docs_url)
 
 
 def _add(
@@ -56,16 +83,18 @@ def _add(
     code: str,
     title: str,
     origins: Sequence[str],
+    docs_url: str | None,
 ) -> None:
     # The gateway fills in messageString and brings its quotes. validationErrorString has more detail, but comes as it
     # is: the quotes in it would break the document.
     status_member = f'"status":{status},' if status else ""
     template = (
-        f'{{"type":"urn:cdk-sagas:problem:{code}","title":"{title}",{status_member}"detail":$context.error.messageString,'
-        '"request_id":"$context.requestId"}'
+        f'{{"type":"{problem_type(code, docs_url)}","title":"{title}",{status_member}'
+        '"detail":$context.error.messageString,"request_id":"$context.requestId"}'
     )
     # The gateway picks its template and sends application/json whatever the client accepts: the header corrects that.
     headers = {"Content-Type": f"'{PROBLEM}'", "Cache-Control": "'no-store'"}
+    headers |= {name: f"'{value}'" for name, value in problem_headers(code, docs_url).items()}
     if origins:
         # One origin cannot be chosen among several here, and these documents hold nothing of a caller.
         headers["Access-Control-Allow-Origin"] = f"'{origins[0] if len(origins) == 1 else '*'}'"

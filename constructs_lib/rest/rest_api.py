@@ -62,6 +62,7 @@ def rest_api(
     cloud_watch_role: bool,
     problems: bool,
     allowed_origins: Sequence[str] = (),
+    docs_url: str | None = None,
     binary: bool = False,
     removal_policy: RemovalPolicy,
 ) -> apigateway.RestApi:
@@ -78,6 +79,7 @@ def rest_api(
         problems: whether each refusal of the gateway itself has a problem document of its own. Each is a resource of
             the stack; without them, there are two for all.
         allowed_origins: origins of pages whose scripts may read the gateway's own answers.
+        docs_url: address that documents problems; their codes follow it.
         binary: whether bodies reach the function byte for byte. Without it, API Gateway makes UTF-8 text of them
             (https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-payload-encodings-workflow.html).
         removal_policy: of the log of its errors.
@@ -110,7 +112,7 @@ def rest_api(
     if isinstance(stage.default_child, apigateway.CfnStage):
         # API Gateway stores the ARN without `:*` at its end: with it, drift is reported for ever (aws/aws-cdk#38796).
         stage.default_child.add_property_override("AccessLogSetting.DestinationArn", _arn_of(access_log))
-    (add_problem_responses if problems else add_default_responses)(api, allowed_origins)
+    (add_problem_responses if problems else add_default_responses)(api, allowed_origins, docs_url)
     return api
 
 

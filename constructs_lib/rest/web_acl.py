@@ -14,6 +14,7 @@ from aws_cdk import aws_wafv2 as wafv2
 from constructs import Construct
 
 from constructs_lib.functions.function_options import log_group
+from constructs_lib.rest.problem_documents import problem_headers, problem_type
 from constructs_lib.shared.arguments import require_between
 from constructs_lib.shared.service_names import service_of
 
@@ -24,8 +25,8 @@ _LONGEST_METRIC_NAME: Final = 128
 _LOGGED: Final = ("BLOCK", "COUNT", "EXCLUDED_AS_COUNT")
 _REDACTED_HEADERS: Final = ("authorization", "cookie", "idempotency-key", "x-amz-security-token")
 _TOO_MANY: Final = "TooManyRequests"
+_THROTTLED: Final = "throttled"
 _TOO_MANY_PROBLEM: Final = {
-    "type": "urn:cdk-sagas:problem:throttled",
     "title": "Too many requests",
     "status": 429,
     "detail": "This address sends more requests than it may. Slow down, and repeat the request under the same key.",
@@ -86,10 +87,17 @@ class WebAcl(Construct):
         *,
         stage: apigateway.Stage,
         rate_per_address: float,
+        docs_url: str | None = None,
         removal_policy: RemovalPolicy,
     ) -> None:
         super().__init__(scope, id)
         acl, own = wafv2.CfnWebACL, service_of(self)
+        problem = {"type": problem_type(_THROTTLED, docs_url), **_TOO_MANY_PROBLEM}
+        headers = {
+            "Retry-After": str(_RETRY_AFTER_SECONDS),
+            "Cache-Control": "no-store",
+            **problem_headers(_THROTTLED, docs_url),
+        }
         self.web_acl = acl(
             self,
             "Acl",
@@ -97,9 +105,7 @@ class WebAcl(Construct):
             scope="REGIONAL",
             visibility_config=_visible(own),
             custom_response_bodies={
-                _TOO_MANY: acl.CustomResponseBodyProperty(
-                    content=json.dumps(_TOO_MANY_PROBLEM), content_type="APPLICATION_JSON"
-                )
+                _TOO_MANY: acl.CustomResponseBodyProperty(content=json.dumps(problem), content_type="APPLICATION_JSON")
             },
             rules=[
                 _managed(own, "CommonRules", 0, "AWSManagedRulesCommonRuleSet", counted=_COUNTED_OF_COMMON_RULES),
@@ -115,8 +121,8 @@ class WebAcl(Construct):
                                 response_code=429,
                                 custom_response_body_key=_TOO_MANY,
                                 response_headers=[
-                                    acl.CustomHTTPHeaderProperty(name="Retry-After", value=str(_RETRY_AFTER_SECONDS)),
-                                    acl.CustomHTTPHeaderProperty(name="Cache-Control", value="no-store"),
+                                    acl.CustomHTTPHeaderProperty(name=name, value=value)
+                                    for name, value in headers.items()
                                 ],
                             )
                         )

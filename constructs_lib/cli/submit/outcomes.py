@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.http.response import Problem
-from saga_runtime.protocol import REPLAYED_HEADER
-
-_PROBLEM_TYPE: Final = "urn:cdk-sagas:problem:"
+from saga_runtime.protocol import PROBLEM_TYPES, REPLAYED_HEADER
 
 
 class Outcome(StrEnum):
@@ -60,10 +59,14 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """Code of the problem document; empty for another body."""
+        """Code of the problem document; empty for another body.
+
+        A ``type`` is the code after a fixed beginning, or after the API's ``docs_url``, which ends with ``/``, ``#`` or
+        ``=``: characters that no code has.
+        """
         document = self.document
         kind = document.get("type") if isinstance(document, dict) else None
-        return kind.removeprefix(_PROBLEM_TYPE) if isinstance(kind, str) else ""
+        return re.split(r"[/#=]", kind.removeprefix(PROBLEM_TYPES))[-1] if isinstance(kind, str) else ""
 
     @property
     def document(self) -> Any:

@@ -35,6 +35,7 @@ from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import (
     FIRST_SHARD,
     NOTHING_STANDS,
+    PROBLEM_TYPES,
     SAGA_DELEGATED,
     SETTLED,
     Direction,
@@ -143,7 +144,7 @@ def settle_failed(plan: SagaPlan, *, again: str) -> dict[str, State]:
     """
     # A problem document (RFC 9457), made of the failure that the Catch kept.
     body = (
-        '$string({"type": "urn:cdk-sagas:problem:" & $failure.kind, "title": $failure.title, '
+        f'$string({{"type": "{PROBLEM_TYPES}" & $failure.kind, "title": $failure.title, '
         '"status": $failure.status, "detail": $failure.detail, "error": $failure.error, '
         f'"step": $failure.step, "saga_id": {SAGA_ID}}})'
     )

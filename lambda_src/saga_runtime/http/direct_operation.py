@@ -47,6 +47,7 @@ from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, di
 from saga_runtime.payloads.references import has_reserved_member
 from saga_runtime.protocol import (
     MAX_BODY_BYTES,
+    PROBLEM_TYPES,
     REFERENCE_FIELD,
     STATUS_OF_REFUSAL,
     Env,
@@ -232,7 +233,7 @@ class _Served:
         status = self._config.http_status_by_error.get(type(refusal).__name__, STATUS_OF_REFUSAL)
         body = canonical_json(
             {
-                "type": "urn:cdk-sagas:problem:saga-refused",
+                "type": f"{PROBLEM_TYPES}saga-refused",
                 "title": "The request was refused, and nothing was written",
                 "status": status,
                 "detail": _detail(refusal.message),

@@ -18,7 +18,16 @@ from botocore.exceptions import BotoCoreError, ClientError
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.http.idempotent_request import BadKey, Body, NoIdentity, body_of, caller_of
 from saga_runtime.http.key_source import KeySource
-from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, shared_with_origin, stored
+from saga_runtime.http.response import (
+    HttpAnswer,
+    Problem,
+    answer,
+    documented,
+    linked,
+    problem,
+    shared_with_origin,
+    stored,
+)
 from saga_runtime.http.schema import Validator, load_validator
 from saga_runtime.idempotency.identity import (
     TooLarge,
@@ -60,6 +69,7 @@ class OperationSettings:
     max_body_bytes: int
     payloads: str | None
     allowed_origins: tuple[str, ...] = ()
+    docs_url: str | None = None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> OperationSettings:
@@ -75,6 +85,7 @@ class OperationSettings:
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
             payloads=env.get(Env.PAYLOADS),
             allowed_origins=tuple(env.get(Env.ALLOWED_ORIGINS, "").split()),
+            docs_url=env.get(Env.DOCS_URL),
         )
 
 
@@ -115,7 +126,8 @@ class OperationRequest:
 
     def answer(self) -> HttpAnswer:
         """Answer ``POST /{operation}`` and ``GET /{operation}/{saga_id}``."""
-        return shared_with_origin(self._answer(), self.event, self.common.allowed_origins)
+        response = documented(self._answer(), self.common.docs_url)
+        return shared_with_origin(response, self.event, self.common.allowed_origins)
 
     def _answer(self) -> HttpAnswer:
         try:
@@ -206,7 +218,11 @@ class OperationRequest:
             document["http_status"] = record.http_status
             if record.response_expired(clock.now_ms()):
                 return answer(200, document)
-            return _settled(self.common, record, lambda body: answer(200, {**document, "answer": json.loads(body)}))
+
+            def with_status(body: str) -> HttpAnswer:
+                return answer(200, {**document, "answer": linked(json.loads(body), self.common.docs_url)})
+
+            return _settled(self.common, record, with_status)
         return answer(200, document, RETRY_AFTER)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER, REPLAYED_HEADER
+from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER, PROBLEM_TYPES, REPLAYED_HEADER
 
 ANY_ORIGIN: Final = "*"
 EXPOSED: Final = ("Location", "Retry-After", "Link", REPLAYED_HEADER, PREFERENCE_APPLIED_HEADER)
@@ -84,7 +84,7 @@ def problem(kind: Problem, detail: str, *, headers: Mapping[str, str] | None = N
     """A problem answer. ``detail`` is shown to the client."""
     status, title = FUNCTION_PROBLEMS[kind]
     document = {
-        "type": f"urn:cdk-sagas:problem:{kind}",
+        "type": f"{PROBLEM_TYPES}{kind}",
         "title": title,
         "status": status,
         "detail": detail,
@@ -101,6 +101,36 @@ def answer(status: int, document: Mapping[str, Any], headers: Mapping[str, str] 
 def stored(status: int, body: str, headers: Mapping[str, str]) -> HttpAnswer:
     """A settled request's stored answer, byte for byte."""
     return HttpAnswer(status=status, body=body, content_type=PROBLEM if status >= 400 else JSON, headers=headers)
+
+
+def linked(document: Any, docs_url: str | None) -> Any:
+    """A document whose ``type``, if it is a problem's, is the address of the page about it."""
+    kind = document.get("type") if isinstance(document, Mapping) else None
+    if docs_url is None or not isinstance(kind, str) or not kind.startswith(PROBLEM_TYPES):
+        return document
+    return {**document, "type": docs_url + kind.removeprefix(PROBLEM_TYPES)}
+
+
+def link_to(page: str) -> str:
+    """Value of a ``Link`` header to the page about a problem (RFC 8288)."""
+    return f'<{page}>; rel="describedby"'
+
+
+def documented(answer: HttpAnswer, docs_url: str | None) -> HttpAnswer:
+    """A response whose problem names the page about it, in its ``type`` and in a ``Link``.
+
+    So draft-ietf-httpapi-idempotency-key-header asks for it. Responses are stored without the address: it is that of
+    the API which responds, and the same for every duplicate.
+
+    Args:
+        answer: the response.
+        docs_url: address to which the code is appended; None: the response is returned as it is.
+    """
+    if docs_url is None or answer.content_type != PROBLEM:
+        return answer
+    document = linked(json.loads(answer.body), docs_url)
+    headers = {**answer.headers, "Link": link_to(document["type"])}
+    return replace(answer, body=_compact(document), headers=headers)
 
 
 def _compact(document: Mapping[str, Any]) -> str:

@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 from aws_cdk import Stack
+from openapi_spec_validator import validate
 
 from constructs_lib import TransactionApi
 from saga_runtime.http.response import PROBLEM
+from saga_runtime.protocol import Env
 from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.sagas import saga
 
+DOCS = "https://docs.example/problems#"
 RESPONSE = "AWS::ApiGateway::GatewayResponse"
 MESSAGES = ["Forbidden", 'Forbidden by "rule"', "back\\slash", "two\nlines", ""]
 
@@ -119,3 +122,32 @@ def test_problem_codes_of_the_gateway_are_distinct(reference: Cloud) -> None:
 def test_every_api_has_them(stack: Stack) -> None:
     TransactionApi(stack, "Api", operations={"orders": saga(stack)})
     assert len(_responses(Cloud(stack))) > 15
+
+
+def test_documented_problems_of_gateway_and_web_acl_link_to_their_pages(stack: Stack) -> None:
+    api = TransactionApi(stack, "Api", operations={"orders": saga(stack)}, docs_url=DOCS, waf=True)
+
+    cloud = Cloud(stack)
+    for response in _responses(cloud):
+        document = json.loads(_filled(response.properties["ResponseTemplates"][PROBLEM], "m"))
+        assert document["type"].startswith(DOCS)
+        link = response.properties["ResponseParameters"]["gatewayresponse.header.Link"]
+        assert link == f"'<{document['type']}>; rel=\"describedby\"'"
+    acl = cloud.one("Api/WebAcl/Acl").properties
+    assert json.loads(acl["CustomResponseBodies"]["TooManyRequests"]["Content"])["type"] == f"{DOCS}throttled"
+    headers = acl["Rules"][2]["Action"]["Block"]["CustomResponse"]["ResponseHeaders"]
+    assert {"Name": "Link", "Value": f'<{DOCS}throttled>; rel="describedby"'} in headers
+    variables = cloud.one("Api/Gatekeeper/orders/Function").properties["Environment"]["Variables"]
+    assert variables[Env.DOCS_URL] == DOCS
+    responses = api.openapi["paths"]["/orders"]["post"]["responses"]
+    assert all(("Link" in one["headers"]) == ("x-problems" in one) for one in responses.values())
+    validate(api.openapi)
+
+
+@pytest.mark.parametrize(
+    "docs_url",
+    ["", "docs.example/", "https://docs.example", "https://a/'x'#", "https://a/$context#", "ftp://a/", "https://a/ b#"],
+)
+def test_an_address_that_no_code_can_follow_is_refused(stack: Stack, docs_url: str) -> None:
+    with pytest.raises(ValueError, match=r"^docs_url must match .*; write an address that ends with /, # or ="):
+        TransactionApi(stack, "Api", operations={"orders": saga(stack)}, docs_url=docs_url)

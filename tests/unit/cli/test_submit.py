@@ -37,6 +37,13 @@ FAST: Final = answer(429)
 BAD: Final = answer(400, "invalid-body")
 
 
+@pytest.mark.parametrize("docs_url", ["https://docs.example/problems#", "http://a/b?code=", "https://docs.example/p/"])
+def test_a_problem_is_recognized_by_the_address_of_its_page(docs_url: str) -> None:
+    text = json.dumps({"type": f"{docs_url}idempotency-key-reused"})
+
+    assert outcome_of(Answer(status=422, headers={}, text=text)) is Outcome.OTHER_BODY
+
+
 class Clock:
     """A clock that sleeping moves."""
 

@@ -1,14 +1,16 @@
-"""Events of HTTP APIs, and responses that pages of other origins may read."""
+"""Events of HTTP APIs, responses that pages of other origins may read, and links to problems' documentation."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from saga_runtime.http.idempotent_request import BadKey, NoIdentity, caller_of, idempotency_key_of, proxy_event
-from saga_runtime.protocol import Env
-from tests.unit.support.client import accepted
+from saga_runtime.http.response import linked
+from saga_runtime.protocol import PROBLEM_TYPES, Env, RecordStatus
+from tests.unit.support.client import accepted, settled
 from tests.unit.support.samples import ACCOUNT, BODY, get, post
 from tests.unit.support.world import World
 
@@ -104,6 +106,8 @@ def test_an_event_in_the_older_format_stays_as_it_is() -> None:
 
 
 SHOP = "https://shop.example"
+DOCS = "https://docs.shop.example/problems#"
+REFUSED = json.dumps({"type": f"{PROBLEM_TYPES}saga-refused", "title": "Refused", "detail": '"type":"\u00e4"'})
 
 
 @pytest.mark.parametrize(
@@ -138,3 +142,45 @@ def test_a_response_is_shared_with_allowed_origins_only(
 
 def test_without_origins_there_is_no_such_header(world: World) -> None:
     assert not [name for name in world.call(post(headers={"Origin": SHOP}))[2] if name.startswith("Access-Control")]
+
+
+class TestDocumentedProblems:
+    def test_an_error_links_to_its_page(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(Env.DOCS_URL, DOCS)
+
+        status, document, headers = world.call(post(key=None))
+
+        assert (status, document["type"]) == (400, f"{DOCS}missing-idempotency-key")
+        assert headers["Link"] == f'<{DOCS}missing-idempotency-key>; rel="describedby"'
+
+    def test_without_pages_it_is_a_urn_without_a_link(self, world: World) -> None:
+        _, document, headers = world.call(post(key=None))
+
+        assert document["type"] == "urn:cdk-sagas:problem:missing-idempotency-key"
+        assert "Link" not in headers
+
+    def test_an_accepted_request_has_no_link(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(Env.DOCS_URL, DOCS)
+
+        assert "Link" not in world.call(post())[2]
+
+    def test_a_stored_refusal_links_wherever_it_is_returned(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(Env.DOCS_URL, DOCS)
+        saga_id = accepted(world)
+        settled(world, saga_id, RecordStatus.FAILED, REFUSED)
+
+        replayed, again, seen = world.call(post()), world.call(post()), world.call(get(saga_id))
+
+        assert replayed == again
+        assert replayed[1] == {**json.loads(REFUSED), "type": f"{DOCS}saga-refused"}
+        assert replayed[2]["Link"] == f'<{DOCS}saga-refused>; rel="describedby"'
+        assert seen[1]["answer"] == replayed[1]
+
+    def test_a_result_with_a_type_of_its_own_is_left_alone(self) -> None:
+        result = {"saga_id": "s", "status": "COMPLETED", "result": {"type": f"{PROBLEM_TYPES}x"}}
+
+        assert linked(result, DOCS) == result
+        assert linked({"type": "https://other.example"}, DOCS) == {"type": "https://other.example"}
+        assert linked([1], DOCS) == [1]
