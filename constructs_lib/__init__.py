@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from constructs_lib.callbacks.event_intake import EventIntake
     from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
     from constructs_lib.callbacks.webhook_schemes import (
+        AdyenSignature,
         HmacSignature,
+        OwnSignature,
         PaddleSignature,
         StandardWebhooks,
         StripeSignature,
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from saga_runtime.shared.backoff import Backoff
 
 __all__ = [
+    "AdyenSignature",
     "ApprovalPage",
     "Backoff",
     "CallbackIntegration",
@@ -85,6 +88,7 @@ __all__ = [
     "Notify",
     "Operation",
     "Outbox",
+    "OwnSignature",
     "PaddleSignature",
     "PayloadBucket",
     "Provider",
@@ -147,6 +151,8 @@ __getattr__, __dir__ = lazy_exports(
         "SagaMonitoring": "constructs_lib.observability.saga_monitoring",
         "SagaStateMachine": "constructs_lib.saga",
         "PaddleSignature": "constructs_lib.callbacks.webhook_schemes",
+        "OwnSignature": "constructs_lib.callbacks.webhook_schemes",
+        "AdyenSignature": "constructs_lib.callbacks.webhook_schemes",
         "StandardWebhooks": "constructs_lib.callbacks.webhook_schemes",
         "Step": "constructs_lib.saga",
         "StepFunction": "constructs_lib.functions.runtime_function",

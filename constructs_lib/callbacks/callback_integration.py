@@ -21,7 +21,7 @@ from constructs_lib.callbacks.approval_page import ApprovalPage
 from constructs_lib.callbacks.functions import CallbackCode, CallbackWorkers
 from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
 from constructs_lib.callbacks.subscriptions import ServedSaga
-from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.callbacks.webhook_schemes import WebhookScheme, require_function
 from constructs_lib.functions.access import grant_value, poll
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
@@ -296,6 +296,7 @@ class CallbackIntegration(Construct):
                 f"the timeout of fn of webhook {id} must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
                 f"{seconds} s: the provider would receive a failure while it continues; lower it"
             )
+        require_function(f"the scheme of webhook {id}", scheme, fn)
         function = self._receiver(f"fn of webhook {id}", fn, "webhook")
         text = scheme.to_json()
         if self._schemes.setdefault(function, text) != text:

@@ -17,7 +17,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib.callbacks.receivers import Webhook
-from constructs_lib.callbacks.webhook_schemes import WebhookScheme
+from constructs_lib.callbacks.webhook_schemes import WebhookScheme, require_function
 from constructs_lib.functions.access import grant_value, poll
 from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.function_options import FunctionOptions
@@ -265,6 +265,7 @@ class EventIntake(Construct):
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
+        require_function(f"the scheme of webhook {id}", scheme, self.function)
         text = scheme.to_json()
         if self._schemes and text not in self._schemes:
             raise ValueError(

@@ -66,13 +66,14 @@ def require_made_by(name: str, code: object, decorator: str) -> None:
         )
 
 
-def find_handler(of: str, folder: Path, handler: str) -> Handler:
+def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handler") -> Handler:
     """Find a handler in a folder.
 
     Args:
         of: what the handler is of, for errors: ``StepFunction Pay``.
         folder: with the function's Python files.
         handler: ``module.function``.
+        argument: its name, for errors.
 
     Raises:
         ValueError: if there is no such module, or no such name in it.
@@ -81,7 +82,9 @@ def find_handler(of: str, folder: Path, handler: str) -> Handler:
     file = _file_of(folder, module)
     if file is None:
         known = sorted(_modules_in(folder))
-        raise ValueError(f"handler of {of} must name a module in {folder}, got {handler!r}; {_choice(module, known)}")
+        raise ValueError(
+            f"{argument} of {of} must name a module in {folder}, got {handler!r}; {_choice(module, known)}"
+        )
     tree = _tree(file)
     if tree is None:
         return Handler()
@@ -89,7 +92,7 @@ def find_handler(of: str, folder: Path, handler: str) -> Handler:
     if name not in found and "*" not in found and "__getattr__" not in found:
         functions = [known for known, node in found.items() if isinstance(node, ast.FunctionDef)]
         raise ValueError(
-            f"handler of {of} must name a function in {file.relative_to(folder)}, got {handler!r}; "
+            f"{argument} of {of} must name a function in {file.relative_to(folder)}, got {handler!r}; "
             f"{_choice(name, functions)}"
         )
     called = {path for each in _with_imported(folder, file, tree) for path in _called_at_import(each)}

@@ -91,6 +91,7 @@ class RuntimeFunction(Construct):
         memory_mib: its memory.
         runtime_name: ``python3.14``, for example.
         architecture_name: ``arm64`` or ``x86_64``.
+        code_folder: folder of the user's with its handler; None where it has none.
         decorator: the function of ``saga_runtime`` that makes its handler, ``atomic_step`` for example; None where it
             is not known.
     """
@@ -123,6 +124,7 @@ class RuntimeFunction(Construct):
         self.memory_mib = memory_mib if memory_mib is not None else options.memory_mib or _DEFAULT_MEMORY_MIB
         require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240)
         self.decorator: str | None = None
+        self.code_folder: Path | None = None
         self.runtime_name = options.runtime_name
         chosen = _architecture(architecture, options)
         self.architecture_name = chosen.name
@@ -190,6 +192,7 @@ class RuntimeFunction(Construct):
         """Find a handler in a user's folder, and warn of a ledger or outbox that it needs and was not given."""
         found = find_handler(name, folder, handler)
         self.decorator = found.decorator
+        self.code_folder = folder
         if found.needs_outbox and Env.OUTBOX_TABLE not in environment:
             Validations.of(self).add_warning(
                 "cdk-sagas-outbox-environment",

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from saga_runtime.versions.transitions import Transitions
     from saga_runtime.webhooks.intake import Begin, event_operation, event_saga
     from saga_runtime.webhooks.receiver import WebhookEvent, event_receiver, webhook
+    from saga_runtime.webhooks.signatures import SignedRequest
 
 __all__ = [
     "ACCOUNT_ID_PATTERN",
@@ -132,6 +133,7 @@ __all__ = [
     "Rounding",
     "SagaError",
     "SagaFenced",
+    "SignedRequest",
     "StepCall",
     "StepInDoubt",
     "Succeeded",
@@ -210,6 +212,7 @@ __getattr__, __dir__ = lazy_exports(
         "Rounding": ".money",
         "SagaError": ".errors",
         "SagaFenced": ".errors",
+        "SignedRequest": ".webhooks.signatures",
         "StepCall": ".steps.step",
         "StepInDoubt": ".errors",
         "ManualResolutionRequired": ".errors",

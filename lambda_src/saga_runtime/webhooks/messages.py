@@ -15,7 +15,8 @@ from typing import Any, Final
 from saga_runtime.errors import Invalid
 from saga_runtime.idempotency.identity import TooLarge, parse_json
 from saga_runtime.protocol import MAX_MESSAGE_BYTES, EventField
-from saga_runtime.webhooks.receiver import HeaderValues, WebhookEvent
+from saga_runtime.webhooks.receiver import WebhookEvent
+from saga_runtime.webhooks.signatures import HeaderValues
 
 _ROOM_BYTES: Final = MAX_MESSAGE_BYTES - 1_024
 """Of a message's body: the reason is an attribute, and counts, too."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import PurePath
@@ -21,7 +21,7 @@ from saga_runtime.idempotency.identity import TooLarge, parse_json
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, Env, Metric
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.secrets import SecretKeys, SecretsUnavailable, SecretUnusable, secrets
-from saga_runtime.webhooks.signatures import Scheme, Signature, check_signature, scheme_of
+from saga_runtime.webhooks.signatures import HeaderValues, Scheme, Signature, check_signature, scheme_of
 
 RETRY_AFTER_SECONDS: Final = "30"
 """Providers redeliver by schedules of their own; a few honour this."""
@@ -37,28 +37,12 @@ _REFUSALS: Final[Mapping[Signature, tuple[Problem, str]]] = {
 }
 
 
-class HeaderValues(Mapping[str, str]):
-    """Headers by name, in whichever case it is asked for; several values of one name are joined by commas."""
-
-    def __init__(self, headers: Mapping[str, tuple[str, ...]]) -> None:
-        self._values = {name.lower(): ",".join(values) for name, values in headers.items()}
-
-    def __getitem__(self, name: str) -> str:
-        return self._values[name.lower()]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
     """A request whose signature was right.
 
     Attributes:
-        body: byte for byte as it was signed.
+        body: byte for byte as it was signed; of Adyen's notifications the signed fields of one item, as JSON.
         headers: by name, in any case. Only those that the scheme signs are the provider's word.
         query: the parameters in the address, unsigned.
         received_at: when it came, epoch milliseconds.
@@ -151,7 +135,7 @@ class EventReceiver:
 
 
 def signed(event: Any, expected: Scheme, take: Callable[[WebhookEvent], HttpAnswer], *, refused: Metric) -> HttpAnswer:
-    """Answer a request by ``take``, if its signature is right. Before that nothing is written.
+    """Answer a request by ``take`` for each of its events, if it is signed right. Before that nothing is written.
 
     Args:
         event: of API Gateway.
@@ -178,7 +162,14 @@ def signed(event: Any, expected: Scheme, take: Callable[[WebhookEvent], HttpAnsw
         kind, detail = _REFUSALS[found]
         return problem(kind, detail)
     headers = HeaderValues(request.headers)
-    return take(WebhookEvent(body=request.body, headers=headers, query=request.query, received_at=received_at))
+    answers = []
+    for body in expected.events(request.body):
+        answers.append(take(WebhookEvent(body=body, headers=headers, query=request.query, received_at=received_at)))
+        if answers[-1].status >= 400:
+            break  # the provider sends all again; those that were taken are known by then
+    if answers[-1].status < 400 and expected.accepted is not None:
+        return HttpAnswer(status=200, body=expected.accepted, content_type="text/plain")
+    return answers[-1]
 
 
 def _received(receiver: str, read: Callable[[], Callback | None], event_id: str | None) -> Receipt | None:

@@ -10,7 +10,15 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_secretsmanager as secretsmanager
 
-from constructs_lib import CallbackIntegration, HmacSignature, PaddleSignature, StandardWebhooks, StripeSignature
+from constructs_lib import (
+    AdyenSignature,
+    CallbackIntegration,
+    HmacSignature,
+    OwnSignature,
+    PaddleSignature,
+    StandardWebhooks,
+    StripeSignature,
+)
 from saga_runtime.protocol import Env
 from saga_runtime.webhooks.signatures import StripeScheme, scheme_of
 from tests.constructs.support.cloud import Cloud
@@ -153,6 +161,32 @@ class TestSchemes:
         declared = HmacSignature(secrets=[imported], header="HmacSignature", encoding="base64", key_encoding="hex")
         adyen: Any = scheme_of(declared.to_json())
         assert (adyen.encoding, adyen.key_encoding, adyen.time_unit) == ("base64", "hex", "s")
+
+    def test_of_key_pairs_adyens_items_and_a_users_own_are_declared(self, stack: Stack) -> None:
+        imported = secretsmanager.Secret.from_secret_name_v2(stack, "Key", "key")
+        for declared, name in (
+            (StandardWebhooks(secrets=[imported], version="v1a"), "KeyPairScheme"),
+            (AdyenSignature(secrets=[imported]), "AdyenScheme"),
+            (OwnSignature(secrets=[imported], function="checks.verify"), "OwnScheme"),
+        ):
+            assert type(scheme_of(declared.to_json())).__name__ == name
+
+    def test_of_a_version_that_there_is_not_are_refused(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match=r"^version must be one of v1, v1a, got 'v2'; v1a is for public keys"):
+            StandardWebhooks(secrets=[secret(stack)], version="v2")
+
+    @pytest.mark.parametrize("declared", [AdyenSignature, lambda **given: StandardWebhooks(version="v1a", **given)])
+    def test_of_keys_in_another_form_take_no_generated_secret(self, stack: Stack, declared: Any) -> None:
+        with pytest.raises(ValueError, match=r"got 0; put the provider's key into it, as the provider shows it$"):
+            declared(secrets=[secretsmanager.Secret(stack, "Known", **_generated(password_length=32))])
+
+    def test_of_a_users_own_name_a_function_in_its_folder(self, stack: Stack) -> None:
+        via, received = CallbackIntegration(stack, "Bank"), own(stack, "From")
+        scheme = OwnSignature(secrets=[secret(stack)], function="checks.verify")
+        with pytest.raises(ValueError, match=r"^function of the scheme of webhook Hook must name a module in .*checks"):
+            via.add_webhook("Hook", fn=received, scheme=scheme)
+        with pytest.raises(ValueError, match=r"^function must be module.function, got 'verify'"):
+            OwnSignature(secrets=[secret(stack, "Other")], function="verify")
 
     @pytest.mark.parametrize("kind", [StripeSignature, PaddleSignature, StandardWebhooks, _hmac])
     def test_configure_the_key_field_and_the_validity_of_a_previous_version(self, stack: Stack, kind: Any) -> None:

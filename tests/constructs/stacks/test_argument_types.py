@@ -29,6 +29,7 @@ from constructs import Construct
 
 import constructs_lib
 from constructs_lib import (
+    AdyenSignature,
     CallbackIntegration,
     Compliance,
     ContinueWith,
@@ -47,6 +48,7 @@ from constructs_lib import (
     Notify,
     Operation,
     Outbox,
+    OwnSignature,
     PaddleSignature,
     PayloadBucket,
     Provider,
@@ -95,6 +97,7 @@ class World:
         self.http = apigatewayv2.HttpApi(stack, "Http")
         self.bus = events.EventBus(stack, "Bus")
         self.secret = secretsmanager.Secret(stack, "Secret")
+        self.hexadecimal = secretsmanager.Secret.from_secret_name_v2(stack, "Hexadecimal", "adyen")
         self.saga = saga(stack)
         self.requests = IdempotencyTable(stack, "Requests")
         self.via: Any = CallbackIntegration(stack, "Carrier", fn=self.own)
@@ -145,6 +148,8 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     ),
     "SagaMonitoring": (SagaMonitoring, lambda _: {}),
     "SagaStateMachine": (SagaStateMachine, lambda w: {"requests": w.requests, "steps": [w.step]}),
+    "AdyenSignature": (AdyenSignature, lambda w: {"secrets": [w.hexadecimal]}),
+    "OwnSignature": (OwnSignature, lambda w: {"secrets": [w.secret], "function": "checks.verify"}),
     "PaddleSignature": (PaddleSignature, lambda w: {"secrets": [w.secret]}),
     "StandardWebhooks": (StandardWebhooks, lambda w: {"secrets": [w.secret]}),
     "StepFunction": (StepFunction, lambda _: {"code": FUNCTIONS, "handler": "plain.handler"}),

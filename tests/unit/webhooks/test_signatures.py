@@ -17,6 +17,7 @@ from saga_runtime.protocol import SchemeField, SchemeKind
 from saga_runtime.webhooks import signatures
 from saga_runtime.webhooks.signatures import (
     HmacScheme,
+    OwnScheme,
     PaddleScheme,
     Scheme,
     Signature,
@@ -442,8 +443,10 @@ def test_the_fields_are_those_of_the_protocol() -> None:
     template = "{timestamp}{body}"
     fields = HmacScheme(secrets=ARN, header="A", timestamp_header="T", template=template, field="key").fields()
 
-    assert {*fields, *STANDARD.fields()} == set(SchemeField)
-    assert {scheme.fields()[SchemeField.KIND] for scheme, _ in SIGNED} == set(SchemeKind)
+    own = OwnScheme(secrets=ARN, function="checks.verify")
+    assert {*fields, *STANDARD.fields(), *own.fields()} == set(SchemeField)
+    others = {SchemeKind.STANDARD_KEY_PAIR, SchemeKind.ADYEN, SchemeKind.OWN}
+    assert {scheme.fields()[SchemeField.KIND] for scheme, _ in SIGNED} == set(SchemeKind) - others
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Standard Webhooks and Stripe, against the official packages: what they accept, we accept, and the other way round."""
+"""Standard Webhooks, Stripe and Paddle, against the official packages: what they accept, we accept, and vice versa."""
 
 from __future__ import annotations
 
@@ -6,19 +6,34 @@ import base64
 import hashlib
 import hmac
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import standardwebhooks
 import stripe
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from paddle_billing.Notifications import Secret, Verifier
 
 from saga_runtime.protocol import MIN_KEY_BYTES
-from saga_runtime.webhooks.signatures import MAX_SKEW, Signature, StandardScheme, StripeScheme, check_signature
+from saga_runtime.webhooks.signatures import (
+    MAX_KEY_PAIR_SIGNATURES,
+    MAX_SKEW,
+    KeyPairScheme,
+    PaddleScheme,
+    Scheme,
+    Signature,
+    StandardScheme,
+    StripeScheme,
+    check_signature,
+)
 
 ARN = ("arn:aws:secretsmanager:eu-central-1:111122223333:secret:hook",)
-STANDARD, STRIPE = StandardScheme(secrets=ARN), StripeScheme(secrets=ARN)
+STANDARD, STRIPE, PADDLE = StandardScheme(secrets=ARN), StripeScheme(secrets=ARN), PaddleScheme(secrets=ARN)
+KEY_PAIR = KeyPairScheme(secrets=ARN)
 SVIX = StandardScheme(secrets=ARN, header_prefix="svix")
 MARGIN = 20
 """Seconds: the packages have a clock of their own, which moves while both look."""
@@ -65,7 +80,7 @@ def changed(draw: st.DrawFn, signature: str) -> str:
     )
 
 
-def ours(scheme: StandardScheme | StripeScheme, headers: dict[str, str], body: bytes, secret: str) -> Signature:
+def ours(scheme: Scheme, headers: dict[str, str], body: bytes, secret: str) -> Signature:
     """Our result."""
     several = {name.lower(): (value,) for name, value in headers.items()}
     now_ms = int(time.time() * 1_000)
@@ -173,3 +188,101 @@ def _stripe_accepts(body: bytes, header: str, secret: str) -> bool:
         return bool(stripe.WebhookSignature.verify_header(body, header, secret, tolerance=300))
     except stripe.SignatureVerificationError:
         return False
+
+
+@dataclass(frozen=True)
+class _PaddleRequest:
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@given(st.data(), printable, bodies, ages)
+def test_only_what_paddles_library_accepts_is_valid(data: st.DataObject, secret: str, body: bytes, age: int) -> None:
+    assume(abs(age - 300) > MARGIN)
+    at = int(time.time()) - age
+    digest = hmac.digest(secret.encode(), f"{at}:".encode() + body, "sha256").hex()
+    header = data.draw(
+        st.sampled_from(
+            [
+                f"ts={at};h1={digest}",
+                f"ts={at};h1={'0' * 64};h1={digest}",
+                f"h1={digest};ts={at}",
+                f"ts={at};h1={digest[:-1]}",
+                f"ts={at + 1};h1={digest}",
+                f"ts={at}",
+            ]
+        )
+    )
+    sent = body if data.draw(st.booleans()) else body + b" "
+
+    accepted = Verifier(300).verify(_PaddleRequest({"Paddle-Signature": header}, sent), Secret(secret))
+    found = ours(PADDLE, {"Paddle-Signature": header}, sent, secret)
+
+    if -age <= MAX_SKEW - MARGIN:
+        assert (found is Signature.GENUINE) == accepted
+
+
+def _pair(seed: bytes = b"s" * 32) -> tuple[Ed25519PrivateKey, str]:
+    """A private key, and its public one as Standard Webhooks spells it."""
+    private = Ed25519PrivateKey.from_private_bytes(seed)
+    return private, "whpk_" + base64.b64encode(private.public_key().public_bytes_raw()).decode()
+
+
+def _by_key_pair(private: Ed25519PrivateKey, body: bytes, *, at: int) -> dict[str, str]:
+    signature = base64.b64encode(private.sign(f"msg.{at}.".encode() + body)).decode()
+    return {"webhook-id": "msg", "webhook-timestamp": str(at), "webhook-signature": f"v1a,{signature}"}
+
+
+@given(st.binary(min_size=32, max_size=32), bodies, ages, st.booleans())
+def test_signatures_of_a_key_pair_are_valid_for_its_public_key(
+    seed: bytes, body: bytes, age: int, changed: bool
+) -> None:
+    assume(abs(age - 300) > MARGIN)
+    private, public = _pair(seed)
+    headers = _by_key_pair(private, body, at=int(time.time()) - age)
+
+    found = ours(KEY_PAIR, headers, body + b"x" * changed, public)
+
+    assert found is (Signature.WRONG if changed else _aged(age))
+    assert ours(KEY_PAIR, headers, body, _pair()[1]) is Signature.WRONG
+
+
+def _aged(age: int) -> Signature:
+    return Signature.GENUINE if -MAX_SKEW <= age <= 300 else Signature.STALE
+
+
+def test_who_knows_a_public_key_cannot_sign_with_it() -> None:
+    """Neither version takes the other's keys or signatures, whatever the sender names."""
+    private, public = _pair()
+    at = int(time.time())
+    raw = private.public_key().public_bytes_raw()
+    digest = base64.b64encode(hmac.digest(raw, f"msg.{at}.".encode(), "sha256")).decode()
+    forged = {"webhook-id": "msg", "webhook-timestamp": str(at), "webhook-signature": f"v1,{digest} v1a,{digest}"}
+
+    assert STANDARD.key_of(public) == STANDARD.key_of(public.replace("whpk_", "whsk_")) == b""
+    assert ours(KEY_PAIR, forged, b"", public) is Signature.MALFORMED
+    genuine = _by_key_pair(private, b"", at=at)
+    assert ours(STANDARD, genuine, b"", "whsec_" + base64.b64encode(raw).decode()) is Signature.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "secret",
+    ["", "whpk_", "whpk_AAAA", "whpk_!", "whsec_" + "A" * 43 + "=", "whsk_" + "A" * 43 + "=", "whpk_" + "A" * 43 + "="],
+)
+def test_a_text_without_a_public_key_is_refused(secret: str) -> None:
+    """The last one is a point of small order: anybody could sign under it."""
+    assert KEY_PAIR.key_of(secret) == b""
+
+
+def test_a_rotated_key_pair_signs_twice_and_a_stranger_as_often_as_may_be_checked() -> None:
+    private, public = _pair()
+    headers = _by_key_pair(private, b"{}", at=int(time.time()))
+    genuine, other = headers["webhook-signature"], f"v1a,{base64.b64encode(bytes(64)).decode()}"
+
+    for listed, result in (
+        ([other, genuine], Signature.GENUINE),
+        ([other] * (MAX_KEY_PAIR_SIGNATURES - 1) + [genuine], Signature.GENUINE),
+        ([other] * MAX_KEY_PAIR_SIGNATURES + [genuine], Signature.MALFORMED),
+        ([other], Signature.WRONG),
+    ):
+        assert ours(KEY_PAIR, {**headers, "webhook-signature": " ".join(listed)}, b"{}", public) is result

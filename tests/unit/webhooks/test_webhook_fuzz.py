@@ -43,6 +43,8 @@ HEADERS: dict[SchemeKind, Any] = {
     SchemeKind.PADDLE: {},
     SchemeKind.STANDARD: {},
 }
+SCHEMES = list(HEADERS)
+"""Those that sign a whole body with ``SECRET``."""
 fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -91,7 +93,7 @@ def signature(kind: SchemeKind, body: bytes, *, secret: str = SECRET, at: int = 
         case SchemeKind.PADDLE:
             digest = hmac.digest(secret.encode(), f"{at}:".encode() + body, "sha256").hex()
             return {"Paddle-Signature": f"ts={at};h1={digest}"}
-        case SchemeKind.STANDARD:
+        case _:
             return {name: str(value) for name, value in standard(body, secret=secret, at=str(at)).items()}
 
 
@@ -170,7 +172,7 @@ raw_events = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("kind", SchemeKind)
+@pytest.mark.parametrize("kind", SCHEMES)
 def test_events_that_no_gateway_makes_are_refused(
     reception: Reception, monkeypatch: pytest.MonkeyPatch, kind: SchemeKind
 ) -> None:
@@ -185,7 +187,7 @@ def test_events_that_no_gateway_makes_are_refused(
     assert writes(reception) == []
 
 
-@pytest.mark.parametrize("kind", SchemeKind)
+@pytest.mark.parametrize("kind", SCHEMES)
 def test_requests_that_are_not_signed_are_refused(
     reception: Reception, monkeypatch: pytest.MonkeyPatch, kind: SchemeKind
 ) -> None:
@@ -220,7 +222,7 @@ def test_requests_that_are_not_signed_are_refused(
     assert writes(reception) == []
 
 
-@pytest.mark.parametrize("kind", SchemeKind)
+@pytest.mark.parametrize("kind", SCHEMES)
 def test_any_signed_event_is_answered_without_a_failure(
     reception: Reception, monkeypatch: pytest.MonkeyPatch, kind: SchemeKind
 ) -> None:
