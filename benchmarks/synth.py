@@ -167,12 +167,12 @@ def texts() -> tuple[str, str]:
     """Return a saga's two definitions, as a developer would write them by hand."""
     stack = Declared(App(analytics_reporting=False), "Template", 1)
     (saga,) = stack.sagas
-    declared = [step for step in saga.steps if isinstance(step, Step) and step.function and step.compensate]
+    declared = [step for step in saga.steps if isinstance(step, Step) and step.fn and step.compensate]
     names = {
         saga.requests.table.table_name: "<requests>",
         saga.log.table.table_name: "<log>",
         saga.operators.queue_url: "<operators>",
-        **{step.function.function_arn: f"<step {n}>" for n, step in enumerate(declared) if step.function},
+        **{step.fn.function_arn: f"<step {n}>" for n, step in enumerate(declared) if step.fn},
         **{step.compensate.function_arn: "<undo>" for step in declared if step.compensate},
         saga.state_machine.state_machine_arn: "<forward>",
         stack.partition: "aws",

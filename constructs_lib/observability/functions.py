@@ -11,7 +11,7 @@ def functions_of(saga: SagaStateMachine) -> list[RuntimeFunction]:
     """Step functions and compensations of a saga, each once, that are ``StepFunction`` or ``RuntimeFunction``."""
     found: dict[str, RuntimeFunction] = {}
     for step in leaves_of(saga.steps):
-        for function in (step.function, step.compensate):
+        for function in (step.fn, step.compensate):
             owner = function.node.scope if function is not None else None
             if isinstance(owner, RuntimeFunction):
                 found[owner.node.path] = owner

@@ -73,10 +73,10 @@ def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
     """Steps whose late effects can be compensated, by the token table of their jobs."""
     found: dict[TokenTable, list[str]] = {}
     for step in leaves_of(saga.steps):
-        if step.wait is None or not step.job or not step.compensated:
+        if not step.job or not step.compensated:
             continue
-        if isinstance(step.wait.via, CallbackIntegration):
-            found.setdefault(step.wait.via.tokens, []).append(step.name)
+        if isinstance(step.via, CallbackIntegration):
+            found.setdefault(step.via.tokens, []).append(step.name)
     return found
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from saga_runtime.shared.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from constructs_lib.saga.description.retry import Retry
     from constructs_lib.saga.state_machine import SagaStateMachine
     from constructs_lib.saga.steps.direct import Effect
     from constructs_lib.saga.steps.group import StepGroup
     from constructs_lib.saga.steps.provider import Provider
-    from constructs_lib.saga.steps.retry import Retry
     from constructs_lib.saga.steps.routes import ContinueWith, Notify
     from constructs_lib.saga.steps.run import Run
     from constructs_lib.saga.steps.step import Step, StepKind
@@ -39,7 +39,7 @@ __getattr__, __dir__ = lazy_exports(
         "ContinueWith": "constructs_lib.saga.steps.routes",
         "Notify": "constructs_lib.saga.steps.routes",
         "Provider": "constructs_lib.saga.steps.provider",
-        "Retry": "constructs_lib.saga.steps.retry",
+        "Retry": "constructs_lib.saga.description.retry",
         "Run": "constructs_lib.saga.steps.run",
         "SagaStateMachine": "constructs_lib.saga.state_machine",
         "Step": "constructs_lib.saga.steps.step",

@@ -18,10 +18,9 @@ from constructs_lib.saga.asl import (
 )
 from constructs_lib.saga.description.description import METADATA_TYPE
 from constructs_lib.saga.description.kind import Machine, group_kind
-from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
-from constructs_lib.saga.steps.routes import Notify
+from constructs_lib.saga.steps.routes import NOTIFIER, Notify
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.synthesis.compile import (
@@ -451,5 +450,5 @@ class SagaStateMachine(Construct):
 def _waited_at(nodes: Iterable[Step | StepGroup]) -> Iterator[sqs.IQueue]:
     """Queues into which these steps put what they wait for."""
     for step in leaves_of(list(nodes)):
-        if step.wait is not None:
-            yield step.wait.via.queue
+        if step.via is not None:
+            yield step.via.queue

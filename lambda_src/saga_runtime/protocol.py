@@ -972,19 +972,6 @@ class CallMode(StrEnum):
     """Of a compensation: compensate only late effects."""
 
 
-class ProviderField(StrEnum):
-    """Properties of the provider of an external step. Times are seconds."""
-
-    GRACE = "grace"
-    CLOCK_SKEW = "clock_skew"
-    WINDOW = "window"
-    VERIFY = "verify"
-    UNDO_WINDOW = "undo_window"
-    VERIFY_UNDO = "verify_undo"
-    REFUSALS = "refusals"
-    """Error names with which the provider refuses, in addition to ``Declined``; absent: no others."""
-
-
 class PhaseField(StrEnum):
     """Result of a phase (an Express or Standard child, a branch, an item): it never fails, it reports."""
 

@@ -21,14 +21,10 @@ from constructs_lib.saga.asl.inline import express, joining
 from constructs_lib.saga.asl.plan import (
     CompiledGroup,
     CompiledStep,
-    DirectState,
-    DirectWrites,
-    GoingOn,
     Node,
     Notice,
     SagaPlan,
     State,
-    Waiting,
 )
 from constructs_lib.saga.asl.recovery import recovery_of
 from constructs_lib.saga.asl.states import machine
@@ -36,14 +32,10 @@ from constructs_lib.saga.asl.states import machine
 __all__ = [
     "CompiledGroup",
     "CompiledStep",
-    "DirectState",
-    "DirectWrites",
-    "GoingOn",
     "Node",
     "Notice",
     "SagaPlan",
     "State",
-    "Waiting",
     "definition_of",
     "phase_definition",
     "recovery_of",

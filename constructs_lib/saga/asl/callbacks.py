@@ -41,7 +41,7 @@ def waiting_fields(plan: SagaPlan, step: CompiledStep, call: State) -> State:
         "Type": "Task",
         "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
         "Arguments": {
-            "QueueUrl": step.wait.queue_url,
+            "QueueUrl": step.queue_url,
             "MessageBody": {
                 **call,
                 CallField.REQUEST_TABLE: plan.request_table,
@@ -73,4 +73,4 @@ def waiting_retries(step: CompiledStep, *, no_way_back: bool) -> list[State]:
         "MaxAttempts": step.wait.attempts,
     }
     final = (ErrorName.OVERDUE, *step.permanent_errors)
-    return [lost, *step_retries(final, step.retry, no_way_back=no_way_back, transient=step.transient_errors)]
+    return [lost, *step_retries(final, step.retry, no_way_back=no_way_back, transient=step.transient)]

@@ -12,7 +12,7 @@ from constructs_lib.saga.asl.fence import fence_states, look_at_row
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
 from constructs_lib.saga.asl.items import items_of, may_throw
 from constructs_lib.saga.asl.outputs import KNOWN_ON_THE_WAY_BACK, known_on_the_way_back, outputs_in_the_log
-from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State, task_seconds
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     bind_all,
@@ -116,8 +116,8 @@ def _undo_step(plan: SagaPlan, flow: Flow, step: CompiledStep, way: _Way, *, stu
             "FunctionName": step.compensate_arn,
             "Payload": payload(plan, step, "{}", item=item_of(flow)) | seen | only_late,
         },
-        "TimeoutSeconds": step.compensate_task_seconds,
-        "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
+        "TimeoutSeconds": task_seconds(step.compensation),
+        "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient),
         "Catch": [
             {"ErrorEquals": [ErrorName.FENCED], "Next": way.fenced},
             {"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": stuck_assign},
@@ -131,7 +131,7 @@ def _undo_writes(
     plan: SagaPlan, flow: Flow, step: CompiledStep, *, following: str, stuck: str, stuck_assign: State
 ) -> dict[str, State]:
     """Compensate writes of the state machine: write a tombstone, or undo them together with the row."""
-    if step.writes is None:
+    if step.transaction is None:
         raise TypeError(f"{step.name} has nothing that undoes it")
     name, a = _undo_name(step), LogAttribute
     undoing, look, again = f"{name} - write", f"{name} - read written row", f"{name} - written?"
@@ -152,7 +152,7 @@ def _undo_writes(
     }
     output = f" $output := $parse(${flow.row}.output.S);"
     entries = bind_all(
-        list(step.writes.compensate),
+        step.transaction.entries(undo=True),
         known_on_the_way_back(flow.of_map),
         row=f'({row_text(flow, step)} & "#undo")',
         also=output,

@@ -8,7 +8,7 @@ from typing import Final
 from constructs_lib.saga.asl.failures import broken, found_at, thrown_at
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, share_of
 from constructs_lib.saga.asl.outputs import outputs_in_the_log
-from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State, task_seconds
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     call,
@@ -98,8 +98,8 @@ def fence_states(
             "Type": "Task",
             "Resource": "arn:aws:states:::lambda:invoke",
             "Arguments": {"FunctionName": step.function_arn, "Payload": sent},
-            "TimeoutSeconds": step.task_seconds,
-            "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient_errors),
+            "TimeoutSeconds": task_seconds(step.function),
+            "Retry": step_retries((), step.retry, no_way_back=True, transient=step.transient),
             "Catch": [
                 {
                     "ErrorEquals": ["States.ALL"],

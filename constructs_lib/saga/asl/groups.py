@@ -26,8 +26,8 @@ from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import INPUT, machine, step_retries
 from constructs_lib.saga.asl.tasks import Exits, phase_through, step_states
 from constructs_lib.saga.description.kind import Machine, group_kind
+from constructs_lib.saga.description.retry import Retry
 from constructs_lib.saga.steps.jsonata import expression
-from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import PhaseField, StartField
 
 MARGIN_SECONDS: Final = 10
@@ -124,7 +124,7 @@ def phase_definition(plan: SagaPlan, group: CompiledGroup) -> State:
     start, states = branch_states(plan, group, 0, _CHILD_OUTPUTS)
     stops = {"Next": _stops_name(group.name), "Assign": {"stopped": changed_definition(group.name)}}
     start, states = begin_phase(group, start, states, stops)
-    return machine(plan, f"{plan.comment}, {group.name}", start, states, seconds=group.seconds)
+    return machine(plan, f"{plan.comment}, {group.name}", start, states, seconds=group.timeout)
 
 
 def _merged(flow: Flow, index: int, phase: str) -> str:

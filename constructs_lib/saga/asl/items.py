@@ -21,7 +21,8 @@ def item_fields(group: CompiledGroup) -> State:
     An item of a list in the request is identified by its index. Any other is written as JSON: its numbers have no more
     digits than JSONata keeps, because the gatekeeper refuses longer ones.
     """
-    path = request_path(group.items)
+    items, _ = group.items_and_key
+    path = request_path(items)
     key: State = {CallField.ITEM_KEY: expression(ITEM_KEY)}
     if path is not None:
         return {
@@ -34,7 +35,8 @@ def item_fields(group: CompiledGroup) -> State:
 
 def may_throw(group: CompiledGroup) -> bool:
     """Test whether the items or their keys are more than paths, whose evaluation cannot fail."""
-    return request_path(group.items) is None or not re.fullmatch(r"\$item" + MEMBERS, group.key.strip())
+    items, key = group.items_and_key
+    return request_path(items) is None or not re.fullmatch(r"\$item" + MEMBERS, key.strip())
 
 
 def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
@@ -43,13 +45,14 @@ def items_of(group: CompiledGroup, known: str, *, strict: bool) -> str:
     Strictly, invalid items are an error: nothing has happened yet. In a compensation they are not: with invalid items
     the map never began: functions of a definition with a higher limit were outlived.
     """
+    items, key = group.items_and_key
     bad = '$error("the items of the map are not an array of distinct keys within its limit")' if strict else "[]"
     outputs = "" if known == "$outputs" else f" $outputs := {known};"
-    value = "" if request_path(group.items) is not None else ', "value": $item'
+    value = "" if request_path(items) is not None else ', "value": $item'
     return (
         # In brackets of their own: an array that is written out would become one item of another array.
-        f"($request := $parse({REQUEST});{outputs} $all := [({group.items})];"
-        f' $keyed := [$map($all, function($item) {{ {{"key": $string({group.key}){value}}} }})];'
+        f"($request := $parse({REQUEST});{outputs} $all := [({items})];"
+        f' $keyed := [$map($all, function($item) {{ {{"key": $string({key}){value}}} }})];'
         f" $good := $count($keyed) <= {group.max_items} and $count($distinct($keyed.key)) = $count($keyed)"
         # Not an anchored match: whether "$" also matches before a newline differs between engines.
         " and $count($keyed[$length(key) > 0 and $length(key) <= 64 and"

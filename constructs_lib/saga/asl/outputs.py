@@ -38,11 +38,11 @@ def outputs_in_the_log(plan: SagaPlan, flow: Flow, step: CompiledStep, known: st
     own = [leaf for leaf, group in seen if flow.of_map is not None and group is flow.of_map]
     before = [(leaf, group) for leaf, group in seen if leaf not in own]
     told = {
-        LoggedField.STEPS: [leaf.name for leaf, group in before if leaf.logged and not _is_map(group)],
-        LoggedField.PER_ITEM: [leaf.name for leaf, group in before if leaf.logged and _is_map(group)],
-        LoggedField.OWN: [leaf.name for leaf in own if leaf.logged],
+        LoggedField.STEPS: [leaf.name for leaf, group in before if leaf.recorded and not _is_map(group)],
+        LoggedField.PER_ITEM: [leaf.name for leaf, group in before if leaf.recorded and _is_map(group)],
+        LoggedField.OWN: [leaf.name for leaf in own if leaf.recorded],
     }
-    unkept = [leaf.name for leaf, _ in seen if not leaf.logged]
+    unkept = [leaf.name for leaf, _ in seen if not leaf.recorded]
     at_hand = "{}"
     if unkept and known is not None:
         # Nothing that a function found is an empty object, which is nothing to JSONata.
@@ -76,7 +76,7 @@ def read_outputs(
     """
     states: dict[str, State] = {}
     for step, group in _placed(plan.steps):
-        if step.name in names and step.logged:
+        if step.name in names and step.recorded:
             first = f"Read output of {step.name}{label}"
             states |= (
                 _read_items(plan, step, first, following)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.saga.description.description import sides_in
+from constructs_lib.saga.description.description import FunctionDescription, GroupFacts, seconds_of, sides_in
 from constructs_lib.saga.description.kind import Machine, group_kind
+from constructs_lib.saga.steps.contents import StepContents
 from constructs_lib.saga.steps.jsonata import outputs_named
-from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.protocol import Side
 
+if TYPE_CHECKING:
+    from constructs_lib.saga.steps.routes import ContinueWith
+
 State = dict[str, Any]
+
+TASK_MARGIN_SECONDS: Final = 10
+"""A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,90 +31,30 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoingOn:
-    """A refusal that does not end the saga: the step is fenced, and is done with this output."""
-
-    output: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectState:
-    """A state that is not a function's: its fields, without where it leads, and an expression of the step's output."""
-
-    fields: Mapping[str, Any]
-    output: str = "{}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectWrites:
-    """Entries of a transaction that the state machine sends, together with the log row."""
-
-    writes: Sequence[Mapping[str, Any]]
-    compensate: Sequence[Mapping[str, Any]] = ()
-    output: str = "{}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """Times and queue of a step that waits for an outcome. Times are seconds.
+class CompiledStep(StepContents):
+    """A step as the generator sees it: its facts and contents, with names and ARNs; its kind compiles it.
 
     Attributes:
-        queue_url: the queue that receives the job and its task token.
-        heartbeat: longest time without an outcome or a heartbeat.
-        timeout: when the step fails.
-        attempts: how often the outcome may be treated as lost.
+        function_arn: of what it runs; empty if it runs nothing.
+        compensate_arn: of what undoes it.
+        queue_url: of the queue to which it sends its job or notification.
+        pivot: whether the saga only goes forward after it.
+        inline: whether an expression reads a part of its output, which therefore never travels by reference.
+        going_on: refusals that do not end the saga: the step is fenced, and is done with an output of its own.
     """
 
-    queue_url: str
-    heartbeat: int
-    timeout: int
-    attempts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledStep:
-    """A step as the generator sees it: names and numbers; its kind compiles it."""
-
-    name: str
-    kind: str
-    permanent_errors: tuple[str, ...]
-    retry: Retry
     function_arn: str = ""
-    task_seconds: int = 0
-    transient_errors: tuple[str, ...] = ()
-    pivot: bool = False
-    when: str | None = None
     compensate_arn: str | None = None
-    compensate_task_seconds: int = 0
-    recorded: bool = True
+    queue_url: str = ""
+    pivot: bool = False
     inline: bool = False
-    provider: Mapping[str, Any] | None = None
-    notice: Notice | None = None
-    wait: Waiting | None = None
-    direct: DirectState | None = None
-    writes: DirectWrites | None = None
-    going_on: Mapping[str, GoingOn] = field(default_factory=dict)
-
-    @property
-    def compensated(self) -> bool:
-        """True if it has a compensation."""
-        return self.compensate_arn is not None or (self.writes is not None and bool(self.writes.compensate))
-
-    @property
-    def job(self) -> bool:
-        """True if a provider works on it and reports later: its effect may be late."""
-        return self.wait is not None and self.provider is not None
-
-    @property
-    def logged(self) -> bool:
-        """True if a row of the saga log keeps its output."""
-        return self.recorded and self.direct is None
+    going_on: Mapping[str, ContinueWith] = field(default_factory=dict)
 
     @property
     def undo_texts(self) -> Iterator[str]:
         """Texts with the expressions that undo it."""
-        if self.writes is not None:
-            yield json.dumps(list(self.writes.compensate), default=dict)
+        if self.transaction is not None:
+            yield json.dumps(list(self.transaction.compensate), default=dict)
 
     @property
     def leaves(self) -> tuple[CompiledStep, ...]:
@@ -116,23 +62,22 @@ class CompiledStep:
         return (self,)
 
 
+def task_seconds(function: FunctionDescription | None) -> int:
+    """Timeout of a task: longer than its function may run, so that no attempt begins while a function still lives."""
+    return seconds_of(function) + TASK_MARGIN_SECONDS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledGroup:
+class CompiledGroup(GroupFacts):
     """Steps that run as one.
 
     Attributes:
+        branches: the steps, in order.
+        machine_arn: of the state machine of its own, if it has one.
         shape: identifies its steps, by what a saga that calls it must know of them.
     """
 
-    name: str
-    kind: str
     branches: tuple[tuple[CompiledStep, ...], ...]
-    when: str | None = None
-    items: str = ""
-    key: str = ""
-    max_items: int = 40
-    max_concurrency: int = 10
-    seconds: int = 0
     machine_arn: str = ""
     shape: str = ""
 
@@ -157,10 +102,17 @@ class CompiledGroup:
         return any(step.compensated for step in self.leaves)
 
     @property
+    def items_and_key(self) -> tuple[str, str]:
+        """Expressions of a map's items, and of an item's key."""
+        if self.items is None or self.key is None:
+            raise TypeError(f"{self.name} is not a map")
+        return self.items, self.key
+
+    @property
     def undo_texts(self) -> Iterator[str]:
         """Texts with the expressions that undo its steps."""
         if self.per_item and self.compensated:
-            yield from (self.items, self.key)
+            yield from self.items_and_key
         for step in self.leaves:
             yield from step.undo_texts
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.description.kind import plain_kind
+from constructs_lib.saga.description.retry import Retry
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
-from constructs_lib.saga.steps.retry import Retry
 from saga_runtime.idempotency.record import OWNED, OWNED_NAMES
 from saga_runtime.protocol import (
     PROTOCOL_VERSION,
@@ -124,7 +124,7 @@ def payload(plan: SagaPlan, step: CompiledStep, outputs: str, *, item: State) ->
     if step.recorded and plain_kind(step.kind).keeps_answer:
         call[CallField.RECORD] = True
     if step.provider is not None:
-        call[CallField.PROVIDER] = dict(step.provider)
+        call[CallField.PROVIDER] = step.provider.to_event()
     if plan.payloads is not None:
         call[CallField.PAYLOADS] = plan.payloads
         if step.inline:

@@ -12,7 +12,7 @@ from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_a
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text, share_of
 from constructs_lib.saga.asl.items import ITEM_KEY
-from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
+from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State, task_seconds
 from constructs_lib.saga.asl.states import (
     CANCELED,
     EXECUTION,
@@ -125,7 +125,7 @@ def function_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dic
         "Type": "Task",
         "Resource": "arn:aws:states:::lambda:invoke",
         "Arguments": {"FunctionName": step.function_arn, "Payload": _call_payload(plan, flow, index)},
-        "TimeoutSeconds": step.task_seconds,
+        "TimeoutSeconds": task_seconds(step.function),
         "Assign": flow.assigned(index, output),
         "Retry": _retries(step, exits),
         "Catch": _catches(plan, flow, step, exits),
@@ -182,7 +182,7 @@ def _retries(step: CompiledStep, exits: Exits) -> list[State]:
         (*step.permanent_errors, *_service_refusals(step)),
         step.retry,
         no_way_back=exits.no_way_back,
-        transient=step.transient_errors,
+        transient=step.transient,
     )
 
 
@@ -233,13 +233,13 @@ def _meant_by(step: CompiledStep, error: str) -> list[str]:
 def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
     step, known = _step(flow, index), flow.known(index)
     sent = payload(plan, step, known, item=item_of(flow)) | share_of(flow, step)
-    if step.notice is None:
+    if not plain_kind(step.kind).keyed_message:
         return sent
     outputs = "" if known == "$outputs" else f"; $outputs := {known}"
-    message = step.notice.message or f'{{"saga_id": {SAGA_ID}, "step": "{step.name}", "outputs": $outputs}}'
+    message = step.message or f'{{"saga_id": {SAGA_ID}, "step": "{step.name}", "outputs": $outputs}}'
     text = f'($m := ($request := $parse({REQUEST}){outputs}; {message}); $type($m) = "string" ? $m : $string($m))'
     return sent | {
-        CallField.QUEUE_URL: step.notice.queue_url,
+        CallField.QUEUE_URL: step.queue_url,
         CallField.MESSAGE: expression(text),
     }
 
@@ -247,10 +247,10 @@ def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
 def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
     """The row and the writes in one transaction; if refused, the row shows whether it was applied already."""
     step = _step(flow, index)
-    if step.writes is None:
+    if step.transaction is None:
         raise TypeError(f"{step.name} writes nothing directly")
     known, row, a = flow.known(index), row_text(flow, step), LogAttribute
-    output = bound(step.writes.output, known, row=row)
+    output = bound(step.transaction.output, known, row=row)
     look, decide = f"{step.name} - read row", f"{step.name} - applied?"
     item = {
         **row_key(row_name(flow, step)),
@@ -279,7 +279,7 @@ def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> 
     return {
         step.name: {
             **call("aws-sdk:dynamodb:transactWriteItems"),
-            "Arguments": {"TransactItems": [put, *bind_all(list(step.writes.writes), known, row=row)]},
+            "Arguments": {"TransactItems": [put, *bind_all(step.transaction.entries(undo=False), known, row=row)]},
             "Assign": flow.assigned(index, f'{{"{step.name}": {output}}}'),
             "Retry": transaction_retries(step.retry, no_way_back=exits.no_way_back),
             "Catch": [

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
 
-from saga_runtime.protocol import Side
+from constructs_lib.saga.description.retry import Retry
+from saga_runtime.protocol import PERMANENT_ERRORS, Side
+from saga_runtime.saga_log.provider import ProviderSettings
 
 METADATA_TYPE: Final = "cdk-sagas:saga"
 """Type of the construct metadata that holds a saga's description in the cloud assembly."""
-SCHEMA: Final = 3
-
-_T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryDescription:
-    """Retries of one class of failures, in seconds."""
-
-    attempts: int
-    interval: int
-    rate: float
-    cap: int
-
-    @property
-    def delays(self) -> tuple[float, ...]:
-        """Delays before each retry."""
-        return tuple(min(self.interval * self.rate**n, self.cap) for n in range(self.attempts))
+SCHEMA: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,71 +31,140 @@ UNKNOWN: Final = FunctionDescription(timeout=0)
 """Of an imported function, or an alias of one, nothing is known. A timeout of 0 is one that is not known."""
 
 
-def timed(function: object | None, timeout: int, facts: FunctionDescription | None) -> FunctionDescription | None:
-    """A function with the timeout that its step knows, which may be declared for it; None without a function."""
-    return dataclasses.replace(facts or UNKNOWN, timeout=timeout) if function is not None else None
+def seconds_of(function: FunctionDescription | None) -> int:
+    """Timeout of a function; 0 without one."""
+    return function.timeout if function is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepDescription:
-    """A step or a group of steps.
+class Wait:
+    """Wait of a step for an outcome. Times are seconds.
 
     Attributes:
-        name: its name.
-        kind: value of ``StepKind``.
-        side: value of ``Side``: before the pivot, the pivot, after it. Of a group: its first step's.
-        when: its condition, if it has one.
+        heartbeat: longest time without an outcome or a heartbeat, after which the outcome is treated as lost, and the
+            provider is queried.
+        timeout: when the step fails.
+        redelivery: of a job, when its queue delivers it again; 0 for anything else.
+        messages: of a job, how long one of its messages can be delivered, by its queue and after its dead-letter queue;
+            0 for anything else.
+    """
+
+    heartbeat: int
+    timeout: int
+    redelivery: int = 0
+    messages: int = 0
+
+    @property
+    def attempts(self) -> int:
+        """Number of times that an outcome may be treated as lost before the time is up."""
+        return max(1, ceil(self.timeout / self.heartbeat))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """Facts of a plain step, as plain data: each field is declared here only.
+
+    ``Step`` declares them, with the constructs that it needs. ``CompiledStep`` has them with names and ARNs,
+    ``StepDescription`` with what follows from a step's place and contents.
+
+    Attributes:
+        name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
+        kind: what the step is: a ``StepKind``, or the name of a ``PlainKind`` of your own.
+        when: JSONata condition (without the ``{% %}``); the step is skipped when it is false. Anything but true and
+            false, a missing value included, fails the saga before the step (``ConditionNotBoolean``).
+        retry: how its failures are retried.
+        refusals: names of permanent errors of the user's own.
+        transient: names of transient errors of the user's own.
         function: what it runs; None if the state machine does it itself.
         compensation: what undoes it; None if nothing does, or the state machine does it itself.
-        compensated: whether something undoes it.
         recorded: whether it leaves a row in the saga log.
-        grace: of an external step's provider and its clock margin together, in seconds.
-        margin: its clock margin alone.
-        writes: items that a step writes straight from the state machine; None if a function decides.
-        timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
-        redelivery: of a job, seconds after which its queue delivers it again; 0 for anything else.
-        heartbeat: seconds after which an outcome is treated as lost; 0 if the step does not wait.
-        transient: retries of what passes.
-        in_doubt: retries of what is in doubt.
-        routes: what named errors lead to: ``notify`` or ``go on``.
-        branches: of a group; empty for a plain step.
-        max_items: of a map; 0 for anything else.
-        max_concurrency: items of a map at once.
-        window: how long an external step's provider knows a key, in seconds; 0 if it does not.
-        verify: whether an external step's provider can be asked.
-        undo_window: how long it knows the key of an undo, in seconds; 0 if it does not.
-        verify_undo: whether it can be queried for the outcome of a compensation.
-        messages: of a job, seconds for which one of its messages can be delivered, by its queue and after its
-            dead-letter queue; 0 for anything else.
-        constant: bytes that its state sends from the definition: parameters, writes, a message.
-        instead: bytes of the largest output that a ``ContinueWith`` substitutes for the step's.
+        provider: what the provider of an external step, or of a job, guarantees.
+        wait: how it waits for an outcome from outside.
     """
 
     name: str
     kind: str
-    side: str
     when: str | None = None
+    retry: Retry = field(default_factory=Retry)
+    refusals: tuple[str, ...] = ()
+    transient: tuple[str, ...] = ()
     function: FunctionDescription | None = None
     compensation: FunctionDescription | None = None
-    compensated: bool = False
     recorded: bool = True
-    grace: int = 0
-    margin: int = 0
+    provider: ProviderSettings | None = None
+    wait: Wait | None = None
+
+    @property
+    def permanent_errors(self) -> tuple[str, ...]:
+        """Every error name that refuses this step."""
+        return tuple(dict.fromkeys((*PERMANENT_ERRORS, *self.refusals)))
+
+    @property
+    def job(self) -> bool:
+        """True if a provider works on it and reports later: its effect may be late."""
+        return self.wait is not None and self.provider is not None
+
+    @property
+    def doubt(self) -> int:
+        """Seconds for which a request to its provider can be on its way after its sender died; 0 without one."""
+        return self.provider.grace + self.provider.clock_skew if self.provider is not None else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """Facts of a group of steps, as plain data, of which ``StepGroup`` and ``CompiledGroup`` are made.
+
+    Attributes:
+        name: unique among the saga's steps and groups.
+        kind: kind of the group.
+        when: JSONata condition (without the ``{% %}``); the whole group is skipped when it is false.
+        items: JSONata expression of the items of a map.
+        key: JSONata expression of an item's key, over ``$item``.
+        max_items: how many items a map may have.
+        max_concurrency: items that run at once.
+        timeout: of a phase in a state machine of its own, in seconds.
+    """
+
+    name: str
+    kind: str
+    when: str | None = None
+    items: str | None = None
+    key: str | None = None
+    max_items: int = 40
+    max_concurrency: int = 10
+    timeout: int = 0
+
+
+def fields_in(value: Any, of: type) -> dict[str, Any]:
+    """The fields of a dataclass that a value has by that class, as they are: ``dataclasses.asdict`` would copy them."""
+    return {each.name: getattr(value, each.name) for each in dataclasses.fields(of)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepDescription(StepFacts):
+    """A step or a group of steps.
+
+    Attributes:
+        side: value of ``Side``: before the pivot, the pivot, after it. Of a group: its first step's.
+        compensated: whether something undoes it.
+        writes: items that a step writes straight from the state machine; None if a function decides.
+        timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
+        routes: what named errors lead to: ``notify`` or ``continue``.
+        branches: of a group; empty for a plain step.
+        max_items: of a map; 0 for anything else.
+        max_concurrency: items of a map at once.
+        constant: bytes that its state sends from the definition: parameters, writes, a message.
+        instead: bytes of the largest output that a ``ContinueWith`` substitutes for the step's.
+    """
+
+    side: str
+    compensated: bool = False
     writes: int | None = None
     timeout: int = 0
-    heartbeat: int = 0
-    redelivery: int = 0
-    transient: RetryDescription | None = None
-    in_doubt: RetryDescription | None = None
-    routes: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    routes: Mapping[str, str] = field(default_factory=dict)
     branches: tuple[tuple[StepDescription, ...], ...] = ()
     max_items: int = 0
     max_concurrency: int = 1
-    window: int = 0
-    verify: bool = False
-    undo_window: int = 0
-    verify_undo: bool = False
-    messages: int = 0
     constant: int = 0
     instead: int = 0
 
@@ -152,7 +207,7 @@ class SagaDescription:
     due_after: int = 0
     log_days: int = 0
     inline: bool = False
-    definition: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    definition: Mapping[str, Any] = field(default_factory=dict)
     schema: int = SCHEMA
 
     @property
@@ -163,7 +218,9 @@ class SagaDescription:
 
     def to_json(self) -> str:
         """One text per description."""
-        return json.dumps(self, default=_fields, sort_keys=True, separators=(",", ":"))
+        return json.dumps(
+            self, default=lambda value: fields_in(value, type(value)), sort_keys=True, separators=(",", ":")
+        )
 
     @classmethod
     def from_json(cls, text: str) -> SagaDescription:
@@ -195,17 +252,19 @@ def sides_in(names: Sequence[str], pivots: Collection[str]) -> dict[str, Side]:
     }
 
 
-def _fields(described: Any) -> dict[str, Any]:
-    """A description's fields as they are: ``dataclasses.asdict`` would copy all that is in them first."""
-    return {field.name: getattr(described, field.name) for field in dataclasses.fields(described)}
-
-
 def _step(document: Mapping[str, Any]) -> StepDescription:
-    functions = {name: _optional(FunctionDescription, document[name]) for name in ("function", "compensation")}
-    retries = {name: _optional(RetryDescription, document[name]) for name in ("transient", "in_doubt")}
+    nested: dict[str, Callable[..., object]] = {
+        "function": FunctionDescription,
+        "compensation": FunctionDescription,
+        "retry": Retry,
+        "provider": _provider,
+        "wait": Wait,
+    }
+    made = {name: make(**document[name]) for name, make in nested.items() if document[name] is not None}
+    errors = {name: tuple(document[name]) for name in ("refusals", "transient")}
     branches = tuple(tuple(_step(step) for step in branch) for branch in document["branches"])
-    return StepDescription(**{**document, **functions, **retries, "branches": branches})
+    return StepDescription(**{**document, **made, **errors, "branches": branches})
 
 
-def _optional(kind: type[_T], fields: Mapping[str, Any] | None) -> _T | None:
-    return kind(**fields) if fields is not None else None
+def _provider(*, refusals: Sequence[str], **settings: Any) -> ProviderSettings:
+    return ProviderSettings(refusals=tuple(refusals), **settings)

@@ -33,8 +33,8 @@ class Atomic(FunctionStep, name="atomic"):
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Commit its row, and that of its compensation."""
-        if step.function is not None:
-            yield log.grant_commit, step.function
+        if step.fn is not None:
+            yield log.grant_commit, step.fn
         yield from super().grants(step, log)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:

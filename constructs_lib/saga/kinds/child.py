@@ -44,7 +44,7 @@ class Child(GroupOfSteps, name="child"):
                 "Name": expression(name),
                 "Input": expression(given_to_phase(group, known)),
             },
-            "TimeoutSeconds": group.seconds + MARGIN_SECONDS,
+            "TimeoutSeconds": group.timeout + MARGIN_SECONDS,
             "Retry": machine_retries(),
             "Assign": {"phase": "$states.result.Output"},
         }

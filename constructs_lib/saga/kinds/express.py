@@ -43,7 +43,7 @@ class Express(GroupOfSteps, name="express"):
                 "StateMachineArn": group.machine_arn,
                 "Input": expression(f"$string({given_to_phase(group, known)})"),
             },
-            "TimeoutSeconds": group.seconds + MARGIN_SECONDS,
+            "TimeoutSeconds": group.timeout + MARGIN_SECONDS,
             "Retry": machine_retries(),
             "Assign": {"phase": answer},
         }

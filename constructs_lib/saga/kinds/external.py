@@ -33,8 +33,8 @@ class External(FunctionStep, name="external"):
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Write a row before its call and one after it, and those of its compensation."""
-        if step.function is not None:
-            yield log.grant_external, step.function
+        if step.fn is not None:
+            yield log.grant_external, step.fn
         yield from super().grants(step, log)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.tally import Purpose, Tally
-from constructs_lib.saga.description.description import FunctionDescription, StepDescription
+from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.looks import Tone
 from constructs_lib.saga.kinds import FunctionStep
 
-if TYPE_CHECKING:
-    from constructs_lib.saga.steps.step import Step
-
 _ENVELOPE: Final = "M1.5 3.5h13v9h-13zM1.5 4l6.5 5 6.5-5"
-
-
-NOTIFIER: Final = FunctionDescription(timeout=20, memory_mib=512, architecture="arm64")
-"""The function that sends notifications, of which a saga has one."""
 
 
 class Notify(FunctionStep, name="notify"):
@@ -29,10 +21,6 @@ class Notify(FunctionStep, name="notify"):
     tone = Tone.OUTGOING
     sends = True
     keyed_message = True
-
-    def describe(self, step: Step, described: StepDescription) -> StepDescription:  # noqa: ARG002 - all share one
-        """Its function is the saga's notifier."""
-        return dataclasses.replace(described, function=NOTIFIER)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """The row is read, the message sent, the row written."""

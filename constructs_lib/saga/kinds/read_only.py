@@ -32,8 +32,8 @@ class ReadOnly(FunctionStep, name="read-only"):
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Keep its answer: one that is not kept touches no row."""
-        if step.function is not None and step.record:
-            yield log.grant_commit, step.function
+        if step.fn is not None and step.recorded:
+            yield log.grant_commit, step.fn
         yield from super().grants(step, log)
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:

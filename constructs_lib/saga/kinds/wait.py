@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, waiting_states
 from constructs_lib.saga.cost.tally import Purpose, Tally
 from constructs_lib.saga.cost.work import wait_for_answer
-from constructs_lib.saga.description.description import StepDescription, timed
+from constructs_lib.saga.description.description import StepDescription
 from constructs_lib.saga.graph.looks import Tone, within
 from constructs_lib.saga.kinds import PlainStep
-
-if TYPE_CHECKING:
-    from constructs_lib.saga.steps.step import Step
 
 _HOURGLASS: Final = "M4 1.5h8M4 14.5h8M5 1.5c0 4 6 4.5 6 6.5s-6 2.5-6 6.5M11 1.5c0 4-6 4.5-6 6.5s6 2.5 6 6.5"
 
@@ -34,15 +30,6 @@ class Wait(PlainStep, name="wait"):
     def caption(self, step: StepDescription) -> str:
         """Longest duration of the wait."""
         return within("waits", step)
-
-    def describe(self, step: Step, described: StepDescription) -> StepDescription:
-        """Its function is the integration's dispatcher."""
-        if step.wait is None:
-            raise TypeError(f"step {step.name} must wait for an outcome, got none; declare it with Step.wait_for")
-        via = step.wait.via
-        return dataclasses.replace(
-            described, function=timed(via.dispatcher, via.dispatcher_timeout, via.dispatcher_facts)
-        )
 
     def count(self, tally: Tally, step: StepDescription, times: int) -> None:
         """Nothing is written before; the row is read, and whether an outcome has arrived before."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from constructs_lib.saga.description.description import GroupFacts
 from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.shared.arguments import require_between, require_match
 from saga_runtime.protocol import STEP_NAME_PATTERN
@@ -15,30 +16,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepGroup:
+class StepGroup(GroupFacts):
     """Several steps that run as one. Made by ``Step.express``, ``Step.child``, ``Step.parallel``, ``Step.map``.
 
     Attributes:
-        name: unique among the saga's steps and groups.
-        kind: kind of the group.
         branches: the steps, in order; one branch, except in ``Step.parallel``.
-        when: JSONata condition (without the ``{% %}``); the whole group is skipped when it is false.
-        items: JSONata expression of the items of a map.
-        key: JSONata expression of an item's key, over ``$item``.
-        max_items: how many items a map may have.
-        max_concurrency: items that run at once.
-        timeout: of a phase in a state machine of its own, in seconds.
     """
 
-    name: str
-    kind: str
     branches: tuple[tuple[Step, ...], ...]
-    when: str | None = None
-    items: str | None = None
-    key: str | None = None
-    max_items: int = 40
-    max_concurrency: int = 10
-    timeout: int = 0
 
     def __post_init__(self) -> None:
         group_kind(self.kind)  # refuses one that nothing declares

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from constructs_lib.saga.description.description import StepDescription, timed
 from constructs_lib.saga.description.kind import plain_kind
 
 if TYPE_CHECKING:
@@ -20,17 +18,7 @@ FunctionGrant = tuple[Callable[["iam.IGrantable"], object], "iam.IGrantable"]
 
 
 class DeclaredKind:
-    """A kind of plain step: what it describes of a step, and what it grants to the functions."""
-
-    def describe(self, step: Step, described: StepDescription) -> StepDescription:
-        """Describe one step.
-
-        Args:
-            step: as declared.
-            described: its parts, described; by default its function is added.
-        """
-        function = timed(step.function, step.function_timeout, step.function_facts)
-        return dataclasses.replace(described, function=function)
+    """A kind of plain step: what it grants to the functions."""
 
     def grants(self, step: Step, log: SagaLog) -> Iterator[FunctionGrant]:
         """Grants of the saga log to its functions: by default to its compensation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,7 @@ from aws_cdk import Duration
 
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.types import check_fields
+from saga_runtime.saga_log.provider import ProviderSettings
 
 PROVIDER_KEY_LENGTH: Final = 36
 """Length of the keys that providers are given: a UUID derived from the step key."""
@@ -66,3 +68,23 @@ class Provider:
                 "a provider needs idempotent_for or verify, got neither: a call that was cut off could never be "
                 "decided; declare what the provider offers"
             )
+
+    def settings(self, refusals: Sequence[str]) -> ProviderSettings:
+        """The settings that a step's functions receive.
+
+        Args:
+            refusals: error names with which the provider refuses the step.
+        """
+        return ProviderSettings(
+            grace=_whole(self.grace),
+            clock_skew=_whole(self.max_clock_skew),
+            verify=self.verify,
+            verify_undo=self.verify_undo,
+            window=_whole(self.idempotent_for),
+            undo_window=_whole(self.compensation_idempotent_for),
+            refusals=tuple(refusals),
+        )
+
+
+def _whole(duration: Duration | None) -> int:
+    return int(duration.to_seconds()) if duration is not None else 0

@@ -1,15 +1,19 @@
-"""Notifications of failures, and refusals that do not end a saga."""
+"""Notifications, and what a step does about a named error."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from aws_cdk import aws_sqs as sqs
 
+from constructs_lib.saga.description.description import FunctionDescription
 from constructs_lib.shared.types import check_fields
 from saga_runtime.steps.step import encode_output
+
+NOTIFIER: Final = FunctionDescription(timeout=20, memory_mib=512, architecture="arm64")
+"""The function that sends notifications, of which a saga has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

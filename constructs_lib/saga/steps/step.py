@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -16,23 +16,24 @@ from aws_cdk import aws_sqs as sqs
 
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
-from constructs_lib.saga.description.description import FunctionDescription
+from constructs_lib.saga.description.description import UNKNOWN, FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
 from constructs_lib.saga.description.kind import PlainKind, kind_named, plain_kind
-from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect, custom_state, event_call, sdk_call
+from constructs_lib.saga.description.retry import Retry
+from constructs_lib.saga.steps.calls import custom_state, event_call, sdk_call
+from constructs_lib.saga.steps.contents import StepContents
+from constructs_lib.saga.steps.direct import DirectTransaction, Effect
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
-from constructs_lib.saga.steps.retry import Retry
-from constructs_lib.saga.steps.routes import ContinueWith, Route, check_fifo
-from constructs_lib.saga.steps.wait import CallbackVia, Wait, wait_of
+from constructs_lib.saga.steps.routes import NOTIFIER, ContinueWith, Route, check_fifo
+from constructs_lib.saga.steps.wait import CallbackVia, wait_of
 from constructs_lib.shared.arguments import require_match, require_seconds, require_unique, require_whole_seconds
 from constructs_lib.shared.types import checked
 from saga_runtime.errors import Rejected
 from saga_runtime.protocol import (
     MAX_EXPRESS_SECONDS,
     MAX_FUNCTION_SECONDS,
-    PERMANENT_ERRORS,
     STEP_NAME_PATTERN,
     TRANSIENT_ERRORS,
     ErrorName,
@@ -88,55 +89,28 @@ class StepKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One step of a saga. Made by ``Step.atomic(…)`` and the like; the constructor is not meant to be called.
+class Step(StepContents):
+    """One step of a saga: its facts and contents, and the constructs that it needs.
+
+    Made by ``Step.atomic(…)`` and the like; the constructor is not meant to be called.
 
     Attributes:
-        name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
-        kind: what the step is: a ``StepKind``, or the name of a ``PlainKind`` of your own.
-        function: what it runs; None for what the state machine or the construct's own notifier does.
-        compensate: what undoes it.
+        fn: the construct of ``function``; None for what the state machine or the construct's own notifier does.
+        compensate: the construct of ``compensation``.
         pivot: whether the saga only goes forward after it.
-        when: JSONata condition (without the ``{% %}``); the step is skipped when it is false. Anything but true and
-            false, a missing value included, fails the saga before the step (``ConditionNotBoolean``).
-        retry: how its failures are retried.
-        refusals: names of permanent errors of the user's own.
-        transient: names of transient errors of the user's own.
-        function_timeout: timeout of ``function``, in seconds.
-        compensate_timeout: timeout of ``compensate``, in seconds.
-        function_facts: memory and architecture of ``function``, if they are known here.
-        compensate_facts: likewise, of ``compensate``.
         on_error: routes of named errors.
-        provider: what the provider of an external step, or of a job, guarantees.
-        wait: how it waits for an answer from outside.
-        record: whether the answer of a read-only step is kept in the saga log.
+        via: the integration of its outcome.
         queue: where a notification goes.
-        message: JSONata expression of its body.
-        direct: a call straight from the state machine.
-        transaction: a DynamoDB transaction straight from the state machine.
+        table: the table of its transaction.
     """
 
-    name: str
-    kind: str
-    function: lambda_.IFunction | None = None
-    function_timeout: int = 0
+    fn: lambda_.IFunction | None = None
     compensate: lambda_.IFunction | None = None
-    compensate_timeout: int = 0
-    function_facts: FunctionDescription | None = None
-    compensate_facts: FunctionDescription | None = None
     pivot: bool = False
-    when: str | None = None
-    retry: Retry = field(default_factory=Retry)
-    refusals: tuple[str, ...] = ()
-    transient: tuple[str, ...] = ()
     on_error: Mapping[str, Route] = field(default_factory=dict)
-    provider: Provider | None = None
-    wait: Wait | None = None
-    record: bool = True
+    via: CallbackVia | None = None
     queue: sqs.IQueue | None = None
-    message: str | None = None
-    direct: DirectCall | None = None
-    transaction: DirectTransaction | None = None
+    table: dynamodb.ITableV2 | None = None
 
     def __post_init__(self) -> None:
         plain_kind(self.kind)  # refuses one that nothing declares
@@ -161,9 +135,14 @@ class Step:
                     f"on_error of step {self.name} must name permanent errors, got {error!r}; "
                     "add it to refusals, if the step's function raises it as a PermanentError"
                 )
-        if self.pivot and any(isinstance(route, ContinueWith) for route in self.on_error.values()):
+        if self.pivot and self.going_on:
             raise ValueError(
                 f"step {self.name} is the pivot: a saga cannot continue without it; use ContinueWith on an earlier step"
+            )
+        if self.direct is not None and self.recorded:
+            raise ValueError(
+                f"recorded of step {self.name} must be False, got True: no row could be written together with a call "
+                "straight from the state machine; set recorded=False"
             )
         if self.message is not None and not self.message.strip():
             raise ValueError(f"message of step {self.name} must be a JSONata expression, got {self.message!r}")
@@ -171,20 +150,9 @@ class Step:
             raise ValueError(f"when of step {self.name} must be a JSONata condition, got {self.when!r}; leave it out")
 
     @property
-    def permanent_errors(self) -> tuple[str, ...]:
-        """Every error name that refuses this step."""
-        return tuple(dict.fromkeys((*PERMANENT_ERRORS, *self.refusals)))
-
-    @property
     def steps(self) -> Iterator[Step]:
         """The step itself: a group has several."""
         yield self
-
-    @property
-    def compensated(self) -> bool:
-        """True if it has a compensation."""
-        undone_directly = self.transaction is not None and bool(self.transaction.compensate)
-        return self.compensate is not None or undone_directly
 
     @property
     def only_forward(self) -> bool:
@@ -199,9 +167,9 @@ class Step:
         return plain_kind(self.kind).mutates
 
     @property
-    def job(self) -> bool:
-        """True if a provider works on it and reports later."""
-        return self.wait is not None and self.provider is not None
+    def going_on(self) -> dict[str, ContinueWith]:
+        """Routes that continue the saga without the step."""
+        return {error: route for error, route in self.on_error.items() if isinstance(route, ContinueWith)}
 
     @staticmethod
     @checked
@@ -314,7 +282,7 @@ class Step:
             kind=StepKind.EXTERNAL,
             **_does(name, fn, fn_timeout),
             **_undoes(name, compensate, compensate_timeout),
-            provider=provider,
+            provider=provider.settings(refusals),
             pivot=pivot,
             when=_bare(when),
             retry=retry or Retry.external(),
@@ -385,12 +353,14 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.CALLBACK,
-            function=via.dispatcher,
-            function_facts=via.dispatcher_facts,
-            function_timeout=via.dispatcher_timeout,
+            fn=via.dispatcher,
+            function=_dispatches(via),
             **_undoes(name, compensate, compensate_timeout),
-            provider=provider,
-            wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
+            provider=provider.settings(refusals),
+            via=via,
+            wait=wait_of(
+                name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout, job=True
+            ),
             pivot=pivot,
             when=_bare(when),
             retry=retry or Retry.external(),
@@ -440,7 +410,11 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.WAIT,
-            wait=wait_of(name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout),
+            function=_dispatches(via),
+            via=via,
+            wait=wait_of(
+                name, via, expected_duration=expected_duration, heartbeat=heartbeat, timeout=timeout, job=False
+            ),
             when=_bare(when),
             retry=retry or Retry(),
             refusals=tuple(dict.fromkeys((*refusals, Rejected.__name__, ErrorName.CALLBACK_TIMED_OUT))),
@@ -492,7 +466,7 @@ class Step:
             name=name,
             kind=StepKind.READ_ONLY,
             **_does(name, fn, fn_timeout),
-            record=record,
+            recorded=record,
             when=_bare(when),
             retry=retry or Retry(),
             refusals=tuple(refusals),
@@ -538,9 +512,10 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.DYNAMODB,
+            table=table,
             transaction=DirectTransaction(
                 step=name,
-                table=table,
+                table_name=table.table_name,
                 writes=tuple(writes),
                 compensate=tuple(compensate),
                 output=_optional("output", name, output) or "{}",
@@ -594,6 +569,7 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.SERVICE,
+            recorded=False,
             direct=sdk_call(
                 step=name,
                 service=service,
@@ -642,6 +618,7 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.EVENT,
+            recorded=False,
             direct=event_call(
                 step=name, bus=bus, source=source, detail_type=detail_type, detail=_optional("detail", name, detail)
             ),
@@ -683,6 +660,7 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.CUSTOM,
+            recorded=False,
             direct=custom_state(
                 step=name,
                 state=state,
@@ -835,6 +813,7 @@ class Step:
         return Step(
             name=name,
             kind=StepKind.NOTIFY,
+            function=NOTIFIER,
             queue=queue,
             message=_bare(message),
             when=_bare(when),
@@ -844,43 +823,46 @@ class Step:
 
 def _does(step: str, fn: StepCode, timeout: Duration | None) -> dict[str, Any]:
     """Fields of a step's function."""
-    seconds = _timeout(step, "fn", fn, timeout)
-    return {"function": _function(fn), "function_facts": facts_of(fn), "function_timeout": seconds}
+    return {"fn": _function(fn), "function": _described(step, "fn", fn, timeout)}
 
 
 def _undoes(step: str, compensate: StepCode | None, timeout: Duration | None) -> dict[str, Any]:
     """Fields of a step's compensation; none without one."""
     if compensate is None:
         return {}
-    seconds = _timeout(step, "compensate", compensate, timeout)
     return {
         "compensate": _function(compensate),
-        "compensate_facts": facts_of(compensate),
-        "compensate_timeout": seconds,
+        "compensation": _described(step, "compensate", compensate, timeout),
     }
+
+
+def _dispatches(via: CallbackVia) -> FunctionDescription:
+    """An integration's dispatcher."""
+    return replace(via.dispatcher_facts or UNKNOWN, timeout=via.dispatcher_timeout)
 
 
 def _function(code: StepCode) -> lambda_.IFunction:
     return code.function if isinstance(code, RuntimeFunction) else code
 
 
-def _timeout(step: str, argument: str, code: StepCode, declared: Duration | None) -> int:
-    own = facts_of(code).timeout
+def _described(step: str, argument: str, code: StepCode, declared: Duration | None) -> FunctionDescription:
+    """A function with the timeout that its step knows, which may be declared for it."""
+    facts = facts_of(code)
+    own, name = facts.timeout, f"{argument}_timeout of step {step}"
     if own and declared is not None and own != declared.to_seconds():
         raise ValueError(
-            f"{argument}_timeout of step {step} is {declared.to_seconds()} s, but the function's timeout is "
-            f"{own} s; leave {argument}_timeout out"
+            f"{name} is {declared.to_seconds()} s, but the function's timeout is {own} s; leave {argument}_timeout out"
         )
     if own:
-        return require_whole_seconds(
-            f"{argument}_timeout of step {step}", own, at_least=1, at_most=MAX_FUNCTION_SECONDS
-        )
+        require_whole_seconds(name, own, at_least=1, at_most=MAX_FUNCTION_SECONDS)
+        return facts
     if declared is None:
         raise ValueError(
             f"the timeout of {argument} of step {step} cannot be known; "
             f"give the function a timeout, or declare {argument}_timeout for an imported one"
         )
-    return require_seconds(f"{argument}_timeout of step {step}", declared, at_least=1, at_most=MAX_FUNCTION_SECONDS)
+    seconds = require_seconds(name, declared, at_least=1, at_most=MAX_FUNCTION_SECONDS)
+    return replace(facts, timeout=seconds)
 
 
 def _bare(expression: str | None) -> str | None:

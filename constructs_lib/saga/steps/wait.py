@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aws_cdk import Duration
 
+from constructs_lib.saga.description.description import Wait
 from constructs_lib.shared.arguments import require_seconds
 
 if TYPE_CHECKING:
@@ -74,29 +73,14 @@ class CallbackVia(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Wait of a step.
-
-    Attributes:
-        via: its integration.
-        heartbeat: seconds without an outcome or a heartbeat after which the outcome is treated as lost, and the
-            provider is queried.
-        timeout: seconds after which the step fails.
-    """
-
-    via: CallbackVia
-    heartbeat: int
-    timeout: int
-
-    @property
-    def attempts(self) -> int:
-        """Number of times that an outcome may be treated as lost before the time is up."""
-        return max(1, ceil(self.timeout / self.heartbeat))
-
-
 def wait_of(
-    step: str, via: CallbackVia, *, expected_duration: Duration | None, heartbeat: Duration | None, timeout: Duration
+    step: str,
+    via: CallbackVia,
+    *,
+    expected_duration: Duration | None,
+    heartbeat: Duration | None,
+    timeout: Duration,
+    job: bool,
 ) -> Wait:
     """Build a step's wait from its declaration.
 
@@ -123,4 +107,6 @@ def wait_of(
         raise ValueError(
             f"the heartbeat of step {step} must be shorter than its timeout, got {beat} s for {whole} s; {remedy}"
         )
-    return Wait(via=via, heartbeat=beat, timeout=whole)
+    if not job:
+        return Wait(heartbeat=beat, timeout=whole)
+    return Wait(heartbeat=beat, timeout=whole, redelivery=via.visibility_seconds, messages=via.message_seconds)

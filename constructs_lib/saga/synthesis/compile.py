@@ -5,35 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from aws_cdk import aws_lambda as lambda_
 
 from constructs_lib.saga.asl import (
     CompiledGroup,
     CompiledStep,
-    DirectState,
-    DirectWrites,
-    GoingOn,
     Node,
     Notice,
-    Waiting,
 )
 from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT
+from constructs_lib.saga.description.description import GroupFacts, fields_in
 from constructs_lib.saga.description.kind import GroupKind, Machine, group_kind
-from constructs_lib.saga.kinds.notify import NOTIFIER
+from constructs_lib.saga.steps.contents import StepContents
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare
-from constructs_lib.saga.steps.provider import Provider
-from constructs_lib.saga.steps.routes import ContinueWith, Notify
+from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import leaves_of, pivots_of, sides_of
 from constructs_lib.saga.validation.jsonata_reads import TOKEN
-from saga_runtime.protocol import PROTOCOL_VERSION, ProviderField, ServedStepField
-
-TASK_MARGIN_SECONDS: Final = 10
-"""A task waits longer than its function may run: the state machine never gives up on a function that still lives."""
+from saga_runtime.protocol import PROTOCOL_VERSION, ServedStepField
 
 
 def compiled(
@@ -73,15 +66,8 @@ def _group(
 ) -> CompiledGroup:
     steps = list(group.steps)
     return CompiledGroup(
-        name=group.name,
-        kind=group.kind,
+        **fields_in(group, GroupFacts),
         branches=tuple(tuple(plain(step) for step in branch) for branch in group.branches),
-        when=group.when,
-        items=group.items or "",
-        key=group.key or "",
-        max_items=group.max_items,
-        max_concurrency=group.max_concurrency,
-        seconds=group.timeout,
         shape=_digest({"steps": [shapes[step.name] for step in steps], "ways": ways_of(steps)})[:16],
     )
 
@@ -93,66 +79,17 @@ def _step(
     inline: bool,
     arn: Callable[[lambda_.IFunction], str],
 ) -> CompiledStep:
-    function, seconds = step.function, step.function_timeout
-    if step.queue is not None:
-        function, seconds = notifier, NOTIFIER.timeout
+    function = notifier if step.queue is not None else step.fn
+    queue = step.via.queue if step.via is not None else step.queue
     return CompiledStep(
-        name=step.name,
-        kind=step.kind,
+        **fields_in(step, StepContents),
         function_arn=arn(function) if function is not None else "",
-        task_seconds=seconds + TASK_MARGIN_SECONDS,
-        permanent_errors=step.permanent_errors,
-        transient_errors=step.transient,
-        retry=step.retry,
-        pivot=pivot,
-        when=step.when,
         compensate_arn=arn(step.compensate) if step.compensate is not None else None,
-        compensate_task_seconds=step.compensate_timeout + TASK_MARGIN_SECONDS,
+        queue_url=queue.queue_url if queue is not None else "",
+        pivot=pivot,
         inline=inline,
-        recorded=step.record,
-        provider=_provider(step.provider, step.refusals) if step.provider is not None else None,
-        wait=(
-            Waiting(
-                queue_url=step.wait.via.queue.queue_url,
-                heartbeat=step.wait.heartbeat,
-                timeout=step.wait.timeout,
-                attempts=step.wait.attempts,
-            )
-            if step.wait is not None
-            else None
-        ),
-        notice=Notice(queue_url=step.queue.queue_url, message=step.message) if step.queue is not None else None,
-        direct=(DirectState(fields=step.direct.fields, output=step.direct.output) if step.direct is not None else None),
-        writes=(
-            DirectWrites(
-                writes=step.transaction.entries(undo=False),
-                compensate=step.transaction.entries(undo=True),
-                output=step.transaction.output,
-            )
-            if step.transaction is not None
-            else None
-        ),
-        going_on={
-            error: GoingOn(output=route.output)
-            for error, route in step.on_error.items()
-            if isinstance(route, ContinueWith)
-        },
+        going_on=step.going_on,
     )
-
-
-def _provider(provider: Provider, refusals: Sequence[str]) -> Mapping[str, Any]:
-    windows = {
-        ProviderField.WINDOW: provider.idempotent_for,
-        ProviderField.UNDO_WINDOW: provider.compensation_idempotent_for,
-    }
-    return {
-        ProviderField.GRACE: int(provider.grace.to_seconds()),
-        ProviderField.CLOCK_SKEW: int(provider.max_clock_skew.to_seconds()),
-        ProviderField.VERIFY: provider.verify,
-        ProviderField.VERIFY_UNDO: provider.verify_undo,
-        **{name: int(window.to_seconds()) if window is not None else 0 for name, window in windows.items()},
-        **({ProviderField.REFUSALS: list(refusals)} if refusals else {}),
-    }
 
 
 def error_notices(steps: Sequence[Step]) -> dict[str, Notify]:
@@ -209,8 +146,8 @@ def served_steps(steps: Sequence[Step | StepGroup]) -> dict[CallbackVia, dict[st
     sides = sides_of(steps)
     served: dict[CallbackVia, dict[str, dict[str, Any]]] = {}
     for step in leaves_of(steps):
-        if step.wait is not None:
-            served.setdefault(step.wait.via, {})[step.name] = {
+        if step.via is not None:
+            served.setdefault(step.via, {})[step.name] = {
                 ServedStepField.SIDE: sides[step.name],
                 ServedStepField.JOB: step.job,
                 ServedStepField.UNDO: step.compensated,
@@ -266,14 +203,13 @@ def _deciding(steps: Sequence[Step | StepGroup]) -> Iterator[tuple[str, dict[str
         for step in deciding:
             instead = {
                 f"on_error {error}": json.dumps(dict(route.output), sort_keys=True)
-                for error, route in step.on_error.items()
-                if isinstance(route, ContinueWith)
+                for error, route in step.going_on.items()
             }
             yield step.name, {"when": step.when, **instead}
 
 
 def _decides(step: Step) -> bool:
-    return step.mutates or step.only_forward or (step.record and step.direct is None)
+    return step.mutates or step.only_forward or step.recorded
 
 
 def _is_child(node: Step | StepGroup) -> bool:

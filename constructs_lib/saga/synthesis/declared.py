@@ -157,8 +157,8 @@ def declared_saga(
 def _require_functions_here(scope: Construct, leaves: Sequence[Step]) -> None:
     named: dict[lambda_.IFunction, str] = {}
     for step in leaves:
-        if step.function is not None and step.wait is None and step.record:
-            named.setdefault(step.function, f"fn of step {step.name}")
+        if step.fn is not None and step.via is None and step.recorded:
+            named.setdefault(step.fn, f"fn of step {step.name}")
         if step.compensate is not None:
             named.setdefault(step.compensate, f"compensate of step {step.name}")
     for function, name in named.items():

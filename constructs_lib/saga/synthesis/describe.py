@@ -6,17 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aws_cdk import Duration
-
 from constructs_lib.saga.description.description import (
     SagaDescription,
     StepDescription,
-    timed,
+    StepFacts,
+    fields_in,
 )
 from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.saga.steps.group import StepGroup
-from constructs_lib.saga.steps.kind import declared_kind
-from constructs_lib.saga.steps.routes import ContinueWith
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.checks import sides_of
 
@@ -65,39 +62,16 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
             max_concurrency=node.max_concurrency if group_kind(node.kind).per_item else 1,
             branches=tuple(tuple(_describe(step, sides) for step in branch) for branch in node.branches),
         )
-    provider = node.provider
-    described = StepDescription(
-        name=node.name,
-        kind=node.kind,
+    return StepDescription(
+        **fields_in(node, StepFacts),
         side=sides[node.name],
-        when=node.when,
-        compensation=timed(node.compensate, node.compensate_timeout, node.compensate_facts),
         compensated=node.compensated,
-        recorded=node.direct is None and node.record,
-        grace=int(provider.grace.to_seconds() + provider.max_clock_skew.to_seconds()) if provider is not None else 0,
-        margin=int(provider.max_clock_skew.to_seconds()) if provider is not None else 0,
-        window=_seconds(provider.idempotent_for if provider is not None else None),
-        verify=provider is not None and provider.verify,
-        undo_window=_seconds(provider.compensation_idempotent_for if provider is not None else None),
-        verify_undo=provider is not None and provider.verify_undo,
-        messages=node.wait.via.message_seconds if node.wait is not None and provider is not None else 0,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
         timeout=_own_timeout(node),
-        heartbeat=node.wait.heartbeat if node.wait is not None else 0,
-        redelivery=node.wait.via.visibility_seconds if node.wait is not None and provider is not None else 0,
         constant=_constant(node),
-        instead=max((_size(r.output) for r in node.on_error.values() if isinstance(r, ContinueWith)), default=0),
-        transient=node.retry.transient,
-        in_doubt=node.retry.in_doubt,
-        routes={
-            error: "continue" if isinstance(route, ContinueWith) else "notify" for error, route in node.on_error.items()
-        },
+        instead=max((_size(route.output) for route in node.going_on.values()), default=0),
+        routes={error: "continue" if error in node.going_on else "notify" for error in node.on_error},
     )
-    return declared_kind(node).describe(node, described)
-
-
-def _seconds(window: Duration | None) -> int:
-    return int(window.to_seconds()) if window is not None else 0
 
 
 def _own_timeout(step: Step) -> int:

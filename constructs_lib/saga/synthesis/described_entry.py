@@ -31,7 +31,7 @@ def steps_entry(nodes: Sequence[Step | StepGroup], saga: SagaDescription) -> lis
             F.NAME: step.name,
             **({F.SIDE: described[step.name].side} if step.transaction is None else {}),
             **({F.EXTERNAL: True} if step.provider is not None else {}),
-            **({F.GRACE: int(step.provider.grace.to_seconds())} if step.provider is not None else {}),
+            **({F.GRACE: step.provider.grace} if step.provider is not None else {}),
             **({F.JOBS: True} if step.job else {}),
             **({F.MAP: True} if per_item else {}),
         }

@@ -82,7 +82,7 @@ def function_grants(
     for step in steps:
         needed += declared_kind(step).grants(step, log)
         # An integration grants what its functions need of the log: they serve several sagas.
-        asked = step.wait.via.dispatcher if step.wait is not None else step.function
+        asked = step.via.dispatcher if step.via is not None else step.fn
         functions = [function for function in (asked, step.compensate) if function is not None]
         if step.provider is not None and per_item:
             # What items of a map answered is read by the names of their rows, which the function does not know.
@@ -101,7 +101,7 @@ def grant_tables(
     own: dict[str, tuple[str, kms.IKey | None]] = {
         table.table_name: (table.table_arn, table.encryption_key) for table in (requests, log)
     }
-    theirs = dict.fromkeys(step.transaction.table for step in steps if step.transaction is not None)
+    theirs = dict.fromkeys(step.table for step in steps if step.table is not None)
     tables = own | {table.table_name: (table.table_arn, table.encryption_key) for table in theirs}
     needed: dict[str, set[str]] = {}
     for state in states_of(definition):

@@ -15,11 +15,12 @@ from typing import Final
 from constructs_lib.saga.asl.states import LONG_ATTEMPTS, LONG_CAP_SECONDS
 from constructs_lib.saga.description.description import (
     FunctionDescription,
-    RetryDescription,
     SagaDescription,
     StepDescription,
+    Wait,
 )
 from constructs_lib.saga.description.kind import Machine, Mutation, group_kind, plain_kind
+from constructs_lib.saga.description.retry import RetryDescription
 from saga_runtime.protocol import (
     MAX_EXPRESS_SECONDS,
     MAX_FUNCTION_SECONDS,
@@ -209,29 +210,30 @@ def _phases(saga: SagaDescription) -> Iterator[Finding]:
 
 def _windows(saga: SagaDescription) -> Iterator[Finding]:
     for step in saga.leaves:
-        if step.window and not step.verify:
+        provider = step.provider
+        if provider is not None and provider.window and not provider.verify:
             trying = tried(step)
-            if trying > step.window:
+            if trying > provider.window:
                 yield Finding(
                     id=f"cdk-sagas-idempotency-window-{step.name}",
                     severity=Severity.WARNING,
                     message=f"step {step.name} may be tried for {trying:g} s, and its provider knows a key for "
-                    f"{step.window} s: what is in doubt after that waits for a person; offer verify, or try for a "
+                    f"{provider.window} s: what is in doubt after that waits for a person; offer verify, or try for a "
                     "shorter time",
                 )
 
 
 def _redeliveries(saga: SagaDescription) -> Iterator[Finding]:
     for step in saga.leaves:
-        if not step.redelivery or step.function is None:
+        if step.wait is None or not step.wait.redelivery or step.function is None:
             continue
-        doubt = step.function.timeout + step.grace
-        if doubt > step.redelivery:
+        doubt, again = step.function.timeout + step.doubt, step.wait.redelivery
+        if doubt > again:
             yield Finding(
                 id=f"cdk-sagas-redelivery-{step.name}",
                 severity=Severity.WARNING,
                 message=f"a request of step {step.name} may be on its way for {doubt} s, and its queue delivers the "
-                f"job again after {step.redelivery} s: what comes in between decides nothing, and brings the job "
+                f"job again after {again} s: what comes in between decides nothing, and brings the job "
                 "nearer to the dead letters; raise visibility_timeout of the CallbackIntegration, or lower the grace",
             )
 
@@ -338,34 +340,31 @@ def _undo(node: StepDescription) -> Need:
     return together.times(node.max_items, at_once=node.max_concurrency) if node.max_items else together
 
 
-def _waits(step: StepDescription) -> Need:
+def _waits(wait: Wait) -> Need:
     """A step that waits: its outcome is lost repeatedly, and one attempt has a heartbeat until its end.
 
     At worst a second attempt begins shortly before the time is up, and lasts as long again. Every further one is failed
     because the time is up, or misses its heartbeat if no dispatcher receives its message.
     """
-    lost = -(-step.timeout // step.heartbeat)
-    seconds = 2 * step.timeout + (lost - 1) * step.heartbeat
-    return Need(seconds=seconds, events=_TASK_EVENTS + 1 + (_ATTEMPT_EVENTS + 1) * lost)
+    seconds = 2 * wait.timeout + (wait.attempts - 1) * wait.heartbeat
+    return Need(seconds=seconds, events=_TASK_EVENTS + 1 + (_ATTEMPT_EVENTS + 1) * wait.attempts)
 
 
 def _attempts(step: StepDescription, function: FunctionDescription | None, *, long: bool) -> Need:
     """Both classes of failures have retries of their own; at worst, one comes after the other."""
-    delays = [delay for retry in (step.transient, step.in_doubt) for delay in _delays(retry, long=long)]
+    delays = [delay for retry in (step.retry.transient, step.retry.in_doubt) for delay in _delays(retry, long=long)]
     attempts = len(delays) + 1
-    if step.heartbeat and function is step.function:
+    if step.wait is not None and function is step.function:
         # Apart from the wait, only sending the job to the queue is retried.
         asked = Need(seconds=attempts * _CALL_SECONDS + sum(delays), events=_ATTEMPT_EVENTS * len(delays))
-        return _waits(step) + asked
+        return _waits(step.wait) + asked
     return Need(
         seconds=attempts * (_longest(step, function) + _TASK_MARGIN) + sum(delays),
         events=_TASK_EVENTS + _ATTEMPT_EVENTS * (attempts - 1),
     )
 
 
-def _delays(retry: RetryDescription | None, *, long: bool) -> list[float]:
-    if retry is None:
-        return []
+def _delays(retry: RetryDescription, *, long: bool) -> list[float]:
     if not long:
         return list(retry.delays)
     longer = dataclasses.replace(
@@ -375,6 +374,6 @@ def _delays(retry: RetryDescription | None, *, long: bool) -> list[float]:
 
 
 def _longest(step: StepDescription, function: FunctionDescription | None) -> float:
-    if step.heartbeat and function is step.function:
-        return step.timeout
+    if step.wait is not None and function is step.function:
+        return step.wait.timeout
     return function.timeout if function is not None else (step.timeout or _CALL_SECONDS)

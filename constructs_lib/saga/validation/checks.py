@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from constructs_lib.saga.description.description import sides_in
+from constructs_lib.saga.description.description import seconds_of, sides_in
 from constructs_lib.saga.description.kind import Machine, group_kind, plain_kind
-from constructs_lib.saga.kinds.notify import NOTIFIER
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
@@ -133,7 +132,7 @@ def _check_group(group: StepGroup) -> None:
                 f"step {step.name} may wait for {step.wait.timeout} s, and its phase {group.name} takes "
                 f"{group.timeout} s; raise the phase's timeout, or lower the step's"
             )
-        longest = step.function_timeout or (step.direct.timeout if step.direct is not None else 0)
+        longest = seconds_of(step.function) or (step.direct.timeout if step.direct is not None else 0)
         if machine is Machine.EXPRESS and longest > group.timeout:
             raise ValueError(
                 f"step {step.name} may take {longest} s, and its Express phase {group.name} {group.timeout} s; "
@@ -144,16 +143,14 @@ def _check_group(group: StepGroup) -> None:
 def _check_delays(step: Step) -> None:
     """The last attempt of what is in doubt must meet no living predecessor."""
     delays = sum(step.retry.in_doubt_delays)
-    longest: float = max(
-        step.function_timeout, step.compensate_timeout, NOTIFIER.timeout if step.queue is not None else 0
-    )
-    if step.provider is not None:
-        longest += step.provider.grace.to_seconds() + step.provider.max_clock_skew.to_seconds()
+    announced = step.wait is not None and not step.job  # to announce a wait twice does no harm
+    own = 0 if announced else seconds_of(step.function)
+    longest = max(own, seconds_of(step.compensation)) + step.doubt
     if delays <= longest:
         more = " and its provider's grace" if step.provider is not None else ""
         raise ValueError(
             f"retries of step {step.name} must outlast its function{more} when it is in doubt, got delays of "
-            f"{delays:g} s for a timeout of {longest:g} s; "
+            f"{delays:g} s for a timeout of {longest} s; "
             "raise Retry(in_doubt_attempts=…) or Retry(in_doubt_interval=…), or lower the timeout"
         )
 
@@ -161,13 +158,13 @@ def _check_delays(step: Step) -> None:
 def _check_window(step: Step) -> None:
     """A key that the provider forgets before a second call could be over is never repeated."""
     provider = step.provider
-    if provider is None or provider.verify or provider.idempotent_for is None:
+    if provider is None or provider.verify or not provider.window:
         return
-    call = step.function_timeout + provider.grace.to_seconds() + provider.max_clock_skew.to_seconds()
-    if provider.idempotent_for.to_seconds() <= 2 * call:
+    call = seconds_of(step.function) + step.doubt
+    if provider.window <= 2 * call:
         raise ValueError(
             f"idempotent_for of step {step.name} must be longer than two calls with their grace, got "
-            f"{provider.idempotent_for.to_seconds():g} s for {call:g} s each: the provider would have forgotten "
+            f"{provider.window} s for {call} s each: the provider would have forgotten "
             "the key before a call could be repeated; declare verify, or lower the timeout"
         )
 

@@ -71,9 +71,7 @@ def checked_reads(
             step that it cannot know; naming where it is, the expression and the remedy.
     """
     every = frozenset(step.name for node in steps for step in node.steps)
-    rowless = frozenset(
-        step.name for node in steps for step in node.steps if step.direct is not None or not step.record
-    )
+    rowless = frozenset(step.name for node in steps for step in node.steps if not step.recorded)
     read: dict[RequestRead, None] = {}
     for found in _all(steps, every, result, on_failed):
         paths = _reads(found, found.names, every, rowless)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from constructs_lib.saga.description.description import seconds_of
 from constructs_lib.saga.description.kind import group_kind
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import OUTPUTS, outputs_named
@@ -46,7 +47,7 @@ def check_inline(steps: Sequence[Step | StepGroup], run: Run, definition_file: s
             if reason is not None:
                 raise _refused(step.name, run, *reason)
             _check_condition(step.name, step.when, steps, kept, run)
-            if step.direct is None and step.record:
+            if step.recorded:
                 kept.append(step)
 
 
@@ -92,7 +93,7 @@ def _reason(step: Step, steps: Sequence[Step | StepGroup]) -> tuple[str, str] | 
         )
     if step.wait is not None:
         return "waits for an outcome", "leave run out"
-    if not step.record and step.direct is None:
+    if not step.recorded and step.direct is None:
         return "reads without recording its output", "set record=True: two executions must see the same output"
     if step.direct is not None:
         text = str(step.direct.fields)
@@ -101,7 +102,7 @@ def _reason(step: Step, steps: Sequence[Step | StepGroup]) -> tuple[str, str] | 
         if ":activity:" in str(step.direct.fields.get("Resource")):
             return "waits for an activity's worker, which an Express execution cannot", "leave run out"
     call = step.direct.timeout if step.direct is not None and step.direct.fields["Type"] == "Task" else 0
-    longest = max(step.function_timeout, step.compensate_timeout, call)
+    longest = max(seconds_of(step.function), seconds_of(step.compensation), call)
     if longest > MAX_INLINE_SECONDS - _MARGIN_SECONDS:
         at_most = MAX_INLINE_SECONDS - _MARGIN_SECONDS
         return f"may take {longest} s, more than {at_most} s", "lower its timeout"

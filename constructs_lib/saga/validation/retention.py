@@ -31,8 +31,8 @@ def retention_findings(saga: SagaDescription) -> Iterator[Finding]:
         return
     yield from _redrives(saga)
     for step in saga.leaves:
-        if step.messages:
-            yield from _messages(saga, step)
+        if step.wait is not None and step.wait.messages:
+            yield from _messages(saga, step, step.wait.messages)
             yield from _late_answers(saga, step)
     yield from _names(saga)
     for step in saga.leaves:
@@ -93,13 +93,13 @@ def _redrives(saga: SagaDescription) -> Iterator[Finding]:
         )
 
 
-def _messages(saga: SagaDescription, step: StepDescription) -> Iterator[Finding]:
-    need = _last_run(saga) + step.messages
+def _messages(saga: SagaDescription, step: StepDescription, delivered: int) -> Iterator[Finding]:
+    need = _last_run(saga) + delivered
     if kept_after_the_end(saga.log_days) < need:
         yield Finding(
             id=f"cdk-sagas-retention-messages-{step.name}",
             severity=Severity.ERROR,
-            message=f"a message of step {step.name} can be delivered for {step.messages} s, in its queue and after "
+            message=f"a message of step {step.name} can be delivered for {delivered} s, in its queue and after "
             f"its dead-letter queue, also one of an execution that was redriven ({REDRIVE_DAYS} days, and a timeout of "
             f"{saga.timeout} s), {_rows(saga)}: the job would be dispatched once more, or after it was undone; "
             f"{_keep(need)}, or lower the timeout",
@@ -132,20 +132,21 @@ def _names(saga: SagaDescription) -> Iterator[Finding]:
 
 def _undo_windows(step: StepDescription) -> Iterator[Finding]:
     """The provider forgets the key of an undo that was cut off, and cannot be asked."""
-    if not step.undo_window or step.verify_undo or step.compensation is None:
+    provider = step.provider
+    if provider is None or not provider.undo_window or provider.verify_undo or step.compensation is None:
         return
     # The second call begins when the first one is certainly dead, and must arrive while the key is known.
-    never = 2 * (step.compensation.timeout + step.margin) + step.grace - step.margin
+    never = 2 * (step.compensation.timeout + provider.clock_skew) + provider.grace
     trying = undo_tried(step)
-    known = f"and its provider knows the key for {step.undo_window} s"
-    if step.undo_window < never:
+    known = f"and its provider knows the key for {provider.undo_window} s"
+    if provider.undo_window < never:
         yield Finding(
             id=f"cdk-sagas-retention-compensation-{step.name}",
             severity=Severity.ERROR,
             message=f"two calls that undo step {step.name} take {never} s, one after the other, {known}: what was "
             "cut off could never be repeated; offer verify_undo, or lower the timeout of its compensation",
         )
-    elif step.undo_window < trying:
+    elif provider.undo_window < trying:
         yield Finding(
             id=f"cdk-sagas-retention-compensation-{step.name}",
             severity=Severity.WARNING,
@@ -169,30 +170,32 @@ def _recoveries_by_hand(saga: SagaDescription) -> Iterator[Finding]:
 
 def _windows(node: StepDescription, step: StepDescription, pause: int) -> Iterator[Finding]:
     """A step in doubt is asked about when its group has ended, or by a recovery."""
-    if not step.window or step.verify:
+    provider = step.provider
+    if provider is None or not provider.window or provider.verify:
         return
     alone = tried(step)
     asked = max(alone, tried(node)) + pause
-    if alone <= step.window < asked:
+    if alone <= provider.window < asked:
         yield Finding(
             id=f"cdk-sagas-retention-idempotency-window-{step.name}",
             severity=Severity.WARNING,
             message=f"a recovery may ask for step {step.name} {asked:g} s after its first call, and its provider knows "
-            f"a key for {step.window} s: what is in doubt then waits for a person; offer verify, or look more often "
-            "(check_interval of the TimeoutReconciler, due_after of the IdempotencyTable)",
+            f"a key for {provider.window} s: what is in doubt then waits for a person; offer verify, or look more "
+            "often (check_interval of the TimeoutReconciler, due_after of the IdempotencyTable)",
         )
 
 
 def _undo_windows_of_recoveries(step: StepDescription, pause: int) -> Iterator[Finding]:
-    if not step.undo_window or step.verify_undo:
+    provider = step.provider
+    if provider is None or not provider.undo_window or provider.verify_undo:
         return
     alone = undo_tried(step)
-    if alone <= step.undo_window < alone + pause:
+    if alone <= provider.undo_window < alone + pause:
         yield Finding(
             id=f"cdk-sagas-retention-compensation-{step.name}",
             severity=Severity.WARNING,
             message=f"a recovery may repeat the undo of step {step.name} {alone + pause:g} s after its first call, and "
-            f"its provider knows the key for {step.undo_window} s: what is in doubt then needs an operator; offer "
+            f"its provider knows the key for {provider.undo_window} s: what is in doubt then needs an operator; offer "
             "verify_undo, or check more often (check_interval of the TimeoutReconciler, due_after of the "
             "IdempotencyTable)",
         )

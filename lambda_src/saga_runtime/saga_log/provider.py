@@ -2,37 +2,64 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime.errors import ProtocolMismatch
-from saga_runtime.protocol import CallField, ProviderField
+from saga_runtime.protocol import CallField
 
 _SECOND_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderSettings:
-    """A provider's guarantees.
+    """A provider's guarantees. Times are seconds; fields are named as in the call of a step (``CallField.PROVIDER``).
 
     Attributes:
-        grace_ms: how long a request can still travel when its sender is dead.
-        margin_ms: how far clocks may be apart.
-        window_ms: how long the provider knows a step's key; 0: it is not idempotent.
-        undo_window_ms: likewise for the key of its undo.
+        grace: how long a request can still travel when its sender is dead.
+        clock_skew: how far clocks may be apart.
         verify: whether it can be queried for the outcome of a call.
         verify_undo: whether it can be queried for the outcome of a compensation.
+        window: how long the provider knows a step's key; 0: it is not idempotent.
+        undo_window: likewise for the key of its undo.
         refusals: error names with which it refuses, in addition to ``Declined``.
     """
 
-    grace_ms: int
-    margin_ms: int
-    window_ms: int
-    undo_window_ms: int
+    grace: int
+    clock_skew: int
     verify: bool
     verify_undo: bool
-    refusals: frozenset[str] = frozenset()
+    window: int
+    undo_window: int
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def grace_ms(self) -> int:
+        """``grace`` in milliseconds."""
+        return self.grace * _SECOND_MS
+
+    @property
+    def margin_ms(self) -> int:
+        """``clock_skew`` in milliseconds."""
+        return self.clock_skew * _SECOND_MS
+
+    @property
+    def window_ms(self) -> int:
+        """``window`` in milliseconds."""
+        return self.window * _SECOND_MS
+
+    @property
+    def undo_window_ms(self) -> int:
+        """``undo_window`` in milliseconds."""
+        return self.undo_window * _SECOND_MS
+
+    def to_event(self) -> dict[str, Any]:
+        """Member of a step's call from which ``from_event`` reads the settings."""
+        fields = dataclasses.asdict(self)
+        refusals = list(fields.pop("refusals"))
+        return fields | ({"refusals": refusals} if refusals else {})
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> ProviderSettings:
@@ -46,17 +73,16 @@ class ProviderSettings:
             raise ProtocolMismatch(
                 f"an external step needs its provider's settings, got {found!r}; declare the step with Step.external"
             )
-        f = ProviderField
         settings = cls(
-            grace_ms=_milliseconds(found, f.GRACE),
-            margin_ms=_milliseconds(found, f.CLOCK_SKEW),
-            window_ms=_milliseconds(found, f.WINDOW),
-            undo_window_ms=_milliseconds(found, f.UNDO_WINDOW),
-            verify=_flag(found, f.VERIFY),
-            verify_undo=_flag(found, f.VERIFY_UNDO),
-            refusals=_names(found, f.REFUSALS),
+            grace=_seconds(found, "grace"),
+            clock_skew=_seconds(found, "clock_skew"),
+            window=_seconds(found, "window"),
+            undo_window=_seconds(found, "undo_window"),
+            verify=_flag(found, "verify"),
+            verify_undo=_flag(found, "verify_undo"),
+            refusals=_names(found, "refusals"),
         )
-        if not settings.verify and not settings.window_ms:
+        if not settings.verify and not settings.window:
             raise ProtocolMismatch(
                 "a provider that is neither idempotent nor can be asked leaves an interrupted call undecided for ever; "
                 "declare Provider(verify=True) or Provider(idempotent_for=...)"
@@ -64,22 +90,22 @@ class ProviderSettings:
         return settings
 
 
-def _milliseconds(found: Mapping[str, Any], name: ProviderField) -> int:
+def _seconds(found: Mapping[str, Any], name: str) -> int:
     value = found.get(name)
     if type(value) is not int or value < 0:
         raise ProtocolMismatch(f"a provider's {name} is a number of whole seconds, 0 or more, got {value!r}")
-    return value * _SECOND_MS
+    return value
 
 
-def _flag(found: Mapping[str, Any], name: ProviderField) -> bool:
+def _flag(found: Mapping[str, Any], name: str) -> bool:
     value = found.get(name)
     if type(value) is not bool:
         raise ProtocolMismatch(f"a provider's {name} is true or false, got {value!r}")
     return value
 
 
-def _names(found: Mapping[str, Any], name: ProviderField) -> frozenset[str]:
+def _names(found: Mapping[str, Any], name: str) -> tuple[str, ...]:
     value = found.get(name, [])
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ProtocolMismatch(f"a provider's {name} must be a list of error names, got {value!r}")
-    return frozenset(value)
+    return tuple(value)

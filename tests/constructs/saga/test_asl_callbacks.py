@@ -52,7 +52,7 @@ def test_the_outcome_is_the_steps_output() -> None:
 def test_a_jobs_message_contains_all_that_its_dispatcher_needs() -> None:
     sent = forward(JOBS).sent["Pay"]
 
-    assert sent["QueueUrl"] == WAITING.queue_url
+    assert sent["QueueUrl"] == WAITING["queue_url"]
     message = sent["MessageBody"]
     assert (message["step"], message["side"], message["request_table"]) == ("Pay", "before", "requests")
     assert message["outputs"] == {"Reserve": {"of": "Reserve"}}
@@ -272,7 +272,7 @@ def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
         name="Fulfil",
         kind=StepKind.CHILD,
         branches=((job("Pick"), wait("Scan")),),
-        seconds=3_600,
+        timeout=3_600,
         machine_arn="arn:f",
         shape="d",
     )

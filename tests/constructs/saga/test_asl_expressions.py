@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from jsonata.jexception import JException
 
-from constructs_lib.saga.asl import GoingOn, Notice, definition_of, recovery_of
+from constructs_lib.saga.asl import definition_of, recovery_of
+from constructs_lib.saga.steps.routes import ContinueWith
 from tests.constructs.support.asl import expressions
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.interpreter import Answer, Failure, Run, run
@@ -373,7 +374,7 @@ def test_a_park_that_is_refused_is_fenced() -> None:
 def test_a_refusal_with_a_substitute_fences_the_step_and_continues() -> None:
     definition = definition_of(
         plan(
-            step("Discount", undo=True, going_on={"Invalid": GoingOn(output={"percent": "0"})}),
+            step("Discount", undo=True, going_on={"Invalid": ContinueWith(output={"percent": "0"})}),
             step("Charge", pivot=True),
         )
     )
@@ -387,7 +388,7 @@ def test_a_refusal_with_a_substitute_fences_the_step_and_continues() -> None:
 
 def test_two_executions_refused_by_different_errors_take_one_route() -> None:
     """The tombstone of the first one decides which way is paid."""
-    routes = {"Empty": GoingOn(output={"by": "bank"}), "Locked": GoingOn(output={"by": "card"})}
+    routes = {"Empty": ContinueWith(output={"by": "bank"}), "Locked": ContinueWith(output={"by": "card"})}
     definition = definition_of(
         plan(
             step("Wallet", undo=True, going_on=routes),
@@ -444,9 +445,7 @@ def test_a_notification_is_sent_with_the_default_document() -> None:
     [('"to " & $request.to', "to bob"), ('{"to": $request.to}', '{"to":"bob"}'), ("$outputs.Pay.of", "Pay")],
 )
 def test_a_message_is_sent_as_text(message: str, sent: str) -> None:
-    definition = definition_of(
-        plan(step("Pay", pivot=True), step("Tell", notice=Notice(queue_url=QUEUE, message=message)))
-    )
+    definition = definition_of(plan(step("Pay", pivot=True), step("Tell", queue_url=QUEUE, message=message)))
     assert run(definition, _answers(), request='{"to":"bob"}').sent["Tell"]["Payload"]["message"] == sent
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import definition_of, recovery_of
-from constructs_lib.saga.steps.retry import Retry
+from constructs_lib.saga.description.retry import Retry
 from saga_runtime.protocol import PERMANENT_ERRORS, TRANSIENT_ERRORS, ErrorName
 from tests.constructs.support.asl import edges, endings, happy_path, reachable, tasks
 from tests.constructs.support.cloud import Cloud

@@ -18,8 +18,6 @@ from constructs_lib import IdempotencyTable, SagaStateMachine, Step
 from constructs_lib.saga.asl import (
     CompiledGroup,
     CompiledStep,
-    DirectState,
-    DirectWrites,
     Node,
     Notice,
     SagaPlan,
@@ -33,7 +31,9 @@ from constructs_lib.saga.cost.compensation import CANCELED_RETRIES, longest_comp
 from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.usage import happy_path
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
+from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect
 from constructs_lib.saga.steps.step import StepKind
+from saga_runtime.saga_log.provider import ProviderSettings
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.interpreter import Failure, run
 from tests.constructs.support.plans import PERMANENT, PLANS, QUEUE, step
@@ -41,7 +41,7 @@ from tests.constructs.support.plans import plan as plain_plan
 from tests.constructs.support.sagas import plain_function
 
 ITEMS = 3
-_PROVIDER = {"grace": 5, "clock_skew": 5, "window": 60, "undo_window": 60, "verify": False, "verify_undo": False}
+_PROVIDER = ProviderSettings(grace=5, clock_skew=5, window=60, undo_window=60, verify=False, verify_undo=False)
 
 
 def plan(*nodes: Node, **options: Any) -> SagaPlan:
@@ -54,18 +54,18 @@ def _external(name: str, **options: Any) -> CompiledStep:
 
 
 def _writes(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
-    entry = {"Delete": {"TableName": "items", "Key": {"id": {"S": "x"}}}}
-    return step(
-        name, function_arn="", writes=DirectWrites(writes=[entry], compensate=[entry] if undo else []), **options
-    )
+    entries = ({"Delete": {"Key": {"id": {"S": "x"}}}},)
+    transaction = DirectTransaction(step=name, table_name="items", writes=entries, compensate=entries if undo else ())
+    return step(name, function_arn="", function=None, transaction=transaction, **options)
 
 
 def _wait(name: str) -> CompiledStep:
-    return step(name, function_arn="", direct=DirectState(fields={"Type": "Wait", "Seconds": 1}))
+    wait = DirectCall(fields={"Type": "Wait", "Seconds": 1}, effect=Effect.READ, output="{}", written={})
+    return step(name, function_arn="", direct=wait)
 
 
 def _group(name: str, kind: StepKind, *branches: tuple[CompiledStep, ...], **options: Any) -> CompiledGroup:
-    fields: dict[str, Any] = {"seconds": 60, "machine_arn": f"arn:{name}", "items": "$request.items", "key": "$item"}
+    fields: dict[str, Any] = {"timeout": 60, "machine_arn": f"arn:{name}", "items": "$request.items", "key": "$item"}
     return CompiledGroup(name=name, kind=kind, branches=branches, **(fields | options))
 
 
@@ -196,7 +196,7 @@ class _Back:
             request=json.dumps({"to_ledger": "partner", "debit": True, "large": True, "items": ["a", "b", "c"]}),
         )
         assert done.output == {"saga_id": "aaaaaaaaaaaaaaaaaaaaaaaaaa-1", "status": "FAILED"}, done.trace
-        again = CANCELED_RETRIES if self.step.writes is not None else 0
+        again = CANCELED_RETRIES if self.step.transaction is not None else 0
         # Without branches no state of its own asks for the definition.
         again += int(definition_of(self.saga)["StartAt"] == SAME_DEFINITION != definition["StartAt"])
         return len(done.trace) + again + self._inside(set(done.trace))
@@ -223,7 +223,7 @@ class _Back:
     def _undoes_writes(self, name: str) -> bool:
         """A tombstone over a row of the state machine is refused: the row is DONE."""
         step_name = name.removeprefix("Compensate ")
-        written = {leaf.name for leaf in self.saga.leaves if leaf.writes is not None}
+        written = {leaf.name for leaf in self.saga.leaves if leaf.transaction is not None}
         return name != step_name and step_name in written and (step_name != self.refused or self.step.pivot)
 
     def _refuse(self) -> Any:
@@ -237,7 +237,7 @@ class _Back:
                 "title": "",
             }
             return self._phase({"ok": False, "outputs": {}, "failure": failure}, self.at)
-        if self.step.writes is not None:
+        if self.step.transaction is not None:
             raise Failure(CANCELED, "ConditionalCheckFailed")
         raise Failure(PERMANENT[0], '{"errorMessage": "no"}')
 
@@ -258,7 +258,7 @@ class _Back:
             else:
                 state = {name: value for name, value in whole[node.name].items() if name != "Next"}
                 entered += _walked(self.saga, {"StartAt": node.name, "States": {node.name: state}}, set()) - 1
-            if node is self.at and self.step.writes is None:
+            if node is self.at and self.step.transaction is None:
                 entered += 1  # where a branch stops, instead of ending with its last step
             if node.kind == StepKind.MAP:
                 back = whole[f"Compensate {node.name}"]["ItemProcessor"]

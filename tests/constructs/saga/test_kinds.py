@@ -229,9 +229,10 @@ def test_the_description_contains_what_the_budget_needs(stack: Stack) -> None:
         Step.atomic("Move", fn=fn),
     )
     charge = made.description.steps[0]
-    assert (charge.window, charge.verify, charge.grace, charge.instead) == (86_400, True, 12, len('{"a": "b"}'))
-    assert charge.in_doubt is not None
-    assert list(charge.in_doubt.delays) == [5, 10, 20]
-    assert charge.transient is not None
-    assert list(charge.transient.delays) == [2, 4, 8, 16, 32, 60]
+    provider = charge.provider
+    assert provider is not None
+    assert (provider.window, provider.verify, provider.grace, provider.clock_skew) == (86_400, True, 7, 5)
+    assert charge.instead == len('{"a": "b"}')
+    assert list(charge.retry.in_doubt.delays) == [5, 10, 20]
+    assert list(charge.retry.transient.delays) == [2, 4, 8, 16, 32, 60]
     assert (made.description.replayed, made.description.remembered) == (7 * 86_400, 400 * 86_400)

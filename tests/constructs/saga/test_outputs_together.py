@@ -28,12 +28,13 @@ from saga_runtime import (
     external_step,
 )
 from saga_runtime.protocol import MAX_OUTPUTS_BYTES
+from saga_runtime.saga_log.provider import ProviderSettings
 from tests.constructs.support.groups import of_items, parallel, plan
 from tests.constructs.support.jsonata import EXECUTION
 from tests.constructs.support.plans import step
 from tests.constructs.support.simulation import Handler, Moment, Simulation, Stop
 
-GRACE = {"grace": 5, "clock_skew": 5, "window": 0, "undo_window": 0, "verify": True, "verify_undo": True}
+GRACE = ProviderSettings(grace=5, clock_skew=5, window=0, undo_window=0, verify=True, verify_undo=True)
 
 
 @dataclass
@@ -198,14 +199,7 @@ def test_a_compensation_of_an_item_sees_the_outputs_that_its_step_saw(recovered:
 
 
 def test_an_output_without_a_row_is_in_the_event() -> None:
-    look = CompiledStep(
-        name="Look",
-        kind="read-only",
-        permanent_errors=(),
-        retry=step("X").retry,
-        function_arn="arn:Look",
-        recorded=False,
-    )
+    look = CompiledStep(name="Look", kind="read-only", function_arn="arn:Look", recorded=False)
     steps = [replace(look, name="Rate", function_arn="arn:Rate"), step("Label", undo=True, provider=GRACE)]
     saga = plan(look, of_items("All", *steps), step("End", pivot=True))
     provider = Provider(pad=1)

@@ -55,6 +55,7 @@ def beep(name: str, topic: sns.Topic) -> Step:
     return Step(
         name=name,
         kind="beep",
+        recorded=False,
         direct=DirectCall(
             fields={
                 "Type": "Task",

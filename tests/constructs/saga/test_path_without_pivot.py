@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.saga.asl import Node, Notice, definition_of
+from constructs_lib.saga.asl import Node, definition_of
 from tests.constructs.support.groups import child, direct, express, of_items, parallel, plan, writes
 from tests.constructs.support.jsonata import EXECUTION, evaluate
 from tests.constructs.support.plans import PLANS, QUEUE, job, step, wait
 from tests.constructs.support.simulation import Moment, Simulation, Stop
 
 DEBIT, FEE = step("Debit", undo=True), step("Fee", pivot=True, when="$request.fee")
-RECEIPT = step("Receipt", notice=Notice(queue_url=QUEUE, message='{"to": $request.who}'))
+RECEIPT = step("Receipt", queue_url=QUEUE, message='{"to": $request.who}')
 BEHIND: dict[str, Node] = {
     "an event": direct("Said"),
     "a step that nothing undoes": step("Ship"),

@@ -187,9 +187,9 @@ def test_a_recovery_without_a_direction_reads_them_after_the_fence() -> None:
 def _undone_by(text: str) -> CompiledStep:
     """A transaction of the state machine that an expression undoes."""
     mark = writes("Mark")
-    assert mark.writes is not None
-    undo = {"Delete": {"TableName": "items", "Key": {"id": {"S": f"{{% {text} %}}"}}}}
-    return dataclasses.replace(mark, writes=dataclasses.replace(mark.writes, compensate=[undo]))
+    assert mark.transaction is not None
+    undo = {"Delete": {"Key": {"id": {"S": f"{{% {text} %}}"}}}}
+    return dataclasses.replace(mark, transaction=dataclasses.replace(mark.transaction, compensate=(undo,)))
 
 
 STANDING = {"Compensate Mark": CONDITION_FAILED, "Compensate Mark - read row": row("DONE", "{}")}

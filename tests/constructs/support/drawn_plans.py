@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from constructs_lib.saga.asl import CompiledStep, Node, Notice, SagaPlan
+from constructs_lib.saga.asl import CompiledStep, Node, SagaPlan
 from tests.constructs.support.groups import child, direct, express, of_items, parallel, plan
 from tests.constructs.support.plans import QUEUE, step
 
@@ -64,7 +64,7 @@ class Drawn:
             if kind == 0:
                 yield direct(self._name(), when=when)
             elif kind == 1:
-                yield step(self._name(), notice=Notice(queue_url=QUEUE, message='{"done": true}'), when=when)
+                yield step(self._name(), queue_url=QUEUE, message='{"done": true}', when=when)
             else:
                 yield self._node(undo=self._chance(0.3), when=when)
 

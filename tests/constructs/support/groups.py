@@ -9,9 +9,6 @@ from typing import Any
 from constructs_lib.saga.asl import (
     CompiledGroup,
     CompiledStep,
-    DirectState,
-    DirectWrites,
-    GoingOn,
     Node,
     Notice,
     SagaPlan,
@@ -19,14 +16,17 @@ from constructs_lib.saga.asl import (
     phase_definition,
     recovery_of,
 )
+from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect
+from constructs_lib.saga.steps.routes import ContinueWith
 from constructs_lib.saga.steps.step import StepKind
+from saga_runtime.saga_log.provider import ProviderSettings
 from tests.constructs.support.plans import QUEUE, step
 from tests.constructs.support.plans import plan as plain_plan
 
 FORWARD_MACHINE = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
 OPERATORS = "https://sqs.example/operators"
-PROVIDER = {"grace": 5, "clock_skew": 5, "window": 60, "undo_window": 60, "verify": True, "verify_undo": True}
-INVALID = {"Invalid": GoingOn(output={"percent": "0"})}
+PROVIDER = ProviderSettings(grace=5, clock_skew=5, window=60, undo_window=60, verify=True, verify_undo=True)
+INVALID = {"Invalid": ContinueWith(output={"percent": "0"})}
 
 
 def plan(*nodes: Node, **options: Any) -> SagaPlan:
@@ -43,17 +43,24 @@ def external(name: str, *, undo: bool = True, **options: Any) -> CompiledStep:
 
 def writes(name: str, *, undo: bool = True, **options: Any) -> CompiledStep:
     """A transaction straight from the state machine."""
-    put = {"Put": {"TableName": "items", "Item": {"id": {"S": "{% $step_key %}"}}}}
-    delete = {"Delete": {"TableName": "items", "Key": {"id": {"S": "{% $output.key & $step_key %}"}}}}
-    transaction = DirectWrites(writes=[put], compensate=[delete] if undo else [], output='{"key": $step_key}')
-    return step(name, function_arn="", writes=transaction, **options)
+    put = {"Put": {"Item": {"id": {"S": "{% $step_key %}"}}}}
+    delete = {"Delete": {"Key": {"id": {"S": "{% $output.key & $step_key %}"}}}}
+    transaction = DirectTransaction(
+        step=name,
+        table_name="items",
+        writes=(put,),
+        compensate=(delete,) if undo else (),
+        output='{"key": $step_key}',
+    )
+    return step(name, function_arn="", function=None, transaction=transaction, **options)
 
 
 def direct(name: str, *, output: str = "{}", when: str | None = None, **fields: Any) -> CompiledStep:
     """A call straight from the state machine: an event by default."""
     entry = {"Detail": '{% $merge([{"who": $request.who}, {"event_id": $step_key}]) %}'}
     event = {"Type": "Task", "Resource": "arn:aws:states:::events:putEvents", "Arguments": {"Entries": [entry]}}
-    state = DirectState(fields=fields or event | {"TimeoutSeconds": 30}, output=output)
+    fields = fields or event | {"TimeoutSeconds": 30}
+    state = DirectCall(fields=fields, effect=Effect.IDEMPOTENT, output=output, written={})
     return step(name, direct=state, when=when)
 
 
@@ -65,7 +72,7 @@ def group(kind: StepKind, name: str, *branches: list[CompiledStep], **options: A
             "name": name,
             "kind": kind,
             "branches": tuple(tuple(branch) for branch in branches),
-            "seconds": 300 if own else 0,
+            "timeout": 300 if own else 0,
             "machine_arn": f"arn:{name}" if own else "",
             "shape": "d",
             **({"items": "$request.items", "key": "$item.sku", "max_items": 3} if kind is StepKind.MAP else {}),
@@ -120,10 +127,10 @@ def every_kind() -> SagaPlan:
         of_items("Ship", step("Pack", undo=True), external("Label"), when="$exists($request.items)"),
         writes("Mark"),
         external("Pay", pivot=True),
-        child("Fulfil", step("Dispatch"), step("Tell", notice=Notice(queue_url=QUEUE))),
+        child("Fulfil", step("Dispatch"), step("Tell", queue_url=QUEUE)),
         direct("Announce"),
         direct("Pause", Type="Wait", Seconds=2),
-        step("Receipt", notice=Notice(queue_url=QUEUE)),
+        step("Receipt", queue_url=QUEUE),
         on_failed=Notice(queue_url=QUEUE),
     )
 
@@ -135,7 +142,7 @@ def _grouped() -> dict[str, SagaPlan]:
         "pivot in an express phase": plan(
             step("Reserve", undo=True),
             express("Money", external("Debit"), external("Credit", pivot=True), step("Book")),
-            step("Receipt", notice=Notice(queue_url=QUEUE)),
+            step("Receipt", queue_url=QUEUE),
         ),
         "pivot in a child": plan(child("Money", step("Debit", undo=True), step("Credit", pivot=True), step("Book"))),
         "items from an output, no pivot": plan(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from constructs_lib.saga.asl import CompiledStep, GoingOn, Node, Notice, SagaPlan, Waiting
-from constructs_lib.saga.steps.retry import Retry
+from constructs_lib.saga.asl import CompiledStep, Node, Notice, SagaPlan
+from constructs_lib.saga.description.description import FunctionDescription, Wait
+from constructs_lib.saga.steps.routes import ContinueWith
 from saga_runtime.protocol import PERMANENT_ERRORS, ErrorName
+from saga_runtime.saga_log.provider import ProviderSettings
 
 PERMANENT = tuple(PERMANENT_ERRORS)
+FUNCTION = FunctionDescription(timeout=15)
 QUEUE = "https://sqs.example/queue.fifo"
 TO_PARTNER = '$request.to_ledger = "partner"'
 
@@ -21,11 +24,10 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
             "name": name,
             "kind": _kind(options),
             "function_arn": f"arn:{name}",
-            "task_seconds": 25,
-            "permanent_errors": PERMANENT,
-            "retry": Retry(),
+            "function": FUNCTION,
             "compensate_arn": f"arn:Undo{name}" if undo else None,
-            "compensate_task_seconds": 25 if undo else 0,
+            "compensation": FUNCTION if undo else None,
+            "recorded": "direct" not in options,
             **options,
         }
     )
@@ -33,25 +35,25 @@ def step(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
 
 def _kind(options: Mapping[str, Any]) -> str:
     """The kind of a step that has these parts."""
-    parts = {"writes": "dynamodb", "direct": "custom", "notice": "notify", "provider": "external"}
+    parts = {"transaction": "dynamodb", "direct": "custom", "queue_url": "notify", "provider": "external"}
     if "wait" in options:
         return "callback" if "provider" in options else "wait"
     return next((kind for part, kind in parts.items() if part in options), "atomic")
 
 
-PROVIDER = {"grace": 30, "clock_skew": 5, "verify": True, "window": 0, "verify_undo": True, "undo_window": 0}
-WAITING = Waiting(queue_url="https://sqs.example/jobs", heartbeat=120, timeout=600, attempts=5)
+PROVIDER = ProviderSettings(grace=30, clock_skew=5, verify=True, window=0, verify_undo=True, undo_window=0)
+WAITING: dict[str, Any] = {"wait": Wait(heartbeat=120, timeout=600), "queue_url": "https://sqs.example/jobs"}
 TIMED_OUT = ErrorName.CALLBACK_TIMED_OUT
 
 
 def job(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
     """A step at which a provider works and answers later."""
-    return step(name, undo=undo, **{"wait": WAITING, "provider": PROVIDER, **options})
+    return step(name, undo=undo, **{**WAITING, "provider": PROVIDER, **options})
 
 
 def wait(name: str, **options: Any) -> CompiledStep:
     """A step that waits without a job."""
-    return step(name, **{"wait": WAITING, "permanent_errors": (*PERMANENT, TIMED_OUT), "function_arn": "", **options})
+    return step(name, **{**WAITING, "refusals": (TIMED_OUT,), "function_arn": "", **options})
 
 
 def plan(*steps: Node, **options: Any) -> SagaPlan:
@@ -76,7 +78,7 @@ def plan(*steps: Node, **options: Any) -> SagaPlan:
 
 
 def _plans() -> dict[str, SagaPlan]:
-    receipt = step("Receipt", notice=Notice(queue_url=QUEUE))
+    receipt = step("Receipt", queue_url=QUEUE)
     return {
         "one step": plan(step("Transfer", pivot=True)),
         "a pivot that can be undone": plan(step("Transfer", pivot=True, undo=True)),
@@ -102,7 +104,7 @@ def _plans() -> dict[str, SagaPlan]:
         ),
         "a job is the pivot": plan(step("Reserve", undo=True), job("Pay", undo=True, pivot=True), wait("Scan")),
         "a wait that may be skipped": plan(
-            wait("Review", going_on={TIMED_OUT: GoingOn(output={"review": "none"})}), step("Commit", pivot=True)
+            wait("Review", going_on={TIMED_OUT: ContinueWith(output={"review": "none"})}), step("Commit", pivot=True)
         ),
         "notices of failures": plan(
             step("Debit", undo=True),

@@ -12,10 +12,11 @@ from aws_cdk.assertions import Annotations, Match
 from constructs_lib import IdempotencyTable, Provider, SagaStateMachine, Step, TimeoutReconciler
 from constructs_lib.saga.description.description import (
     FunctionDescription,
-    RetryDescription,
     SagaDescription,
     StepDescription,
+    Wait,
 )
+from constructs_lib.saga.description.retry import Retry
 from constructs_lib.saga.validation.budget import Finding, Severity, tried, undo_tried, worst_case
 from constructs_lib.saga.validation.retention import (
     DAY,
@@ -33,6 +34,7 @@ from tests.constructs.support.factories import ROOT
 from tests.constructs.support.integrations import integration, job, own, saga_of
 from tests.constructs.support.sagas import plain_function
 from tests.local.kinds.stack import KindsStack
+from tests.unit.support.drawn_sagas import provider_of
 
 HOUR = 3_600
 DEFAULT_DAYS = 400
@@ -51,8 +53,14 @@ def step(name: str = "Pay", **options: Any) -> StepDescription:
         "function": FunctionDescription(timeout=5),
         "compensation": FunctionDescription(timeout=5),
         "compensated": True,
-        "transient": RetryDescription(attempts=2, interval=1, rate=2.0, cap=30),
-        "in_doubt": RetryDescription(attempts=3, interval=10, rate=2.0, cap=30),
+        "retry": Retry(
+            transient_attempts=2,
+            transient_interval=1,
+            transient_cap=30,
+            in_doubt_attempts=3,
+            in_doubt_interval=10,
+            in_doubt_cap=30,
+        ),
     }
     return StepDescription(name=name, **declared | options)
 
@@ -69,9 +77,16 @@ def saga(*steps: StepDescription, **options: Any) -> SagaDescription:
     return SagaDescription(name="Saga", steps=steps or (step(),), fingerprint="f", **declared | options)
 
 
-def pick(**options: Any) -> StepDescription:
+def pick(**guarantees: Any) -> StepDescription:
     """A job."""
-    return step("Pick", kind="callback", timeout=HOUR, heartbeat=600, verify=True, messages=MESSAGES, **options)
+    wait = Wait(heartbeat=600, timeout=HOUR, messages=MESSAGES)
+    provider = provider_of(verify=True, **guarantees)
+    return step("Pick", kind="callback", timeout=HOUR, wait=wait, provider=provider)
+
+
+def at_provider(**guarantees: Any) -> StepDescription:
+    """An external step whose provider guarantees only this."""
+    return step("Charge", kind="external", provider=provider_of(**guarantees))
 
 
 def found(made: SagaDescription) -> dict[str, Finding]:
@@ -94,7 +109,7 @@ def remedy_of(finding: Finding) -> int:
 
 @pytest.mark.parametrize("every", [None, 60, HOUR])
 def test_the_constructs_defaults_cause_no_finding(every: int | None) -> None:
-    made = saga(step(), pick(undo_window=DAY), step("Charge", kind="external", window=DAY, undo_window=DAY))
+    made = saga(step(), pick(undo_window=DAY), at_provider(window=DAY, undo_window=DAY))
 
     assert (found(made), found_later(made, every=every)) == ({}, {})
 
@@ -176,8 +191,8 @@ def test_names_of_executions_can_be_trusted_for_89_days() -> None:
 
 def test_a_compensation_key_that_expires_before_a_retry_is_an_error() -> None:
     # Twice 5 s for the function and 5 s for the clocks, and 30 s of grace.
-    def charge(window: int, **options: Any) -> StepDescription:
-        return step("Charge", kind="external", verify=True, undo_window=window, grace=35, margin=5, **options)
+    def charge(window: int, **guarantees: Any) -> StepDescription:
+        return at_provider(verify=True, undo_window=window, grace=30, clock_skew=5, **guarantees)
 
     name = "cdk-sagas-retention-compensation-Charge"
     assert found(saga(charge(50)))[name].severity is Severity.WARNING
@@ -186,14 +201,14 @@ def test_a_compensation_key_that_expires_before_a_retry_is_an_error() -> None:
     assert "two calls that undo step Charge take 50 s" in finding.message
     assert "knows the key for 49 s" in finding.message
     assert found(saga(charge(49, verify_undo=True))) == {}
-    assert found(saga(charge(49, compensation=None, compensated=False))) == {}
+    assert found(saga(dataclasses.replace(charge(49), compensation=None, compensated=False))) == {}
 
 
 def test_a_compensation_retried_for_longer_than_its_key_is_a_warning() -> None:
     trying = int(undo_tried(step()))
 
-    assert found(saga(step("Charge", kind="external", verify=True, undo_window=trying))) == {}
-    finding = found(saga(step("Charge", kind="external", verify=True, undo_window=trying - 1)))
+    assert found(saga(at_provider(verify=True, undo_window=trying))) == {}
+    finding = found(saga(at_provider(verify=True, undo_window=trying - 1)))
     assert finding["cdk-sagas-retention-compensation-Charge"].severity is Severity.WARNING
     assert f"may be tried for {trying} s" in finding["cdk-sagas-retention-compensation-Charge"].message
 
@@ -216,9 +231,8 @@ def test_without_a_reconciler_rows_must_outlast_recovery_by_hand() -> None:
 
 @pytest.mark.parametrize(("due_after", "every", "pause"), [(60, 60, LOOK + 60), (DAY, HOUR, DAY + HOUR)])
 def test_a_providers_key_must_outlast_the_recoverys_query(due_after: int, every: int, pause: int) -> None:
-    def charge(window: float, **options: Any) -> SagaDescription:
-        charging = step("Charge", kind="external", window=int(window), **options)
-        return saga(charging, due_after=due_after)
+    def charge(window: float, **guarantees: Any) -> SagaDescription:
+        return saga(at_provider(window=int(window), **guarantees), due_after=due_after)
 
     asked = tried(step()) + pause
     assert found_later(charge(asked), every=every) == {}
@@ -234,7 +248,7 @@ def test_a_providers_key_must_outlast_the_recoverys_query(due_after: int, every:
 def test_a_step_in_doubt_is_verified_when_its_branches_have_ended() -> None:
     def both(window: float) -> SagaDescription:
         slow = step("Slow", function=FunctionDescription(timeout=900))
-        charge = step("Charge", kind="external", window=int(window))
+        charge = at_provider(window=int(window))
         return saga(StepDescription(name="Both", kind="parallel", side="before", branches=((charge,), (slow,))))
 
     asked = tried(step("Slow", function=FunctionDescription(timeout=900))) + LOOK + 60
@@ -243,8 +257,8 @@ def test_a_step_in_doubt_is_verified_when_its_branches_have_ended() -> None:
 
 
 def test_a_compensations_key_must_outlast_the_recoverys_retry() -> None:
-    def charge(window: float, **options: Any) -> SagaDescription:
-        return saga(step("Charge", kind="external", verify=True, undo_window=int(window), **options))
+    def charge(window: float, **guarantees: Any) -> SagaDescription:
+        return saga(at_provider(verify=True, undo_window=int(window), **guarantees))
 
     repeated = undo_tried(step()) + LOOK + 60
     assert found_later(charge(repeated)) == {}
@@ -316,8 +330,11 @@ def test_a_job_has_the_retention_of_its_queues_and_of_its_providers_keys(stack: 
     made = saga_of(stack, job(via, compensate=own(stack, "Cancel")))
 
     (leaf,) = made.description.leaves
-    assert via.message_seconds == leaf.messages == MESSAGES
-    assert (leaf.undo_window, leaf.verify_undo, leaf.margin, leaf.grace) == (DAY, False, 5, 35)
+    assert leaf.wait is not None
+    assert via.message_seconds == leaf.wait.messages == MESSAGES
+    kept = leaf.provider
+    assert kept is not None
+    assert (kept.undo_window, kept.verify_undo, kept.clock_skew, kept.grace) == (DAY, False, 5, 30)
     assert (made.description.log_days, made.description.due_after) == (400, 60)
 
 

@@ -25,7 +25,6 @@ from saga_runtime.protocol import (
     CallField,
     LogAttribute,
     Metric,
-    ProviderField,
     RecordAttribute,
     StepStatus,
     TokenStatus,
@@ -452,7 +451,7 @@ def test_a_job_of_a_removed_step_is_not_dispatched(picking: Picking, world: Worl
 def test_a_job_past_its_deadline_is_not_dispatched_again(
     world: World, monkeypatch: pytest.MonkeyPatch, idempotent: bool
 ) -> None:
-    more: dict[str, Any] = {ProviderField.WINDOW: WINDOW_MS // 1_000} if idempotent else {}
+    more: dict[str, Any] = {"window": WINDOW_MS // 1_000} if idempotent else {}
     picking = Picking(world, monkeypatch, **more)
     cut_off(picking, NEVER_SENT)
     picking.passes(TIMEOUT_SECONDS * 1_000)
@@ -467,7 +466,7 @@ def test_a_refusal_of_a_name_of_ones_own_keeps_it(picking: Picking) -> None:
     class OutOfStock(PermanentError):
         pass
 
-    picking.provider[ProviderField.REFUSALS] = ["OutOfStock"]
+    picking.provider["refusals"] = ["OutOfStock"]
     picking.warehouse.meanwhile["pick"] = lambda: (_ for _ in ()).throw(OutOfStock("none left"))
 
     assert picking.dispatch()

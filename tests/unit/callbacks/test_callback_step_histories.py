@@ -283,7 +283,7 @@ def test_a_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
 
 def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(make: Open) -> None:
     picking = make()
-    provider = replace(ProviderSettings.from_event(picking.event()), verify=False, window_ms=10**15)
+    provider = replace(ProviderSettings.from_event(picking.event()), verify=False, window=10**12)
     row = LogRow(
         saga_id=SAGA_ID,
         step=STEP,

@@ -24,7 +24,7 @@ from aws_lambda_powertools.utilities.idempotency.exceptions import IdempotencyAl
 
 from examples.payment_gateway import PaymentGateway
 from saga_runtime import Applied, ExternalCall, NotApplied, external_step
-from saga_runtime.protocol import OUTPUT_FIELD, CallField, ProviderField
+from saga_runtime.protocol import OUTPUT_FIELD, CallField
 from saga_runtime.shared import aws
 from saga_runtime.steps.verdict import Verdict
 from tests.unit.examples.test_powertools_on_our_table import LambdaContext
@@ -35,12 +35,12 @@ from tests.unit.support.world import Context, World
 WINDOW_MS: Final = 600_000
 """What is left to a function when its record is written: Powertools takes it for dead when that is over."""
 PROVIDER: Final = {
-    ProviderField.GRACE: 10,
-    ProviderField.CLOCK_SKEW: 5,
-    ProviderField.WINDOW: 0,
-    ProviderField.UNDO_WINDOW: 0,
-    ProviderField.VERIFY: True,
-    ProviderField.VERIFY_UNDO: False,
+    "grace": 10,
+    "clock_skew": 5,
+    "window": 0,
+    "undo_window": 0,
+    "verify": True,
+    "verify_undo": False,
 }
 
 

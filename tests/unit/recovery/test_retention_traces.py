@@ -28,7 +28,6 @@ from saga_runtime.protocol import (
     Env,
     LedgerAttribute,
     LogAttribute,
-    ProviderField,
     ReconciledField,
     RecordAttribute,
     ServedField,
@@ -502,7 +501,7 @@ def test_a_step_in_doubt_is_repeated_until_its_key_expires_and_then_parked(
     world: World, later_ms: int, known: bool
 ) -> None:
     window = 3_600
-    shop = Shop(world, **{ProviderField.WINDOW: window, ProviderField.VERIFY: False})
+    shop = Shop(world, window=window, verify=False)
     shop.gateway.broken["charge"] = ConnectionError("cut off")
     with pytest.raises(ConnectionError):
         shop.run()
@@ -523,7 +522,7 @@ def test_a_compensation_is_repeated_only_if_its_key_outlasts_two_calls(
 ) -> None:
     # Twice 15 s for the function and 5 s for the clocks, and 30 s of grace.
     assert 2 * LIFE_MS + GRACE_MS == 70_000
-    shop = Shop(world, **{ProviderField.UNDO_WINDOW: window, ProviderField.VERIFY_UNDO: False})
+    shop = Shop(world, undo_window=window, verify_undo=False)
     shop.run()
     shop.gateway.broken["refund"] = ConnectionError("cut off")
     with pytest.raises(ConnectionError):

@@ -9,15 +9,22 @@ import pytest
 
 from constructs_lib.saga.description.description import (
     FunctionDescription,
-    RetryDescription,
     SagaDescription,
     StepDescription,
 )
+from constructs_lib.saga.description.retry import Retry
 from constructs_lib.saga.validation.budget import Finding, Need, Severity, findings_of, happy_path, worst_case
 from saga_runtime.protocol import MAX_OUTPUTS_BYTES, MAX_STATE_PAYLOAD
+from tests.unit.support.drawn_sagas import provider_of
 
-TRANSIENT = RetryDescription(attempts=2, interval=1, rate=2.0, cap=30)
-IN_DOUBT = RetryDescription(attempts=3, interval=10, rate=2.0, cap=30)
+RETRY = Retry(
+    transient_attempts=2,
+    transient_interval=1,
+    transient_cap=30,
+    in_doubt_attempts=3,
+    in_doubt_interval=10,
+    in_doubt_cap=30,
+)
 # Six attempts of a function of 5 s, each with 10 s for the task; delays of 1 + 2 s, and of 10 + 20 + 30 s.
 TRIED = Need(seconds=6 * 15 + 3 + 60, events=5 + 5 * 3)
 # Without compensations, twenty retries in each class, up to 300 s apart: 1 + 2 + … + 256 s and eleven times 300 s;
@@ -39,8 +46,7 @@ def step(
         "function": FunctionDescription(timeout=5),
         "compensation": FunctionDescription(timeout=5) if undo else None,
         "compensated": undo,
-        "transient": TRANSIENT,
-        "in_doubt": IN_DOUBT,
+        "retry": RETRY,
     }
     return StepDescription(**declared | options)
 
@@ -83,8 +89,8 @@ def test_the_longer_path_counts() -> None:
 
 
 def test_a_retry_of_your_own_that_is_longer_counts() -> None:
-    often = RetryDescription(attempts=30, interval=600, rate=1.0, cap=600)
-    long = worst_case(saga(PIVOT, step("Book", side="after", in_doubt=often))).seconds
+    often = dataclasses.replace(RETRY, in_doubt_attempts=30, in_doubt_interval=600, in_doubt_rate=1.0, in_doubt_cap=600)
+    long = worst_case(saga(PIVOT, step("Book", side="after", retry=often))).seconds
     assert long == 153 + 51 * 15 + (511 + 11 * 300) + 30 * 600 + 600
 
 
@@ -237,7 +243,7 @@ def test_a_phase_with_steps_that_may_outlast_it_is_a_warning(kind: str) -> None:
 
 def test_a_step_retried_for_longer_than_its_providers_key_is_a_warning() -> None:
     def charge(window: int, *, verify: bool = False) -> SagaDescription:
-        return saga(step("Charge", kind="external", side="pivot", window=window, verify=verify))
+        return saga(step("Charge", kind="external", side="pivot", provider=provider_of(window=window, verify=verify)))
 
     assert "cdk-sagas-idempotency-window-Charge" not in _found(charge(153))
     assert "cdk-sagas-idempotency-window-Charge" not in _found(charge(152, verify=True))
@@ -248,9 +254,10 @@ def test_a_step_retried_for_longer_than_its_providers_key_is_a_warning() -> None
 
 
 def test_after_the_pivot_a_providers_key_must_last_longer() -> None:
-    charge = step("Charge", kind="external", side="after", window=9_235)
+    charge = step("Charge", kind="external", side="after", provider=provider_of(window=9_235))
+    longer = dataclasses.replace(charge, provider=provider_of(window=9_236))
     assert "cdk-sagas-idempotency-window-Charge" in _found(saga(PIVOT, charge))
-    assert "cdk-sagas-idempotency-window-Charge" not in _found(saga(PIVOT, dataclasses.replace(charge, window=9_236)))
+    assert "cdk-sagas-idempotency-window-Charge" not in _found(saga(PIVOT, longer))
 
 
 def test_constants_that_no_state_can_have_are_an_error() -> None:

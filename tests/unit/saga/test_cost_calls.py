@@ -127,7 +127,7 @@ def test_the_writes_of_a_job_and_its_outcome_are_as_counted(world: World, monkey
 
     calls = world.calls_of(lambda: (picking.dispatch(), picking.job_saga.reports("answer")))
 
-    assert _waited(calls) == _counted(happy_path(_saga("callback", heartbeat=60), _INPUTS)) == (22, 3)
+    assert _waited(calls) == _counted(happy_path(_saga("callback"), _INPUTS)) == (22, 3)
     assert calls.count("SendTaskSuccess") == 1
 
 
@@ -136,7 +136,7 @@ def test_the_writes_of_a_wait_and_its_outcome_are_as_counted(world: World, monke
 
     calls = world.calls_of(lambda: (picking.dispatch(), picking.job_saga.reports("answer")))
 
-    assert _waited(calls) == _counted(happy_path(_saga("wait", heartbeat=60), _INPUTS)) == (20, 4)
+    assert _waited(calls) == _counted(happy_path(_saga("wait"), _INPUTS)) == (20, 4)
 
 
 def _undone(kind: str) -> tuple[int, int]:

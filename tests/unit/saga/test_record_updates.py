@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import CompiledStep, SagaPlan, definition_of, recovery_of
-from constructs_lib.saga.steps.retry import Retry
+from constructs_lib.saga.description.description import FunctionDescription
 from saga_runtime.protocol import Direction, RecordStatus
 from tests.constructs.support.plans import PLANS
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
@@ -25,12 +25,9 @@ def updates() -> dict[str, dict[str, Any]]:
             name=name,
             kind="atomic",
             function_arn="arn:do",
-            task_seconds=10,
-            permanent_errors=("PermanentError",),
-            retry=Retry(),
             pivot=pivot,
             compensate_arn="arn:undo",
-            compensate_task_seconds=10,
+            compensation=FunctionDescription(timeout=10),
         )
 
     plan = SagaPlan(

@@ -25,10 +25,10 @@ NEITHER, WINDOW, ASK, BOTH = "neither", "window", "ask", "both"
 
 def provider_of(kind: str) -> ProviderSettings:
     """The provider's capabilities, alike for the step and its compensation."""
-    window = WINDOW_MS if kind in (WINDOW, BOTH) else 0
+    window = WINDOW_MS // 1_000 if kind in (WINDOW, BOTH) else 0
     asks = kind in (ASK, BOTH)
     return ProviderSettings(
-        grace_ms=GRACE_MS, margin_ms=5_000, window_ms=window, undo_window_ms=window, verify=asks, verify_undo=asks
+        grace=GRACE_MS // 1_000, clock_skew=5, window=window, undo_window=window, verify=asks, verify_undo=asks
     )
 
 

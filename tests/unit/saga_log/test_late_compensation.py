@@ -94,7 +94,7 @@ def test_a_late_effect_is_compensated_like_an_applied_one(picking: Picking) -> N
 def test_an_accepted_job_is_not_repeated_to_learn_its_outcome(picking: Picking) -> None:
     mine = picking.job_saga.holder("mine")
     asked = ProviderSettings.from_event(picking.event())
-    known = replace(asked, verify=False, window_ms=10**15)
+    known = replace(asked, verify=False, window=10**12)
     found = row(StepStatus.INTENT, accepted_at=0)
 
     def entry(found: LogRow, provider: ProviderSettings) -> UndoEntry:

@@ -41,7 +41,7 @@ from saga_runtime.idempotency import identity
 from saga_runtime.ledger import builder as ledger
 from saga_runtime.ledger import errors as ledger_errors
 from saga_runtime.ledger import store as ledger_store
-from saga_runtime.protocol import PERMANENT_ERRORS, Env, ErrorName, ProviderField
+from saga_runtime.protocol import PERMANENT_ERRORS, Env, ErrorName
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, UNDO_ASKED, Shop
 from tests.unit.support.samples import NOW_MS
 from tests.unit.support.warehouse import Picking
@@ -51,7 +51,7 @@ DOORS: tuple[ModuleType, ...] = (saga_runtime, money, ledger, ledger_errors, led
 """The package, and the modules of what it exports whose methods count, too."""
 MATCHED = frozenset({*PERMANENT_ERRORS, ErrorName.FENCED, "CardDeclined"})
 """Names that a state machine takes for something else than an outcome in doubt."""
-DECLARED: dict[str, Any] = {ProviderField.REFUSALS: ["CardDeclined"]}
+DECLARED: dict[str, Any] = {"refusals": ["CardDeclined"]}
 EURO = Money(100, "EUR")
 NONE = Money(0, "EUR")
 ALICE, BOB = (Account(account_id=name, balance=EURO) for name in ("alice", "bob"))
@@ -376,14 +376,14 @@ def test_declined_needs_no_declaration(world: World) -> None:
 
 
 def test_rejected_refuses_where_it_is_declared(world: World) -> None:
-    shop = Shop(world, **{ProviderField.REFUSALS: ["Rejected"]})
+    shop = Shop(world, refusals=["Rejected"])
     shop.gateway.meanwhile["charge"] = lambda: _raise(Rejected("no"))
 
     assert _error(shop.run) == "Rejected"
 
 
 def test_a_ledger_error_is_not_a_refusal_even_if_its_name_is_declared(world: World) -> None:
-    shop = Shop(world, **{ProviderField.REFUSALS: ["InsufficientFunds", "Invalid"]})
+    shop = Shop(world, refusals=["InsufficientFunds", "Invalid"])
     shop.gateway.afterwards["charge"] = _raised(shop, "LedgerBuilder.transfer")
 
     with pytest.raises(StepInDoubt, match="raised InsufficientFunds, which is not a refusal"):
@@ -395,7 +395,7 @@ def test_a_ledger_error_is_not_a_refusal_even_if_its_name_is_declared(world: Wor
 @pytest.mark.parametrize("refusals", ["CardDeclined", [1], {"CardDeclined": True}])
 def test_refusals_that_are_not_a_list_of_names_are_rejected(world: World, refusals: object) -> None:
     with pytest.raises(ProtocolMismatch, match="refusals must be a list of error names"):
-        Shop(world, **{ProviderField.REFUSALS: refusals}).run()
+        Shop(world, refusals=refusals).run()
 
 
 ALL: dict[str, Callable[[Any], object]] = {**RAISES, "a refusal": lambda _: _raise(CardDeclined("no"))}

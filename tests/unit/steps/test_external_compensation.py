@@ -11,7 +11,7 @@ import pytest
 from saga_runtime import ExternalCall, ManualResolutionRequired, StepCall, StepInDoubt, Unknown, external_compensation
 from saga_runtime.errors import Invalid, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
-from saga_runtime.protocol import CallField, LogAttribute, ProviderField
+from saga_runtime.protocol import CallField, LogAttribute
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.steps.atomic import read_row
 from saga_runtime.steps.atomic_compensation import CompensationRefused
@@ -340,7 +340,7 @@ def test_items_of_a_map_have_rows_and_keys_of_their_own(shop: Shop, world: World
 
 
 def test_a_provider_needs_its_whole_declaration(shop: Shop) -> None:
-    del shop.provider[ProviderField.UNDO_WINDOW]
+    del shop.provider["undo_window"]
 
     with pytest.raises(ProtocolMismatch):
         shop.undo()

@@ -21,7 +21,7 @@ from saga_runtime import (
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
-from saga_runtime.protocol import CallField, Env, LogAttribute, Metric, ProviderField
+from saga_runtime.protocol import CallField, Env, LogAttribute, Metric
 from saga_runtime.steps.external_call import refusal_named
 from tests.unit.support.gateway import (
     ASKED,
@@ -87,7 +87,7 @@ def test_a_clear_refusal_is_recorded_and_replayed_under_its_name_without_a_call(
     class OverLimit(PermanentError):
         code = "OVER_LIMIT"
 
-    shop.provider[ProviderField.REFUSALS] = ["OverLimit"]
+    shop.provider["refusals"] = ["OverLimit"]
     shop.gateway.broken["charge"] = OverLimit("over the day's limit")
     with pytest.raises(OverLimit):
         shop.run()
@@ -198,7 +198,7 @@ def test_a_key_is_known_only_while_the_last_request_can_still_meet_it(
 
 
 def test_an_expired_key_is_verified_where_that_is_possible(world: World) -> None:
-    shop = Shop(world, **{**IDEMPOTENT, ProviderField.VERIFY: True})
+    shop = Shop(world, **{**IDEMPOTENT, "verify": True})
     cut_off(shop)
     shop.passes(WINDOW_MS)
 
@@ -443,14 +443,14 @@ def test_a_call_that_no_saga_makes_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     "change",
     [
-        {ProviderField.GRACE: -1},
-        {ProviderField.GRACE: True},
-        {ProviderField.CLOCK_SKEW: "5"},
-        {ProviderField.WINDOW: 1.5},
-        {ProviderField.UNDO_WINDOW: None},
-        {ProviderField.VERIFY: 1},
-        {ProviderField.VERIFY_UNDO: None},
-        {ProviderField.VERIFY: False},
+        {"grace": -1},
+        {"grace": True},
+        {"clock_skew": "5"},
+        {"window": 1.5},
+        {"undo_window": None},
+        {"verify": 1},
+        {"verify_undo": None},
+        {"verify": False},
     ],
 )
 def test_a_provider_that_no_saga_declares_is_refused(world: World, change: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from handlers import step_host
 from saga_runtime import PermanentError, StepInDoubt, TransientError
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
-from saga_runtime.protocol import OUTPUT_FIELD, CallField, Env, ProviderField
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, Env
 from saga_runtime.shared import aws
 from saga_runtime.steps.atomic_compensation import CompensationRefused
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS, REMAINING_MS, UNDO_ASKED, Shop
@@ -129,7 +129,7 @@ def test_a_refusal_keeps_the_name_that_the_function_gave(shop: Shop, functions: 
 
     for _ in range(2):
         with pytest.raises(PermanentError, match="reported as stolen") as refused:
-            run(shop, **{CallField.PROVIDER: {**shop.provider, ProviderField.REFUSALS: ["CardStolen"]}})
+            run(shop, **{CallField.PROVIDER: {**shop.provider, "refusals": ["CardStolen"]}})
         assert type(refused.value).__name__ == "CardStolen"
 
     assert (shop.status, len(functions.sent)) == ("REFUSED", 1)

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from constructs_lib.saga.description.description import FunctionDescription, SagaDescription, StepDescription
+from saga_runtime.saga_log.provider import ProviderSettings
 
 FUNCTION = FunctionDescription(timeout=15)
 TO_PARTNER = '$request.to_ledger = "partner"'
@@ -16,6 +17,12 @@ TO_PARTNER = '$request.to_ledger = "partner"'
 def step(name: str, kind: str = "atomic", side: str = "before", **more: Any) -> StepDescription:
     """A plain step."""
     return StepDescription(name=name, kind=kind, side=side, function=FUNCTION, **more)
+
+
+def provider_of(**guarantees: Any) -> ProviderSettings:
+    """Settings of a provider that guarantees only this."""
+    nothing: dict[str, Any] = dict.fromkeys(("grace", "clock_skew", "window", "undo_window"), 0)
+    return ProviderSettings(**nothing | {"verify": False, "verify_undo": False} | guarantees)
 
 
 def group(name: str, kind: str, *branches: list[StepDescription], **more: Any) -> StepDescription:

@@ -16,7 +16,7 @@ from saga_runtime import (
     external_step,
 )
 from saga_runtime.errors import ManualResolutionRequired, PermanentError, SagaFenced
-from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, LogAttribute, ProviderField
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, LogAttribute
 from tests.unit.support.samples import SAGA_ID, step_event
 from tests.unit.support.wire import Killed, Wire
 from tests.unit.support.world import Context, World
@@ -29,11 +29,11 @@ LIFE_MS = REMAINING_MS + MARGIN_MS
 """From an invocation's start to the moment at which it is certainly dead."""
 WINDOW_MS = 86_400_000
 
-ASKED: dict[str, Any] = {ProviderField.WINDOW: 0, ProviderField.VERIFY: True}
-IDEMPOTENT: dict[str, Any] = {ProviderField.WINDOW: WINDOW_MS // 1_000, ProviderField.VERIFY: False}
-UNDO_ASKED: dict[str, Any] = {ProviderField.UNDO_WINDOW: 0, ProviderField.VERIFY_UNDO: True}
-UNDO_IDEMPOTENT: dict[str, Any] = {ProviderField.UNDO_WINDOW: WINDOW_MS // 1_000, ProviderField.VERIFY_UNDO: False}
-UNDO_NEITHER: dict[str, Any] = {ProviderField.UNDO_WINDOW: 0, ProviderField.VERIFY_UNDO: False}
+ASKED: dict[str, Any] = {"window": 0, "verify": True}
+IDEMPOTENT: dict[str, Any] = {"window": WINDOW_MS // 1_000, "verify": False}
+UNDO_ASKED: dict[str, Any] = {"undo_window": 0, "verify_undo": True}
+UNDO_IDEMPOTENT: dict[str, Any] = {"undo_window": WINDOW_MS // 1_000, "verify_undo": False}
+UNDO_NEITHER: dict[str, Any] = {"undo_window": 0, "verify_undo": False}
 
 
 @dataclass
@@ -117,14 +117,14 @@ class Shop:
     def __init__(self, world: World, **provider: Any) -> None:
         self.world = world
         settings: dict[str, Any] = {
-            ProviderField.GRACE: GRACE_MS // 1_000,
-            ProviderField.CLOCK_SKEW: MARGIN_MS // 1_000,
+            "grace": GRACE_MS // 1_000,
+            "clock_skew": MARGIN_MS // 1_000,
         }
         self.provider: dict[str, Any] = {**settings, **ASKED, **UNDO_IDEMPOTENT, **provider}
         self.gateway = Gateway(
             world.wire,
-            idempotent=bool(self.provider[ProviderField.WINDOW]),
-            undo_idempotent=bool(self.provider[ProviderField.UNDO_WINDOW]),
+            idempotent=bool(self.provider["window"]),
+            undo_idempotent=bool(self.provider["undo_window"]),
         )
         gateway = self.gateway
 

@@ -20,7 +20,7 @@ from moto.core.botocore_stubber import BotocoreStubber
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared import saga as saga_command
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
-from saga_runtime.protocol import Direction, Env, ProviderField, Side
+from saga_runtime.protocol import Direction, Env, Side
 from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.resolution import DeclaredStep
 from saga_runtime.recovery.resolver import Resolver
@@ -50,7 +50,7 @@ AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why=WHY)
 
 def steps_of(shop: Shop) -> list[dict[str, Any]]:
     """Steps in the manifest: one at a provider, an atomic pivot, two more at providers, one of them in a map."""
-    provider = {"external": True, "grace": int(shop.provider[ProviderField.GRACE])}
+    provider = {"external": True, "grace": int(shop.provider["grace"])}
     return [
         {"name": "Charge", "side": Side.BEFORE, **provider},
         {"name": "Commit", "side": Side.PIVOT},

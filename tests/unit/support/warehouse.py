@@ -24,7 +24,7 @@ from saga_runtime import (
 )
 from saga_runtime.callbacks import Failed, Receipt, Succeeded
 from saga_runtime.errors import ManualResolutionRequired, PermanentError, SagaFenced
-from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Env, ProviderField, TaskField, WaitField
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Env, TaskField, WaitField
 from saga_runtime.saga_log.rows import LogRow
 from tests.unit.support.gateway import ASKED, GRACE_MS, LIFE_MS, MARGIN_MS, REMAINING_MS, UNDO_IDEMPOTENT
 from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, PARCEL, STEP, JobSaga
@@ -142,11 +142,11 @@ class Picking:
         monkeypatch.setenv(Env.MAX_RECEIVES, str(MAX_RECEIVES))
         self.job_saga = JobSaga.open(world, monkeypatch, job=job)
         settings: dict[str, Any] = {
-            ProviderField.GRACE: GRACE_MS // 1_000,
-            ProviderField.CLOCK_SKEW: MARGIN_MS // 1_000,
+            "grace": GRACE_MS // 1_000,
+            "clock_skew": MARGIN_MS // 1_000,
         }
         self.provider: dict[str, Any] = {**settings, **ASKED, **UNDO_IDEMPOTENT, **provider}
-        self.warehouse = warehouse = Warehouse(world.wire, idempotent=bool(self.provider[ProviderField.WINDOW]))
+        self.warehouse = warehouse = Warehouse(world.wire, idempotent=bool(self.provider["window"]))
         self.sent: list[Sent] = []
         self.entered_ms = world.clock.ms
 

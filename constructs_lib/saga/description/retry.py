@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from constructs_lib.saga.description.description import RetryDescription
 from constructs_lib.shared.types import check_fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryDescription:
+    """Retries of one class of failures, in seconds."""
+
+    attempts: int
+    interval: int
+    rate: float
+    cap: int
+
+    @property
+    def delays(self) -> tuple[float, ...]:
+        """Delays before each retry."""
+        return tuple(min(self.interval * self.rate**n, self.cap) for n in range(self.attempts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
