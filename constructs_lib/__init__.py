@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         SagaStateMachine,
         Step,
         StepGroup,
-        StepKind,
     )
     from constructs_lib.saga.step_host import StepHost
     from constructs_lib.tables.idempotency_table import IdempotencyTable
@@ -103,7 +102,6 @@ __all__ = [
     "StepFunction",
     "StepGroup",
     "StepHost",
-    "StepKind",
     "StripeSignature",
     "TimeoutReconciler",
     "TokenTable",
@@ -158,7 +156,6 @@ __getattr__, __dir__ = lazy_exports(
         "StepFunction": "constructs_lib.functions.runtime_function",
         "StepGroup": "constructs_lib.saga",
         "StepHost": "constructs_lib.saga.step_host",
-        "StepKind": "constructs_lib.saga",
         "StripeSignature": "constructs_lib.callbacks.webhook_schemes",
         "TimeoutReconciler": "constructs_lib.reconciler.timeout_reconciler",
         "TokenTable": "constructs_lib.tables.token_table",

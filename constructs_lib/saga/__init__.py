@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from constructs_lib.saga.steps.provider import Provider
     from constructs_lib.saga.steps.routes import ContinueWith, Notify
     from constructs_lib.saga.steps.run import Run
-    from constructs_lib.saga.steps.step import Step, StepKind
+    from constructs_lib.saga.steps.step import Step
 
 __all__ = [
     "ContinueWith",
@@ -29,7 +29,6 @@ __all__ = [
     "SagaStateMachine",
     "Step",
     "StepGroup",
-    "StepKind",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -44,6 +43,5 @@ __getattr__, __dir__ = lazy_exports(
         "SagaStateMachine": "constructs_lib.saga.state_machine",
         "Step": "constructs_lib.saga.steps.step",
         "StepGroup": "constructs_lib.saga.steps.group",
-        "StepKind": "constructs_lib.saga.steps.step",
     },
 )

@@ -69,7 +69,7 @@ class StepFacts:
 
     Attributes:
         name: unique in its saga; part of every key, so renaming a deployed step makes it another one.
-        kind: what the step is: a ``StepKind``, or the name of a ``PlainKind`` of your own.
+        kind: name of its ``Kind``.
         when: JSONata condition (without the ``{% %}``); the step is skipped when it is false. Anything but true and
             false, a missing value included, fails the saga before the step (``ConditionNotBoolean``).
         retry: how its failures are retried.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 from aws_cdk import Duration
@@ -18,7 +17,7 @@ from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.description.description import UNKNOWN, FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
-from constructs_lib.saga.description.kind import PlainKind, kind_named, plain_kind
+from constructs_lib.saga.description.kind import plain_kind
 from constructs_lib.saga.description.retry import Retry
 from constructs_lib.saga.steps.calls import custom_state, event_call, sdk_call
 from constructs_lib.saga.steps.contents import StepContents
@@ -47,45 +46,6 @@ _NOT_A_REFUSAL = frozenset(
     {*(str(name) for name in TRANSIENT_ERRORS), "SagaFenced", "StepInDoubt", "ManualResolutionRequired"}
 )
 _NOT_TRANSIENT = frozenset({"SagaFenced", "StepInDoubt", "ManualResolutionRequired", "States.ALL", "States.Timeout"})
-
-
-class StepKind(StrEnum):
-    """Kinds of steps."""
-
-    ATOMIC = "atomic"
-    """The effect is in DynamoDB, and is committed together with the saga log row."""
-    EXTERNAL = "external"
-    """The effect is at a provider outside."""
-    CALLBACK = "callback"
-    """A provider outside works for the saga, and answers later."""
-    WAIT = "wait"
-    """Something is awaited that is not work for the saga: a reviewer's decision, a parcel's scan."""
-    READ_ONLY = "read-only"
-    """Nothing happens; an answer is read."""
-    DYNAMODB = "dynamodb"
-    """The effect is in DynamoDB, written straight from the state machine together with the saga log row."""
-    SERVICE = "service"
-    """A call of an AWS service, straight from the state machine."""
-    NOTIFY = "notify"
-    """A message to a FIFO queue, under the step key."""
-    EVENT = "event"
-    """An event for downstream systems."""
-    CUSTOM = "custom"
-    """A state of the user's own."""
-    EXPRESS = "express"
-    """Short steps in one EXPRESS state machine."""
-    CHILD = "child"
-    """Steps in a Standard state machine with a history of its own."""
-    PARALLEL = "parallel"
-    """Branches that run at once."""
-    MAP = "map"
-    """The same steps for each item."""
-
-    @property
-    def mutates(self) -> bool:
-        """True if the step has an effect that a compensation could undo."""
-        kind = kind_named(self)
-        return isinstance(kind, PlainKind) and kind.mutates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +176,7 @@ class Step(StepContents):
         require_made_by(f"compensate of step {name}", compensate, "compensation")
         return Step(
             name=name,
-            kind=StepKind.ATOMIC,
+            kind="atomic",
             **_does(name, fn, fn_timeout),
             **_undoes(name, compensate, compensate_timeout),
             pivot=pivot,
@@ -279,7 +239,7 @@ class Step(StepContents):
         require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         return Step(
             name=name,
-            kind=StepKind.EXTERNAL,
+            kind="external",
             **_does(name, fn, fn_timeout),
             **_undoes(name, compensate, compensate_timeout),
             provider=provider.settings(refusals),
@@ -352,7 +312,7 @@ class Step(StepContents):
         require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         return Step(
             name=name,
-            kind=StepKind.CALLBACK,
+            kind="callback",
             fn=via.dispatcher,
             function=_dispatches(via),
             **_undoes(name, compensate, compensate_timeout),
@@ -409,7 +369,7 @@ class Step(StepContents):
         """
         return Step(
             name=name,
-            kind=StepKind.WAIT,
+            kind="wait",
             function=_dispatches(via),
             via=via,
             wait=wait_of(
@@ -464,7 +424,7 @@ class Step(StepContents):
         require_made_by(f"fn of step {name}", fn, "read_only_step")
         return Step(
             name=name,
-            kind=StepKind.READ_ONLY,
+            kind="read-only",
             **_does(name, fn, fn_timeout),
             recorded=record,
             when=_bare(when),
@@ -511,7 +471,7 @@ class Step(StepContents):
         """
         return Step(
             name=name,
-            kind=StepKind.DYNAMODB,
+            kind="dynamodb",
             table=table,
             transaction=DirectTransaction(
                 step=name,
@@ -568,7 +528,7 @@ class Step(StepContents):
         """
         return Step(
             name=name,
-            kind=StepKind.SERVICE,
+            kind="service",
             recorded=False,
             direct=sdk_call(
                 step=name,
@@ -617,7 +577,7 @@ class Step(StepContents):
         """
         return Step(
             name=name,
-            kind=StepKind.EVENT,
+            kind="event",
             recorded=False,
             direct=event_call(
                 step=name, bus=bus, source=source, detail_type=detail_type, detail=_optional("detail", name, detail)
@@ -659,7 +619,7 @@ class Step(StepContents):
         """
         return Step(
             name=name,
-            kind=StepKind.CUSTOM,
+            kind="custom",
             recorded=False,
             direct=custom_state(
                 step=name,
@@ -697,7 +657,7 @@ class Step(StepContents):
             at_least=1,
             at_most=MAX_EXPRESS_SECONDS,
         )
-        return StepGroup(name=name, kind=StepKind.EXPRESS, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
+        return StepGroup(name=name, kind="express", branches=(tuple(steps),), when=_bare(when), timeout=seconds)
 
     @staticmethod
     @checked
@@ -715,7 +675,7 @@ class Step(StepContents):
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
         seconds = require_seconds(f"timeout of {name}", timeout, at_least=60, at_most=366 * 86_400)
-        return StepGroup(name=name, kind=StepKind.CHILD, branches=(tuple(steps),), when=_bare(when), timeout=seconds)
+        return StepGroup(name=name, kind="child", branches=(tuple(steps),), when=_bare(when), timeout=seconds)
 
     @staticmethod
     @checked
@@ -732,9 +692,7 @@ class Step(StepContents):
         """
         if len(branches) < 2:
             raise ValueError(f"{name} needs two branches or more, got {len(branches)}; put the steps into the saga")
-        return StepGroup(
-            name=name, kind=StepKind.PARALLEL, branches=tuple(tuple(b) for b in branches), when=_bare(when)
-        )
+        return StepGroup(name=name, kind="parallel", branches=tuple(tuple(b) for b in branches), when=_bare(when))
 
     @staticmethod
     @checked
@@ -773,7 +731,7 @@ class Step(StepContents):
         """
         return StepGroup(
             name=name,
-            kind=StepKind.MAP,
+            kind="map",
             branches=(tuple(steps),),
             when=_bare(when),
             items=bare(items),
@@ -812,7 +770,7 @@ class Step(StepContents):
         check_fifo(queue)
         return Step(
             name=name,
-            kind=StepKind.NOTIFY,
+            kind="notify",
             function=NOTIFIER,
             queue=queue,
             message=_bare(message),

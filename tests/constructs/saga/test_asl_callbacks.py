@@ -15,7 +15,6 @@ from constructs_lib.saga.asl import (
     phase_definition,
     recovery_of,
 )
-from constructs_lib.saga.steps.step import StepKind
 from saga_runtime.protocol import ErrorName
 from tests.constructs.support.answers import answers, body, called, operators_are_told, record, refusal, row
 from tests.constructs.support.interpreter import Failure, Run, run
@@ -235,7 +234,7 @@ def test_an_uncompensated_late_effect_is_reported_to_operators() -> None:
 def test_late_jobs_of_a_map_are_compensated_item_by_item() -> None:
     group = CompiledGroup(
         name="Picks",
-        kind=StepKind.MAP,
+        kind="map",
         branches=((step("Label", undo=True), job("Pick", undo=True)),),
         items="$request.items",
         key="$item.sku",
@@ -270,7 +269,7 @@ def test_a_job_that_nothing_compensates_is_left_to_an_operator() -> None:
 def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
     group = CompiledGroup(
         name="Fulfil",
-        kind=StepKind.CHILD,
+        kind="child",
         branches=((job("Pick"), wait("Scan")),),
         timeout=3_600,
         machine_arn="arn:f",
@@ -285,7 +284,7 @@ def test_jobs_of_a_child_are_waited_for_in_its_own_history() -> None:
 
 def test_a_branch_with_an_unanswered_job_returns_its_failure() -> None:
     group = CompiledGroup(
-        name="Both", kind=StepKind.PARALLEL, branches=((job("Pick", undo=True),), (step("Label", undo=True),))
+        name="Both", kind="parallel", branches=((job("Pick", undo=True),), (step("Label", undo=True),))
     )
     saga = plan(group, step("Commit", pivot=True))
     done = run(definition_of(saga), answers({"Pick": TIME_IS_UP}))

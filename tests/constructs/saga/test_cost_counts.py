@@ -32,7 +32,6 @@ from constructs_lib.saga.cost.prices import Meter
 from constructs_lib.saga.cost.usage import happy_path
 from constructs_lib.saga.description.description import SagaDescription, StepDescription
 from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect
-from constructs_lib.saga.steps.step import StepKind
 from saga_runtime.saga_log.provider import ProviderSettings
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.interpreter import Failure, run
@@ -64,7 +63,7 @@ def _wait(name: str) -> CompiledStep:
     return step(name, function_arn="", direct=wait)
 
 
-def _group(name: str, kind: StepKind, *branches: tuple[CompiledStep, ...], **options: Any) -> CompiledGroup:
+def _group(name: str, kind: str, *branches: tuple[CompiledStep, ...], **options: Any) -> CompiledGroup:
     fields: dict[str, Any] = {"timeout": 60, "machine_arn": f"arn:{name}", "items": "$request.items", "key": "$item"}
     return CompiledGroup(name=name, kind=kind, branches=branches, **(fields | options))
 
@@ -74,22 +73,22 @@ _PICK = (step("Pick", undo=True), step("Pack", undo=True))
 GROUPED = {
     "external steps": plan(_external("Charge", undo=True), _external("Capture", pivot=True)),
     "an external pivot that can be undone": plan(*_LOCAL, _external("Charge", undo=True, pivot=True)),
-    "an Express phase": plan(_group("Prepare", StepKind.EXPRESS, _LOCAL), step("Commit", pivot=True)),
-    "everything in an Express phase": plan(_group("All", StepKind.EXPRESS, (*_LOCAL, _external("Charge", pivot=True)))),
-    "a child": plan(step("Open", undo=True), _group("Fulfil", StepKind.CHILD, _PICK), step("Commit", pivot=True)),
-    "branches": plan(_group("Both", StepKind.PARALLEL, _LOCAL, (step("Book", undo=True),)), step("Commit", pivot=True)),
-    "a map": plan(_group("Ship", StepKind.MAP, _PICK), step("Commit", pivot=True)),
+    "an Express phase": plan(_group("Prepare", "express", _LOCAL), step("Commit", pivot=True)),
+    "everything in an Express phase": plan(_group("All", "express", (*_LOCAL, _external("Charge", pivot=True)))),
+    "a child": plan(step("Open", undo=True), _group("Fulfil", "child", _PICK), step("Commit", pivot=True)),
+    "branches": plan(_group("Both", "parallel", _LOCAL, (step("Book", undo=True),)), step("Commit", pivot=True)),
+    "a map": plan(_group("Ship", "map", _PICK), step("Commit", pivot=True)),
     "a phase behind a condition": plan(
-        _group("Prepare", StepKind.EXPRESS, _LOCAL, when="$request.large"), step("Commit", pivot=True)
+        _group("Prepare", "express", _LOCAL, when="$request.large"), step("Commit", pivot=True)
     ),
     "writes straight from the state machine": plan(
         _writes("Mark", undo=True), step("Hold", undo=True), _writes("Commit", pivot=True), _wait("Rest")
     ),
     "writes that are the last of a branch": plan(
-        _group("Both", StepKind.PARALLEL, (_writes("Mark", undo=True),), _LOCAL), step("Commit", pivot=True)
+        _group("Both", "parallel", (_writes("Mark", undo=True),), _LOCAL), step("Commit", pivot=True)
     ),
     "a step behind a condition in a branch": plan(
-        _group("Fulfil", StepKind.CHILD, (step("Pick", undo=True), step("Wrap", undo=True, when="$request.gift"))),
+        _group("Fulfil", "child", (step("Pick", undo=True), step("Wrap", undo=True, when="$request.gift"))),
         step("Commit", pivot=True),
     ),
     "no pivot": plan(*_LOCAL),
@@ -106,7 +105,7 @@ def described(saga: SagaPlan) -> SagaDescription:
             side=saga.side_of(node.leaves[0]),
             when=node.when,
             branches=tuple(tuple(_described(saga, leaf) for leaf in branch) for branch in node.branches),
-            max_items=node.max_items if node.kind == StepKind.MAP else 0,
+            max_items=node.max_items if node.kind == "map" else 0,
         )
         if isinstance(node, CompiledGroup)
         else _described(saga, node)
@@ -161,7 +160,7 @@ def _walked(saga: SagaPlan, machine: Mapping[str, Any], taken: set[str], name: s
             entered += ITEMS * _walked(saga, state["ItemProcessor"], taken)
         elif state["Type"] == "Parallel":
             entered += sum(_walked(saga, branch, taken) for branch in state["Branches"])
-        elif name in groups and groups[name].kind == StepKind.CHILD:
+        elif name in groups and groups[name].kind == "child":
             entered += _walked(saga, phase_definition(saga, groups[name]), taken)
         name = _next(state, name, taken)
     return entered
@@ -242,7 +241,7 @@ class _Back:
         raise Failure(PERMANENT[0], '{"errorMessage": "no"}')
 
     def _phase(self, answer: Mapping[str, Any], group: CompiledGroup) -> Any:
-        if group.kind == StepKind.EXPRESS:
+        if group.kind == "express":
             return {"Status": "SUCCEEDED", "Output": json.dumps(answer)}
         return {"Output": answer}
 
@@ -251,16 +250,16 @@ class _Back:
         entered = 0
         whole: dict[str, Any] = definition_of(self.saga)["States"]
         for node in self.saga.steps:
-            if not isinstance(node, CompiledGroup) or node.name not in trace or node.kind == StepKind.EXPRESS:
+            if not isinstance(node, CompiledGroup) or node.name not in trace or node.kind == "express":
                 continue
-            if node.kind == StepKind.CHILD:
+            if node.kind == "child":
                 entered += _walked(self.saga, phase_definition(self.saga, node), set())
             else:
                 state = {name: value for name, value in whole[node.name].items() if name != "Next"}
                 entered += _walked(self.saga, {"StartAt": node.name, "States": {node.name: state}}, set()) - 1
             if node is self.at and self.step.transaction is None:
                 entered += 1  # where a branch stops, instead of ending with its last step
-            if node.kind == StepKind.MAP:
+            if node.kind == "map":
                 back = whole[f"Compensate {node.name}"]["ItemProcessor"]
                 entered += ITEMS * _walked(self.saga, back, set()) + 2
         return entered
@@ -270,13 +269,13 @@ def _without_branches(saga: SagaPlan) -> SagaPlan:
     """The same saga with children instead of branches and maps: the interpreter calls them, and continues."""
     nodes: list[Node] = []
     for node in saga.steps:
-        if isinstance(node, CompiledGroup) and node.kind == StepKind.PARALLEL:
+        if isinstance(node, CompiledGroup) and node.kind == "parallel":
             together = tuple(leaf for branch in node.branches for leaf in branch)
-            nodes.append(_group(node.name, StepKind.CHILD, together, when=node.when))
-        elif isinstance(node, CompiledGroup) and node.kind == StepKind.MAP:
+            nodes.append(_group(node.name, "child", together, when=node.when))
+        elif isinstance(node, CompiledGroup) and node.kind == "map":
             # Its compensations hang off one state, so the children have none.
             idle = tuple(step(leaf.name, pivot=leaf.pivot) for leaf in node.leaves)
-            nodes.append(_group(node.name, StepKind.CHILD, idle, when=node.when))
+            nodes.append(_group(node.name, "child", idle, when=node.when))
         else:
             nodes.append(node)
     return plan(*nodes, on_failed=saga.on_failed, on_error=saga.on_error)

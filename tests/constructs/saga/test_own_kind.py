@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pkgutil import iter_modules
 
 import pytest
 from aws_cdk import Stack
@@ -10,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sns as sns
 
 from constructs_lib import Effect, IdempotencyTable, SagaStateMachine, Step, StepGroup
+from constructs_lib.saga import kinds
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.plan import SagaPlan, State
 from constructs_lib.saga.asl.tasks import Exits, direct_states
@@ -22,7 +24,6 @@ from constructs_lib.saga.graph.looks import Tone, look_of
 from constructs_lib.saga.graph.mermaid import to_mermaid
 from constructs_lib.saga.kinds import PlainStep
 from constructs_lib.saga.steps.direct import DirectCall
-from constructs_lib.saga.steps.step import StepKind
 from tests.constructs.support.asl import happy_path as path_through
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import plain_function
@@ -153,5 +154,7 @@ def test_a_plain_step_cannot_have_the_kind_of_a_group(name: str) -> None:
         plain_kind(name)
 
 
-def test_every_name_of_a_kind_has_its_class() -> None:
-    assert [kind for kind in StepKind if kind_named(kind) is None] == []
+def test_every_module_of_a_kind_has_its_class() -> None:
+    modules = [module.name for module in iter_modules(kinds.__path__)]
+    assert len(modules) >= 14
+    assert [name for name in modules if kind_named(name.replace("_", "-")) is None] == []

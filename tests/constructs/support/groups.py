@@ -18,7 +18,6 @@ from constructs_lib.saga.asl import (
 )
 from constructs_lib.saga.steps.direct import DirectCall, DirectTransaction, Effect
 from constructs_lib.saga.steps.routes import ContinueWith
-from constructs_lib.saga.steps.step import StepKind
 from saga_runtime.saga_log.provider import ProviderSettings
 from tests.constructs.support.plans import QUEUE, step
 from tests.constructs.support.plans import plan as plain_plan
@@ -64,9 +63,9 @@ def direct(name: str, *, output: str = "{}", when: str | None = None, **fields: 
     return step(name, direct=state, when=when)
 
 
-def group(kind: StepKind, name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:
+def group(kind: str, name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:
     """A group of steps."""
-    own = kind in (StepKind.EXPRESS, StepKind.CHILD)
+    own = kind in ("express", "child")
     return CompiledGroup(
         **{
             "name": name,
@@ -75,7 +74,7 @@ def group(kind: StepKind, name: str, *branches: list[CompiledStep], **options: A
             "timeout": 300 if own else 0,
             "machine_arn": f"arn:{name}" if own else "",
             "shape": "d",
-            **({"items": "$request.items", "key": "$item.sku", "max_items": 3} if kind is StepKind.MAP else {}),
+            **({"items": "$request.items", "key": "$item.sku", "max_items": 3} if kind == "map" else {}),
             **options,
         }
     )
@@ -83,22 +82,22 @@ def group(kind: StepKind, name: str, *branches: list[CompiledStep], **options: A
 
 def express(name: str, *steps: CompiledStep, **options: Any) -> CompiledGroup:
     """An Express phase."""
-    return group(StepKind.EXPRESS, name, list(steps), **options)
+    return group("express", name, list(steps), **options)
 
 
 def child(name: str, *steps: CompiledStep, **options: Any) -> CompiledGroup:
     """A Standard child."""
-    return group(StepKind.CHILD, name, list(steps), **options)
+    return group("child", name, list(steps), **options)
 
 
 def parallel(name: str, *branches: list[CompiledStep], **options: Any) -> CompiledGroup:
     """Branches."""
-    return group(StepKind.PARALLEL, name, *branches, **options)
+    return group("parallel", name, *branches, **options)
 
 
 def of_items(name: str, *steps: CompiledStep, **options: Any) -> CompiledGroup:
     """A map."""
-    return group(StepKind.MAP, name, list(steps), **options)
+    return group("map", name, list(steps), **options)
 
 
 def machines_of(saga: SagaPlan) -> dict[str, dict[str, Any]]:
