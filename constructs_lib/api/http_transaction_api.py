@@ -87,17 +87,13 @@ class HttpTransactionApi(OperationsApi):
             operations=operations,
             has_authorizer=authorizer is not None,
             identity=identity,
+            authorization_scopes=authorization_scopes,
             allowed_origins=(),
             docs_url=docs_url,
             snap_start=snap_start,
             function_options=function_options,
             removal_policy=removal_policy,
         )
-        if authorization_scopes and authorizer is None:
-            raise ValueError(
-                f"authorization_scopes must be given with an authorizer, got {list(authorization_scopes)} with IAM; "
-                "give a JWT authorizer"
-            )
         taken = _taken.setdefault(api, {})
         for name in operations:
             if name in taken:
@@ -109,7 +105,6 @@ class HttpTransactionApi(OperationsApi):
         self.api = api
         self.routes: dict[str, apigatewayv2.HttpRoute] = {}
         self._authorizer = authorizer or authorizers.HttpIamAuthorizer()
-        self._scopes = list(authorization_scopes) or None
         self._route_scope = Construct(self, "Routes")
         self._serve_operations()
 

@@ -111,6 +111,7 @@ class OperationsApi(Construct):
         operations: Mapping[str, Operation | DirectOperation | SagaStateMachine],
         has_authorizer: bool,
         identity: str,
+        authorization_scopes: Sequence[str],
         allowed_origins: Sequence[str],
         docs_url: str | None,
         snap_start: bool,
@@ -125,8 +126,14 @@ class OperationsApi(Construct):
             for name, operation in operations.items()
         }
         _check(self.operations, has_authorizer, identity)
+        if authorization_scopes and not has_authorizer:
+            raise ValueError(
+                f"authorization_scopes must be given with an authorizer, got {list(authorization_scopes)} with IAM; "
+                "give one that checks scopes"
+            )
         _check_origins(allowed_origins)
         require_docs_url(docs_url)
+        self._scopes = list(authorization_scopes) or None
         self._allowed_origins = list(allowed_origins)
         self._docs_url = docs_url
         self._removal_policy = removal_policy

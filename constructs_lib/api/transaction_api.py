@@ -141,21 +141,17 @@ class TransactionApi(OperationsApi):
             operations=operations,
             has_authorizer=authorizer is not None,
             identity=identity,
+            authorization_scopes=authorization_scopes,
             allowed_origins=allowed_origins,
             docs_url=docs_url,
             snap_start=snap_start,
             function_options=function_options,
             removal_policy=removal_policy,
         )
-        if authorization_scopes and authorizer is None:
-            raise ValueError(
-                f"authorization_scopes must be given with an authorizer, got {list(authorization_scopes)} with IAM; "
-                "give a Cognito authorizer"
-            )
         self._methods = apigateway.MethodOptions(
             authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
             authorizer=authorizer,
-            authorization_scopes=list(authorization_scopes) or None,
+            authorization_scopes=self._scopes,
             api_key_required=api_key_required or None,
         )
         stage = stage_name or _STAGE_NAME

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 from typing import Final
 
 import pytest
@@ -14,18 +13,16 @@ from constructs_lib.testing.simulator import (
     Event,
     Planned,
     Trouble,
-    World,
     break_each_call,
     simulate,
 )
-from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from constructs_lib.testing.simulator.checks.findings import Finding
 from constructs_lib.testing.simulator.run import RunResult
 
 from .conftest import Deployed
 from .examples import EXAMPLES
 from .workloads.carts import UNANSWERED
-from .workloads.transfers import Transfers
+from .workloads.transfers import Transfers, Weakened
 
 WAYS: Final = (
     ("funds_transfer", 19, "COMPLETED"),  # within one ledger
@@ -101,24 +98,9 @@ def test_reconciler_that_dies_at_any_call_loses_no_saga(
     assert {"dynamodb:Query", "dynamodb:GetItem", "stepfunctions:StartExecution"} <= calls
 
 
-class _Weakened(Transfers):
-    """Transfers whose log rows may be written again."""
-
-    def prepare(self, world: World, random: Random) -> None:
-        super().prepare(world, random)
-        world.db.rewrite = self._weakened
-
-    def _weakened(self, table: Table, _text: str, condition: Condition) -> Condition:
-        if "LogTable" in table.name:
-            for clause in list(clauses_of(condition)):
-                if str(clause) == "attribute_not_exists(#saga_id)":
-                    condition = without(condition, clause)
-        return condition
-
-
 def test_missing_condition_is_found(deployed: Deployed) -> None:
     deployment = deployed("funds_transfer")
-    report = break_each_call(deployment, _Weakened(), seed=2, of=[_named(deployment, "CreditFunction")])
+    report = break_each_call(deployment, Weakened(), seed=2, of=[_named(deployment, "CreditFunction")])
     kinds = {finding.kind for run in report.violated for finding in run.findings}
     assert kinds & {"each step is done and undone once", "log and ledger agree"}
 

@@ -18,7 +18,7 @@ from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
 from constructs_lib.testing.proof.stated import audit_failed
 from constructs_lib.testing.simulator import Deployment, Intent, Result, Workload, World, simulation
-from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.promise import result_of
@@ -29,7 +29,7 @@ from saga_runtime.protocol import Env, LedgerAttribute, RecordAttribute
 
 from .conftest import Deployed
 from .examples import EXAMPLES
-from .workloads.transfers import LEDGERS, MISSING, Transfers
+from .workloads.transfers import LEDGERS, MISSING, Transfers, Weakened
 
 PARTNER = 2
 """Seed of a transfer to the partner."""
@@ -55,21 +55,6 @@ class _Booked(Transfers):
         ]
         told = () if sum(entries) == -moved else (f"{-sum(entries)} left for the partner, and {moved} was requested",)
         yield Invariant(name="the books have what was requested", checked=len(requests), violations=told)
-
-
-class _Weakened(Transfers):
-    """Transfers whose log rows may be written again."""
-
-    def prepare(self, world: World, random: Random) -> None:
-        super().prepare(world, random)
-        world.db.rewrite = self._weakened
-
-    def _weakened(self, table: Table, _text: str, condition: Condition) -> Condition:
-        if "LogTable" in table.name:
-            for clause in list(clauses_of(condition)):
-                if str(clause) == "attribute_not_exists(#saga_id)":
-                    condition = without(condition, clause)
-        return condition
 
 
 class _Twice(Transfers):
@@ -121,7 +106,7 @@ def test_every_check_holds_and_is_reported(deployed: Deployed, tmp_path: Path) -
 def test_missing_condition_breaks_the_proof(deployed: Deployed, tmp_path: Path) -> None:
     with (
         pytest.raises(NotProvenError, match=r"survives crashes: .* cases were run") as broken,
-        Proof(deployed("funds_transfer"), _Weakened(), seeds=(QUICK,), report=tmp_path) as proof,
+        Proof(deployed("funds_transfer"), Weakened(), seeds=(QUICK,), report=tmp_path) as proof,
     ):
         proof.survives_crashes(at_most=40)
 
