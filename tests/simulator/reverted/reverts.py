@@ -54,10 +54,10 @@ REVERTS: Final = {
             name="items-lose-digits",
             defect="Numbers of a map's items lost digits",
             edits=[
-                Edit(f"{_ASL}items.py", "path = request_path(group.items)\n", "path = None\n"),
+                Edit(f"{_ASL}items.py", "path = request_path(items)\n", "path = None\n"),
                 Edit(
                     f"{_ASL}items.py",
-                    """value = "" if request_path(group.items) is not None else ', "value": $item'""",
+                    """value = "" if request_path(items) is not None else ', "value": $item'""",
                     """value = ', "value": $item'""",
                 ),
             ],
