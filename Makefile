@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full simulate parity soak bench verify-aws lock clean clean-all
+.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak bench verify-aws lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -91,6 +91,10 @@ wheel: python ## build wheel and source distribution into dist/ (needs neither N
 
 spec-full: setup ## check the specification in its large configurations (some minutes)
 	@CDK_SAGAS_SPECIFICATION=full python -m pytest tests/specification
+
+samples: setup ## every case of which the tests draw a sample in each run: all calls of the examples (an hour)
+	@CDK_SAGAS_SAMPLE=all python -m pytest tests/simulator/test_each_call.py tests/simulator/test_inline.py \
+		tests/local/test_proven_examples.py tests/local/test_recovery.py tests/local/test_redrive.py
 
 simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
 ifneq ($(REVERTED),)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.sampling import head
+
 _BIN = Path(sys.prefix) / "bin"
 if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] != str(_BIN):
     os.environ["PATH"] = f"{_BIN}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -15,6 +17,11 @@ if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] 
 # What is alive here lives long (moto's models, constructs, snapshots): looking for garbage among it at every turn takes
 # a twelfth of the time.
 gc.set_threshold(200_000, 20, 50)
+
+
+def pytest_report_header() -> str:
+    """Report what samples are drawn by."""
+    return head()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -35,20 +35,17 @@ UNIT: Final = "tests/unit"
 ON_LOCAL_AWS: Final = {
     "orders-and-payouts": (
         "test_agentic_payout",
-        "test_interruptions",
-        "test_order_crash_matrix",
         "test_order_processing",
-        "test_payout_crash_matrix",
+        "test_proven_examples",
     ),
     "carts": (
         "test_callbacks",
-        "test_cart_crash_matrix",
         "test_cart_fulfilment",
         "test_corrections_callbacks",
         "test_many_callbacks",
         "test_reconciler",
     ),
-    "transfers": ("test_recovery", "test_redrive", "test_saga", "test_saga_crash_matrix", "test_saga_conditions"),
+    "transfers": ("test_recovery", "test_redrive", "test_saga", "test_saga_conditions"),
     "ledgers": ("test_doctor", "test_http", "test_late_attempts"),
     "emulator": (
         "test_corrections_api",

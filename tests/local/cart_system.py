@@ -99,6 +99,11 @@ class CartSystem(TwoLedgers):
             time.sleep(0.1)
         raise AssertionError(f"{key} was not answered")
 
+    def forget(self) -> None:
+        """Forget what was learnt of an emptied system."""
+        for known in (self._opening, self._mail, self._events):
+            known.clear()
+
     # --- The shop
 
     def offer(self, sku: str, stock: int = 1, *, price: int = PRICE) -> str:
@@ -234,22 +239,15 @@ def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10
 
 
 @contextmanager
-def deployed(
-    *, speed: float = SPEED, concurrency: int = 1, paces: Mapping[str, float] | None = None, reconciled: bool = False
-) -> Iterator[CartSystem]:
+def deployed(*, speed: float = SPEED, concurrency: int = 1, reconciled: bool = False) -> Iterator[CartSystem]:
     """Local AWS with the stack and the three providers, which know where to report outcomes.
 
     Args:
         reconciled: whether the stack's reconciler runs on its schedule.
     """
-    pace = {"payments": 1.0, "carrier": 1.0, "warehouse": 1.0, **(paces or {})}
     with ExitStack() as running:
-        payments, carrier = (
-            running.enter_context(Provider(kind, speed=speed, pace=pace[kind])) for kind in ("payments", "carrier")
-        )
-        warehouse = running.enter_context(
-            Provider("warehouse", speed=speed, pace=pace["warehouse"], carrier=carrier.url)
-        )
+        payments, carrier = (running.enter_context(Provider(kind, speed=speed)) for kind in ("payments", "carrier"))
+        warehouse = running.enter_context(Provider("warehouse", speed=speed, carrier=carrier.url))
         aws = running.enter_context(LocalAws(speed=speed, concurrency=concurrency))
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="cdk-sagas-test-")))
         providers = {"payments": payments, "carrier": carrier, "warehouse": warehouse}

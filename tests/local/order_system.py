@@ -180,16 +180,20 @@ def order(*skus: str, card: str = "card-1", quantity: int = 1, customer: str = "
 
 @contextmanager
 def deployed(
-    *, speed: float = SPEED, concurrency: int = 2, reconciled: bool = False
+    *, speed: float = SPEED, concurrency: int = 2, reconciled: bool = False, asking: bool = True
 ) -> Iterator[dict[str, OrderSystem]]:
-    """Local AWS and a payment gateway, with both stacks, by name; their reconcilers run on schedule if requested."""
+    """Local AWS and a payment gateway, with the stacks, by name; their reconcilers run on schedule if requested.
+
+    Args:
+        asking: whether the stack is there that queries the provider.
+    """
     with (
         PaymentGateway(speed=speed) as gateway,
         LocalAws(speed=speed, concurrency=concurrency) as aws,
         tempfile.TemporaryDirectory(prefix="cdk-sagas-test-") as folder,
     ):
-        outputs = aws.deploy(_synthesized(gateway.url, Path(folder)))
-        systems = {name: OrderSystem(aws, outputs[name], speed, name, gateway=gateway) for name in (ORDERS, ASKING)}
+        outputs = aws.deploy(_synthesized(gateway.url, Path(folder), asking=asking))
+        systems = {name: OrderSystem(aws, outputs[name], speed, name, gateway=gateway) for name in outputs}
         for system in systems.values():
             system.user()  # once: many threads will ask for it
             _give_time(system)
@@ -214,7 +218,7 @@ def _give_time(system: OrderSystem) -> None:
         edit(system.aws, machine, patient)
 
 
-def _synthesized(gateway_url: str, folder: Path) -> Path:
+def _synthesized(gateway_url: str, folder: Path, *, asking: bool) -> Path:
     # Imported here: the CDK takes seconds, and only some tests need it.
     from aws_cdk import App, Duration
 
@@ -223,7 +227,8 @@ def _synthesized(gateway_url: str, folder: Path) -> Path:
 
     app = App(outdir=str(folder))
     OrderProcessingStack(app, ORDERS, gateway_url=gateway_url)
-    asked = Provider(verify=True, verify_undo=True, grace=Duration.seconds(10))
-    OrderProcessingStack(app, ASKING, gateway_url=gateway_url, provider=asked)
+    if asking:
+        asked = Provider(verify=True, verify_undo=True, grace=Duration.seconds(10))
+        OrderProcessingStack(app, ASKING, gateway_url=gateway_url, provider=asked)
     app.synth()
     return folder

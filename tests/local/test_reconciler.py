@@ -1,7 +1,7 @@
 """Sagas that wait for callbacks on local AWS, recovered by the reconciler alone.
 
-Other interruptions, and a reconciler that dies while it handles them, are in ``test_interruptions``; here it dies while
-it compensates late effects.
+Other interruptions are in ``test_proven_examples``; a reconciler dies at each of its calls in the simulator
+(``tests/simulator/test_each_call.py``), and here while it compensates late effects.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Recovered sagas: stopped once more, recovered concurrently, met by late attempts.
 
-First interruptions, at every state, are in ``test_interruptions``.
+First interruptions, at every state, are in ``tests/simulator/test_each_call.py``, and on local AWS in
+``test_proven_examples``. Of second ones, each run of the tests draws a third.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of
+from tests.sampling import a_third
 
 from .transfer_system import at_once, until
 from .two_ledgers import (
@@ -200,8 +202,10 @@ def stops(running: TwoLedgers) -> Stops:
 
 
 def enumerated(stops: Stops) -> list[Stop]:
-    """All second stops: every state after a first interruption."""
-    return [stop for scenario, seen in stops.seen.items() if scenario.interrupted is not None for stop in seen]
+    """Second stops: every state after a first interruption, or the part of them that is drawn."""
+    every = [stop for scenario, seen in stops.seen.items() if scenario.interrupted is not None for stop in seen]
+    number, parts = a_third()
+    return every[number::parts]
 
 
 EXPECTED: Final = {"debited": (500, False), "credited": (200, True), "refunding": (422, False)}
@@ -209,7 +213,7 @@ EXPECTED: Final = {"debited": (500, False), "credited": (200, True), "refunding"
 
 
 class TestASagaThatIsStoppedAgain:
-    def test_is_stopped_at_every_state_before_and_after(self, stops: Stops, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_is_stopped_before_and_after_states(self, stops: Stops, capsys: pytest.CaptureFixture[str]) -> None:
         every = enumerated(stops)
         report = stops.system.aws.faults.report()
 

@@ -6,26 +6,27 @@ it is treated as running is tested in ``tests/unit/idempotency/test_record_decis
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from constructs_lib.testing import Fault, First, StopAt
+from constructs_lib.testing import Fault, First, LocalAws, StopAt
 from constructs_lib.testing.fault_plan import Moment, Planned, StopStatus
 from constructs_lib.testing.faults import Firing
 from constructs_lib.testing.invariants import assert_all_hold
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, recovery_name
+from tests.sampling import a_third
 
-from .interruptions import SERVICE_TRIES, Interrupted
 from .transfer_system import until
-from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, Way, deployed
+from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TwoLedgers, Way, deployed
 
 SPEED: Final = 10.0
 FUNCTION_SECONDS: Final = 200
@@ -37,7 +38,9 @@ TRIES: Final = 12
 HOLD_SECONDS: Final = 15
 """Emulated: for so long a call is held back, so that a person's redrive comes in between."""
 CALLS: Final = ("dynamodb:GetItem", "states:DescribeExecution", "dynamodb:UpdateItem", "states:StartExecution")
-"""What the reconciler does for an interrupted saga, in this order; ``test_interruptions`` holds it against a run."""
+"""What the reconciler does for an interrupted saga, in this order."""
+SERVICE_TRIES: Final = 11
+"""How often a state machine calls a service before it gives up: once, and ten retries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +99,40 @@ ENDS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The funds transfer, and its reconciler, which the test invokes.
+
+    Attributes:
+        system: the deployed example; its reconciler does not run on its schedule.
+    """
+
+    system: TwoLedgers
+
+    @property
+    def aws(self) -> LocalAws:
+        return self.system.aws
+
+    @property
+    def function(self) -> str:
+        """The reconciler's function."""
+        return self.system.outputs["ReconcilerName"]
+
+    def look(self) -> dict[str, Any]:
+        """Run one sweep, as the schedule does; returns an empty mapping if the process died."""
+        return self._invoke({})
+
+    def event(self, saga_id: str) -> dict[str, Any]:
+        """A status event of a saga's first execution, as it comes out of the queue; empty if the process died."""
+        body = json.dumps({"detail": {"name": saga_id}})
+        return self._invoke({"Records": [{"messageId": saga_id, "body": body}]})
+
+    def _invoke(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        answer = self.aws.client("lambda").invoke(FunctionName=self.function, Payload=json.dumps(event))
+        said: dict[str, Any] = json.loads(answer["Payload"].read())
+        return {} if answer.get("FunctionError") is not None else said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
     """A saga whose first execution ended."""
 
@@ -104,7 +141,7 @@ class Broken:
     saga_id: str
 
 
-def broken(found: Interrupted, end: End, key: str) -> Broken:
+def broken(found: Watched, end: End, key: str) -> Broken:
     """Begin a saga, and end its execution."""
     system = found.system
     way = system.way(key, closed=end.closed)
@@ -114,7 +151,7 @@ def broken(found: Interrupted, end: End, key: str) -> Broken:
     return Broken(end=end, way=way, saga_id=saga_id)
 
 
-def redrive(found: Interrupted, saga_id: str) -> bool:
+def redrive(found: Watched, saga_id: str) -> bool:
     """Redrive as an operator in the console; returns whether the execution was redrivable."""
     states = found.aws.client("stepfunctions")
     try:
@@ -124,7 +161,7 @@ def redrive(found: Interrupted, saga_id: str) -> bool:
     return True
 
 
-def money_of(found: Interrupted, way: Way) -> tuple[int, int]:
+def money_of(found: Watched, way: Way) -> tuple[int, int]:
     """Balances of the two accounts of a transfer."""
     return found.system.balance(MAIN, way.source), found.system.balance(PARTNER, way.target)
 
@@ -160,7 +197,7 @@ class Redriven:
         first_ends: how the redriven executions of ``before`` ended.
     """
 
-    found: Interrupted
+    found: Watched
     before: list[Broken]
     during: list[Broken]
     after: list[Broken]
@@ -169,13 +206,15 @@ class Redriven:
     first_ends: set[str]
 
 
+_NUMBER, _PARTS = a_third()
 ORDERS: Final = tuple(
     Order(call=call, moment=moment, end=end)
     for call in CALLS
     for moment in Moment
     for end in ENDS
     if end.name in {"debited", "credited"}
-)
+)[_NUMBER::_PARTS]
+"""A part of them, which each run of the tests draws."""
 
 
 @pytest.fixture(scope="module")
@@ -184,10 +223,10 @@ def redriven() -> Iterator[Redriven]:
     with deployed(speed=SPEED, seconds=FUNCTION_SECONDS) as (system, _):
         assert system.now_ms()
         assert system.user_scope  # once: many threads will ask for it
-        yield all_redriven(Interrupted(system=system, forward=FORWARD, ways=()))
+        yield all_redriven(Watched(system=system))
 
 
-def all_redriven(found: Interrupted) -> Redriven:
+def all_redriven(found: Watched) -> Redriven:
     """Break every saga, and let a person and the reconciler see to it."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         groups = [(group, end) for group in ("before", "during", "after") for end in ENDS]
@@ -220,7 +259,7 @@ def all_redriven(found: Interrupted) -> Redriven:
     )
 
 
-def hold_back(found: Interrupted, machine: str, sagas: Sequence[Broken]) -> None:
+def hold_back(found: Watched, machine: str, sagas: Sequence[Broken]) -> None:
     """Hold back what a machine does next for some sagas."""
     found.aws.faults.plan(
         *(
@@ -236,7 +275,7 @@ def hold_back(found: Interrupted, machine: str, sagas: Sequence[Broken]) -> None
     )
 
 
-def at_that_moment(found: Interrupted, order: Order) -> Broken:
+def at_that_moment(found: Watched, order: Order) -> Broken:
     """Break a saga, and have a person redrive it while the reconciler is at a call.
 
     On a busy machine a person may be too slow: that was another order, so it is tried again.
@@ -261,7 +300,7 @@ def at_that_moment(found: Interrupted, order: Order) -> Broken:
     raise AssertionError(f"no redrive of {order} was in time")
 
 
-def person(found: Interrupted, saga: Broken, planned: str) -> bool:
+def person(found: Watched, saga: Broken, planned: str) -> bool:
     """Redrive a saga's execution while the reconciler is held; returns whether it was still held afterwards."""
 
     def firing() -> Firing | None:

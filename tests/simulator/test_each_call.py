@@ -1,9 +1,12 @@
-"""Each call of each way of the examples is broken in each way, and executions end before each state."""
+"""Each call of each way of the examples is broken in each way, and executions end before each state.
+
+A run of the tests takes every third fault, from one of the first three on, which it draws; ``make samples`` takes all.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -18,6 +21,7 @@ from constructs_lib.testing.simulator import (
 )
 from constructs_lib.testing.simulator.checks.findings import Finding
 from constructs_lib.testing.simulator.run import RunResult
+from tests.sampling import a_third
 
 from .conftest import Deployed
 from .examples import EXAMPLES
@@ -43,13 +47,14 @@ INVESTIGATED: Final = {"cart_fulfilment": len(UNANSWERED)}
 
 @pytest.mark.parametrize(("name", "seed", "status"), WAYS, ids=str)
 def test_saga_keeps_its_promise_with_any_broken_call(name: str, seed: int, status: str, deployed: Deployed) -> None:
-    report = break_each_call(deployed(name), EXAMPLES[name].workload(), seed=seed)
+    _, parts = part = a_third()
+    report = break_each_call(deployed(name), EXAMPLES[name].workload(), seed=seed, part=part)
 
     report.require_kept()
     statuses = Counter(report.statuses)
     statuses["COMPLETED"] -= INVESTIGATED.get(name, 0) * report.runs
     assert statuses.most_common(1)[0][0] == status
-    assert report.runs > 70
+    assert report.runs > 70 / parts
     # Each kind was tried: a plan for a call that is not made would break nothing.
     assert {kind for _, kind in report.coverage.faults} >= {*map(str, _TRIED)}
 
@@ -91,7 +96,7 @@ def test_reconciler_that_dies_at_any_call_loses_no_saga(
     interrupted = Planned(of=_named(deployment, of), what=what, nth=1, how=how, times=times)
     reconciler = _named(deployment, "ReconcilerFunction")
 
-    report = break_each_call(deployment, Transfers(), seed=2, after=[interrupted], of=[reconciler])
+    report = break_each_call(deployment, Transfers(), seed=2, after=[interrupted], of=[reconciler], part=a_third())
 
     report.require_kept()
     calls = {where.partition(" ")[2] for where, _ in report.coverage.faults if where.startswith(reconciler)}
@@ -121,6 +126,32 @@ def test_changed_response_is_a_finding(deployed: Deployed, monkeypatch: pytest.M
     kinds = [finding.kind for found in report.violated for finding in found.findings]
     # A fault that lasts may change an answer.
     assert Counter(kinds) == {"one fault changes no answer": 5, "promise": 3}
+
+
+def test_parts_are_all_faults_together(deployed: Deployed, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[Planned] = []
+    met = {(_named(deployed("funds_transfer"), f"{name}Function"), "dynamodb:Query"): 2 for name in ("Debit", "Credit")}
+
+    def run(*_: object, climate: Climate, seed: int = 0, **__: object) -> RunResult:
+        broken.extend(climate.planned or ())
+        return RunResult(seed=seed, sagas=1, met=met, responses=[(200, "")])
+
+    def faults(part: tuple[int, int]) -> list[Planned]:
+        broken.clear()
+        break_each_call(deployed("funds_transfer"), Transfers(), part=part)
+        return list(broken)
+
+    monkeypatch.setattr("constructs_lib.testing.simulator.enumeration.simulate_once", run)
+    every, parts = faults((0, 1)), [faults((number, 3)) for number in range(3)]
+    assert len(every) == 2 * 2 * 8
+    assert sorted(map(repr, every)) == sorted(repr(planned) for part in parts for planned in part)
+    assert [len({planned.how for planned in part}) for part in parts] == [len({planned.how for planned in every})] * 3
+
+
+@pytest.mark.parametrize("part", [(3, 3), (-1, 3), (0, 0), (0, True), [0, 1], 1])
+def test_part_that_there_is_not_is_refused(part: Any, deployed: Deployed) -> None:
+    with pytest.raises(ValueError, match="part must be a number from 0 on and of how many, got"):
+        break_each_call(deployed("funds_transfer"), Transfers(), part=part)
 
 
 def test_call_is_broken_as_often_as_planned(deployed: Deployed) -> None:

@@ -384,6 +384,18 @@ def test_cases_can_be_drawn(deployed: Deployed, tmp_path: Path) -> None:
     assert "(drawn)" in (tmp_path / "proof.html").read_text("utf-8")
 
 
+def test_draw_of_its_own_draws_other_cases_of_the_same_request(deployed: Deployed, tmp_path: Path) -> None:
+    with Proof(deployed("funds_transfer"), Transfers(), seeds=(PARTNER,), report=tmp_path) as proof:
+        first, again, other = (proof.survives_crashes(at_most=5, draw=draw) for draw in (7, 7, 8))
+
+    assert list(map(str, first.cases)) == list(map(str, again.cases)) != list(map(str, other.cases))
+    assert first.enumerated == other.enumerated
+    assert "(drawn by 7)" in (tmp_path / "proof.html").read_text("utf-8")
+    assert "cases were run, drawn by 8" in str(other)
+    document = json.loads((tmp_path / "proof.json").read_text("utf-8"))
+    assert [check["draw"] for check in document["checks"]] == [7, 7, 8]
+
+
 def test_fault_that_does_not_happen_proves_nothing() -> None:
     check = Check(name="n", claim="c", enumerated=1, cases=[Case(seed=0, caller="f", call="a:B", hit=False)])
     with pytest.raises(NotProvenError, match="the fault did not happen"):
@@ -427,6 +439,11 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
     ("check", "arguments", "message"),
     [
         ("survives_crashes", {"at_most": 0}, "at_most must be a whole number from 1 on, got 0; leave it out for all"),
+        (
+            "survives_crashes",
+            {"draw": -1},
+            "draw must be a whole number from 0 on, got -1; leave it out",
+        ),
         ("survives_random_faults", {"requests": True}, "requests must be a whole number from 1 on, got True"),
         ("concurrent_duplicates_are_one", {"clients": 1}, "clients must be a whole number from 2 on, got 1"),
     ],

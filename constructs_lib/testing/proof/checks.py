@@ -79,7 +79,8 @@ class Check:
         claim: the sentence that it proves of these requests.
         stated: whether ``Workload.audit_results`` stated what they must have resulted in.
         enumerated: number of cases that there are.
-        drawn: whether as many as were asked for are run, drawn by the seed.
+        drawn: whether only as many as were asked for are run.
+        draw: what these were drawn by; None: the seed.
         cases: those that were run.
         finished: whether each case was run that was asked for.
         seconds: of real time.
@@ -89,6 +90,7 @@ class Check:
     claim: str
     enumerated: int = 0
     drawn: bool = False
+    draw: int | None = None
     stated: bool = False
     cases: list[Case] = field(default_factory=list)
     finished: bool = False
@@ -129,7 +131,9 @@ class Check:
             raise NotProvenError(str(self))
 
     def __str__(self) -> str:
-        lines = [f"{self.name}: {len(self.cases)} of {self.enumerated} cases were run, {len(self.broken)} break it"]
+        drawn = "" if self.draw is None else f", drawn by {self.draw}"
+        run = f"{len(self.cases)} of {self.enumerated} cases were run{drawn}"
+        lines = [f"{self.name}: {run}, {len(self.broken)} break it"]
         for case in self.broken[:_TOLD]:
             lines += [f"  {case}", *(f"    {text}" for text in case.told[:_TOLD])]
         return "\n".join(lines)
@@ -144,6 +148,7 @@ class Check:
             "enumerated": self.enumerated,
             "finished": self.finished,
             "drawn": self.is_sample,
+            "draw": self.draw,
             "run": len(self.cases),
             "hit": sum(case.hit for case in self.cases),
             "seconds": round(self.seconds, 1),

@@ -30,8 +30,8 @@ class Layer(Protocol):
 
     name: str
 
-    def crashes(self, seed: int, at_most: int | None) -> Cases:
-        """Break each call, and end executions before each state; or so many of these, drawn by the seed."""
+    def crashes(self, seed: int, at_most: int | None, draw: int) -> Cases:
+        """Break each call, and end executions before each state; or so many of these, which ``draw`` draws."""
 
     def duplicates(self, seed: int) -> Cases:
         """Repeat a request under its key while it runs, and when it has ended."""

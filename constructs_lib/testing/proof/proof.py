@@ -125,7 +125,7 @@ class Proof:
                 ended_by=ended_by,
             )
 
-    def survives_crashes(self, *, at_most: int | None = None) -> Check:
+    def survives_crashes(self, *, at_most: int | None = None, draw: int | None = None) -> Check:
         """Break each call of AWS in each way, and end executions before each state, in a case of its own each.
 
         A function's process dies before or after the call, its request or response is lost, once or for long; calls of
@@ -134,19 +134,28 @@ class Proof:
 
         In the simulator, an execution is stopped amid its states, too, and the calls of its recovery are broken: those
         of functions that a schedule invokes, such as a reconciler, and those of state machines and functions that only
-        the recovery calls. On local AWS, the check itself recovers what was interrupted.
+        the recovery calls. On local AWS, the check invokes the stack's reconciler for what was interrupted, or recovers
+        it itself if the stack has none.
 
         Args:
-            at_most: so many of these cases for each seed, drawn by it; None: all of them.
+            at_most: so many of these cases for each seed; None: all of them.
+            draw: draws which; a fresh number in each run of your tests visits all of them in time. None: the seed does.
 
         Raises:
             NotProvenError: if a case breaks an invariant, or its fault did not happen.
-            ValueError: if the request of a seed has no settled response when nothing goes wrong.
+            ValueError: if the request of a seed has no settled response when nothing goes wrong; or an argument is no
+                whole number.
         """
         if at_most is not None:
             _require_number("at_most", at_most, "leave it out for all")
+        if draw is not None:
+            _require_number("draw", draw, "leave it out to draw by the seed", least=0)
         return self._run(
-            "survives crashes", CRASHES, lambda seed: self._open.crashes(seed, at_most), drawn=at_most is not None
+            "survives crashes",
+            CRASHES,
+            lambda seed: self._open.crashes(seed, at_most, seed if draw is None else draw),
+            drawn=at_most is not None,
+            draw=draw,
         )
 
     def duplicates_are_one(self) -> Check:
@@ -203,10 +212,18 @@ class Proof:
             return Local(stack, self._workload)
         return Simulated(deployed(stack, self._opened), self._workload)
 
-    def _run(self, name: str, claims: tuple[str, str], cases: Callable[[int], Cases], *, drawn: bool = False) -> Check:
+    def _run(
+        self,
+        name: str,
+        claims: tuple[str, str],
+        cases: Callable[[int], Cases],
+        *,
+        drawn: bool = False,
+        draw: int | None = None,
+    ) -> Check:
         """Run every case of a check, and require that it holds."""
         of_results, of_others = claims
-        check = Check(name=name, claim=of_others, drawn=drawn)
+        check = Check(name=name, claim=of_others, drawn=drawn, draw=draw)
         self._workload.stated = 0
         self.checks.append(check)
         began = time.monotonic()

@@ -112,9 +112,10 @@ def _summary(checks: Sequence[Check]) -> Iterator[str]:
     yield "happened</th><th>break the claim</th><th>seconds</th></tr></thead><tbody>"
     for check in checks:
         hit = sum(case.hit for case in check.cases if case.fault != "none")
+        drawn = "" if not check.is_sample else " (drawn)" if check.draw is None else f" (drawn by {check.draw})"
         yield (
             f'<tr><th scope="row">{escape(check.name)}</th><td>{check.enumerated:,}</td><td>{len(check.cases):,}'
-            f"{' (drawn)' if check.is_sample else ''}</td><td>{hit:,}</td><td>{len(check.broken):,}</td>"
+            f"{drawn}</td><td>{hit:,}</td><td>{len(check.broken):,}</td>"
             f"<td>{check.seconds:.1f}</td></tr>"
         )
     yield "</tbody></table></div>"

@@ -58,13 +58,13 @@ class Simulated:
         self._deployment = deployment
         self._workload = workload
 
-    def crashes(self, seed: int, at_most: int | None) -> Cases:
+    def crashes(self, seed: int, at_most: int | None, draw: int) -> Cases:
         """Break each call, and end executions before each state."""
         calls = EachCall(self._deployment, self._workload, seed=seed, coverage=Coverage())
         require_answered(seed, calls.recorded.answers[0])
         every: list[Callable[[], Case]] = [partial(_broken, seed, calls, planned) for planned in calls.planned()]
         every += self._of_recoveries(seed, calls.recorded)
-        drawn = every if at_most is None else Random(seed).sample(every, min(at_most, len(every)))
+        drawn = every if at_most is None else Random(draw).sample(every, min(at_most, len(every)))
         cases = chain([_case(seed, calls.recorded)], (run() for run in drawn))
         return Cases(enumerated=1 + len(every), cases=cases)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Finding
@@ -52,6 +52,7 @@ def break_each_call(
     after: Sequence[Planned] = (),
     of: Collection[str] | None = None,
     drawn: int | None = None,
+    part: tuple[int, int] = (0, 1),
     progress: Callable[[SimulationReport], None] | None = None,
 ) -> SimulationReport:
     """Record the calls and states of one saga, and break each of them in each way, in a run of its own.
@@ -70,11 +71,16 @@ def break_each_call(
             reconciler has something to do.
         of: names of the functions and state machines whose calls are broken; None: all that the saga needs.
         drawn: so many of the faults, drawn by the seed; None: all of them.
+        part: which part of them is run, from 0 on, and of how many: every n-th of each kind; all parts are all faults.
         progress: called after each run.
 
     Returns:
         The runs: ``report.require_kept()`` fails if one of them found something.
+
+    Raises:
+        ValueError: if the part is not one of so many.
     """
+    number, parts = _require_part(part)
     report = SimulationReport(seed=seed)
     with ExitStack() as opened, without_garbage_collection():
         deployment = deployed(stack, opened)
@@ -82,7 +88,9 @@ def break_each_call(
             report.coverage.know(machine.name, machine.definition)
         calls = EachCall(deployment, workload, seed=seed, coverage=report.coverage, after=after)
         report.add(calls.recorded)
-        for planned in calls.planned(of=of, drawn=drawn):
+        plans = calls.planned(of=of, drawn=drawn)
+        # By kind, so that each part has some of each.
+        for planned in sorted(plans, key=lambda one: str(one.how))[number::parts] if parts > 1 else plans:
             report.add(calls.broken(planned))
             if progress is not None:
                 progress(report)
@@ -142,6 +150,13 @@ class EachCall:
             coverage=self._coverage,
             climate=Climate(planned=(*planned, *self._after)),
         )
+
+
+def _require_part(part: Any) -> tuple[int, int]:
+    whole = isinstance(part, tuple) and len(part) == 2 and all(type(one) is int for one in part)
+    if not whole or not 0 <= part[0] < part[1]:
+        raise ValueError(f"part must be a number from 0 on and of how many, got {part!r}; (0, 1) is all")
+    return part[0], part[1]
 
 
 def swept_functions(blueprint: Blueprint) -> set[str]:

@@ -1,0 +1,31 @@
+"""Samples that are drawn in each run of the tests; ``make samples`` runs everything.
+
+The head of pytest's output contains the draw. ``CDK_SAGAS_SAMPLE=n`` repeats it, and ``all`` leaves nothing out.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from typing import Final
+
+_ASKED: Final = os.environ.get("CDK_SAGAS_SAMPLE", "")
+WHOLE: Final = _ASKED == "all"
+"""Whether everything is run."""
+DRAW: Final = int(_ASKED) if _ASKED and not WHOLE else secrets.randbelow(1_000_000)
+"""What samples are drawn by."""
+
+
+def head() -> str:
+    """Line on the sample of this run."""
+    return "sample: everything" if WHOLE else f"sample: CDK_SAGAS_SAMPLE={DRAW} repeats it"
+
+
+def a_third() -> tuple[int, int]:
+    """Number of a part, and of parts: one of three, or the only one."""
+    return (0, 1) if WHOLE else (DRAW % 3, 3)
+
+
+def so_many(number: int) -> int | None:
+    """Number of cases that are drawn; None: all are run."""
+    return None if WHOLE else number
