@@ -212,7 +212,7 @@ QUIET = {
     *("ACCOUNT_ID_PATTERN", "EntryCall", "Leg"),
     *("ExternalCall", "StepCall", "Unknown", "Verdict", "atomic_step", "callback_step", "compensation"),
     *("DirectCall", "direct_operation"),
-    *("event_operation", "event_receiver", "event_saga", "external_step", "read_only_step", "webhook"),
+    *("event_operation", "event_receiver", "event_saga", "external_step", "read_only_step", "SignedRequest", "webhook"),
     *("MaskingFormatter", "masked_logger"),
     # The two that are meant for it: the provider's refusal, and the end of a stopped execution.
     *("Declined", "SagaFenced"),
