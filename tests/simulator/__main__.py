@@ -73,11 +73,12 @@ def _show(campaign: Campaign) -> None:
             campaign.tenths = int(share * 10)
             sys.stderr.write(f"[{share:4.0%}] {done:,} sagas, {done / campaign.seconds:.0f}/s\n")
         return
-    states = [(len(report.coverage.states), len(report.coverage.known_states)) for report in campaign.reports.values()]
+    reached = [report.coverage for report in campaign.reports.values()]
     sys.stderr.write(
         f"\r[{'#' * round(share * _WIDTH):<{_WIDTH}}] {done:,}/{wanted:,} sagas, {done / campaign.seconds:.0f}/s, "
-        f"{_total(campaign)['faults']:,} faults, {sum(seen for seen, _ in states)}/{sum(known for _, known in states)} "
-        f"states, {len(campaign.broken)} broken "
+        f"{_total(campaign)['faults']:,} faults; {sum(len(one.states) for one in reached)}/"
+        f"{sum(len(one.known_states) for one in reached)} states, {sum(len(one.transitions) for one in reached)} "
+        f"transitions, {sum(len(one.faults) for one in reached)} calls × faults; {len(campaign.broken)} broken "
     )
     sys.stderr.flush()
 
