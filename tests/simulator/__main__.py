@@ -78,7 +78,8 @@ def _show(campaign: Campaign) -> None:
         f"\r[{'#' * round(share * _WIDTH):<{_WIDTH}}] {done:,}/{wanted:,} sagas, {done / campaign.seconds:.0f}/s, "
         f"{_total(campaign)['faults']:,} faults; {sum(len(one.states) for one in reached)}/"
         f"{sum(len(one.known_states) for one in reached)} states, {sum(len(one.transitions) for one in reached)} "
-        f"transitions, {sum(len(one.faults) for one in reached)} calls × faults; {len(campaign.broken)} broken "
+        f"transitions, {sum(len(one.faults) for one in reached)} pairs of call and fault; "
+        f"{len(campaign.broken)} broken "
     )
     sys.stderr.flush()
 
