@@ -90,6 +90,22 @@ def test_transfers_survive_random_faults(aws: LocalAws) -> None:
     assert check.invariants["no request is left in progress"] == 20
 
 
+class _Invalid(Transfers):
+    """Requests that the schema refuses."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), body={})
+
+    def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
+        return ()
+
+
+def test_requests_of_which_none_settles_prove_nothing(aws: LocalAws) -> None:
+    told = r"settled requests of transfers must be 1 or more, got 0 of 3 \(3 received 400: .+\); correct the intents"
+    with Proof(aws, _Invalid()) as proof, pytest.raises(NotProvenError, match=told):
+        proof.survives_random_faults(requests=3)
+
+
 class _Elsewhere(Transfers):
     """Books that must have something that no request asked for."""
 
@@ -131,6 +147,6 @@ class _Unknown(Transfers):
 def test_operation_of_no_api_is_refused(aws: LocalAws) -> None:
     with (
         Proof(aws, _Unknown()) as proof,
-        pytest.raises(ValueError, match="operation must be one of a deployed API, got payments; there are"),
+        pytest.raises(ValueError, match=r"operation must be one of .* that authorizes by IAM, got payments; there are"),
     ):
         proof.duplicates_are_one()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 
 import pytest
 
 from constructs_lib.testing import ApiUser, LocalAws
 from constructs_lib.testing.http import HttpClient
+from constructs_lib.testing.proof import Proof
+from constructs_lib.testing.simulator import Intent, Workload
+from tests.sampling import DRAW
 
 from .ways_in.stack import NAME, SHOP, synthesize
 
@@ -19,6 +23,7 @@ BODY = {"amount": 5}
 class Ways:
     """Both APIs, and a client that may call them."""
 
+    aws: LocalAws
     rest: str
     http: str
     user: ApiUser
@@ -30,6 +35,7 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
     with LocalAws() as aws:
         outputs = aws.deploy(synthesize(tmp_path_factory.mktemp("ways")))[NAME]
         yield Ways(
+            aws=aws,
             rest=f"{aws.local_url(outputs['RestUrl']).rstrip('/')}/pay/moves",
             http=f"{aws.local_url(outputs['HttpUrl']).rstrip('/')}/transfers",
             user=aws.create_api_user("client", api_id=[outputs["RestId"], outputs["HttpId"]]),
@@ -85,3 +91,27 @@ def test_a_page_of_an_allowed_origin_may_ask_and_read(ways: Ways) -> None:
     assert answer.headers["access-control-allow-origin"] == SHOP
     assert "Location" in answer.headers["access-control-expose-headers"]
     assert "access-control-allow-origin" not in other.headers
+
+
+class Move(Workload):
+    """One request."""
+
+    def __init__(self, operation: str) -> None:
+        self.operation = operation
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return Intent(operation=self.operation, body=BODY)
+
+
+@pytest.mark.parametrize("operation", ["moves", "transfers"])
+def test_an_operation_below_a_resource_and_one_of_an_http_api_are_proven(ways: Ways, operation: str) -> None:
+    with Proof(ways.aws, Move(operation)) as proof:
+        check = proof.survives_crashes(at_most=4, draw=DRAW)
+
+    assert [case.status for case in check.cases] == [200] * 5
+
+
+def test_an_operation_whose_clients_have_tokens_is_not_proven(ways: Ways) -> None:
+    message = r"operation must be one of a deployed API that authorizes by IAM, got payouts; there are \['moves',"
+    with Proof(ways.aws, Move("payouts")) as proof, pytest.raises(ValueError, match=message):
+        proof.survives_crashes(at_most=1, draw=DRAW)

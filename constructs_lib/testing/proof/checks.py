@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant
+from constructs_lib.testing.simulator.checks.requests import Requests, add_requests, unproven
 
 _TOLD: Final = 10
 
@@ -28,6 +29,7 @@ class Case:
         hit: whether it did happen. A fault that does not hit proves nothing, so that is a violation.
         status: of the client's settled response; None: it received none.
         checked: how many things each invariant was checked of.
+        requests: those of each operation.
         violations: what must not be, one sentence each.
     """
 
@@ -39,6 +41,7 @@ class Case:
     hit: bool = True
     status: int | None = None
     checked: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, Requests] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
 
     @property
@@ -103,9 +106,25 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """True if the claim holds in every case, there is one, and each was run unless they were drawn."""
+        """True if the claim holds in every case, there is one, and each was run unless they were drawn.
+
+        Requests must have settled, too: no invariant is about others.
+        """
         whole = self.finished and (self.drawn or len(self.cases) == self.enumerated)
-        return bool(self.cases) and not self.broken and whole
+        return bool(self.cases) and not self.broken and whole and not self.unproven
+
+    @property
+    def requests(self) -> dict[str, Requests]:
+        """Requests of each operation, over all cases."""
+        found: dict[str, Requests] = {}
+        for case in self.cases:
+            add_requests(found, case.requests)
+        return found
+
+    @property
+    def unproven(self) -> list[str]:
+        """Why the cases prove nothing, or nothing of an operation: none of its requests settled."""
+        return list(unproven(self.requests, self.invariants)) if self.cases else []
 
     @property
     def is_sample(self) -> bool:
@@ -125,7 +144,8 @@ class Check:
         """Fail unless the claim holds.
 
         Raises:
-            NotProvenError: naming the first cases that break it.
+            NotProvenError: naming the first cases that break it, or what clients received instead of a settled
+                response.
         """
         if not self.holds:
             raise NotProvenError(str(self))
@@ -134,6 +154,7 @@ class Check:
         drawn = "" if self.draw is None else f", drawn by {self.draw}"
         run = f"{len(self.cases)} of {self.enumerated} cases were run{drawn}"
         lines = [f"{self.name}: {run}, {len(self.broken)} break it"]
+        lines += [f"  {text}" for text in self.unproven]
         for case in self.broken[:_TOLD]:
             lines += [f"  {case}", *(f"    {text}" for text in case.told[:_TOLD])]
         return "\n".join(lines)
@@ -153,6 +174,8 @@ class Check:
             "hit": sum(case.hit for case in self.cases),
             "seconds": round(self.seconds, 1),
             "invariants": self.invariants,
+            "requests": {name: one.as_json() for name, one in sorted(self.requests.items())},
+            "unproven": self.unproven,
             "cases": [case.as_json() for case in self.cases],
         }
 

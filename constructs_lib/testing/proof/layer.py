@@ -26,9 +26,15 @@ class Cases:
 
 
 class Layer(Protocol):
-    """Place in which requests run. Each method has the cases of one check, for the request of a seed."""
+    """Place in which requests run. Each method has the cases of one check, for the request of a seed.
+
+    Attributes:
+        name: of the place.
+        left_out: what of the stack is not there, one text each.
+    """
 
     name: str
+    left_out: tuple[str, ...]
 
     def crashes(self, seed: int, at_most: int | None, draw: int) -> Cases:
         """Break each call, and end executions before each state; or so many of these, which ``draw`` draws."""

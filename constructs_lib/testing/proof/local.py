@@ -24,6 +24,7 @@ from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, aud
 from constructs_lib.testing.local_aws import LocalAws
 from constructs_lib.testing.proof.checks import Case, counted
 from constructs_lib.testing.proof.layer import Cases, require_answered
+from constructs_lib.testing.simulator.checks.requests import FINAL, Requests, requests_of
 from constructs_lib.testing.simulator.deployment.parts import Parts, parts_in
 from constructs_lib.testing.simulator.outside.clients import is_first_of_direct
 from constructs_lib.testing.simulator.promise import is_direct, result_of
@@ -46,8 +47,6 @@ from saga_runtime.shared.arns import machine_of
 _KEY: Final = "proof"
 _PATIENCE_SECONDS: Final = 300.0
 """Real time within which a saga must have ended: a busy machine needs some of it."""
-_REFUSED: Final = frozenset({400, 403, 404, 410, 413, 422, 507})
-"""Statuses after which a client does not repeat its request."""
 _ROUNDS: Final = 3
 """Times that concurrent requests are sent: each is another schedule."""
 _TRIES: Final = 3
@@ -58,6 +57,23 @@ _SHARE: Final = 0.01
 
 Planned = Fault | StopAt
 Response = tuple[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sent:
+    """A request that was sent until it was settled, or could not be.
+
+    Attributes:
+        intent: what the client wanted.
+        key: its key.
+        settled: the settled response; None: it has none.
+        last: the last response; None: none came.
+    """
+
+    intent: Intent
+    key: str
+    settled: Response | None
+    last: Response | None
 
 
 class _Tables:
@@ -142,12 +158,14 @@ class _Ran:
         fired: whether every planned fault hit.
         checked: numbers of things, by invariant.
         violations: what must not be.
+        requests: those of each operation.
     """
 
     responses: list[Response | None]
     fired: bool
     checked: Mapping[str, int] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
+    requests: Mapping[str, Requests] = field(default_factory=dict)
 
     @property
     def status(self) -> int | None:
@@ -156,7 +174,7 @@ class _Ran:
 
 
 class Local:
-    """A stack on local AWS. Its API authorizes requests by IAM.
+    """A stack on local AWS. Its APIs, REST or HTTP, authorize requests by IAM.
 
     Args:
         aws: where it is deployed, with no other API that has the same operation.
@@ -165,6 +183,7 @@ class Local:
     """
 
     name = "local AWS"
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, aws: LocalAws, workload: Workload) -> None:
         self._aws = aws
@@ -261,20 +280,22 @@ class Local:
         self._aws.faults.plan(*planned)
         start = threading.Barrier(clients)
 
-        def client(_: int) -> list[Response | None]:
+        def client(_: int) -> list[_Sent]:
             start.wait()
             for _again in range(often - 1):
                 self._post(intent, key)
             self._until_settled(intent, key)
-            return [self._response(intent, key) for _again in range(often)]
+            return [self._sent(intent, key) for _again in range(often)]
 
         with ThreadPoolExecutor(clients) as pool:
-            responses = [response for found in pool.map(client, range(clients)) for response in found]
+            sent = [one for found in pool.map(client, range(clients)) for one in found]
         self._until_quiet()
         fired = self._aws.faults.report().fired == len(planned)
         self._aws.faults.clear()
-        checked, violations = counted(self._audit([(intent, key, responses[0])]))
-        return _Ran(responses=responses, fired=fired, checked=checked, violations=violations)
+        invariants, requests = self._audit(sent[:1])
+        checked, violations = counted(invariants)
+        responses = [one.settled for one in sent]
+        return _Ran(responses=responses, fired=fired, checked=checked, violations=violations, requests=requests)
 
     def _soaked(self, seed: int, requests: int) -> Case:
         self._aws.reset()
@@ -285,24 +306,26 @@ class Local:
             self._user(intent)
         self._aws.faults.plan(*_random_faults(seed))
 
-        def client(number: int) -> tuple[Intent, str, Response | None]:
+        def client(number: int) -> _Sent:
             intent = intents[number]
             key = intent.key or f"{_KEY}-{number}"
             self._until_settled(intent, key)
-            return intent, key, self._response(intent, key)
+            return self._sent(intent, key)
 
         with ThreadPoolExecutor(_CLIENTS) as pool:
             sent = list(pool.map(client, range(requests)))
         hits = self._aws.faults.report().firings
         self._aws.faults.clear()
         self._until_quiet()
-        checked, violations = counted(self._audit(sent))
+        invariants, found = self._audit(sent)
+        checked, violations = counted(invariants)
         return Case(
             seed=seed,
             call=f"{requests} requests",
             fault=f"{hits} drawn",
             hit=hits > 0 or requests < 1 / _SHARE,
             checked=checked,
+            requests=found,
             violations=violations,
         )
 
@@ -321,19 +344,21 @@ class Local:
             time.sleep(pause)
             pause = min(1.0, 1.5 * pause)
 
-    def _response(self, intent: Intent, key: str) -> Response | None:
-        """The settled response, by repeated requests; None: it is refused, parked or late."""
+    def _sent(self, intent: Intent, key: str) -> _Sent:
+        """Repeat a request until its response is settled, or it is refused, parked or late."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        last: Response | None = None
         while time.monotonic() < deadline:
             response = self._post(intent, key)
             if response is not None:
+                last = response.status, response.text
                 if _is_settled(response):
-                    return response.status, response.text
-                if response.status in _REFUSED or self._parked():
-                    return None
+                    return _Sent(intent=intent, key=key, settled=last, last=last)
+                if response.status in FINAL or self._parked():
+                    break
             self._recover()
             time.sleep(0.2)
-        return None
+        return _Sent(intent=intent, key=key, settled=None, last=last)
 
     def _parked(self) -> bool:
         """True if a saga waits for an operator."""
@@ -391,7 +416,8 @@ class Local:
                 return
             time.sleep(0.1)
 
-    def _audit(self, sent: Sequence[tuple[Intent, str, Response | None]]) -> list[Invariant]:
+    def _audit(self, sent: Sequence[_Sent]) -> tuple[list[Invariant], dict[str, Requests]]:
+        """Audit everything, and count the requests."""
         parts = self._local.parts
         audits: list[list[Invariant]] = []
         records: dict[str, Item] = {}
@@ -403,12 +429,13 @@ class Local:
             audits.append(audit_sagas([record for record in found if not is_direct(record)], rows))
         audits += [audit_ledger(self._local.table(ledger)) for ledger in parts.ledgers]
         results = [
-            result_of(intent, key, records, callers=[self._user(intent)[1]], known=(), response=response)
-            for intent, key, response in sent
+            result_of(one.intent, one.key, records, callers=[self._user(one.intent)[1]], known=(), response=one.settled)
+            for one in sent
         ]
         audits.append(list(self._workload.audit(self._world)))
         audits.append(list(self._workload.audit_results(self._world, results)))
-        return together(*audits)
+        requests = requests_of(results, [one.last for one in sent], parts, self._workload.unrecorded)
+        return together(*audits), requests
 
     # --- Requests
 
@@ -419,7 +446,7 @@ class Local:
             headers[PREFER_HEADER] = f"wait={intent.wait}"
         try:
             return self._user(intent)[0].request(
-                "POST", self._urls(intent.operation), headers=headers, body=dict(intent.body)
+                "POST", self._api_of(intent.operation)[1], headers=headers, body=dict(intent.body)
             )
         except (OSError, http.client.HTTPException):
             return None
@@ -436,31 +463,50 @@ class Local:
                 self._users[known] = user, ("iam", self._aws.account, user_id)
             return self._users[known]
 
-    def _urls(self, operation: str) -> str:
-        api_id, stage = self._api_of(operation)
-        return f"{self._aws.api_url(api_id, stage)}/{operation}"
-
     def _api_of(self, operation: str) -> tuple[str, str]:
-        """Id and stage of the API that has the operation."""
+        """Id of the API that has the operation, and the operation's URL."""
         if operation not in self._apis:
-            raise ValueError(f"operation must be one of a deployed API, got {operation}; there are {[*self._apis]}")
+            raise ValueError(
+                f"operation must be one of a deployed API that authorizes by IAM, got {operation}; "
+                f"there are {[*self._apis]}"
+            )
         return self._apis[operation]
 
     @cached_property
     def _apis(self) -> dict[str, tuple[str, str]]:
-        client = self._aws.client("apigateway")
         known = {*self._local.parts.operations, *self._local.parts.direct}
         found: dict[str, tuple[str, str]] = {}
+        for path, api_id, url in (*self._rest_operations(), *self._http_operations()):
+            name = path.rpartition("/")[2]
+            if name not in known:
+                continue
+            if name in found:
+                raise ValueError(f"operation {name} must be in one API, got two; deploy one of the stacks")
+            found[name] = (api_id, f"{url}{path}")
+        return found
+
+    def _rest_operations(self) -> Iterator[tuple[str, str, str]]:
+        """Paths of REST APIs that are posted to, with the API's id and the URL of its stage."""
+        client = self._aws.client("apigateway")
         for api in client.get_rest_apis(limit=500)["items"]:
             (stage, *_) = client.get_stages(restApiId=api["id"])["item"]
             for resource in client.get_resources(restApiId=api["id"], limit=500)["items"]:
-                name = resource["path"].removeprefix("/")
-                if name not in known or "POST" not in resource.get("resourceMethods", {}):
-                    continue
-                if name in found:
-                    raise ValueError(f"operation {name} must be in one API, got two; deploy one of the stacks")
-                found[name] = (api["id"], stage["stageName"])
-        return found
+                if "POST" in resource.get("resourceMethods", {}):
+                    yield resource["path"], api["id"], self._aws.api_url(api["id"], stage["stageName"])
+
+    def _http_operations(self) -> Iterator[tuple[str, str, str]]:
+        """Routes of HTTP APIs that are posted to and authorized by IAM, likewise."""
+        client = self._aws.client("apigatewayv2")
+        for api in client.get_apis()["Items"]:
+            for stage in client.get_stages(ApiId=api["ApiId"])["Items"][:1]:
+                place = "" if stage["StageName"] == "$default" else f"/{stage['StageName']}"
+                url = self._aws.local_url(
+                    f"https://{api['ApiId']}.execute-api.{self._aws.region}.amazonaws.com{place}"
+                ).rstrip("/")
+                for route in client.get_routes(ApiId=api["ApiId"])["Items"]:
+                    method, _, path = route["RouteKey"].partition(" ")
+                    if method == "POST" and route.get("AuthorizationType") == "AWS_IAM":
+                        yield path, api["ApiId"], url
 
     # --- Faults
 
@@ -533,7 +579,14 @@ def _is_settled(response: HttpResponse) -> bool:
 
 
 def _case(seed: int, ran: _Ran, planned: Planned | None = None) -> Case:
-    case = Case(seed=seed, status=ran.status, hit=ran.fired, checked=ran.checked, violations=ran.violations)
+    case = Case(
+        seed=seed,
+        status=ran.status,
+        hit=ran.fired,
+        checked=ran.checked,
+        requests=ran.requests,
+        violations=ran.violations,
+    )
     nth = planned.on.n if planned is not None and isinstance(planned.on, Nth) else 1
     if isinstance(planned, StopAt):
         fault = "stop" if planned.status == "ABORTED" else "time out"

@@ -17,8 +17,8 @@ from constructs_lib.testing.proof.report import delete_report, write_report
 from constructs_lib.testing.proof.simulated import Simulated
 from constructs_lib.testing.proof.stated import Stated
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
-from constructs_lib.testing.simulator.simulation import deployed, without_garbage_collection
-from constructs_lib.testing.simulator.workload import Workload
+from constructs_lib.testing.simulator.simulation import deployed, require_stack, without_garbage_collection
+from constructs_lib.testing.simulator.workload import Workload, require_workload
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -86,8 +86,9 @@ class Proof:
         seeds: Sequence[int] = (0,),
         report: str | Path | None = None,
     ) -> None:
-        if not isinstance(workload, Workload):
-            raise ValueError(f"workload must be a Workload, got {workload!r}; derive a class from Workload")
+        require_workload(workload)
+        if not isinstance(stack, LocalAws):
+            require_stack(stack)
         self._seeds = _require_seeds(seeds)
         self.checks: list[Check] = []
         self._stack = stack
@@ -120,6 +121,7 @@ class Proof:
                 self._report,
                 self.checks,
                 layer=layer.name,
+                left_out=layer.left_out,
                 seeds=self._seeds,
                 title=self._title,
                 ended_by=ended_by,
@@ -196,7 +198,7 @@ class Proof:
             requests: how many for each seed, at least.
 
         Raises:
-            NotProvenError: if a run breaks an invariant.
+            NotProvenError: if a run breaks an invariant, or no request of an operation settles.
         """
         _require_number("requests", requests, "1,000 take some seconds in the simulator")
         return self._run("survives random faults", SOAK, lambda seed: self._open.soak(seed, requests))

@@ -26,8 +26,10 @@ p { margin: 6px 0; } .dim { color: var(--dim); } .verdict { font-weight: 600; fo
 code { background: var(--soft); padding: 1px 5px; border-radius: 4px; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 8px 0; }
 th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-thead th { color: var(--dim); font-weight: 600; vertical-align: bottom; } tbody th { font-weight: 400; }
-td.mark { text-align: center; } details { margin: 8px 0; } summary { cursor: pointer; } li { overflow-wrap: anywhere; }
+thead th { color: var(--dim); font-weight: 600; vertical-align: bottom; min-width: 4.5em; }
+tbody th { font-weight: 400; } thead th.text { min-width: 8em; } td.mark, th.mark { text-align: center; }
+td.n, th.n { text-align: right; padding-right: 28px; }
+details { margin: 8px 0; } summary { cursor: pointer; } li { overflow-wrap: anywhere; }
 """
 
 
@@ -42,7 +44,14 @@ def delete_report(folder: Path) -> None:
 
 
 def write_report(
-    folder: Path, checks: Sequence[Check], *, layer: str, seeds: Sequence[int], title: str, ended_by: str | None
+    folder: Path,
+    checks: Sequence[Check],
+    *,
+    layer: str,
+    seeds: Sequence[int],
+    title: str,
+    ended_by: str | None,
+    left_out: Sequence[str] = (),
 ) -> None:
     """Write ``proof.json`` and ``proof.html`` into a folder, which is made if it is missing.
 
@@ -53,10 +62,12 @@ def write_report(
         seeds: of their requests.
         title: of the report.
         ended_by: the exception that ended the proof; None: it came to its end.
+        left_out: what of the stack is not in the layer.
     """
     document = {
         "title": title,
         "layer": layer,
+        "left_out": list(left_out),
         "seeds": list(seeds),
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "cdk_sagas": importlib.metadata.version("cdk-sagas"),
@@ -86,6 +97,9 @@ def _page(document: dict[str, Any], checks: Sequence[Check]) -> Iterator[str]:
     yield _verdict(document["holds"], f"Every claim holds{_unless(document['stated'])}.", _not_holding(checks))
     if document["ended_by"] is not None:
         yield f'<p class="bad">The proof was ended by {escape(document["ended_by"])}</p>'
+    if document["left_out"]:
+        told = "".join(f"<li>{escape(text)}</li>" for text in document["left_out"])
+        yield f"<p>Not in {escape(document['layer'])}; a case that needs one ends the proof:</p><ul>{told}</ul>"
     yield from _summary(checks)
     for check in checks:
         yield from _section(check)
@@ -108,23 +122,27 @@ def _not_holding(checks: Sequence[Check]) -> str:
 
 
 def _summary(checks: Sequence[Check]) -> Iterator[str]:
-    yield '<div class="wide"><table><thead><tr><th>check</th><th>cases enumerated</th><th>run</th><th>faults that'
-    yield "happened</th><th>break the claim</th><th>seconds</th></tr></thead><tbody>"
+    yield '<div class="wide"><table><thead><tr><th>check</th><th class="n">cases enumerated</th>'
+    yield '<th class="n">run</th><th class="n">faults that happened</th><th class="n">break the claim</th>'
+    yield '<th class="n">seconds</th></tr></thead><tbody>'
     for check in checks:
         hit = sum(case.hit for case in check.cases if case.fault != "none")
         drawn = "" if not check.is_sample else " (drawn)" if check.draw is None else f" (drawn by {check.draw})"
         yield (
-            f'<tr><th scope="row">{escape(check.name)}</th><td>{check.enumerated:,}</td><td>{len(check.cases):,}'
-            f"{drawn}</td><td>{hit:,}</td><td>{len(check.broken):,}</td>"
-            f"<td>{check.seconds:.1f}</td></tr>"
+            f'<tr><th scope="row">{escape(check.name)}</th><td class="n">{check.enumerated:,}</td>'
+            f'<td class="n">{len(check.cases):,}{drawn}</td><td class="n">{hit:,}</td>'
+            f'<td class="n">{len(check.broken):,}</td><td class="n">{check.seconds:.1f}</td></tr>'
         )
     yield "</tbody></table></div>"
 
 
 def _section(check: Check) -> Iterator[str]:
     yield f"<h2>{escape(check.name.capitalize())}</h2><p>{escape(check.claim)}</p>"
-    unproven = "Does not hold." if check.finished or check.broken else "Is not finished."
-    yield _verdict(check.holds, f"Holds in every case{_unless(check.stated)}.", unproven)
+    otherwise = "Does not hold." if check.finished or check.broken else "Is not finished."
+    yield _verdict(check.holds, f"Holds in every case{_unless(check.stated)}.", otherwise)
+    if check.unproven:
+        told = "".join(f'<li class="bad">{escape(text)}</li>' for text in check.unproven)
+        yield f"<ul>{told}</ul>"
     if check.broken:
         yield "<ul>"
         for case in check.broken:
@@ -133,26 +151,34 @@ def _section(check: Check) -> Iterator[str]:
         yield "</ul>"
     if check.invariants:
         yield f"<details><summary>{len(check.invariants)} invariants were audited after each case</summary>"
-        yield '<div class="wide"><table><thead><tr><th>invariant</th><th>things checked</th></tr></thead><tbody>'
+        yield '<div class="wide"><table><thead><tr><th>invariant</th><th class="n">things checked</th>'
+        yield "</tr></thead><tbody>"
         for name, checked in sorted(check.invariants.items()):
-            yield f'<tr><th scope="row">{escape(name)}</th><td>{checked:,}</td></tr>'
+            yield f'<tr><th scope="row">{escape(name)}</th><td class="n">{checked:,}</td></tr>'
         yield "</tbody></table></div></details>"
-    for seed in dict.fromkeys(case.seed for case in check.cases if case.caller):
-        yield from _matrix(seed, [case for case in check.cases if case.seed == seed and case.caller])
-    others = [case for case in check.cases if not case.caller]
+    # In a sample each call has other faults: there is nothing to compare in columns.
+    compared = [] if check.is_sample else [case for case in check.cases if case.caller]
+    for seed in dict.fromkeys(case.seed for case in compared):
+        yield from _matrix(seed, [case for case in compared if case.seed == seed])
+    others = [case for case in check.cases if check.is_sample or not case.caller]
+    if check.is_sample:
+        others.sort(key=lambda case: (case.seed, case.caller, case.call, case.nth, case.fault))
     if others:
-        yield '<div class="wide"><table><thead><tr><th>seed</th><th>what happened</th><th>status of the response</th>'
-        yield "<th>holds</th></tr></thead><tbody>"
+        yield '<div class="wide"><table><thead><tr><th>seed</th><th class="text">what happened</th>'
+        yield '<th class="n">status of the response</th><th class="mark">holds</th></tr></thead><tbody>'
         for case in others:
-            what = f"{case.call}: {case.fault} faults" if case.call else _undisturbed(case)
             yield (
-                f'<tr><th scope="row">{case.seed}</th><td>{escape(what)}</td><td>{_or(case.status)}</td>'
-                f'<td class="mark">{_mark(case)}</td></tr>'
+                f'<tr><th scope="row">{case.seed}</th><td>{escape(_what(case))}</td>'
+                f'<td class="n">{_or(case.status)}</td><td class="mark">{_mark(case)}</td></tr>'
             )
         yield "</tbody></table></div>"
 
 
-def _undisturbed(case: Case) -> str:
+def _what(case: Case) -> str:
+    if case.caller:
+        return f"{case.caller} {case.call} #{case.nth}: {case.fault}"
+    if case.call:
+        return f"{case.call}: {case.fault} faults"
     return "nothing went wrong" if case.fault == "none" else case.fault
 
 
@@ -166,8 +192,8 @@ def _matrix(seed: int, cases: Sequence[Case]) -> Iterator[str]:
         kinds.setdefault(tuple(found), []).append(row)
     yield f"<h3>Seed {seed}: {len(rows):,} calls and states, {len(cases):,} cases</h3>"
     for faults, of_kind in kinds.items():
-        yield '<div class="wide"><table><thead><tr><th>caller</th><th>call or state</th>'
-        yield "".join(f"<th>{escape(fault)}</th>" for fault in faults) + "</tr></thead><tbody>"
+        yield '<div class="wide"><table><thead><tr><th class="text">caller</th><th class="text">call or state</th>'
+        yield "".join(f'<th class="mark">{escape(fault)}</th>' for fault in faults) + "</tr></thead><tbody>"
         for caller, call, nth in of_kind:
             marks = "".join(
                 f'<td class="mark" title="status {_or(rows[caller, call, nth][fault].status)}">'

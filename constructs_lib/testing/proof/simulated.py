@@ -57,6 +57,7 @@ class Simulated:
     def __init__(self, deployment: Deployment, workload: Workload) -> None:
         self._deployment = deployment
         self._workload = workload
+        self.left_out = tuple(deployment.blueprint.left_out)
 
     def crashes(self, seed: int, at_most: int | None, draw: int) -> Cases:
         """Break each call, and end executions before each state."""
@@ -179,6 +180,7 @@ def _case(seed: int, run: RunResult, planned: Planned | None = None, *, after: i
         seed=seed,
         status=run.answers[0] if run.answers else None,
         checked=run.checked,
+        requests=run.requests,
         violations=tuple(map(str, run.findings)),
     )
     if planned is None:
