@@ -15,11 +15,12 @@ from constructs import Construct
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
-from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.stacks import refer_to
 from constructs_lib.shared.types import checked
 from saga_runtime.migration.layout import Layout
 from saga_runtime.migration.progress import Job
@@ -120,6 +121,8 @@ class Migration(Construct):
             function_options.apply_to(self)
         self.writers = list(dict.fromkeys(writers))
         self._require_own_writers()
+        for fn in self.writers:
+            refer_to(self, f"writer {fn.node.id} of Migration {id}", fn, {f"table of Migration {id}": table})
         terms = Terms(
             layout=layout,
             most_phase=phase,
@@ -215,6 +218,22 @@ class Migration(Construct):
             periods=_FAILED_PERIODS,
             silence_breaches=silence,
         )
+
+    def metric_moved(self) -> cloudwatch.Metric:
+        """Concerns of customers that moved one step: the sum of 5 minutes."""
+        return runtime_metric(Metric.MIGRATED, service_of(self.worker), "Sum")
+
+    def metric_left(self) -> cloudwatch.Metric:
+        """Concerns of customers that a complete pass could not move: the maximum of an hour."""
+        return runtime_metric(Metric.MIGRATION_LEFT, service_of(self.worker), "Maximum", 60)
+
+    def metric_differences(self) -> cloudwatch.Metric:
+        """Comparisons that found a difference between old and new item: the sum of 5 minutes."""
+        return runtime_metric(Metric.MIGRATION_DIFFERENCE, service_of(self.worker), "Sum")
+
+    def metric_clean_seconds(self) -> cloudwatch.Metric:
+        """Seconds for which comparisons have found no difference: the minimum of an hour."""
+        return runtime_metric(Metric.MIGRATION_CLEAN, service_of(self.worker), "Minimum", 60)
 
     @checked
     def grant_delete(self, writer: RuntimeFunction) -> None:

@@ -11,8 +11,11 @@ from constructs import Construct
 
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.saga.synthesis.described_entry import steps_entry
 from constructs_lib.saga.validation.checks import leaves_of
-from constructs_lib.tables.token_table import TokenTable
+from constructs_lib.shared.manifest_format import ManifestField as F
+from constructs_lib.shared.stacks import depend_on
+from constructs_lib.tables.interfaces import ITokenTable
 from saga_runtime.protocol import ReconciledField
 
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
@@ -51,6 +54,7 @@ def require_sagas(scope: Construct, sagas: Sequence[SagaStateMachine]) -> None:
                 f"saga {saga.node.path} must be in the stack of {path}, got {there.node.path}: a nested stack shares "
                 "only with its parent; make a TimeoutReconciler where the saga is"
             )
+        depend_on(scope, "recovers", saga)
 
 
 def told_of(scope: Construct, sagas: Sequence[SagaStateMachine]) -> str:
@@ -59,19 +63,44 @@ def told_of(scope: Construct, sagas: Sequence[SagaStateMachine]) -> str:
     Raises:
         ValueError: if there is no room for it.
     """
-    fields = {saga: fields_of(saga) for saga in sagas}
-    length = len(_text([_with_longest_names(saga, entry) for saga, entry in fields.items()]))
+    require_room(scope, sagas)
+    return _text([fields_of(saga) for saga in sagas])
+
+
+def require_room(scope: Construct, sagas: Sequence[SagaStateMachine], more: str = "") -> None:
+    """Refuse sagas that a function's environment has no room for.
+
+    Args:
+        scope: whose function it is.
+        sagas: of the value of ``told_of``.
+        more: another value in the environment.
+
+    Raises:
+        ValueError: naming the size.
+    """
+    length = len(_text([_with_longest_names(saga, fields_of(saga)) for saga in sagas])) + len(more)
     if length > _MAX_ENVIRONMENT_BYTES:
         raise ValueError(
             f"{scope.node.path} must reconcile sagas that its function's environment has room for, got "
             f"{len(sagas)} of {length} bytes of {_MAX_ENVIRONMENT_BYTES}; make another TimeoutReconciler for some"
         )
-    return _text(list(fields.values()))
 
 
-def late_tokens_of(saga: SagaStateMachine) -> dict[TokenTable, list[str]]:
+def steps_told(sagas: Sequence[SagaStateMachine]) -> str:
+    """Value of ``Env.OPERATED``: what an answer about a step depends on, saga by saga in their order."""
+    told = [
+        {
+            step[F.NAME]: [step.get(F.SIDE), int(step.get(F.EXTERNAL, False)), step.get(F.GRACE, 0), int(F.MAP in step)]
+            for step in steps_entry(saga.steps, saga.description)
+        }
+        for saga in sagas
+    ]
+    return json.dumps(told, separators=(",", ":"))
+
+
+def late_tokens_of(saga: SagaStateMachine) -> dict[ITokenTable, list[str]]:
     """Steps whose late effects can be compensated, by the token table of their jobs."""
-    found: dict[TokenTable, list[str]] = {}
+    found: dict[ITokenTable, list[str]] = {}
     for step in leaves_of(saga.steps):
         if not step.job or not step.compensated:
             continue

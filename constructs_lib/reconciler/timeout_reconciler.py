@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
-from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
@@ -18,27 +16,25 @@ from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import runtime_metric
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.reconciler.alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
-from constructs_lib.reconciler.sagas import fields_of, late_tokens_of, require_sagas, told_of
+from constructs_lib.reconciler.grants import grant_reconciling
+from constructs_lib.reconciler.sagas import fields_of, require_sagas, told_of
 from constructs_lib.saga.state_machine import SagaStateMachine
-from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_minutes
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
-from constructs_lib.shared.nag_ids import executions_id
+from constructs_lib.shared.operator_actions import HOLD_ACTIONS
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
-from constructs_lib.tables.token_table import TokenTable
-from constructs_lib.tables.units import AmountsByUnit
+from constructs_lib.tables.units import AmountsByUnit, unit_argument
+from saga_runtime.money import Unit
 from saga_runtime.protocol import (
-    DUE_INDEX,
-    RESPONSE_INDEX,
     Env,
     HoldAttribute,
     Look,
     LookField,
     Metric,
-    TokenAttribute,
 )
 
 _SECONDS: Final = 50
@@ -102,6 +98,8 @@ class TimeoutReconciler(Construct):
         removal_policy: of log groups; retained by default.
 
     Attributes:
+        sagas: those that it reconciles.
+        environment: of its function: the sagas and the limits.
         function: the reconciler's function.
         queue: waiting status events: names of executions, without their data.
         dead_letters: status events that could not be delivered (whole) or handled.
@@ -149,7 +147,7 @@ class TimeoutReconciler(Construct):
         max_parked_age: Duration | None = None,
         max_money_in_flight: AmountsByUnit | None = None,
         longest_hold: Duration | None = None,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -176,6 +174,7 @@ class TimeoutReconciler(Construct):
             Env.RECOVERIES_LIMIT: str(max_recoveries),
             Env.LONGEST_LOOK: str(longest * 60),
         }
+        self.sagas, self.environment = tuple(sagas), told
         self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
 
     def metric_in_flight(self) -> cloudwatch.Metric:
@@ -190,9 +189,36 @@ class TimeoutReconciler(Construct):
         """Seconds for which the saga that was parked first has been parked: the maximum of 5 minutes."""
         return runtime_metric(Metric.OLDEST_PARKED, service_of(self.function), "Maximum")
 
+    def metric_parked(self) -> cloudwatch.Metric:
+        """Number of parked sagas: the maximum of 5 minutes."""
+        return runtime_metric(Metric.PARKED, service_of(self.function), "Maximum")
+
+    def metric_unreconciled(self) -> cloudwatch.Metric:
+        """Number of open sagas on the same tables that no reconciler monitors: the maximum of 5 minutes."""
+        return runtime_metric(Metric.UNATTENDED, service_of(self.function), "Maximum")
+
+    def metric_money_in_flight(self, unit: str | Unit) -> cloudwatch.Metric:
+        """Money in flight in one unit, in its smallest part: the maximum of 5 minutes.
+
+        Args:
+            unit: ISO 4217 code, or a ``Unit``.
+
+        Raises:
+            ValueError: if it is neither.
+        """
+        code = {"currency": unit_argument("unit", unit).code}
+        return runtime_metric(Metric.MONEY_IN_FLIGHT, service_of(self.function), "Maximum", dimensions=code)
+
     def metric_recoveries(self) -> cloudwatch.Metric:
         """Recoveries started: the sum of 5 minutes."""
         return runtime_metric(Metric.RECOVERIES, service_of(self.function), "Sum")
+
+    def grant_hold(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Hold this reconciler, and end a hold: what ``cdk-sagas hold`` needs. For operators only."""
+        Manifest.of(self).grant_read(grantee)
+        for requests in self._requests:
+            requests.grant_look(grantee)
+        return self.hold.grant_hold(grantee)
 
     def _look_after(
         self,
@@ -201,7 +227,7 @@ class TimeoutReconciler(Construct):
         measured: int,
         told: Mapping[str, str],
         limits: AlarmLimits,
-        encryption_key: kms.IKey | None,
+        encryption_key: AnyKey | None,
         removal_policy: RemovalPolicy,
     ) -> None:
         self.function = RuntimeFunction(
@@ -216,11 +242,12 @@ class TimeoutReconciler(Construct):
             removal_policy=removal_policy,
         )
         name_role(self.function, "the reconciler")
+        self._requests = list(dict.fromkeys(saga.requests for saga in sagas))
         self.hold = HoldTable(self, "Hold")
         self.function.function.add_environment(Env.HOLD_TABLE, self.hold.table_name)
         self.hold.grant_look(self.function)
         for saga in sagas:
-            self._grant(saga)
+            grant_reconciling(self.function, saga)
             saga.look_after(every=every * 60)
         self.dead_letters = dead_letters_of(self, encryption_key, QueueRole.EVENTS)
         self.queue = queue_for(
@@ -250,51 +277,6 @@ class TimeoutReconciler(Construct):
             hold=self.hold.table_name,
             limit=int(told[Env.RECOVERIES_LIMIT]),
             serves=[fields_of(saga) for saga in sagas],
-        )
-
-    def _grant(self, saga: SagaStateMachine) -> None:
-        """Read what is due, take it over, start it; and nothing else."""
-        function = self.function
-        saga.requests.grant_settle(function)
-        saga.log.grant_query(function)
-        _allow(function, ["dynamodb:UpdateItem"], [saga.log.table_arn])
-        indexes = [f"{saga.requests.table_arn}/index/{index}" for index in (DUE_INDEX, RESPONSE_INDEX)]
-        _allow(function, ["dynamodb:Query"], indexes)
-        for tokens in late_tokens_of(saga):
-            _allow_late_jobs(function, tokens)
-        grant_send(queues_of([saga.operators]), function)
-        _allow(
-            function,
-            ["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
-            [saga.operators.queue_arn],
-        )
-        machines = (saga.state_machine, saga.recovery_machine)
-        arns = [machine.state_machine_arn for machine in machines]
-        _allow(function, ["states:StartExecution", "states:ListExecutions"], arns)
-        executions = [self._executions_of(machine) for machine in machines]
-        _allow(function, ["states:DescribeExecution"], executions)
-        _allow(function, ["states:StopExecution"], executions[:1])
-
-    def _executions_of(self, machine: sfn.StateMachine) -> str:
-        stack, there = Stack.of(self), Stack.of(machine)
-        name = machine.state_machine_name
-        named = f"<{there.resolve(name)['Fn::GetAtt'][0]}.Name>"
-        if there is not stack:
-            # It crosses as an export. Made here, the export's own name is known, by which the finding below goes.
-            name = there.export_value(name)
-            named = str(stack.resolve(name)["Fn::ImportValue"])
-        Validations.of(self.function.role).acknowledge(
-            Acknowledgment(
-                id=executions_id(stack, named),
-                reason="Executions of this one state machine: their names are made when they start, and whether one "
-                "of them still runs is what the reconciler asks.",
-            )
-        )
-        return stack.format_arn(
-            service="states",
-            resource="execution",
-            resource_name=f"{name}:*",
-            arn_format=ArnFormat.COLON_RESOURCE_NAME,
         )
 
     def _add_alarms(self, limits: AlarmLimits) -> None:
@@ -331,23 +313,6 @@ class HoldTable(StatefulTable):
         """Read the item."""
         return self._grant(grantee, "dynamodb:GetItem")
 
-
-def _allow_late_jobs(grantee: iam.IGrantable, tokens: TokenTable) -> None:
-    """Find jobs with late effects: never a token, with which any wait could be ended."""
-    if tokens.encryption_key is not None:
-        tokens.encryption_key.grant_decrypt(grantee)
-    _allow(grantee, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])
-    read = [TokenAttribute.ID, TokenAttribute.LOG_TABLE, TokenAttribute.APPLIED_LATE_AT]
-    iam.Grant.add_to_principal(
-        grantee=grantee,
-        actions=["dynamodb:GetItem"],
-        resource_arns=[tokens.table_arn],
-        conditions={
-            "ForAllValues:StringEquals": {"dynamodb:Attributes": read},
-            "StringEqualsIfExists": {"dynamodb:Select": "SPECIFIC_ATTRIBUTES"},
-        },
-    )
-
-
-def _allow(grantee: iam.IGrantable, actions: list[str], resources: list[str]) -> None:
-    iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=resources)
+    def grant_hold(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Put, read and delete holds."""
+        return self._grant(grantee, *HOLD_ACTIONS)

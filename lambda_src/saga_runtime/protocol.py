@@ -60,6 +60,8 @@ class RecordAttribute(StrEnum):
     CURRENCY = "currency"
     DECISIONS = "decisions"
     """Decisions of operators about the saga, the earliest first: a list that is only appended to."""
+    PROPOSALS = "proposals"
+    """Decisions that a second operator confirms, the earliest first: appended to, and removed with the response."""
     RAN = "ran"
     """By which type of state machine the saga was settled, if it may run inline: ``Ran``."""
 
@@ -390,6 +392,8 @@ class HoldAttribute(StrEnum):
     SINCE = "since"
     """Epoch milliseconds."""
     REASON = "reason"
+    WHO = "who"
+    """ARN of the operator."""
 
 
 HOLD_ID: Final = "hold"
@@ -608,6 +612,49 @@ class DecisionField(StrEnum):
     WHY = "why"
     PARKED_REASON = "parked_reason"
     """Step and error for which the saga was parked then; absent if it was not parked."""
+    PROPOSAL = "proposal"
+    """Number of the proposal that ``who`` confirmed; absent: ``who`` decided alone."""
+    PROPOSED_BY = "proposed_by"
+    """ARN of who proposed it."""
+
+
+class ProposalField(StrEnum):
+    """Members of a proposal, in the list that its saga's record keeps."""
+
+    NUMBER = "number"
+    """Place in the list of decisions of the one that states it: nothing removes those, so it is never another's."""
+    AT = "at"
+    """Epoch milliseconds."""
+    WHO = "who"
+    """ARN of the caller."""
+    USER_ID = "user_id"
+    """The caller's unique id, from AWS: of a role with the name of the session."""
+    WHY = "why"
+    EXPIRES_AT = "expires_at"
+    """Epoch milliseconds."""
+    STEP = "step"
+    """Sort key of the row that the answer is about; absent: to resume the saga."""
+    APPLIED = "applied"
+    COMPENSATION = "compensation"
+    OUTPUT = "output"
+    ROW_STATUS = "row_status"
+    """Of the row, as it was read; absent: there was none."""
+    ROW_ATTEMPT = "row_attempt"
+    STATUS = "status"
+    """Of the record, as it was read."""
+    OWNER = "owner"
+    PARKED = "parked"
+
+
+class SecondPerson(StrEnum):
+    """Principals that may confirm a proposal. AWS knows principals, not people."""
+
+    OTHER_ROLE = "OTHER_ROLE"
+    """Another IAM user or another role. Two sessions of one role are one principal: the caller that assumes it chooses
+    the session's name."""
+    OTHER_SESSION = "OTHER_SESSION"
+    """Also a session of the same role under another name: for roles whose sessions are named by others than those who
+    use them, as IAM Identity Center does, or a trust policy that requires ``sts:RoleSessionName``."""
 
 
 class WatchStatus(StrEnum):
@@ -821,6 +868,10 @@ class Env(StrEnum):
     MAX_RECEIVES = "CDK_SAGAS_MAX_RECEIVES"
     DEAD_LETTERS = "CDK_SAGAS_DEAD_LETTERS"
     RECONCILED = "CDK_SAGAS_RECONCILED"
+    OPERATED = "CDK_SAGAS_OPERATED"
+    OPERATORS = "CDK_SAGAS_OPERATORS"
+    SECOND_PERSON = "CDK_SAGAS_SECOND_PERSON"
+    PROPOSAL_SECONDS = "CDK_SAGAS_PROPOSAL_SECONDS"
     RECOVERIES_LIMIT = "CDK_SAGAS_RECOVERIES_LIMIT"
     LONGEST_LOOK = "CDK_SAGAS_LONGEST_LOOK"
     HOLD_TABLE = "CDK_SAGAS_HOLD_TABLE"

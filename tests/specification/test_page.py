@@ -21,6 +21,7 @@ from tests.specification.inline_saga import InlinePromise
 from tests.specification.late_undo import LatePromise
 from tests.specification.migration import MigrationPromise
 from tests.specification.migration_layout import LayoutPromise
+from tests.specification.proposed_decision import ProposalPromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
 from tests.specification.transitions import TransitionPromise
@@ -36,6 +37,7 @@ PROMISES = (
     HoldPromise,
     CollectingPromise,
     ExternalPromise,
+    ProposalPromise,
     SagaPromise,
     InlinePromise,
     CallbackPromise,

@@ -30,7 +30,7 @@ h1{margin:0 0 .5rem;font-size:1.4rem;line-height:1.3;overflow-wrap:anywhere}
 p{margin:0 0 1rem;overflow-wrap:anywhere}p:last-child{margin-bottom:0}
 .soft{color:var(--soft)}
 dl{margin:1.25rem 0;border-top:1px solid var(--line)}dl:last-child{margin-bottom:0}
-dl div{display:grid;grid-template-columns:minmax(5rem,9rem) 1fr;gap:.75rem;padding:.6rem 0;
+dl div{display:grid;grid-template-columns:clamp(5rem,30%,9rem) minmax(0,1fr);gap:.75rem;padding:.6rem 0;
 border-bottom:1px solid var(--line)}
 dt{color:var(--soft);overflow-wrap:anywhere}
 dd{margin:0;font-weight:500;overflow-wrap:anywhere;white-space:pre-line;unicode-bidi:isolate}
@@ -43,7 +43,7 @@ border-radius:.5rem;cursor:pointer}
 .yes{color:var(--yes-ink);background:var(--yes);border-color:var(--yes)}
 .no{color:var(--no);background:transparent;border-color:var(--no)}
 :focus-visible{outline:3px solid var(--focus);outline-offset:2px}
-.told{padding:.6rem .8rem;border-radius:.5rem;font-weight:600}
+.told{margin-top:1rem;padding:.6rem .8rem;border-radius:.5rem;font-weight:600}
 .ok{background:var(--ok);color:var(--ok-ink)}.bad{background:var(--bad);color:var(--bad-ink)}
 blockquote{margin:0 0 1rem;padding:.1rem 0 .1rem .9rem;border-left:3px solid var(--line);white-space:pre-line;
 overflow-wrap:anywhere;unicode-bidi:isolate}

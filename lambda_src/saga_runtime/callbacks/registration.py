@@ -73,7 +73,7 @@ def _answered_before(waiting: Waiting, row: TokenRow, now_ms: int) -> bool:
 
 
 def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
-    """Test whether a put was refused by itself: its response was lost, and it was sent again."""
+    """Test whether a put was refused because of its own first try: its response was lost, and it was sent again."""
     waits = row.status is TokenStatus.WAITING and row.order == waiting.order
     return waits and row.token == waiting.token and row.created_at == now_ms
 

@@ -213,7 +213,7 @@ def remove_response_update(request_id: str, now_ms: int) -> dict[str, Any]:
     the saga ended.
     """
     a = RecordAttribute
-    removed = (a.INPUT, a.RESPONSE, a.FAILURE, a.PARKED_REASON, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
+    removed = (a.INPUT, a.RESPONSE, a.FAILURE, a.PARKED_REASON, a.PROPOSALS, a.AMOUNT, a.CURRENCY, a.RESPONSE_SHARD)
     over = when(RESPONSE_OVER, now_seconds={"N": str(now_ms // 1_000)})
     return {"Key": {a.ID: {"S": request_id}}, **update(over, removes=removed)}
 

@@ -1,4 +1,4 @@
-"""Decisions and actions of the reconciler: recoveries, late effects, parked sagas, money in flight.
+"""Decisions and actions of reconciler and operators: recoveries, late effects, parked sagas, proposals.
 
 Imports ``callbacks``, ``saga_log`` and ``idempotency``.
 """

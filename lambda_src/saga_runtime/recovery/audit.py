@@ -32,6 +32,8 @@ class Audit:
     Attributes:
         who: ARN of the caller.
         why: 1 to 1,000 characters that are not all blank.
+        proposal: number of the proposal that the caller confirms; None: the caller decides alone.
+        proposed_by: ARN of who proposed it.
 
     Raises:
         ValueError: one of them is blank, or the reason is too long.
@@ -39,15 +41,25 @@ class Audit:
 
     who: str
     why: str
+    proposal: int | None = None
+    proposed_by: str = ""
 
     def __post_init__(self) -> None:
         if not self.who.strip():
             raise ValueError("who must name the caller, got blank text; use credentials that have an identity")
-        if not self.why.strip() or len(self.why) > MOST_REASON:
-            raise ValueError(
-                f"a reason must be 1 to {MOST_REASON} characters that are not all blank, got {len(self.why)}; write "
-                "one sentence"
-            )
+        require_reason(self.why)
+
+
+def require_reason(why: str) -> None:
+    """Require a reason.
+
+    Raises:
+        ValueError: if it is blank or too long.
+    """
+    if not why.strip() or len(why) > MOST_REASON:
+        raise ValueError(
+            f"a reason must be 1 to {MOST_REASON} characters that are not all blank, got {len(why)}; write one sentence"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +72,8 @@ class Decision:
         what: the decision, in a few words.
         why: the reason that the caller gave.
         parked_reason: step and error for which the saga was parked then; None if it was not parked.
+        proposal: number of the proposal that ``who`` confirmed; None: ``who`` decided alone.
+        proposed_by: ARN of who proposed it; None likewise.
     """
 
     at_ms: int
@@ -67,6 +81,8 @@ class Decision:
     what: str
     why: str
     parked_reason: str | None
+    proposal: int | None = None
+    proposed_by: str | None = None
 
     @classmethod
     def all_of(cls, item: Mapping[str, Any]) -> list[Decision]:
@@ -80,6 +96,8 @@ class Decision:
                 what=entry[f.WHAT]["S"],
                 why=entry[f.WHY]["S"],
                 parked_reason=entry[f.PARKED_REASON]["S"] if f.PARKED_REASON in entry else None,
+                proposal=int(entry[f.PROPOSAL]["N"]) if f.PROPOSAL in entry else None,
+                proposed_by=entry[f.PROPOSED_BY]["S"] if f.PROPOSED_BY in entry else None,
             )
             for entry in entries
         ]
@@ -102,14 +120,26 @@ def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int) -> App
         f.WHY: {"S": audit.why},
         **({f.PARKED_REASON: {"S": parked}} if (parked := _parked_at(record)) else {}),
     }
+    if audit.proposal is not None:
+        entry |= {f.PROPOSAL: {"N": str(audit.proposal)}, f.PROPOSED_BY: {"S": audit.proposed_by}}
     values = {"no_decisions": {"L": []}, "decision": {"L": [{"M": entry}]}}
     return {RecordAttribute.DECISIONS: _APPEND}, values
 
 
-def decision_update(audit: Audit, what: str, record: RequestRecord, now_ms: int) -> Arguments:
-    """Arguments of an update that appends a decision, and changes nothing else."""
+def decision_update(
+    audit: Audit, what: str, record: RequestRecord, now_ms: int, condition: Arguments | None = None
+) -> Arguments:
+    """Arguments of an update that appends a decision, and changes nothing else.
+
+    Args:
+        audit: its author and reason.
+        what: the decision.
+        record: as it was read.
+        now_ms: the time.
+        condition: arguments of it, from ``when``; the saga is the same, by default.
+    """
     sets, values = appended(audit, what, record, now_ms)
-    condition = when(SAME_SAGA, saga_id={"S": record.saga_id})
+    condition = condition or when(SAME_SAGA, saga_id={"S": record.saga_id})
     return {"Key": {RecordAttribute.ID: {"S": record.request_id}}, **update(condition, sets, values=values)}
 
 

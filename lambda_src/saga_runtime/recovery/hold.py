@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from saga_runtime.protocol import HOLD_ID, Env, HoldAttribute
 from saga_runtime.shared import aws, clock
+from saga_runtime.shared.expressions import when
+from saga_runtime.shared.writes import Entry
 
 KEPT_MS: Final = 10_000
 """Milliseconds for which a read is valid: a check reads before each action."""
@@ -34,10 +36,12 @@ class Held:
     Attributes:
         since_ms: epoch milliseconds.
         reason: what the operator gave.
+        who: ARN of the operator, as AWS knows it.
     """
 
     since_ms: int
     reason: str
+    who: str
 
     @classmethod
     def from_item(cls, item: Mapping[str, Mapping[str, Any]]) -> Held:
@@ -46,7 +50,41 @@ class Held:
         return cls(
             since_ms=int(item[a.SINCE]["N"]) if a.SINCE in item else 0,
             reason=str(item[a.REASON]["S"]) if a.REASON in item else "",
+            who=str(item[a.WHO]["S"]) if a.WHO in item else "",
         )
+
+
+def on(table: str, saga_id: str | None, held: Held) -> Entry:
+    """Return the write that sets a switch, unless another operator did: the first reason and time stay.
+
+    Args:
+        table: the table of switches.
+        saga_id: the saga's; None: the switch for all sagas.
+        held: since when, why, and by whom.
+    """
+    a = HoldAttribute
+    item: dict[str, dict[str, str]] = {
+        **hold_key(saga_id),
+        a.SINCE: {"N": str(held.since_ms)},
+        a.REASON: {"S": held.reason},
+        a.WHO: {"S": held.who},
+    }
+    return {"Put": {"TableName": table, "Item": item, **when("attribute_not_exists(#id)")}}
+
+
+def off(table: str, saga_id: str | None, held: Held) -> Entry:
+    """Return the write that releases a switch as it was read: not that of another operator, also if it is sent again.
+
+    Args:
+        table: the table of switches.
+        saga_id: the saga's; None: the switch for all sagas.
+        held: as it was read.
+    """
+    # An attribute that the item lacks was read as 0, or as an empty text.
+    since = "#since = :since" if held.since_ms else "(attribute_not_exists(#since) OR #since = :since)"
+    why = "#reason = :reason" if held.reason else "(attribute_not_exists(#reason) OR #reason = :reason)"
+    as_read = when(f"{since} AND {why}", since={"N": str(held.since_ms)}, reason={"S": held.reason})
+    return {"Delete": {"TableName": table, "Key": hold_key(saga_id), **as_read}}
 
 
 @dataclass(slots=True, kw_only=True)

@@ -151,7 +151,7 @@ def clear_queues(served: Iterable[Served], hold: Hold, remaining_ms: Callable[[]
 
     deleted = 0
     for url, names in tables.items():
-        queue = OperatorsQueue(sqs=aws.sqs(), url=url, read=partial(_record, names), wait_seconds=0)
+        queue = OperatorsQueue(sqs=aws.sqs(), url=url, read=partial(record_in, names), wait_seconds=0)
         try:
             queue.clear(may_continue)
         except (ClientError, BotoCoreError, ValueError) as error:
@@ -163,7 +163,8 @@ def clear_queues(served: Iterable[Served], hold: Hold, remaining_ms: Callable[[]
     return deleted
 
 
-def _record(tables: Iterable[str], request_id: str) -> RequestRecord | None:
+def record_in(tables: Iterable[str], request_id: str) -> RequestRecord | None:
+    """A saga's record in one of some tables, read strongly; None: it does not exist."""
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
     for table in tables:
         item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")

@@ -19,9 +19,12 @@ contradicts changes nothing, and one that the row has already needs no write. ``
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from saga_runtime.idempotency.identity import row_name_of
 from saga_runtime.idempotency.record import OWNED, RequestRecord
 from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import NOTHING, Appended
@@ -33,6 +36,7 @@ AS_READ: Final = "#status = :found AND #attempt_id = :held"
 """The row is still in the state, and still of the attempt, about which the person spoke."""
 PARKED: Final = f"{OWNED} AND attribute_exists(#parked_by)"
 """The record is still parked, and still owned by the execution that was read: two people start one recovery."""
+_ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
 LONGEST_GRACE_MS: Final = 3_600_000
 """The longest grace that a provider can be declared with: what counts where the declared one is not known."""
 
@@ -50,12 +54,14 @@ class Statement:
         undo: whether the answer is about the step's compensation.
         output: canonical JSON of what the step would have returned; None without one.
         attempt: the attempt that the person saw; None for the one that is found.
+        rowless: whether the person saw that there is no row.
     """
 
     applied: bool
     undo: bool = False
     output: str | None = None
     attempt: str | None = None
+    rowless: bool = False
 
     @property
     def text(self) -> str:
@@ -78,6 +84,43 @@ class DeclaredStep:
     external: bool
     grace_ms: int
     log_days: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeployedStep:
+    """A step, as the deployed definition has it.
+
+    Attributes:
+        name: its name.
+        in_map: whether it runs once per item, and has a row for each.
+        declared: what a person's statement about it depends on; None for a step without a function.
+    """
+
+    name: str
+    in_map: bool
+    declared: DeclaredStep | None
+
+
+def declared_in(steps: Mapping[str, DeployedStep], name: str) -> DeclaredStep | None:
+    """The step that a row's name names; None if the definition does not have it, or could not be read.
+
+    Raises:
+        CannotResolve: if it has not the form of one, or names an item of a step that has none.
+    """
+    match = _ROW.match(name)
+    step, item = match.groups() if match else (name, None)
+    try:
+        row_name_of(step, item)
+    except ValueError as error:
+        raise CannotResolve(str(error)) from None
+    there = steps.get(step)
+    if there is None:
+        return None
+    if there.in_map and item is None:
+        raise CannotResolve(f"step {step} runs once per item; name one of them: '{step}[ITEM KEY]'")
+    if item is not None and not there.in_map:
+        raise CannotResolve(f"step {step} runs once, not per item; name it without [{item}]")
+    return there.declared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +184,8 @@ def decide(subject: Subject, statement: Statement, now_ms: int) -> Change:
     # The row's state may come from this very command, whose response was lost.
     if change.written and statement.attempt is not None:
         _require_seen(subject, statement.attempt)
+    if change.written and statement.rowless and subject.row is not None:
+        raise CannotResolve(f"{subject.name} has a row by now, and you saw none; inspect the saga")
     return change
 
 

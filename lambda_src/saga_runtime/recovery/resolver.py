@@ -7,19 +7,23 @@ its name. After a crash in between, repeat the command: what is written already 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import Audit, appended, decision_update
+from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
 from saga_runtime.recovery.resolution import (
     CannotResolve,
     Change,
     DeclaredStep,
+    DeployedStep,
     Statement,
     Subject,
     decide,
+    declared_in,
     row_write,
     unpark_update,
 )
@@ -53,14 +57,54 @@ class Resolver:
     Attributes:
         recoverer: reads records, starts recoveries.
         log_table: the saga log.
-        log_days: how long its rows are kept; None if that is not known.
         audit: who decides, and why.
+        log_days: how long its rows are kept; None if that is not known.
+        proposal: what is confirmed; None: one operator decides.
     """
 
     recoverer: Recoverer
     log_table: str
     audit: Audit
     log_days: int | None = None
+    proposal: Proposal | None = None
+
+    def answer(
+        self,
+        record: RequestRecord,
+        name: str,
+        steps: Mapping[str, DeployedStep],
+        statement: Statement,
+        now_ms: int,
+        *,
+        writes_it: bool = True,
+    ) -> tuple[Change, LogRow | None]:
+        """Write an operator's answer about a step of the deployed definition, as ``resolve``.
+
+        Args:
+            record: the saga's record, read strongly.
+            name: the row's sort key.
+            steps: of the definition, by name; empty if it is not known.
+            statement: the operator's answer.
+            now_ms: the time.
+            writes_it: False: only what would be written.
+
+        Returns:
+            The change, and the row before it.
+
+        Raises:
+            CannotResolve: if nothing can be written; nothing was.
+        """
+        declared = declared_in(steps, name)
+        try:
+            if not writes_it:
+                subject, change = self._decided(record, name, declared, statement, now_ms)
+                return change, subject.row
+            return self.resolve(record, name, declared, statement, now_ms), None
+        except CannotResolve as refusal:
+            if not steps or name.partition("[")[0] in steps:
+                raise
+            # A row may be of a step that the definition no longer has; without one, it is a slip of the pen.
+            raise CannotResolve(f"{refusal}; the saga's steps are {', '.join(steps)}") from None
 
     def resolve(
         self, record: RequestRecord, name: str, declared: DeclaredStep | None, statement: Statement, now_ms: int
@@ -77,38 +121,52 @@ class Resolver:
         Raises:
             CannotResolve: if nothing can be written; nothing was.
         """
-        self._require_young(record, now_ms)
         for _ in range(_LOOKS):
-            row, side = self._read(record.saga_id, name)
-            if not _of_settled_saga(row, statement):
-                self._require_unsettled(record)
-            subject = Subject(
-                name=name,
-                row=row,
-                side=side,
-                declared=declared,
-                direction=record.direction,
-                settled=record.settled,
-            )
-            change = decide(subject, statement, now_ms)
+            subject, change = self._decided(record, name, declared, statement, now_ms)
             if not change.written:
                 return change
-            if record.parked_by is None and not record.settled and not _is_late(row):
-                raise CannotResolve(
-                    f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
-                )
             attempt = f"resolve-{uuid.uuid4().hex}"
             write = row_write(
                 subject, change, table=self.log_table, saga_id=record.saga_id, attempt=attempt, now_ms=now_ms
             )
             what = f"{name}: {statement.text}"
-            noted = {"TableName": self.recoverer.table, **decision_update(self.audit, what, record, now_ms)}
-            refused = writes.transact([write, {"Update": noted}], client=self.recoverer.dynamodb)
+            condition = as_proposed(record, self.proposal) if self.proposal is not None else None
+            noted = decision_update(self.audit, what, record, now_ms, condition)
+            refused = writes.transact(
+                [write, {"Update": {"TableName": self.recoverer.table, **noted}}], client=self.recoverer.dynamodb
+            )
             if refused is None:
                 return change
+            if 1 in refused.items and self.proposal is not None:
+                raise CannotResolve(f"saga {record.saga_id} changed since proposal {self.proposal.number}; inspect it")
             if 1 in refused.items:
                 raise CannotResolve(f"the key of saga {record.saga_id} is another request's by now; inspect that one")
         raise CannotResolve(f"{name} keeps changing: another process works on it; inspect the saga")
+
+    def _decided(
+        self, record: RequestRecord, name: str, declared: DeclaredStep | None, statement: Statement, now_ms: int
+    ) -> tuple[Subject, Change]:
+        """Read the row, and decide what the answer makes of it."""
+        self._require_young(record, now_ms)
+        row, side = self.row_of(record.saga_id, name)
+        if self.proposal is not None:
+            require_row(self.proposal, row)
+        if not _of_settled_saga(row, statement):
+            self.require_unsettled(record)
+        subject = Subject(
+            name=name,
+            row=row,
+            side=side,
+            declared=declared,
+            direction=record.direction,
+            settled=record.settled,
+        )
+        change = decide(subject, statement, now_ms)
+        if change.written and record.parked_by is None and not record.settled and not _is_late(row):
+            raise CannotResolve(
+                f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
+            )
+        return subject, change
 
     def resume(self, record: RequestRecord, now_ms: int) -> Resumed:
         """Resume a parked saga, under its next recovery; one that is not parked is only read and recovered.
@@ -117,7 +175,7 @@ class Resolver:
             CannotResolve: if the saga is settled, or was parked again since it was read.
             MachineGone: if its state machine was deleted. Nothing was written: it stays parked, with its reason.
         """
-        self._require_unsettled(record)
+        self.require_unsettled(record)
         self._require_young(record, now_ms)
         if record.parked_by is None:
             return self._recovered(record, now_ms)
@@ -149,7 +207,13 @@ class Resolver:
         self.recoverer.start(record.recovery_machine_arn, name, record.input)
         return name
 
-    def _read(self, saga_id: str, name: str) -> tuple[LogRow | None, Side | None]:
+    def row_of(self, saga_id: str, name: str) -> tuple[LogRow | None, Side | None]:
+        """Read a row strongly, and its step's position.
+
+        Args:
+            saga_id: the saga.
+            name: the row's sort key.
+        """
         answer = self.recoverer.dynamodb.get_item(
             TableName=self.log_table, Key=log_key(saga_id, name), ConsistentRead=True
         )
@@ -159,7 +223,8 @@ class Resolver:
         side = item.get(LogAttribute.SIDE)
         return LogRow.from_item(item), Side(side["S"]) if side else None
 
-    def _require_unsettled(self, record: RequestRecord) -> None:
+    def require_unsettled(self, record: RequestRecord) -> None:
+        """Refuse a saga that has ended."""
         if record.settled:
             raise CannotResolve(f"saga {record.saga_id} is settled as {record.status}; nothing is left to decide")
 

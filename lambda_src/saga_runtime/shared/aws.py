@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import botocore.session
+from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -172,6 +173,27 @@ def functions(read_timeout_ms: int) -> LambdaClient:
     patience = Config(read_timeout=read_timeout_ms / 1_000, retries={"mode": "standard", "total_max_attempts": 1})
     made: LambdaClient = _made("lambda", CONFIG.merge(patience))
     return made
+
+
+def identified(headers: Mapping[str, str]) -> Mapping[str, Any]:
+    """Send a ``GetCallerIdentity`` that a caller signed; what STS answers.
+
+    Args:
+        headers: of the signature, and what it covers.
+
+    Raises:
+        ClientError: STS refuses it.
+        BotoCoreError: no answer.
+    """
+    made = _made("sts", CONFIG.merge(Config(signature_version=UNSIGNED)))
+
+    def sign(request: Any, **_: Any) -> None:
+        for name, value in headers.items():
+            request.headers[name] = value
+
+    made.meta.events.register_first("before-send.sts.GetCallerIdentity", sign)
+    answer: Mapping[str, Any] = made.get_caller_identity()
+    return answer
 
 
 def at_init(*makers: Callable[[], object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import UTC, datetime
 
 from saga_runtime.protocol import Env
 
@@ -20,6 +21,15 @@ def now_ms() -> int:
 def real_seconds(seconds: float) -> float:
     """Real duration of a number of this clock's seconds: for a socket's timeout."""
     return seconds / _setting()[1]
+
+
+def moment(epoch_ms: int) -> str:
+    """Date and time for people, in UTC: operators may be in different time zones.
+
+    >>> moment(1_700_000_000_123)
+    '2023-11-14 22:13:20 UTC'
+    """
+    return datetime.fromtimestamp(epoch_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _seconds() -> float:

@@ -26,7 +26,7 @@ class ExternalCall(StepCall):
 
     Attributes:
         timeout_seconds: how long a client may wait for the provider, all in all, in real seconds: give it to the HTTP
-            client. It ends well before the invocation does, so that the outcome can still be stored.
+            client. It ends so long before the invocation does that the outcome can still be stored.
     """
 
     timeout_seconds: float

@@ -25,7 +25,7 @@ from cdk_nag import AwsSolutionsChecks
 from constructs import Construct, IConstruct
 
 from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction, TimeoutReconciler
-from constructs_lib.reconciler import timeout_reconciler
+from constructs_lib.reconciler import grants
 from constructs_lib.shared.manifest_format import OUTPUT
 from saga_runtime.protocol import METRIC_NAMESPACE, Env, Look, LookField, Metric
 from saga_runtime.recovery.reconciler import Served, served_of
@@ -548,9 +548,9 @@ def test_every_reason_is_needed_and_for_its_own_resource(
     class _Noting:
         of = _Noted
 
-    monkeypatch.setattr(timeout_reconciler, "Validations", _Noting)
+    monkeypatch.setattr(grants, "Validations", _Noting)
     small(Stack(new_app(), "Noted"))
-    monkeypatch.setattr(timeout_reconciler, "Validations", _Forgetful())
+    monkeypatch.setattr(grants, "Validations", _Forgetful())
     stack = Stack(new_app(), "Noted")
     small(stack)
     result = AwsSolutionsChecks().validate_scope(stack)

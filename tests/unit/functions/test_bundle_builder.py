@@ -77,6 +77,11 @@ def test_a_bundle_is_built_again_only_when_an_input_changed(tmp_path: Path) -> N
     with zipfile.ZipFile(bundle) as archive:
         assert archive.read("saga_runtime/__init__.py") == b"CHANGED = True\n"
 
+    (root / "lambda_src" / "saga_runtime" / "__init__.py").write_text("NAME = 'saga_runtime'\n")
+    bundle_builder.build(root)
+    with zipfile.ZipFile(bundle) as archive:
+        assert archive.read("saga_runtime/__init__.py") == b"NAME = 'saga_runtime'\n"
+
 
 def test_caches_of_the_interpreter_do_not_change_the_bundle(tmp_path: Path) -> None:
     root = _checkout(tmp_path)

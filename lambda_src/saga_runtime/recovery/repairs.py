@@ -1,0 +1,180 @@
+"""Repairs of one saga that ``cdk-sagas doctor --repair`` asks for: what the reconciler does, and two more.
+
+Each reads again, decides again and writes conditionally: whatever was found, what is done is right for what is there
+by then. Two at once, or a repair and a reconciler, do what one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from saga_runtime.callbacks.rows import JobId
+from saga_runtime.idempotency.identity import due_shard_of, request_id_from
+from saga_runtime.idempotency.record import OWNED, AttributeMap, RequestRecord, owned
+from saga_runtime.protocol import RecordAttribute
+from saga_runtime.recovery.decisions import Need, ParkedFor
+from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
+from saga_runtime.recovery.operators_queue import OperatorsQueue, record_in
+from saga_runtime.recovery.saga_reconciler import Caretaker, Served
+from saga_runtime.recovery.takeover import Finding, Recoverer, recovery_name
+from saga_runtime.shared import aws, writes
+from saga_runtime.shared.clock import moment
+from saga_runtime.shared.expressions import update
+
+BY_ANOTHER: Final = "done by another process"
+GONE: Final = "its record is gone by now"
+
+
+class Repair(StrEnum):
+    """Repairs of ``--repair``."""
+
+    RECONCILE = "reconcile"
+    """What the reconciler does for the saga."""
+    MAKE_DUE = "make due"
+    DELIVER = "deliver"
+    """Deliver the outcome."""
+    SWEEP = "sweep"
+    """What the sweeper does for a row of its table that is due."""
+    COMPENSATE_LATE = "compensate late"
+    CLEAR = "clear"
+    """Delete entries of the operators' queue about sagas that are not parked any more."""
+
+
+def is_looked_at(record: RequestRecord, item: AttributeMap, shards: int) -> bool:
+    """Test whether a reconciler ever finds a record in progress when it is due."""
+    shard = str(item.get(RecordAttribute.DUE_SHARD, {}).get("S", ""))
+    return record.due_at is not None and len(shard) == 2 and shard.isdecimal() and int(shard) < shards
+
+
+def make_due_update(record: RequestRecord, item: AttributeMap, shard: str, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that makes a record due; on condition that it is as it was read."""
+    a = RecordAttribute
+    conditions, was = [OWNED], {}
+    for name in (a.DUE_AT, a.DUE_SHARD):
+        if name in item:
+            conditions.append(f"#{name} = :was_{name}")
+            was[f"was_{name}"] = item[name]
+        else:
+            conditions.append(f"attribute_not_exists(#{name})")
+    as_read = owned(record.owner, " AND ".join(conditions), **was)
+    change = update(as_read, {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}})
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repairs:
+    """Repairs one saga, with the clients of ``saga_runtime.shared.aws``; each returns in words what was done.
+
+    Attributes:
+        reconciler: reconciles it.
+        saga: where it is at home.
+        now_ms: the time.
+    """
+
+    reconciler: Caretaker
+    saga: Served
+    now_ms: int
+
+    def reconcile(self, saga_id: str, *, rows_end: bool = False) -> str:
+        """Do what the reconciler does for the saga; empty: nothing can be done.
+
+        Args:
+            saga_id: which one it is.
+            rows_end: whether it was found because rows of its log expire soon.
+        """
+        found = self.reconciler.read(self.saga.requests, request_id_from(saga_id))
+        if found is None or found.record.saga_id != saga_id:
+            return GONE
+        seen = self.reconciler.look(self.saga, found, self.now_ms)
+        if seen is None:
+            return GONE
+        record, need = seen.found.record, seen.decision.need
+        # An owner that may not be described here may be described by the reconciler.
+        if need is Need.PARK and (seen.decision.reason is ParkedFor.OWNER_UNKNOWN or not self.saga.operators):
+            return ""
+        if not self.saga.log:  # its log is unknown: its rows cannot be extended
+            seen = replace(seen, found=replace(seen.found, record=replace(record, log_expires_at=None)))
+        done = self.reconciler.carry_out(seen)
+        if rows_end:
+            return "its rows are kept for longer"
+        match need:
+            case Need.CLEAR if done:
+                return "not due any more"
+            case Need.START:
+                return f"started {record.owner}"
+            case Need.STOP:
+                return "stopped: an operator cancelled it"
+            case Need.TAKE_OVER if done:
+                return f"handed to {recovery_name(record.saga_id, record.recoveries + 1)}, which is started"
+            case Need.PARK if done:
+                return "parked, and the operators were notified"
+            case Need.NOTHING if record.due_at is not None and seen.finding is Finding.DEAD:
+                return f"left as it is until {moment(record.due_at)}: a recovery has just died"
+            case _:
+                return BY_ANOTHER
+
+    def make_due(self, saga_id: str) -> str:
+        """Make a record due that no reconciler would find."""
+        request_id = request_id_from(saga_id)
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
+        item = aws.dynamodb().get_item(TableName=self.saga.requests, Key=key, ConsistentRead=True).get("Item")
+        if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != saga_id:
+            return GONE
+        record = RequestRecord.from_item(item)
+        if record.settled or is_looked_at(record, item, self.saga.shards):
+            return BY_ANOTHER
+        change = make_due_update(record, item, due_shard_of(request_id, self.saga.shards), self.now_ms)
+        if writes.write({"Update": {"TableName": self.saga.requests, **change}}) is not None:
+            return BY_ANOTHER
+        return "due now: the next look finds it"
+
+    def compensate_late(self, saga_id: str, *, tokens: str = "", job: str = "") -> str:
+        """Start the compensation of the saga's late effects; empty: it is impossible.
+
+        Args:
+            saga_id: which one it is.
+            tokens: token table, of a job's effect.
+            job: id of that job's row.
+
+        Raises:
+            ValueError: if it is another saga's job.
+        """
+        if tokens:
+            parsed = JobId.parse(job)
+            if parsed is None or parsed.saga_id != saga_id:
+                raise ValueError(f"job must be one of saga {saga_id}, got {job!r}; run cdk-sagas doctor again")
+            late = self.reconciler.look_late(tokens, job)
+            return "it is undone by now" if late is None else _undo_said(self.reconciler.undo(late, self.now_ms))
+        found = self.reconciler.read(self.saga.requests, request_id_from(saga_id))
+        if found is None or found.record.saga_id != saga_id:
+            return ""
+        recoverer = Recoverer(table=self.saga.requests, dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+        return _undo_said(undo_late(recoverer, found.record, self.saga.log))
+
+
+def clear(url: str, served: Iterable[Served]) -> str:
+    """Delete entries of an operators' queue that are over; returns in words how many.
+
+    Args:
+        url: of the queue.
+        served: all sagas; those of the queue are chosen.
+    """
+    tables = list(dict.fromkeys(saga.requests for saga in served if saga.operators == url))
+    queue = OperatorsQueue(sqs=aws.sqs(), url=url, read=lambda request_id: record_in(tables, request_id))
+    queue.clear()
+    return f"{queue.deleted} deleted, {queue.left} left"
+
+
+def _undo_said(undo: LateUndo) -> str:
+    match undo.finding:
+        case LateFinding.NOTHING:
+            return "it is undone by now"
+        case LateFinding.STARTED:
+            return f"being undone by {undo.execution}, which is started"
+        case LateFinding.RUNNING:
+            return f"being undone by {undo.execution}"
+        case LateFinding.EXHAUSTED:
+            return ""

@@ -1,0 +1,1 @@
+"""A saga about which two operators decide."""
