@@ -1,4 +1,4 @@
-"""The ``cdk-sagas`` command, one module or folder per subcommand.
+"""The ``cdk-sagas`` command: a module per subcommand, imported where it is run, with ``add_options`` and ``run``.
 
-Imports the runtime, ``saga`` and ``testing``; the CDK and boto3 only where a subcommand needs them.
+Imports the runtime, ``saga`` and ``testing``; rich draws text; the CDK only where a subcommand needs it.
 """

@@ -7,32 +7,40 @@ import json
 import sys
 from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError, add_assembly
+from constructs_lib.saga.cost.assumptions import Assumptions, Source
+from constructs_lib.saga.cost.bill import SECONDS_A_DAY
+from constructs_lib.saga.cost.estimate import as_json, estimate_of
+from constructs_lib.saga.cost.report import report
+from constructs_lib.saga.description.assembly import sagas_of
+from constructs_lib.saga.description.description import SagaDescription
 
-if TYPE_CHECKING:
-    from constructs_lib.saga.cost.assumptions import Assumptions
-    from constructs_lib.saga.description.description import SagaDescription
-
-_ASSEMBLY: Final = Path("cdk.out")
 _BAR: Final = "█"
 _EVENTS: Final = ("webhook", "rule", "queue", "fifo", "stream")
+_COUNTS: Final = (
+    ("--items", "map_items", "items of a map"),
+    ("--memory", "memory_mib", "MiB of a function without a declared size"),
+    ("--gatekeeper-memory", "gatekeeper_mib", "MiB of the API's function, which waits for an inline saga"),
+    ("--gatekeeper-duration", "gatekeeper_ms", "milliseconds of the API's function, without that"),
+    ("--item-bytes", "item_bytes", "bytes of an item that a step writes"),
+    ("--request-bytes", "request_bytes", "bytes of the request"),
+    ("--output-bytes", "output_bytes", "bytes of a step's output"),
+    ("--result-bytes", "result_bytes", "bytes of the answer's result"),
+    ("--polls", "polls", "how often the client asks for the outcome"),
+)
+"""Options that are whole numbers, and the assumptions that they replace."""
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``cost`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "cost",
-        help="what a saga uses and costs",
-        description="Counts, from each saga's description in a cloud assembly, what one saga uses, on its happy "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``cost``, and add its options."""
+    parser.description = (
+        "Counts, from each saga's description in a cloud assembly, what one saga uses, on its happy "
         "path and on its longest compensation, and multiplies with list prices of us-east-1, in dollars. "
-        "Nothing is measured. Exit status: 0; 1 the folder is not an assembly, or a saga or step is not in it.",
+        "Nothing is measured. Exit status: 0; 1 the folder is not an assembly, or a saga or step is not in it."
     )
-    parser.add_argument(
-        "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=_ASSEMBLY, help="synthesized assembly (cdk.out)"
-    )
+    add_assembly(parser)
     parser.add_argument("--saga", metavar="NAME", help="only this one: its path, or the end of it")
     rate = parser.add_mutually_exclusive_group()
     rate.add_argument("--rate", metavar="N", type=_number, help="sagas a second: adds a month's bill, and the quotas")
@@ -45,18 +53,8 @@ def add_parser(commands: Any) -> None:
         ("--writes", "[STEP=]N", "items that an atomic step writes, or that one of them writes"),
     ):
         inputs.add_argument(option, metavar=metavar, action="append", default=[], type=_assigned, help=what)
-    for option, what in (
-        ("--items", "items of a map"),
-        ("--memory", "MiB of a function without a declared size"),
-        ("--gatekeeper-memory", "MiB of the API's function, which waits for an inline saga"),
-        ("--gatekeeper-duration", "milliseconds of the API's function, without that"),
-        ("--item-bytes", "bytes of an item that a step writes"),
-        ("--request-bytes", "bytes of the request"),
-        ("--output-bytes", "bytes of a step's output"),
-        ("--result-bytes", "bytes of the answer's result"),
-        ("--polls", "how often the client asks for the outcome"),
-    ):
-        inputs.add_argument(option, metavar="N", type=int, help=what)
+    for option, name, what in _COUNTS:
+        inputs.add_argument(option, dest=name, metavar="N", type=int, help=what)
     inputs.add_argument("--retries", metavar="N", type=_number, help="retries per function call, on average")
     inputs.add_argument("--skip", metavar="STEP", action="append", default=[], help="a conditional step to skip")
     begun = inputs.add_mutually_exclusive_group()
@@ -64,7 +62,6 @@ def add_parser(commands: Any) -> None:
     begun.add_argument(
         "--event", choices=_EVENTS, help="events of this source begin the saga, through an EventIntake, and no client"
     )
-    parser.set_defaults(run=_run)
 
 
 def _number(text: str) -> Decimal:
@@ -85,11 +82,8 @@ def _assigned(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"must be a whole number or STEP=NUMBER, got {text!r}") from None
 
 
-def _run(options: argparse.Namespace) -> int:
-    from constructs_lib.saga.cost.bill import SECONDS_A_DAY
-    from constructs_lib.saga.cost.estimate import as_json, estimate_of
-    from constructs_lib.saga.cost.report import report
-
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     sagas = _chosen(options)
     per_day = options.rate * SECONDS_A_DAY if options.rate is not None else options.per_day
     try:
@@ -107,8 +101,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _chosen(options: argparse.Namespace) -> list[SagaDescription]:
-    from constructs_lib.saga.description.assembly import sagas_of
-
     try:
         sagas = sagas_of(options.assembly)
     except ValueError as error:
@@ -139,33 +131,20 @@ def _names(saga: SagaDescription) -> set[str]:
 
 
 def _inputs(options: argparse.Namespace, saga: SagaDescription) -> Assumptions:
-    from constructs_lib.saga.cost.assumptions import Assumptions, Source
-
-    given = {
-        "map_items": options.items,
-        "memory_mib": options.memory,
-        "gatekeeper_mib": options.gatekeeper_memory,
-        "gatekeeper_ms": options.gatekeeper_duration,
-        "item_bytes": options.item_bytes,
-        "request_bytes": options.request_bytes,
-        "output_bytes": options.output_bytes,
-        "result_bytes": options.result_bytes,
-        "polls": options.polls,
-        "retries": options.retries,
-    }
-    fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    names = [*(name for _, name, _ in _COUNTS), "retries"]
+    fields = {name: value for name in names if (value := getattr(options, name)) is not None}
     durations, writes = dict(options.duration), dict(options.writes)
     # Without a step's name it is meant for all of them, external ones included.
     if (everywhere := durations.pop("", None)) is not None:
         fields |= {"duration_ms": everywhere, "external_ms": everywhere}
     if (everywhere := writes.pop("", None)) is not None:
         fields["items"] = everywhere
-    names = _names(saga)
+    steps = _names(saga)
     return Assumptions(
         **fields,
-        durations={step: value for step, value in durations.items() if step in names},
-        items_of={step: value for step, value in writes.items() if step in names},
-        skip=frozenset(names.intersection(options.skip)),
+        durations={step: value for step, value in durations.items() if step in steps},
+        items_of={step: value for step, value in writes.items() if step in steps},
+        skip=frozenset(steps.intersection(options.skip)),
         api=not options.no_api and options.event is None,
         event=Source(options.event) if options.event is not None else None,
     )

@@ -7,45 +7,35 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError, add_assembly
+from constructs_lib.saga.description.assembly import sagas_of
+from constructs_lib.saga.description.description import SagaDescription
+from constructs_lib.saga.graph.mermaid import to_mermaid
+from constructs_lib.saga.graph.readme import block, sagas_shown, with_blocks
+from constructs_lib.saga.graph.svg import to_svg
+from constructs_lib.saga.graph.words import file_name, long_file_name
 
-if TYPE_CHECKING:
-    from constructs_lib.saga.description.description import SagaDescription
-
-_ASSEMBLY: Final = Path("cdk.out")
 _SVG, _MERMAID, _BOTH = "svg", "mermaid", "both"
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``graph`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "graph",
-        help="draw the sagas of a synthesized app",
-        description="Draws each saga of an assembly: the forward path, its compensations, the pivot. Reads "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``graph``, and add its options."""
+    parser.description = (
+        "Draws each saga of an assembly: the forward path, its compensations, the pivot. Reads "
         "the files of the synth; needs neither AWS nor the CDK. With --update, rewrites the parts of that page between "
         "<!-- saga:NAME --> and <!-- /saga -->, and nothing else in it. Exit status: "
-        "0; 1 the assembly has no such saga, or a part of the page does not end.",
+        "0; 1 the assembly has no such saga, or a part of the page does not end."
     )
-    parser.add_argument(
-        "assembly",
-        nargs="?",
-        type=Path,
-        default=_ASSEMBLY,
-        metavar="ASSEMBLY",
-        help="what cdk synth wrote (%(default)s)",
-    )
+    add_assembly(parser)
     parser.add_argument("--saga", metavar="NAME", help="only this one: its path in the app, or the path's end")
     parser.add_argument("--format", choices=(_SVG, _MERMAID, _BOTH), default=_BOTH, help="(%(default)s)")
     parser.add_argument("--output", type=Path, metavar="DIR", help="folder of the files (here; or the page's)")
     parser.add_argument("--update", type=Path, metavar="PAGE", help="a page whose marked parts are regenerated")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from constructs_lib.saga.description.assembly import sagas_of
-
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     try:
         sagas = sagas_of(options.assembly)
         if options.saga is not None:
@@ -64,9 +54,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _files(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> list[Path]:
     """A file per saga and format."""
-    from constructs_lib.saga.graph.mermaid import to_mermaid
-    from constructs_lib.saga.graph.svg import to_svg
-
     folder = options.output or Path()
     written = []
     for saga, name in zip(sagas, _file_names(sagas), strict=True):
@@ -79,9 +66,6 @@ def _files(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> lis
 
 def _page(options: argparse.Namespace, sagas: Sequence[SagaDescription]) -> list[Path]:
     """Write the page, and its pictures; its Mermaid is in the page itself."""
-    from constructs_lib.saga.graph.readme import block, sagas_shown, with_blocks
-    from constructs_lib.saga.graph.svg import to_svg
-
     page: Path = options.update
     text = page.read_text(encoding="utf-8")
     shown = sagas_shown(text)
@@ -118,8 +102,6 @@ def _named(sagas: Sequence[SagaDescription], name: str) -> SagaDescription:
 
 def _file_names(sagas: Sequence[SagaDescription]) -> list[str]:
     """Short names; the whole path's where two sagas would share one."""
-    from constructs_lib.saga.graph.words import file_name, long_file_name
-
     short = [file_name(saga) for saga in sagas]
     return [name if short.count(name) == 1 else long_file_name(saga) for saga, name in zip(sagas, short, strict=True)]
 

@@ -6,59 +6,52 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.moments import moment
-from constructs_lib.cli.shared.output import say
-from constructs_lib.cli.shared.saga import find_in, require_saga_id
+from constructs_lib.cli.doctor.system import Switch, read_switches
+from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
+from constructs_lib.cli.shared.manifest import read_manifest
+from constructs_lib.cli.shared.process import CommandError, moment, say
+from constructs_lib.cli.shared.reads import Aws
+from constructs_lib.cli.shared.saga import audit_of, find_in, require_saga_id
 from saga_runtime.protocol import HoldAttribute
+from saga_runtime.recovery.audit import Audit
+from saga_runtime.recovery.hold import HOLD_KEY, Held, off, on
+from saga_runtime.shared import clock, writes
 
-if TYPE_CHECKING:
-    from constructs_lib.cli.doctor.aws import Aws
-    from constructs_lib.cli.doctor.stack import Switch
-    from saga_runtime.recovery.hold import Held
-
-_NO_REASON: Final = "no reason given"
-_MOST_REASON: Final = 1_000
 _WANTED: Final = {"on": "held for the reason given", "off": "released"}
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``hold`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "hold",
-        help="keep a stack's reconcilers from acting, on all sagas or on one, or let them act again",
-        description="Puts, or deletes, the item that holds every TimeoutReconciler of the stack, or one saga of it. "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``hold``, and add its options."""
+    parser.description = (
+        "Puts, or deletes, the item that holds every TimeoutReconciler of the stack, or one saga of it. "
         "While it is held, a reconciler checks and measures, and changes nothing: hold it before tables are restored, "
         "and hold a saga that you examine. No deployment releases it. Exit status: 0 done, or shown; 1 it is held for "
-        "another reason, the stack has no reconciler, or AWS refused a call.",
+        "another reason, the stack has no reconciler, or AWS refused a call."
     )
     parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
     parser.add_argument("--saga", metavar="SAGA", help="hold this saga only; its id, as in the answer of the API")
-    add_stack_option(parser)
-    parser.add_argument("--reason", help="with on: why; kept with the switch, and shown")
-    add_aws_options(parser)
-    parser.set_defaults(run=_run)
+    add_stack_options(parser)
+    parser.add_argument("--reason", help="with on, and needed: why; kept with the switch and your identity, and shown")
 
 
-def _run(options: argparse.Namespace) -> int:
-    reason, saga_id = _reason(options), options.saga
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
+    saga_id = options.saga
+    _require_reason(options)
     if saga_id is not None:
         require_saga_id(saga_id)
     session = session_of(options)
-    from constructs_lib.cli.doctor.aws import Aws
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
+        audit = audit_of(session, options.reason) if options.action == "on" else None
         if options.action == "on" and saga_id is not None:
             find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
         switches = _switches(aws, options.stack, saga_id)
         for switch in switches:
-            if options.action == "on" and switch.held is None:
-                _hold(aws, switch, saga_id, reason)
+            if audit is not None and switch.held is None:
+                _hold(aws, switch, saga_id, audit)
             elif options.action == "off" and switch.held is not None:
                 _release(aws, switch, saga_id, switch.held)
         found = switches if options.action == "status" else _switches(aws, options.stack, saga_id)
@@ -71,13 +64,13 @@ def _run(options: argparse.Namespace) -> int:
         say(f"{switch.function}, saga {held}, {_state(switch)}\n")
     if options.action == "on":
         say("looks that are under way end within a minute\n")
-    return _status(options.action, reason, found)
+    return _status(options.action, audit, found)
 
 
-def _status(action: str, reason: str, found: list[Switch]) -> int:
+def _status(action: str, audit: Audit | None, found: list[Switch]) -> int:
     """Exit status; the hold of another operator is named, and neither taken for this one nor deleted."""
-    if action == "on":
-        others = [one for one in found if one.held is None or one.held.reason != reason]
+    if audit is not None:
+        others = [one for one in found if one.held is None or one.held.reason != audit.why]
         remedy = "its operator may release it at any time: agree on one reason"
     else:
         others = [one for one in found if action == "off" and one.held is not None]
@@ -87,50 +80,26 @@ def _status(action: str, reason: str, found: list[Switch]) -> int:
     return 1 if others else 0
 
 
-def _reason(options: argparse.Namespace) -> str:
+def _require_reason(options: argparse.Namespace) -> None:
     if options.reason is not None and options.action != "on":
         raise CommandError(f"--reason goes with on, got {options.action}; leave it out")
-    reason = _NO_REASON if options.reason is None else str(options.reason).strip()
-    if not reason or len(reason) > _MOST_REASON:
-        raise CommandError(
-            f"--reason must be 1 to {_MOST_REASON} characters that are not all blank, got {len(reason)}; write one "
-            "sentence"
-        )
-    return reason
+    if options.reason is None and options.action == "on":
+        raise CommandError('--reason must be given with on, got none; write one sentence: --reason "…"')
 
 
-def _hold(aws: Aws, switch: Switch, saga_id: str | None, reason: str) -> None:
-    """Put the item, unless another operator did: the first reason and time stay."""
-    from saga_runtime.recovery.hold import hold_key
-    from saga_runtime.shared import clock, writes
-    from saga_runtime.shared.expressions import when
-
-    a = HoldAttribute
+def _hold(aws: Aws, switch: Switch, saga_id: str | None, audit: Audit) -> None:
     # AWS states whole seconds; two holds for one reason within a second differ in the rest.
     since = aws.now_ms(switch.table) // 1_000 * 1_000 + clock.now_ms() % 1_000
-    item = {**hold_key(saga_id), a.SINCE: {"N": str(since)}, a.REASON: {"S": reason}}
-    put = {"TableName": switch.table, "Item": item, **when("attribute_not_exists(#id)")}
-    writes.write({"Put": put}, client=aws.dynamodb)
+    held = Held(since_ms=since, reason=audit.why, who=audit.who)
+    writes.write(on(switch.table, saga_id, held), client=aws.dynamodb)
 
 
 def _release(aws: Aws, switch: Switch, saga_id: str | None, held: Held) -> None:
-    """Delete the item as it was read: not that of another operator, also if the answer is lost and it is sent again."""
-    from saga_runtime.recovery.hold import hold_key
-    from saga_runtime.shared import writes
-    from saga_runtime.shared.expressions import when
-
-    # An attribute that the item lacks was read as 0, or as an empty text.
-    since = "#since = :since" if held.since_ms else "(attribute_not_exists(#since) OR #since = :since)"
-    why = "#reason = :reason" if held.reason else "(attribute_not_exists(#reason) OR #reason = :reason)"
-    as_read = when(f"{since} AND {why}", since={"N": str(held.since_ms)}, reason={"S": held.reason})
-    writes.write({"Delete": {"TableName": switch.table, "Key": hold_key(saga_id), **as_read}}, client=aws.dynamodb)
+    writes.write(off(switch.table, saga_id, held), client=aws.dynamodb)
 
 
 def _switches(aws: Aws, stacks: list[str], saga_id: str | None) -> list[Switch]:
     """The switches of all reconcilers of some stacks, or those of one saga there."""
-    from constructs_lib.cli.doctor.stack import read_switches
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     manifest = read_manifest(aws.client("cloudformation"), stacks)
     switches = sorted(read_switches(aws, manifest, saga_id), key=lambda one: one.function)
     if aws.denied:
@@ -144,8 +113,6 @@ def _switches(aws: Aws, stacks: list[str], saga_id: str | None) -> list[Switch]:
 
 def _of_single_sagas(aws: Aws, switch: Switch) -> Iterator[tuple[str, Switch]]:
     """Sagas of a reconciler that are held, each with its own switch; the table has an item for each."""
-    from saga_runtime.recovery.hold import HOLD_KEY, Held
-
     a = HoldAttribute
     pages = aws.client("dynamodb").get_paginator("scan").paginate(TableName=switch.table, ConsistentRead=True)
     for item in sorted((item for page in pages for item in page["Items"]), key=lambda item: str(item[a.ID]["S"])):
@@ -156,4 +123,5 @@ def _of_single_sagas(aws: Aws, switch: Switch) -> Iterator[tuple[str, Switch]]:
 def _state(switch: Switch) -> str:
     if switch.held is None:
         return "is not held"
-    return f"is held since {moment(switch.held.since_ms)}: {switch.held.reason}"
+    by = f" by {switch.held.who}" if switch.held.who else ""
+    return f"is held since {moment(switch.held.since_ms)}{by}: {switch.held.reason}"

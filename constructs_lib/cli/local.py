@@ -11,39 +11,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.aws import LOCAL_STATE
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import ASSEMBLY, CommandError
 
 if TYPE_CHECKING:
     from constructs_lib.testing.local_aws import LocalAws
 
-_ASSEMBLY: Final = Path("cdk.out")
 _API_TYPE: Final = "AWS::ApiGateway::RestApi"
 #: Two, so that one can see that it does not see what is the other's.
 _USERS: Final = ("alice", "bob")
 
-Add = Any  # argparse has no public name for what add_subparsers returns
 
-
-def add_parser(commands: Add) -> None:
-    """Add ``local`` and its subcommands to the command."""
-    parser = commands.add_parser(
-        "local",
-        help="local AWS in the background",
-        description="An emulator of AWS on this machine, with every stack of a synthesized app. Exit status: 0; 1 "
-        "it could not be done, or, of status, env, reset and logs, nothing runs.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``local``, and add its subcommands."""
+    parser.description = (
+        "An emulator of AWS on this machine, with every stack of a synthesized app. Exit status: 0; 1 "
+        "it could not be done, or, of status, env, reset and logs, nothing runs."
     )
     actions = parser.add_subparsers(required=True, metavar="ACTION")
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
+    def add(name: str, act: Callable[[argparse.Namespace], int], help_: str) -> argparse.ArgumentParser:
         action: argparse.ArgumentParser = actions.add_parser(
             name, help=help_, description=f"{help_[0].upper()}{help_[1:]}."
         )
         action.add_argument("--state", type=Path, default=LOCAL_STATE, help="where to note what runs (%(default)s)")
-        action.set_defaults(run=run)
+        action.set_defaults(act=act)
         return action
 
     up = add("up", _up, "start it and deploy every stack; deploy again if it runs")
-    up.add_argument("--assembly", type=Path, default=_ASSEMBLY, help="synthesized assembly (%(default)s)")
+    up.add_argument("--assembly", type=Path, default=ASSEMBLY, help="synthesized assembly (%(default)s)")
     up.add_argument("--port", type=int, default=None, help="loopback port (any free one)")
     up.add_argument("--speed", type=float, default=1.0, help="how many times faster than real time (%(default)s)")
     up.add_argument("--concurrency", type=int, default=4, help="execution environments per function (%(default)s)")
@@ -53,6 +48,12 @@ def add_parser(commands: Add) -> None:
     add("reset", _reset, "empty tables, queues and logs; stacks stay")
     logs = add("logs", _logs, "print what functions printed")
     logs.add_argument("function", nargs="?", help="name, logical id or construct path (all functions)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the subcommand, and return its exit status."""
+    status: int = options.act(options)
+    return status
 
 
 def _up(options: argparse.Namespace) -> int:

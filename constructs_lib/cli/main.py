@@ -1,48 +1,60 @@
-"""The ``cdk-sagas`` command."""
+"""The ``cdk-sagas`` command. Imports the one subcommand that is run: help and version need none of them."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Final
 
-from constructs_lib.cli import cost, diff, graph, hold, local, migrate, once, openapi, trial_balance
-from constructs_lib.cli.callbacks import command as callbacks
-from constructs_lib.cli.doctor import command as doctor
-from constructs_lib.cli.fleet import list as list_sagas
-from constructs_lib.cli.fleet import resume
-from constructs_lib.cli.init import command as init
-from constructs_lib.cli.saga import adopt, cancel, inspect, recover, resolve
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.submit import command as submit
-from constructs_lib.cli.verify import command as verify
+from constructs_lib.cli.shared.process import QUIET, CommandError, environment
 from constructs_lib.shared.version import __version__
 
-COMMANDS: Final = (
-    init,
-    list_sagas,
-    inspect,
-    resolve,
-    resume,
-    recover,
-    cancel,
-    adopt,
-    doctor,
-    hold,
-    callbacks,
-    migrate,
-    trial_balance,
-    submit,
-    once,
-    cost,
-    diff,
-    graph,
-    openapi,
-    verify,
-    local,
-)
+COMMANDS: Final = {
+    "init": ("init.command", "write a small app with one saga"),
+    "list": ("fleet.list", "list sagas of a stack, or find one"),
+    "inspect": ("saga.inspect", "show a saga's state and the available actions"),
+    "resolve": ("saga.resolve", "record the outcome of an in-doubt step and resume its parked saga"),
+    "confirm": ("saga.confirm", "execute what another operator proposed with resolve"),
+    "resume": ("fleet.resume", "resume many parked sagas, after showing which"),
+    "recover": ("saga.recover", "recover an interrupted saga"),
+    "cancel": ("saga.cancel", "cancel a running saga before its pivot"),
+    "adopt": ("saga.adopt", "move a saga whose state machine was deleted to another one"),
+    "doctor": ("doctor.command", "find what is stuck in a deployed stack, and repair it"),
+    "hold": ("hold", "keep a stack's reconcilers from acting, on all sagas or on one, or let them act again"),
+    "callbacks": ("callbacks.command", "list jobs that sagas wait for and dead ones, and have them tried again"),
+    "migrate": ("migrate", "show a migration's progress, move and compare items, and change its phase"),
+    "trial-balance": ("trial_balance", "prove that a ledger sums to zero"),
+    "submit": ("submit", "send a file of requests, each under its own key"),
+    "once": ("once", "run a command once in each period"),
+    "cost": ("cost", "what a saga uses and costs"),
+    "diff": ("diff", "which sagas in flight and retried keys survive a deployment"),
+    "graph": ("graph", "draw the sagas of a synthesized app"),
+    "openapi": ("openapi", "print the OpenAPI document of an API"),
+    "verify-definition": ("verify.command", "let AWS evaluate every state of synthesized state machines"),
+    "local": ("local", "local AWS in the background"),
+}
+"""Subcommands by name: their modules, each with ``add_options`` and ``run``, and what they do."""
 _INTERRUPTED: Final = 130
+
+
+def parser_of(loaded: Iterable[str] = COMMANDS) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of all subcommands, and those of each by name.
+
+    Args:
+        loaded: subcommands whose options are known, too: their modules are imported.
+    """
+    parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
+    parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    of_each = {name: commands.add_parser(name, help=what) for name, (_, what) in COMMANDS.items()}
+    for name in loaded:
+        with environment(QUIET):  # the runtime's logger reads its level when it is imported
+            module = import_module(f"constructs_lib.cli.{COMMANDS[name][0]}")
+        module.add_options(of_each[name])
+        of_each[name].set_defaults(run=module.run, misused=of_each[name].error)
+    return parser, of_each
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,15 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command line; that of the process by default.
     """
-    parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
-    parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.add_parser(commands)
-    behind = once.behind_dashes(sys.argv[1:] if arguments is None else arguments)
-    parsed = parser.parse_args(arguments, argparse.Namespace(behind=behind))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    parser, _ = parser_of([word for word in words[:1] if word in COMMANDS])
+    # Words behind the first `--` are another command's, unchanged: argparse drops a second one.
+    behind = words[words.index("--") + 1 :] if "--" in words else []
+    options = parser.parse_args(words, argparse.Namespace(behind=behind))
     try:
-        status: int = parsed.run(parsed)
+        status: int = options.run(options)
     except CommandError as error:
         sys.stderr.write(f"cdk-sagas: {error}\n")
         return 1

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import Any, Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, environment, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.moments import moment
-from constructs_lib.cli.shared.output import say
+import boto3
+
+from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
+from constructs_lib.cli.shared.manifest import read_manifest
+from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
 from constructs_lib.cli.shared.saga import time_of
+from constructs_lib.cli.shared.terminal import progress
+from saga_runtime.errors import Conflict
+from saga_runtime.migration.gates import Facts, ahead, back
+from saga_runtime.migration.layout import Layout, LayoutChanged
+from saga_runtime.migration.progress import Example, Job, Pass, Phase, Progress, Reason
+from saga_runtime.migration.store import Store
+from saga_runtime.migration.terms import Terms
+from saga_runtime.migration.worker import Worker, read_progress
 from saga_runtime.protocol import Env
-
-if TYPE_CHECKING:
-    import boto3
-
-    from saga_runtime.migration.gates import Facts
-    from saga_runtime.migration.layout import Layout
-    from saga_runtime.migration.progress import Example, Job, Pass, Phase, Progress
-    from saga_runtime.migration.store import Store
-    from saga_runtime.migration.terms import Terms
+from saga_runtime.shared import aws, clock
 
 _ACTIONS: Final = ("status", "backfill", "verify", "advance", "back")
-_QUIET: Final = {
-    Env.SERVICE: "cdk-sagas",
-    "POWERTOOLS_LOG_LEVEL": "CRITICAL",
-    "POWERTOOLS_METRICS_DISABLED": "true",
-}
 _WIDTH: Final = 30
 _FOREVER_MS: Final = 10**9
 _MOST_SKEW_MS: Final = 60_000
@@ -51,34 +47,27 @@ class Deployed:
     session: boto3.Session
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``migrate`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "migrate",
-        help="show a migration's progress, move and compare items, and change its phase",
-        description="Works on the Migration of a stack. status shows phase, progress and differences; backfill and "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``migrate``, and add its options."""
+    parser.description = (
+        "Works on the Migration of a stack. status shows phase, progress and differences; backfill and "
         "verify run one pass from here, next to the worker; advance and back change the phase by one, if its gate is "
-        "open. Exit status: 0 done, or shown; 1 refused, items differ or are left, or AWS refused a call.",
+        "open. Exit status: 0 done, or shown; 1 refused, items differ or are left, or AWS refused a call."
     )
     parser.add_argument("action", metavar="|".join(_ACTIONS), choices=_ACTIONS, help="what to do")
-    add_stack_option(parser)
+    add_stack_options(parser)
     parser.add_argument("--name", help="name of the layout, if the stack has several migrations")
     parser.add_argument(
         "--to", metavar="PHASE", type=int, help="of advance and back: the phase to reach; done if it is there already"
     )
-    add_aws_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     session = session_of(options)
-    from saga_runtime.migration.layout import LayoutChanged
-    from saga_runtime.migration.progress import Job
-    from saga_runtime.shared import aws
-
     with (
         one_line_errors("the migration was not read, or not changed"),
-        environment(_QUIET),
+        environment({**QUIET, Env.SERVICE: "cdk-sagas"}),
         aws.clients_of(session),
     ):
         found = _deployed(session, options.stack, options.name)
@@ -97,10 +86,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _deployed(session: boto3.Session, stacks: list[str], name: str | None) -> Deployed:
-    from constructs_lib.cli.shared.manifest import read_manifest
-    from saga_runtime.migration.store import Store
-    from saga_runtime.migration.terms import Terms
-
     manifest = read_manifest(session.client("cloudformation"), stacks)
     workers = [(Terms.from_json(layout), table) for layout, table in manifest.migrations]
     chosen = [(terms, table) for terms, table in workers if name in {None, terms.layout.name}]
@@ -115,10 +100,6 @@ def _deployed(session: boto3.Session, stacks: list[str], name: str | None) -> De
 
 
 def _facts(found: Deployed) -> Facts:
-    from saga_runtime.migration.gates import Facts
-    from saga_runtime.migration.progress import Job
-    from saga_runtime.migration.worker import read_progress
-
     def last(job: Job) -> list[Pass | None]:
         return [
             read_progress(found.store, job, segment, found.terms.segments).last
@@ -138,8 +119,6 @@ def _facts(found: Deployed) -> Facts:
 
 def _now_ms(found: Deployed) -> int:
     """Epoch milliseconds by AWS's clock."""
-    from saga_runtime.shared import aws
-
     key = found.store.own("phase")
     return time_of(aws.dynamodb().get_item(TableName=found.store.table, Key=key, ConsistentRead=True))
 
@@ -151,7 +130,11 @@ def _writers(found: Deployed) -> tuple[dict[str, int], dict[str, str]]:
     unready: dict[str, str] = {}
     for name in found.terms.writers:
         try:
-            aliases = [one for page in _pages(client, name) for one in page["Aliases"]]
+            aliases = [
+                one
+                for page in client.get_paginator("list_aliases").paginate(FunctionName=name)
+                for one in page["Aliases"]
+            ]
             for version in dict.fromkeys(["$LATEST", *(each for one in aliases for each in _versions(one))]):
                 described = client.get_function_configuration(FunctionName=name, Qualifier=version)
                 modified = int(datetime.fromisoformat(described["LastModified"]).timestamp() * 1_000)
@@ -164,10 +147,6 @@ def _writers(found: Deployed) -> tuple[dict[str, int], dict[str, str]]:
     return deployed, unready
 
 
-def _pages(client: Any, name: str) -> Any:
-    return client.get_paginator("list_aliases").paginate(FunctionName=name)
-
-
 def _versions(alias: Mapping[str, Any]) -> list[str]:
     """Versions to which an alias sends requests."""
     weights = (alias.get("RoutingConfig") or {}).get("AdditionalVersionWeights") or {}
@@ -176,8 +155,6 @@ def _versions(alias: Mapping[str, Any]) -> list[str]:
 
 def _problem(described: Mapping[str, Any], layout: Layout) -> str:
     """Why a version of a function may not run this layout; empty: it does."""
-    from saga_runtime.migration.layout import Layout
-
     status = described.get("LastUpdateStatus", "Successful")
     if status != "Successful":
         return f"an update that is {status}; wait for it, or deploy again"
@@ -193,10 +170,6 @@ def _problem(described: Mapping[str, Any], layout: Layout) -> str:
 
 
 def _status(found: Deployed) -> int:
-    from saga_runtime.migration.gates import ahead
-    from saga_runtime.migration.progress import Job, Reason
-    from saga_runtime.migration.worker import read_progress
-
     facts, layout = _facts(found), found.terms.layout
     phase = facts.phase
     since = f", since {moment(phase.changed_at_ms)}" if phase.changed_at_ms else ""
@@ -258,9 +231,6 @@ def line_of(progresses: Sequence[Progress], phase: Phase) -> str:
 
 def _pass(found: Deployed, job: Job) -> int:
     """Run a pass of each segment, one after the other, and show it as it goes."""
-    from saga_runtime.migration.worker import Worker
-    from saga_runtime.shared import clock
-
     skew_ms = clock.now_ms() - _now_ms(found)
     if abs(skew_ms) > _MOST_SKEW_MS:
         raise CommandError(
@@ -271,28 +241,25 @@ def _pass(found: Deployed, job: Job) -> int:
     left = different = 0
     for segment in range(terms.segments):
         done = None
-        while done is None:  # another run was faster at a page: continue from there
-            done = Worker(
-                store=found.store,
-                job=job,
-                segment=segment,
-                segments=terms.segments,
-                remaining_ms=lambda: _FOREVER_MS,
-                report=lambda progress: _show(job, segment, terms.layout, progress),  # noqa: B023 - called at once
-            ).run()
+        with progress(None) as bar:
+            while done is None:  # another run was faster at a page: continue from there
+                done = Worker(
+                    store=found.store,
+                    job=job,
+                    segment=segment,
+                    segments=terms.segments,
+                    remaining_ms=lambda: _FOREVER_MS,
+                    report=partial(_show, bar, f"{terms.layout.name} {job} {segment}"),
+                ).run()
         left, different = left + done.left, different + done.different
         counts = f"{done.seen} customers, {done.moved} moved, {done.left} left, {done.compared} compared"
         say(f"{job} segment {segment}: {counts}, {done.different} differ\n")
     return 1 if left or different else 0
 
 
-def _show(job: Job, segment: int, layout: Layout, progress: Progress) -> None:
-    if not sys.stdout.isatty():
-        return
+def _show(bar: Callable[..., None], note: str, progress: Progress) -> None:
     total = max(progress.seen, progress.last.seen if progress.last is not None else 0)
-    say(f"\r{layout.name} {job} {segment} {bar(progress.seen, total or 1)} {progress.seen}\x1b[K")
-    if progress.cursor is None:
-        say("\r\x1b[K")
+    bar(completed=progress.seen, total=total, note=note)
 
 
 # -- phases ---------------------------------------------------------------------------------------------------------
@@ -300,9 +267,6 @@ def _show(job: Job, segment: int, layout: Layout, progress: Progress) -> None:
 
 def _change(found: Deployed, step: int, to: int | None) -> int:
     """Change the phase by one; sent again with the phase to reach, it changes nothing more."""
-    from saga_runtime.errors import Conflict
-    from saga_runtime.migration.gates import ahead, back
-
     facts, layout = _facts(found), found.terms.layout
     number = facts.phase.number
     if to is not None and to == number:

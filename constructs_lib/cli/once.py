@@ -8,20 +8,18 @@ import re
 import socket
 import subprocess
 import uuid
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.moments import moment
-from constructs_lib.cli.shared.output import say
+from constructs_lib.cli.shared.manifest import read_manifest
+from constructs_lib.cli.shared.process import CommandError, moment, say
+from constructs_lib.cli.shared.reads import Aws
 from saga_runtime.protocol import ONCE_PREFIX, OnceAttribute, RecordAttribute
+from saga_runtime.shared import writes
+from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
-
-if TYPE_CHECKING:
-    from constructs_lib.cli.doctor.aws import Aws
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PERIOD: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
@@ -72,17 +70,15 @@ class Run:
         )
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``once`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "once",
-        help="run a command once in each period",
-        description="Runs a command, unless it was run in this period. Periods are counted from 1970-01-01 UTC. Of "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``once``, and add its options."""
+    parser.description = (
+        "Runs a command, unless it was run in this period. Periods are counted from 1970-01-01 UTC. Of "
         "several starts, one runs. A run that failed, or whose process ended without a result, is run again with "
         "--again only. Exit status: the command's; 0 it was done before; 75 it is running, or its process ended "
-        "without a result; of a run that failed before, its own.",
-        usage="cdk-sagas once NAME PERIOD --stack NAME [options] -- COMMAND [ARGUMENT ...]",
+        "without a result; of a run that failed before, its own."
     )
+    parser.usage = "cdk-sagas once NAME PERIOD --stack NAME [options] -- COMMAND [ARGUMENT ...]"
     parser.add_argument("name", metavar="NAME", help="of the job: letters, digits, dots, dashes, underscores")
     parser.add_argument("period", metavar="PERIOD", help="minutes, hours or days: 15m, 6h, 1d")
     parser.add_argument("command", metavar="COMMAND", nargs="+", help="what to run, behind --")
@@ -95,15 +91,10 @@ def add_parser(commands: Any) -> None:
         help="run it although it failed, or seems to be running: you have checked that its process is gone",
     )
     add_aws_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def behind_dashes(words: Sequence[str]) -> list[str]:
-    """Words behind the first ``--``, unchanged: argparse drops a second one, which is the command's."""
-    return list(words[list(words).index("--") + 1 :]) if "--" in words else []
-
-
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     if not _NAME.fullmatch(options.name):
         raise CommandError(f"NAME must be 1 to 100 letters, digits, dots, dashes, underscores, got {options.name!r}")
     found = _PERIOD.fullmatch(options.period)
@@ -112,8 +103,6 @@ def _run(options: argparse.Namespace) -> int:
     command = options.behind or options.command
     period_ms = int(found[1]) * _UNIT_MS[found[2]]
     session = session_of(options)
-    from constructs_lib.cli.doctor.aws import Aws
-
     aws = Aws(session=session)
     with one_line_errors(f"{options.name} was not run"):
         table = options.table or _table(aws, options.stack)
@@ -138,8 +127,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _table(aws: Aws, stacks: list[str]) -> str:
     """Return the request table of a stack."""
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     manifest = read_manifest(aws.client("cloudformation"), stacks)
     tables = dict.fromkeys(served.requests for served in manifest.served)
     if len(tables) != 1:
@@ -162,9 +149,6 @@ def _take(aws: Aws, table: str, item: Any, owner: str, met: Run) -> Run | None:
 
 
 def _met(aws: Aws, put: Any, owner: str) -> Run | None:
-    from saga_runtime.shared import writes
-    from saga_runtime.shared.backoff import PATIENT
-
     refused = writes.write({"Put": put}, retry=PATIENT, client=aws.dynamodb)
     if refused is None:
         return None
@@ -187,9 +171,6 @@ def _item(owner: str, now_ms: int, *, expires_at: int) -> dict[str, Any]:
 
 def _end(aws: Aws, table: str, key: Any, owner: str, status: int) -> None:
     """Note the command's end, unless an operator has let another process run it meanwhile."""
-    from saga_runtime.shared import writes
-    from saga_runtime.shared.backoff import PATIENT
-
     a = OnceAttribute
     sets: dict[OnceAttribute, Any] = {
         a.STATE: {"S": State.DONE if status == 0 else State.FAILED},

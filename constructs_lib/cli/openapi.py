@@ -4,42 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
-from typing import Any, Final
 
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.output import say
-
-_ASSEMBLY: Final = Path("cdk.out")
+from constructs_lib.api.openapi import documents_in
+from constructs_lib.cli.shared.process import CommandError, add_assembly, say
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``openapi`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "openapi",
-        help="print the OpenAPI document of an API",
-        description="Prints the OpenAPI 3.1 document of a TransactionApi in an assembly: operations, keys, bodies, "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``openapi``, and add its options."""
+    parser.description = (
+        "Prints the OpenAPI 3.1 document of an API in an assembly: operations, keys, bodies, "
         "every answer with its problem codes. Reads the files of the synth; needs neither AWS nor the CDK. Exit "
-        "status: 0; 1 the assembly has no such API.",
+        "status: 0; 1 the assembly has no such API."
     )
-    parser.add_argument(
-        "assembly",
-        nargs="?",
-        type=Path,
-        default=_ASSEMBLY,
-        metavar="ASSEMBLY",
-        help="what cdk synth wrote (%(default)s)",
-    )
+    add_assembly(parser)
     parser.add_argument(
         "--api", metavar="NAME", help="its path in the app, or the path's end; needed if there are more"
     )
     parser.add_argument("--url", metavar="URL", help="address of the deployed stage, as the document's server")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from constructs_lib.api.openapi import documents_in
-
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     try:
         documents = documents_in(options.assembly)
     except ValueError as error:

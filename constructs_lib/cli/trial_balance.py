@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
+from constructs_lib.cli.shared.manifest import read_manifest
+from constructs_lib.cli.shared.process import CommandError
+from saga_runtime.protocol import LedgerAttribute as A
 
 Item = Mapping[str, Mapping[str, Any]]
 
@@ -79,8 +81,6 @@ class TrialBalance:
 
 def add_up(items: Iterable[Item]) -> TrialBalance:
     """Add up the items of a ledger table. Memory grows with accounts and collecting shards, not with entries."""
-    from saga_runtime.protocol import LedgerAttribute as A
-
     result = TrialBalance()
     for item in items:
         kind, name, *rest = item[A.PK]["S"].split("#")
@@ -107,29 +107,24 @@ def add_up(items: Iterable[Item]) -> TrialBalance:
     return result
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``trial-balance`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "trial-balance",
-        help="prove that a ledger sums to zero",
-        description="Reads a whole ledger table and adds it up: all entries of a unit must sum to zero, each balance "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``trial-balance``, and add its options."""
+    parser.description = (
+        "Reads a whole ledger table and adds it up: all entries of a unit must sum to zero, each balance "
         "and each collecting shard to its entries, what an account holds to its open holds. Reads are not one "
         "snapshot: while postings run, use a restored copy of the table. Exit status: 0 it adds up; 1 it does not, or "
-        "the table could not be read.",
+        "the table could not be read."
     )
-    add_stack_option(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--ledger", metavar="TABLE", help="table of one ledger, or a copy of it; all of the stack by default"
     )
     parser.add_argument("--accounts", action="store_true", help="print every account, not only sums")
-    add_aws_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     session = session_of(options)
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     with one_line_errors("no ledger was added up"):
         manifest = read_manifest(session.client("cloudformation"), options.stack)
     # A restored copy has a name that no stack knows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from tests.for_each import for_each
 from tests.packaging.conftest import ROOT
 from tools import run_checks
-from tools.run_checks import Job, fast_jobs, jobs, run_all
+from tools.run_checks import LOCAL, Job, fast_jobs, jobs, run_all
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 ALL = jobs()
@@ -35,7 +36,8 @@ def test_every_test_file_runs_in_one_job(file: str) -> None:
 
 @pytest.mark.parametrize("chosen", [ALL, fast_jobs()], ids=["all", "fast"])
 def test_jobs_name_existing_paths(chosen: Sequence[Job]) -> None:
-    paths = [word.removeprefix("--ignore=") for job in chosen for word in job.command if "tests" in word]
+    words = [word.removeprefix("--ignore=") for job in chosen for word in job.command]
+    paths = [word for word in words if word.partition("/")[0] == "tests"]
 
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert len({job.name for job in chosen}) == len(chosen)
@@ -59,8 +61,25 @@ def test_a_failed_job_is_shown_and_stops_no_other(
     assert failed == {fails: 3}
     shown = capsys.readouterr().out
     assert "fails failed\nhere is why\n" in shown
-    assert "passes: 7 passed\n" in shown
+    assert "passes: 7 passed; " in shown
     assert "not shown" not in shown
+
+
+def test_jobs_that_compute_give_way_to_those_on_local_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    says = [sys.executable, "-c", "import os; print('niceness', os.nice(0))"]
+    computing, local = Job(name="computing", command=says), Job(name="local", command=says, local=True)
+    own = os.nice(0)
+
+    assert run_all([computing, local]) == {}
+
+    assert (local.last_line(), computing.last_line()) == (f"niceness {own}", f"niceness {min(own + 10, 19)}")
+
+
+def test_what_is_on_local_aws_is_in_its_lane() -> None:
+    on_local = [job.name for job in ALL if any(_runs(job, file) for file in FILES if file.startswith(LOCAL))]
+
+    assert [job.name for job in ALL if job.local] == on_local
 
 
 def test_a_running_job_reports_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

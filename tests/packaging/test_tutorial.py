@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -16,6 +19,8 @@ from tests.packaging.conftest import ROOT, link_distributions, run
 
 PAGE: Final = ROOT / "docs" / "tutorial" / "first-saga.md"
 _FILE: Final = re.compile(r'^```\w+ title="constructs_lib/cli/init/app/([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+PYRIGHT: Final = ROOT / "node_modules" / "pyright" / "index.js"
+USERS_STACK: Final = Path(__file__).with_name("stack_of_concrete_classes.py")
 NOT_TYPED: Final = {".gitignore", "README.md", "requirements.txt"}
 
 
@@ -80,6 +85,19 @@ def test_init_writes_a_new_folder_and_no_other(tmp_path: Path, capsys: pytest.Ca
     assert "FOLDER must be new or empty" in capsys.readouterr().err
     assert main(["init", str(folder / "stack.py")]) == 1
     assert main(["init", " "]) == 1
+
+
+def test_pyright_finds_nothing_in_what_users_write(tmp_path: Path) -> None:
+    folder = tmp_path / "app"
+    write(folder)
+    shutil.copy(USERS_STACK, folder)
+    assert PYRIGHT.is_file(), "node_modules is missing; run `make setup`"
+
+    command = ["node", str(PYRIGHT), "--pythonpath", sys.executable, "."]
+    checked = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=570)
+
+    assert checked.returncode == 0, checked.stdout
+    assert "0 errors, 0 warnings" in checked.stdout
 
 
 def files_of_app() -> list[Path]:

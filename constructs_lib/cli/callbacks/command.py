@@ -1,4 +1,4 @@
-"""``cdk-sagas callbacks``: pending, late and dead-lettered jobs, and actions on them."""
+"""``cdk-sagas callbacks``: pending, late and dead-lettered jobs, and actions on them: the command and its text."""
 
 from __future__ import annotations
 
@@ -6,50 +6,51 @@ import argparse
 import dataclasses
 import json
 import shlex
-import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import Any, Final
 
+import boto3
+from botocore.exceptions import ClientError
+
+from constructs_lib.cli.callbacks.dead_letters import DeadKind, DeadLetters, DeadMessage, Held
+from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows
 from constructs_lib.cli.shared.aws import (
     NO_RIGHTS,
-    add_aws_options,
-    add_stack_option,
-    environment,
+    add_stack_options,
     one_line_errors,
     options_again,
     session_of,
 )
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.output import say
-
-if TYPE_CHECKING:
-    import boto3
-
-    from constructs_lib.cli.callbacks.dead_letters import DeadLetters, DeadMessage, Held
-    from constructs_lib.cli.callbacks.rows import JobView, TokenRows
-    from constructs_lib.cli.callbacks.text import Listing
-    from saga_runtime.callbacks import Receipt
+from constructs_lib.cli.shared.manifest import read_manifest
+from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
+from constructs_lib.cli.shared.terminal import Line, Screen, whole_seconds
+from saga_runtime.callbacks import Receipt
+from saga_runtime.callbacks.store import read_token
+from saga_runtime.callbacks.task_tokens import settle_row
+from saga_runtime.errors import SagaError
+from saga_runtime.idempotency.identity import is_saga_id
+from saga_runtime.protocol import Env, TokenStatus, UnansweredField
+from saga_runtime.shared import aws, clock
 
 _NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
 """No such table; or one that has not the keys, or the index, of a token table."""
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``callbacks`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "callbacks",
-        help="list jobs that sagas wait for and dead ones, and have them tried again",
-        description="Lists the jobs of a token table that need attention: pending ones, with their age; late, "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``callbacks``, and add its options."""
+    parser.description = (
+        "Lists the jobs of a token table that need attention: pending ones, with their age; late, "
         "contradicted, unknown and undelivered outcomes. With --dead-letters also jobs whose request failed or was "
         "never answered; the messages stay in the queue. Never shows task tokens. Listing changes nothing. "
         "Exit status: 0 listed, or the requested change is made; 1 AWS refused a call, or the change could not be "
-        "made.",
+        "made."
     )
-    add_stack_option(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--integration",
         metavar="PATH",
@@ -62,20 +63,16 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--redrive", action="store_true", help="put dead jobs back into the queue")
     parser.add_argument("--delete-unanswered", action="store_true", help="delete entries of unanswered jobs")
     parser.add_argument("--redeliver", metavar="JOB", help="deliver the outcome of a settling job, now")
-    add_aws_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     _check(options)
     session = session_of(options)
     with _errors(options):
         _find_integration(options, session)
         if options.redeliver is not None:
-            from saga_runtime.protocol import Env
-
-            # The runtime's own log is for CloudWatch; the command prints the same itself.
-            with environment({"POWERTOOLS_LOG_LEVEL": "CRITICAL", Env.TOKEN_TABLE: options.tokens}):
+            with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
                 return _send_again(options, session)
         if options.redrive or options.delete_unanswered:
             return _go_through(options, session)
@@ -83,8 +80,6 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    from saga_runtime.idempotency.identity import is_saga_id
-
     if options.saga is not None and not is_saga_id(options.saga):
         raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
     if options.redeliver is not None and (options.redrive or options.delete_unanswered):
@@ -93,8 +88,6 @@ def _check(options: argparse.Namespace) -> None:
 
 def _find_integration(options: argparse.Namespace, session: boto3.Session) -> None:
     """Add the integration's token table and its queues to the options."""
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     manifest = read_manifest(session.client("cloudformation"), options.stack)
     path = options.integration
     found = [one for one in manifest.integrations if path is None or f"/{one.path}".endswith(f"/{path.strip('/')}")]
@@ -111,8 +104,6 @@ def _find_integration(options: argparse.Namespace, session: boto3.Session) -> No
 @contextmanager
 def _errors(options: argparse.Namespace) -> Iterator[None]:
     """Turn AWS's refusals of a wrong name or a missing permission into one line, with the remedy."""
-    from botocore.exceptions import ClientError
-
     with one_line_errors("callbacks could not be read"):
         try:
             yield
@@ -126,46 +117,35 @@ def _errors(options: argparse.Namespace) -> Iterator[None]:
                 raise CommandError(f"queue {options.dead} must exist, got none; deploy its stack") from None
             if code in NO_RIGHTS:
                 raise CommandError(
-                    f"not allowed: {_operation(error)}; CallbackIntegration.grant_operate grants what this command "
+                    f"not allowed: {error.operation_name}; CallbackIntegration.grant_operate grants what this command "
                     "needs"
                 ) from None
             raise
 
 
-def _operation(error: Any) -> str:
-    return str(error.operation_name)
-
-
 def _list(options: argparse.Namespace, session: boto3.Session) -> int:
-    from constructs_lib.cli.callbacks.text import text_of
-    from constructs_lib.saga.graph.timeline import can_draw
-
     listing = _listing(options, session)
     if options.json:
         say(json.dumps(_document(listing), indent=2) + "\n")
         return 0
-    width = shutil.get_terminal_size((100, 40)).columns
-    say(text_of(listing, width=width, unicode=can_draw(sys.stdout.encoding)))
+    say(text_of(listing, Screen.of(sys.stdout)))
     return 0
 
 
 def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
-    from constructs_lib.cli.callbacks.rows import Kind, TokenRows
-    from constructs_lib.cli.callbacks.text import Listing
-
     tokens = TokenRows(dynamodb=session.client("dynamodb"), table=options.tokens)
     found = tokens.all() if options.all else tokens.open()
     rows = [row for row in found if options.saga in (None, row.saga_id)]
     busy, complete, dead = 0, True, None
     if options.dead_letters:
-        letters = _dead_letters(options, session)
+        letters = DeadLetters(sqs=session.client("sqs"), url=options.dead)
         with _let_go(letters):
             messages = [held.shown for held in letters.messages()]
         busy, complete = letters.busy, letters.complete
         dead = sorted((one for one in messages if options.saga in (None, one.saga_id)), key=lambda one: one.sent_at)
     return Listing(
         table=options.tokens,
-        now_ms=_now_ms(),
+        now_ms=clock.now_ms(),
         rows=rows,
         dead=dead,
         reasons=_reasons(tokens, dead or []),
@@ -209,7 +189,7 @@ def _document(listing: Listing) -> dict[str, Any]:
 
 def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
     """Put dead jobs back, and delete entries, as the options ask."""
-    letters, done = _dead_letters(options, session), Counter[str]()
+    letters, done = DeadLetters(sqs=session.client("sqs"), url=options.dead), Counter[str]()
     if options.redrive:
         letters.check_source(options.queue)
     try:
@@ -228,8 +208,6 @@ def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
 
 
 def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -> str:
-    from constructs_lib.cli.callbacks.dead_letters import DeadKind
-
     if options.saga not in (None, held.shown.saga_id):
         return "left"
     if held.shown.kind is DeadKind.JOB and options.redrive:
@@ -243,8 +221,6 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -
 
 def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
     """Deliver a job's outcome, as the sweeper does."""
-    from saga_runtime.shared import aws
-
     with aws.clients_of(session):
         receipt = _delivered(options.redeliver, options.tokens)
     told = {"DELIVERED": "delivered", "UNDELIVERED": "no task waited any more"}
@@ -254,11 +230,6 @@ def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
 
 
 def _delivered(job: str, tokens: str) -> Receipt | None:
-    from saga_runtime.callbacks.store import read_token
-    from saga_runtime.callbacks.task_tokens import settle_row
-    from saga_runtime.errors import SagaError
-    from saga_runtime.protocol import TokenStatus
-
     try:
         row = read_token(job)
     except ValueError as error:
@@ -273,12 +244,6 @@ def _delivered(job: str, tokens: str) -> Receipt | None:
         raise CommandError(f"the outcome of job {job} was not delivered: {error.message}; repeat this") from None
 
 
-def _dead_letters(options: argparse.Namespace, session: boto3.Session) -> DeadLetters:
-    from constructs_lib.cli.callbacks.dead_letters import DeadLetters
-
-    return DeadLetters(sqs=session.client("sqs"), url=options.dead)
-
-
 @contextmanager
 def _let_go(letters: DeadLetters) -> Iterator[None]:
     """Release messages that were only read, whatever happens."""
@@ -288,7 +253,145 @@ def _let_go(letters: DeadLetters) -> Iterator[None]:
         letters.let_go()
 
 
-def _now_ms() -> int:
-    from saga_runtime.shared import clock
+_HEADINGS: Final = {
+    Kind.LATE: "late: a late effect that is not compensated",
+    Kind.CONFLICT: "conflict: the provider reported two outcomes; the first is kept; ask it",
+    Kind.UNKNOWN: "unknown: outcome stored until a job with this id registers",
+    Kind.DELIVERING: "settling: outcome recorded, not yet delivered",
+    Kind.WAITING: "waiting",
+    Kind.UNANSWERED: "unanswered: the wait ended without an outcome",
+    Kind.EARLY: "early: outcome recorded before a task waited",
+    Kind.SETTLED: "settled",
+}
+_DEAD_HEADINGS: Final = {
+    DeadKind.JOB: "dead: dispatch failed; --redrive retries it",
+    DeadKind.UNANSWERED: "never answered: the saga gave the job up; ask the provider, then --delete-unanswered",
+    DeadKind.UNREADABLE: "unreadable: no message of a saga",
+}
 
-    return clock.now_ms()
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """Rows and messages that were found.
+
+    Attributes:
+        rows: of the token table.
+        dead: of the dead-letter queue; None: it was not read.
+        reasons: errors of failed dispatches, by job.
+        busy: how many dead messages another process was reading.
+        complete: whether all other dead messages were read.
+        commands: what to run about a late job, by job.
+    """
+
+    table: str
+    now_ms: int
+    rows: Sequence[JobView]
+    dead: Sequence[DeadMessage] | None
+    reasons: dict[str, str]
+    busy: int
+    complete: bool
+    commands: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    job: str
+    facts: tuple[str, ...]
+    below: tuple[str, ...]
+    command: str = ""
+
+
+def text_of(listing: Listing, screen: Screen) -> str:
+    """The whole text."""
+    parts: list[Iterable[Line]] = [[f"table {listing.table}, {moment(listing.now_ms)}"]]
+    for kind, heading in _HEADINGS.items():
+        found = [_row(listing, row) for row in listing.rows if row.kind is kind]
+        if found:
+            parts.append(_section(_counted(listing, kind, heading, len(found)), found, screen))
+    for dead_kind, heading in _DEAD_HEADINGS.items():
+        dead = [_dead(listing, message) for message in listing.dead or () if message.kind is dead_kind]
+        if dead:
+            parts.append(_section(f"{heading} ({len(dead)})", dead, screen))
+    return screen.text(*parts, *(screen.paragraph(note) for note in _notes(listing)))
+
+
+def _section(heading: str, lines: Sequence[_Line], screen: Screen) -> Iterator[Line]:
+    """A heading, and a row for each job."""
+    yield from screen.paragraph(heading, style="bold")
+    for row, line in zip(screen.table([(line.job, *line.facts) for line in lines]), lines, strict=True):
+        yield from row
+        for sentence in line.below:
+            yield from screen.paragraph(sentence, 4)
+        if line.command:
+            yield f"      {line.command}"
+
+
+def _counted(listing: Listing, kind: Kind, heading: str, count: int) -> str:
+    overdue = sum(row.is_overdue(listing.now_ms) for row in listing.rows if row.kind is kind)
+    return f"{heading} ({count}{f', {overdue} overdue' if overdue else ''})"
+
+
+def _notes(listing: Listing) -> Iterator[str]:
+    if not listing.rows and not listing.dead:
+        yield "nothing waits, and nothing is dead" if listing.dead is not None else "nothing waits"
+    if listing.busy:
+        yield (
+            f"{listing.busy} dead messages were being read by another process, a redrive or a listing, and may be "
+            "missing here; list again in two minutes"
+        )
+    if not listing.complete:
+        yield "there are more dead messages than were read"
+
+
+def _row(listing: Listing, row: JobView) -> _Line:
+    facts = (moment(row.since), whole_seconds(listing.now_ms - row.since), _expected(listing.now_ms, row))
+    return _Line(job=row.job_id, facts=facts, below=tuple(_below(row)), command=listing.commands.get(row.job_id, ""))
+
+
+def _expected(now_ms: int, row: JobView) -> str:
+    if row.kind is not Kind.WAITING or row.expected_at is None:
+        return ""
+    if row.is_overdue(now_ms):
+        return f"OVERDUE by {whole_seconds(now_ms - row.expected_at)}"
+    return f"in time for {whole_seconds(row.expected_at - now_ms)}"
+
+
+def _below(row: JobView) -> Iterator[str]:
+    if row.dispatches:
+        yield _dispatches(row.dispatches, row.dispatch_error)
+    if row.kind is Kind.WAITING and row.heartbeat_at is not None:
+        yield f"last heartbeat {moment(row.heartbeat_at)}"
+    if row.kind is Kind.UNANSWERED and row.reported_unanswered_at is not None:
+        yield f"its dead-letter queue was notified {moment(row.reported_unanswered_at)}"
+    if row.outcome:
+        told = {True: ", delivered", False: ", and no task waited any more", None: ""}[row.told]
+        yield f"{row.outcome}{told}{f' (event {row.event_id})' if row.event_id else ''}"
+    if row.conflict:
+        yield f"and then: {row.conflict}"
+
+
+def _dispatches(count: int, error: str) -> str:
+    times = "one delivery" if count == 1 else f"{count} deliveries"
+    return f"{times} failed{f', the last one by {error}' if error else ''}"
+
+
+def _dead(listing: Listing, message: DeadMessage) -> _Line:
+    f = UnansweredField
+    since, below = message.sent_at, []
+    if message.kind is DeadKind.UNANSWERED:
+        about = message.about
+        since = int(about.get(f.WAITING_SINCE, 0)) or since
+        states = [f"its row {about.get(f.LOG_STATUS) or 'gone'}", f"its saga {about.get(f.RECORD_STATUS) or 'gone'}"]
+        taken = int(about.get(f.ACCEPTED_AT, 0))
+        states.append(f"taken on by its provider {moment(taken)}" if taken else "never known to be taken on")
+        below.append(", ".join(states))
+        if failed := int(about.get(f.FAILED_DISPATCHES, 0)):
+            below.append(_dispatches(failed, str(about.get(f.DISPATCH_ERROR, ""))))
+    elif reason := listing.reasons.get(message.job_id):
+        below.append(reason)
+    facts = (moment(since), whole_seconds(listing.now_ms - since), _received(message.receives))
+    return _Line(job=message.job_id or f"message {message.message_id}", facts=facts, below=tuple(below))
+
+
+def _received(count: int) -> str:
+    return "received once" if count == 1 else f"received {count} times"

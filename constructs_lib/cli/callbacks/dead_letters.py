@@ -9,11 +9,13 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.callbacks.rows import job_parts
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError
+from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import UNANSWERED_FIELD, CallField, UnansweredField
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
+
 
 HELD_SECONDS: Final = 120
 """Seconds for which a message that was read is hidden from others, at most: all are released after the last."""
@@ -101,8 +103,6 @@ def dead_message(message: Mapping[str, Any]) -> DeadMessage:
 
 
 def _job_id(found: Mapping[str, Any]) -> str:
-    from saga_runtime.idempotency.identity import step_key_of
-
     key = found.get(CallField.ITEM_KEY)
     try:
         return step_key_of(

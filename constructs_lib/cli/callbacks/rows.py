@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.batches import KEYS_AT_ONCE, batch_of
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.reads import KEYS_AT_ONCE, batch_of, due_ids
+from saga_runtime.callbacks.rows import JobId
 from saga_runtime.protocol import (
     ALIAS_PREFIX,
-    DUE_INDEX,
     TOKEN_DUE_SHARDS,
     OutcomeField,
     TokenAttribute,
@@ -21,6 +21,7 @@ from saga_runtime.protocol import (
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+
 
 Item = Mapping[str, Mapping[str, Any]]
 
@@ -166,8 +167,6 @@ def _kind(item: Item, row_id: str, status: TokenStatus) -> Kind | None:
 
 def job_parts(job_id: str) -> tuple[str, str]:
     """A job's saga and the name of its row; empty, if the id is not one of ours."""
-    from saga_runtime.callbacks.rows import JobId
-
     job = JobId.parse(job_id)
     return (job.saga_id, job.row_name) if job is not None else ("", "")
 
@@ -207,19 +206,8 @@ class TokenRows:
         Raises:
             CommandError: if the table is not one of tokens.
         """
-        a = TokenAttribute
-        pages: Any = self.dynamodb.get_paginator("query")
-        ids: list[str] = []
-        for shard in range(TOKEN_DUE_SHARDS):
-            found = pages.paginate(
-                TableName=self.table,
-                IndexName=DUE_INDEX,
-                KeyConditionExpression="#shard = :shard",
-                ExpressionAttributeNames={"#shard": a.DUE_SHARD},
-                ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
-            )
-            ids += [str(item[a.ID]["S"]) for page in found for item in page["Items"]]
-        return self.of(ids)
+        shards = range(TOKEN_DUE_SHARDS)
+        return self.of([one for shard in shards for one in due_ids(self.dynamodb, self.table, shard)])
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
         """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.

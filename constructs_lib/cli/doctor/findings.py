@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from constructs_lib.cli.shared.manifest import DeployedSaga
-    from saga_runtime.recovery.saga_reconciler import Served
+from constructs_lib.cli.shared.manifest import DeployedSaga
+from saga_runtime.recovery.repairs import Repair
+from saga_runtime.recovery.saga_reconciler import Served
 
 UNKNOWN_DAYS: Final = 100_000
 """Retention of a log with unknown retention: none of its rows is near its end."""
+NOBODY_CAME_MS: Final = 15 * 60_000
+"""Something due for longer than this was not checked: its reconciler does not work."""
 RECOVERIES: Final = 20
 """Recovery limit without a known reconciler: its own default."""
 
@@ -73,21 +75,6 @@ class Kind(StrEnum):
     END_NOT_NOTIFIED = "failure not notified"
 
 
-class Repair(StrEnum):
-    """Repairs of ``--repair``."""
-
-    RECONCILE = "reconcile"
-    """What the reconciler does for the saga."""
-    MAKE_DUE = "make due"
-    DELIVER = "deliver"
-    """Deliver the outcome."""
-    SWEEP = "sweep"
-    """What the sweeper does for a row of its table that is due."""
-    COMPENSATE_LATE = "compensate late"
-    CLEAR = "clear"
-    """Delete entries of the operators' queue about sagas that are not parked any more."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saga:
     """A saga of the system, as it was found.
@@ -134,18 +121,18 @@ class Saga:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something that was found.
 
     Attributes:
         kind, severity: what, and how bad.
-        id: the saga, the job, or the resource that it is about.
         what: what was found, in a sentence.
         then: what happens next, or what to do.
         since: since when, epoch milliseconds; None: not known.
+        id: the saga, the job, or the resource that it is about.
         command: what to type.
-        repair: action of ``--repair``; None: there is none.
+        repair: action of ``--repair``; None: without one.
         saga_id: the saga; empty for other findings.
         saga: where that saga is at home.
         table: of a job: the token table.
@@ -155,10 +142,11 @@ class Finding:
 
     kind: Kind
     severity: Severity
-    id: str
     what: str
     then: str
     since: int | None = None
+    _: KW_ONLY
+    id: str
     command: str = ""
     repair: Repair | None = None
     saga_id: str = ""
@@ -204,6 +192,13 @@ def ordered(findings: Iterable[Finding]) -> list[Finding]:
         once.values(),
         key=lambda one: (_ORDER[one.severity], _KINDS[one.kind], one.since if one.since is not None else -1, one.id),
     )
+
+
+def unreadable(table: str, key: str, error: Exception) -> Finding:
+    """An item that claims to be a saga's record, and is not."""
+    why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__} {error}"
+    what = f"an item of table {table} that cannot be read: {why}"
+    return Finding(Kind.UNREADABLE, Severity.OPERATOR, what, "find out what wrote it: no reconciler handles it", id=key)
 
 
 def by_nobody(finding: Finding) -> Finding:

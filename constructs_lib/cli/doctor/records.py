@@ -1,4 +1,4 @@
-"""The doctor's read of request records: all in flight, and those still due. Changes nothing.
+"""Request records, all in flight, and those still due: how the doctor reads them, and what it finds. Changes nothing.
 
 A running saga must not be reported as stuck. A finding about an owner requires that two reads,
 one after the other, see the same record and the same end of its owner's execution: an execution that settles, parks or
@@ -7,29 +7,38 @@ takes over writes the record before it ends, so the second read sees it.
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from constructs_lib.cli.doctor.aws import Aws, Item, all_of
-from constructs_lib.cli.doctor.findings import UNKNOWN_DAYS, Finding, Flight, Kind, Saga, Severity
-from constructs_lib.cli.doctor.record_findings import (
+from botocore.exceptions import ClientError
+
+from constructs_lib.cli.doctor.findings import (
     NOBODY_CAME_MS,
-    UNREADABLE,
-    RecordFindings,
-    nobody_came,
+    UNKNOWN_DAYS,
+    Finding,
+    Flight,
+    Kind,
+    Saga,
+    Severity,
     unreadable,
 )
-from constructs_lib.cli.saga.retries import read_retries
+from constructs_lib.cli.saga.retries import Retrying, read_retries
+from constructs_lib.cli.shared.process import moment
+from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, all_of, rows_of
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import DUE_INDEX, LogAttribute, RecordAttribute
-from saga_runtime.recovery.decisions import Found, kept_until, may_forget
+from saga_runtime.protocol import LogAttribute, RecordAttribute
+from saga_runtime.recovery.decisions import Found, Need, kept_until, may_forget
+from saga_runtime.recovery.repairs import Repair, is_looked_at
 from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
 from saga_runtime.recovery.takeover import Finding as Finds
+from saga_runtime.recovery.takeover import Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.aws import error_code
 
@@ -72,14 +81,12 @@ class Records:
         """Findings from the sparse indexes, due or not; ``overdue`` reports reconcilers that did not check."""
         found: list[Finding] = []
         for table, shards in self._tables().items():
-            parts = all_of(partial(self._keys, table), range(shards))
-            found += self.look_at(table, list(dict.fromkeys(key for part in parts for key in part)))
+            found += self.look_at(table, list(self.aws.due(table, shards)))
         return found
 
     def look_at(self, table: str, request_ids: Sequence[str]) -> list[Finding]:
         """Findings of some records of a table."""
-        keys: list[dict[str, dict[str, str]]] = [{RecordAttribute.ID: {"S": request_id}} for request_id in request_ids]
-        items = self.aws.gathered(f"table {table}", self.aws.read_all(table, keys))
+        items = self.aws.gathered(f"table {table}", self.aws.read_ids(table, request_ids))
         self.looked_at += len(items)
         found: list[Finding] = []
         for start in range(0, len(items), _SAID_EVERY):
@@ -89,9 +96,16 @@ class Records:
             found += [one for part in parts for one in part]
         return found
 
+    def homes(self, table: str, saga_ids: Iterable[str]) -> Iterator[Item]:
+        """Records that sagas have, or another one under the same key has, read strongly."""
+        for item in self.aws.read_ids(table, sorted({request_id_from(saga_id) for saga_id in saga_ids})):
+            if RecordAttribute.SAGA_ID in item:
+                self.remember(item)
+                yield item
+
     @property
     def flight(self) -> Flight:
-        """What is in flight, of the records that were read."""
+        """Sagas in flight, of the records that were read."""
         money: dict[str, int] = {}
         for saga_id in self._in_flight.keys() & self._money.keys():
             amount, currency = self._money[saga_id]
@@ -140,13 +154,11 @@ class Records:
         if self._not_asked:
             some = f"{len(self._not_asked)} running sagas"
             what = f"what these retry was not read: of at most {_MOST_HISTORIES} sagas it is"
-            found.append(
-                Finding(kind=Kind.RETRYING, severity=Severity.OK, id=some, what=what, then="inspect one by its id")
-            )
+            found.append(Finding(Kind.RETRYING, Severity.OK, what, "inspect one by its id", id=some))
         return found
 
     def attended(self, saga: Saga) -> bool:
-        """Test whether a saga's reconciler works, and nothing of it has been due for long."""
+        """Test whether a saga's reconciler works, and none of its sagas has been due for long."""
         return saga.attended and (saga.served.requests, saga.served.machine) not in self._overdue
 
     def saga_of(self, table: str, record: RequestRecord) -> Saga:
@@ -177,22 +189,6 @@ class Records:
         for saga in self.sagas:
             shards[saga.served.requests] = max(saga.served.shards, shards.get(saga.served.requests, 0))
         return shards
-
-    def _keys(self, table: str, shard: int) -> list[str]:
-        return self.aws.gathered(f"table {table}", self._keys_of(table, shard))
-
-    def _keys_of(self, table: str, shard: int) -> Iterator[str]:
-        a = RecordAttribute
-        pages: Any = self.aws.client("dynamodb").get_paginator("query")
-        found = pages.paginate(
-            TableName=table,
-            IndexName=DUE_INDEX,
-            KeyConditionExpression="#shard = :shard",
-            ProjectionExpression="#id",
-            ExpressionAttributeNames={"#shard": a.DUE_SHARD, "#id": a.ID},
-            ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}},
-        )
-        yield from (str(item[a.ID]["S"]) for page in found for item in page["Items"])
 
     def _looked_at(self, table: str, item: Item) -> list[Finding]:
         key = item.get(RecordAttribute.SAGA_ID, item[RecordAttribute.ID])
@@ -246,7 +242,7 @@ class Records:
                     yield about.retrying(one)
 
     def _gone_machine(self, record: RequestRecord) -> str | None:
-        """A deleted state machine of a saga in progress; None: there is none, or it cannot be known."""
+        """A deleted state machine of a saga in progress; None: without one, or if it cannot be known."""
         if record.settled:
             return None
         machines = (machine_of(record.execution_arn), record.recovery_machine_arn)
@@ -274,24 +270,12 @@ class Records:
         return None
 
     def _rows_end(self, saga: Saga, record: RequestRecord) -> bool:
-        a = LogAttribute
         before, _ = kept_until(self.now_ms, saga.served.days)
-        pages: Any = self.aws.client("dynamodb").get_paginator("query")
-        found = pages.paginate(
-            TableName=saga.served.log,
-            ConsistentRead=True,
-            KeyConditionExpression="#saga_id = :saga_id",
-            FilterExpression="#expiration < :before",
-            ProjectionExpression="#step",
-            ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
-            ExpressionAttributeValues={":saga_id": {"S": record.saga_id}, ":before": {"N": str(before)}},
-        )
-        return any(page["Items"] for page in found)
+        rows = rows_of(self.aws.dynamodb, saga.served.log, record.saga_id, (LogAttribute.EXPIRATION,))
+        return any(int(row[LogAttribute.EXPIRATION]["N"]) < before for row in rows if row)
 
 
 def _was_deleted(aws: Aws, arn: str) -> bool:
-    from botocore.exceptions import ClientError
-
     try:
         return aws.step_functions.describe_state_machine(stateMachineArn=arn).get("status") == "DELETING"
     except ClientError as error:
@@ -302,3 +286,224 @@ def _was_deleted(aws: Aws, arn: str) -> bool:
 
 def _uncounted(*_: object) -> None:
     """Discard metrics: a command is not a function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFindings:
+    """One record, and how to speak of it.
+
+    Attributes:
+        saga: where it is at home.
+        record: the record.
+        item: the same, as it is stored.
+        now_ms: the time.
+        command: a command of ours about it, to be copied.
+    """
+
+    saga: Saga
+    record: RequestRecord
+    item: Item
+    now_ms: int
+    command: Callable[..., str]
+
+    def seen(self, seen: Seen) -> Finding | None:
+        """Finding of an assessment: the reconciler's next action, or an operator's. None: all is well."""
+        record, need = self.record, seen.decision.need
+        match seen.finding:
+            case Finds.SETTLED if need is Need.CLEAR:
+                what = f"{record.status}, and still due"
+                return self._soon(Kind.STILL_DUE, what, "the reconciler clears it", record.due_at)
+            case Finds.PARKED:
+                return self._parked(seen)
+            case Finds.NOT_STARTED if seen.found.is_due(self.now_ms) or record.cancelled:
+                # Before it is due, another process is about to start it.
+                return self._not_started(seen)
+            case Finds.NAME_EXPIRED:
+                what = "no execution of its owner's name, and it may have run before"
+                return self._for_a_person(Kind.NAME_EXPIRED, what, record.created_at)
+            case Finds.OWNER_UNKNOWN:
+                # Whether a right is missing here or to the reconciler, too, is not known: nothing is parked by that.
+                what = "its owner's execution may not be described: a right is missing, or its record names another "
+                what += "recovery machine"
+                return replace(self._for_a_person(Kind.NOT_ALLOWED, what, record.updated_at), repair=None)
+            case Finds.OWNER_SUCCEEDED:
+                what = "in progress although its owner's execution SUCCEEDED: its record was restored, or edited"
+                return self._for_a_person(Kind.UNSETTLED, what, record.updated_at)
+            case Finds.ROWS_EXPIRED:
+                what = "it does not run, and its log may have expired, without which effects could repeat"
+                return self._for_a_person(Kind.ROWS_GONE, what, record.created_at)
+            case Finds.DEAD if need is Need.PARK:
+                what = f"{_count(record.recoveries)} ended without settling it: no more are allowed"
+                return self._for_a_person(Kind.EXHAUSTED, what, record.updated_at)
+            case Finds.DEAD:
+                return self._interrupted(seen)
+            case Finds.RUNNING:
+                return self._running()
+            case _:
+                return None
+
+    def machine_gone(self, arn: str) -> Finding:
+        """A state machine of a saga in progress was deleted: nothing can start it."""
+        return self._about(
+            Kind.MACHINE_GONE,
+            Severity.OPERATOR,
+            f"in progress, and {arn} was deleted: nothing can start it",
+            "move it to the saga that writes the same saga log",
+            self.record.updated_at,
+            command=self.command("adopt", self.record.saga_id),
+        )
+
+    def rows_end(self) -> Finding:
+        """Rows of its log come near their end."""
+        what = "it is open, and rows of its log come near their end"
+        return self._soon(Kind.ROWS_END, what, "the reconciler keeps them for longer", self.record.created_at)
+
+    def not_due(self) -> Finding | None:
+        """A record in progress that no look would ever find; None: one does."""
+        shards = self.saga.served.shards
+        if self.record.settled or is_looked_at(self.record, self.item, shards):
+            return None
+        shard = self.item.get(RecordAttribute.DUE_SHARD, {}).get("S", "")
+        lacks = [name for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
+        what = f"without {' and '.join(lacks)}" if lacks else f"in shard {shard!r}, of {shards} that are checked"
+        return self._about(
+            Kind.NOT_DUE,
+            Severity.REPAIR,
+            f"in progress, and {what}: no look ever finds it",
+            "--repair makes it due",
+            self.record.updated_at,
+            repair=Repair.MAKE_DUE,
+        )
+
+    def _not_started(self, seen: Seen) -> Finding:
+        since = self.record.updated_at
+        if self.record.cancelled:
+            what = "an operator cancelled it, and it was never started"
+            then = "the reconciler hands it to r1, when no Express execution of it can run"
+            return self._soon(Kind.INTERRUPTED, what, then, since)
+        if seen.found.is_due(self.now_ms - NOBODY_CAME_MS):
+            return self._start_refused()
+        what = "reserved, and there is no execution of its owner's name"
+        return self._soon(Kind.NOT_STARTED, what, "the reconciler starts it", since)
+
+    def _start_refused(self) -> Finding:
+        minutes = NOBODY_CAME_MS // 60_000
+        return self._about(
+            Kind.START_REFUSED,
+            Severity.REPAIR,
+            f"reserved, due for more than {minutes} min, and never started: its start is refused, or nothing tries it",
+            "find start_refused in the gatekeeper's log; --repair starts it, or names the code of the refusal",
+            self.record.created_at,
+            repair=Repair.RECONCILE,
+        )
+
+    def _interrupted(self, seen: Seen) -> Finding:
+        record = self.record
+        owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
+        what = f"{owner} {seen.status}, and did not settle it"
+        then = f"the reconciler hands it to {_tail(recovery_name(record.saga_id, record.recoveries + 1))}"
+        if seen.decision.need is Need.NOTHING and record.due_at is not None:
+            then += f" at {moment(record.due_at)}"
+        return self._soon(Kind.INTERRUPTED, what, then, record.updated_at)
+
+    def _running(self) -> Finding | None:
+        timeout, record = self.saga.timeout_seconds, self.record
+        if record.cancelled:
+            what = "an operator cancelled it, and its execution still runs"
+            return self._soon(Kind.INTERRUPTED, what, "the reconciler stops it", record.updated_at)
+        if timeout is None or self.now_ms - record.created_at <= timeout * 1_000:
+            return None
+        owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
+        return self._about(
+            Kind.OVER_TIME,
+            Severity.OK,
+            f"in progress for longer than its machine's timeout; {owner} runs",
+            "nothing, as long as its recoveries progress: check what it waits for",
+            record.created_at,
+            command=self.command("inspect", record.saga_id),
+        )
+
+    def retrying(self, one: Retrying) -> Finding:
+        """A task that its owner has retried for long."""
+        return self._about(
+            Kind.RETRYING,
+            Severity.OK,
+            f"{one.state}: {one.failed} attempts failed, at last with {one.error}",
+            "nothing yet: when the last attempt fails, it compensates or is parked; find the cause",
+            one.first_at,
+            command=self.command("inspect", self.record.saga_id),
+        )
+
+    def _parked(self, seen: Seen) -> Finding:
+        record = self.record
+        return self._about(
+            Kind.PARKED,
+            Severity.OPERATOR,
+            stuck_in_words(self.item),
+            "determine the outcome, then record it: cdk-sagas resolve",
+            seen.found.parked_at or record.updated_at,
+            command=self.command("inspect", record.saga_id),
+        )
+
+    def _for_a_person(self, kind: Kind, what: str, since: int) -> Finding:
+        """A saga that the reconciler parks: that notifies the operators, and decides nothing."""
+        return self._about(
+            kind,
+            Severity.OPERATOR,
+            what,
+            "find out why; the reconciler parks it, and then cdk-sagas resolve --resume resumes it",
+            since,
+            command=self.command("inspect", self.record.saga_id),
+            repair=Repair.RECONCILE if self.saga.served.operators else None,
+        )
+
+    def _soon(self, kind: Kind, what: str, then: str, since: int | None) -> Finding:
+        return self._about(kind, Severity.SOON, what, then, since, repair=Repair.RECONCILE)
+
+    @property
+    def _about(self) -> Callable[..., Finding]:
+        return partial(Finding, id=self.record.saga_id, saga_id=self.record.saga_id, saga=self.saga)
+
+
+def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
+    """A finding about a reconciler that has not checked what has been due for long, reported once."""
+    sagas = "one saga" if len(due) == 1 else f"{len(due)} sagas"
+    what = f"{sagas} of table {table} due for more than {NOBODY_CAME_MS // 60_000} min, and not checked"
+    then = "find out why its reconciler does not look: its schedule, its logs, its alarms"
+    return Finding(Kind.NOT_MONITORED, Severity.OPERATOR, what, then, min(due), id=machine)
+
+
+def stuck_in_words(item: Item) -> str:
+    """Why a saga is parked, as its record has it."""
+    text = str(item.get(RecordAttribute.PARKED_REASON, {}).get("S", ""))
+    try:
+        said = json.loads(text) if text else {}
+    except ValueError:
+        return text
+    if not isinstance(said, Mapping):
+        return text
+    where = ": ".join(str(said[name]) for name in ("step", "error") if said.get(name))
+    detail = str(said.get("detail") or said.get("cause") or "")
+    return ", ".join(part for part in (where, detail) if part) or "its record has no reason"
+
+
+def _tail(name: str) -> str:
+    """A recovery's name without its saga's."""
+    return f"-{name.rpartition('-')[2]}"
+
+
+def _count(recoveries: int) -> str:
+    return "one recovery" if recoveries == 1 else f"{recoveries} recoveries"
+
+
+@dataclass(frozen=True, slots=True)
+class Watcher(Recoverer):
+    """Asks what a ``Recoverer`` asks, decides what it decides, and starts nothing."""
+
+    def start(self, machine_arn: str, name: str, start_input: str) -> None:
+        """Leave it to others."""
+
+
+def watcher(aws: Aws, saga: Saga) -> Watcher:
+    """One for a saga."""
+    return Watcher(table=saga.served.requests, dynamodb=aws.dynamodb, step_functions=aws.step_functions)

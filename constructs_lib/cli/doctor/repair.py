@@ -9,53 +9,29 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from constructs_lib.cli.doctor.aws import all_of
-from constructs_lib.cli.doctor.findings import Finding, Kind, Repair, Saga, Severity
-from constructs_lib.cli.doctor.record_findings import UNREADABLE, Item, RecordFindings, shard_for
+from constructs_lib.cli.doctor.findings import Finding, Kind, Saga, Severity
 from constructs_lib.cli.doctor.records import Records
-from constructs_lib.cli.doctor.stack import System
-from constructs_lib.cli.shared.aws import NO_RIGHTS, environment
-from constructs_lib.cli.shared.moments import moment
+from constructs_lib.cli.doctor.system import System
+from constructs_lib.cli.shared.aws import NO_RIGHTS
+from constructs_lib.cli.shared.process import CommandError, environment, moment
+from constructs_lib.cli.shared.reads import UNREADABLE, all_of
+from constructs_lib.cli.shared.saga import Asker
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.sweeper import look_after
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
-from saga_runtime.idempotency.identity import request_id_from
-from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
-from saga_runtime.protocol import Env, RecordAttribute, TokenStatus
-from saga_runtime.recovery.decisions import Need, ParkedFor
+from saga_runtime.protocol import Env, TokenStatus
 from saga_runtime.recovery.hold import Held, hold_key
-from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
-from saga_runtime.recovery.operators_queue import OperatorsQueue
-from saga_runtime.recovery.takeover import Finding as Finds
-from saga_runtime.recovery.takeover import MachineGone, Recoverer, recovery_name
+from saga_runtime.recovery.repairs import BY_ANOTHER, Repair, Repairs, clear
+from saga_runtime.recovery.takeover import MachineGone
 from saga_runtime.shared import aws as runtime
-from saga_runtime.shared import writes
-from saga_runtime.shared.expressions import update
 
 _BY_ONE_THREAD: Final = (Repair.DELIVER, Repair.SWEEP)
 """A variable of the process names the table."""
-_SOMEBODY: Final = "done by another process"
-_GONE: Final = "its record is gone by now"
-
-
-def make_due_update(record: RequestRecord, item: Item, shard: str, now_ms: int) -> dict[str, Any]:
-    """Arguments of the update that makes a record due; on condition that it is as it was read."""
-    a = RecordAttribute
-    conditions, was = [OWNED], {}
-    for name in (a.DUE_AT, a.DUE_SHARD):
-        if name in item:
-            conditions.append(f"#{name} = :was_{name}")
-            was[f"was_{name}"] = item[name]
-        else:
-            conditions.append(f"attribute_not_exists(#{name})")
-    as_read = owned(record.owner, " AND ".join(conditions), **was)
-    change = update(as_read, {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}})
-    return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +41,13 @@ class Repairer:
     Attributes:
         records: how request records are read.
         system: what is repaired.
+        asker: asks the deployed function that acts for operators; None: the stacks have none.
         done: ids of findings about which something was done, or that were found to need nothing any more.
     """
 
     records: Records
     system: System
+    asker: Asker | None = None
     done: list[str] = field(default_factory=list)
 
     def repair(self, findings: Sequence[Finding]) -> list[Finding]:
@@ -108,8 +86,9 @@ class Repairer:
             if (held := self._held(finding)) is not None:
                 then = f"an operator holds this saga since {moment(held.since_ms)}: {held.reason}; nothing is repaired"
                 return replace(finding, severity=Severity.OPERATOR, then=then, repair=None)
-            repaired = replace(finding, repaired=self._repair(finding, finding.repair))
-        except MachineGone as gone:
+            said = self._asked(finding, finding.repair)
+            repaired = replace(finding, repaired=said if said is not None else self._repair(finding, finding.repair))
+        except (MachineGone, CommandError) as gone:
             return replace(finding, severity=Severity.OPERATOR, then=f"NOT repaired: {gone}")
         except (ClientError, BotoCoreError, SagaError, *UNREADABLE) as error:
             code = runtime.error_code(error) or type(error).__name__
@@ -119,6 +98,15 @@ class Repairer:
             return replace(finding, severity=Severity.OPERATOR, then=then)
         self.done.append(finding.id)
         return repaired
+
+    def _asked(self, finding: Finding, repair: Repair) -> str | None:
+        """Ask the deployed function to repair; None: the stacks have none for it, or the sweeper's table is about."""
+        if self.asker is None or repair in _BY_ONE_THREAD:
+            return None
+        about = {"queue": finding.table} if repair is Repair.CLEAR else {"saga": finding.saga_id}
+        job = {"tokens": finding.table, "job": finding.id} if repair is Repair.COMPENSATE_LATE else {}
+        answer = self.asker.ask(do="repair", repair=repair, rows_end=finding.kind is Kind.ROWS_END, **about, **job)
+        return str(answer["repaired"]) if answer is not None else None
 
     def _held(self, finding: Finding) -> Held | None:
         """The hold of the one saga that a finding is about."""
@@ -130,121 +118,32 @@ class Repairer:
     def _repair(self, finding: Finding, repair: Repair) -> str:
         match repair:
             case Repair.RECONCILE:
-                return self._look_after(finding)
+                return self._repairs(finding).reconcile(finding.saga_id, rows_end=finding.kind is Kind.ROWS_END)
             case Repair.MAKE_DUE:
-                return self._make_due(finding)
+                return self._repairs(finding).make_due(finding.saga_id)
             case Repair.DELIVER:
                 return _tell(finding)
             case Repair.SWEEP:
                 return self._sweep(finding)
             case Repair.COMPENSATE_LATE:
-                return self._undo_late(finding)
+                return self._repairs(finding).compensate_late(finding.saga_id, tokens=finding.table, job=finding.id)
             case Repair.CLEAR:
-                return self._clear(finding.table)
+                return clear(finding.table, [saga.served for saga in self.system.sagas])
 
-    def _clear(self, url: str) -> str:
-        """Delete entries of an operators' queue that are over."""
-        tables = dict.fromkeys(saga.served.requests for saga in self.system.sagas if saga.served.operators == url)
-
-        def read(request_id: str) -> RequestRecord | None:
-            key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
-            for table in tables:
-                item = self.records.aws.read(table, key)
-                if item is not None and RecordAttribute.SAGA_ID in item:
-                    return RequestRecord.from_item(item)
-            return None
-
-        queue = OperatorsQueue(sqs=runtime.sqs(), url=url, read=read)
-        queue.clear()
-        return f"{queue.deleted} deleted, {queue.left} left"
-
-    def _look_after(self, finding: Finding) -> str:
+    def _repairs(self, finding: Finding) -> Repairs:
         saga = _saga(finding)
-        caretaker = self.records.caretaker(saga)
-        found = caretaker.read(saga.served.requests, request_id_from(finding.saga_id))
-        if found is None or found.record.saga_id != finding.saga_id:
-            return _GONE
-        seen = caretaker.look(saga.served, found, self.records.now_ms)
-        if seen is None:
-            return _GONE
-        record, need = seen.found.record, seen.decision.need
-        reason = seen.decision.reason
-        # An owner that may not be described here may be described by the reconciler.
-        if need is Need.PARK and (reason is ParkedFor.OWNER_UNKNOWN or not saga.served.operators):
-            return ""
-        if not saga.served.log:  # its log is unknown: its rows cannot be extended
-            seen = replace(seen, found=replace(seen.found, record=replace(record, log_expires_at=None)))
-        done = caretaker.carry_out(seen)
-        if finding.kind is Kind.ROWS_END:
-            return "its rows are kept for longer"
-        match need:
-            case Need.CLEAR if done:
-                return "not due any more"
-            case Need.START:
-                return f"started {record.owner}"
-            case Need.STOP:
-                return "stopped: an operator cancelled it"
-            case Need.TAKE_OVER if done:
-                return f"handed to {recovery_name(record.saga_id, record.recoveries + 1)}, which is started"
-            case Need.PARK if done:
-                return "parked, and the operators were notified"
-            case Need.NOTHING if record.due_at is not None and seen.finding is Finds.DEAD:
-                return f"left as it is until {moment(record.due_at)}: a recovery has just died"
-            case _:
-                return _SOMEBODY
-
-    def _make_due(self, finding: Finding) -> str:
-        saga = _saga(finding)
-        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(finding.saga_id)}}
-        item = self.records.aws.read(saga.served.requests, key)
-        if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != finding.saga_id:
-            return _GONE
-        record = RequestRecord.from_item(item)
-        now_ms = self.records.now_ms
-        about = RecordFindings(saga=saga, record=record, item=item, now_ms=now_ms, command=self.records.command)
-        if about.not_due() is None:
-            return _SOMEBODY
-        update = make_due_update(record, item, shard_for(saga, record.request_id), now_ms)
-        if writes.write({"Update": {"TableName": saga.served.requests, **update}}) is not None:
-            return _SOMEBODY
-        return "due now: the next look finds it"
+        return Repairs(reconciler=self.records.caretaker(saga), saga=saga.served, now_ms=self.records.now_ms)
 
     def _sweep(self, finding: Finding) -> str:
         """Process a due row, as the sweeper of tokens does."""
         with environment({Env.TOKEN_TABLE: finding.table}):
             before = read_token(finding.id)
             if before is None or before.status is not TokenStatus.WAITING or before.reported_unanswered_at:
-                return _SOMEBODY
+                return BY_ANOTHER
             if not before.due_at or before.due_at > self.records.now_ms:
                 return ""  # it will be due: until then, its answer may come
             swept = look_after(finding.id, self.records.now_ms)
             return "its dead-letter queue was notified" if swept.unanswered else "not due any more"
-
-    def _undo_late(self, finding: Finding) -> str:
-        saga = _saga(finding)
-        caretaker = self.records.caretaker(saga)
-        if finding.table:
-            late = caretaker.look_late(finding.table, finding.id)
-            return "it is undone by now" if late is None else _undo_said(caretaker.undo(late, self.records.now_ms))
-        found = caretaker.read(saga.served.requests, request_id_from(finding.saga_id))
-        if found is None or found.record.saga_id != finding.saga_id:
-            return ""
-        recoverer = Recoverer(
-            table=saga.served.requests, dynamodb=runtime.dynamodb(), step_functions=runtime.step_functions()
-        )
-        return _undo_said(undo_late(recoverer, found.record, saga.served.log))
-
-
-def _undo_said(undo: LateUndo) -> str:
-    match undo.finding:
-        case LateFinding.NOTHING:
-            return "it is undone by now"
-        case LateFinding.STARTED:
-            return f"being undone by {undo.execution}, which is started"
-        case LateFinding.RUNNING:
-            return f"being undone by {undo.execution}"
-        case LateFinding.EXHAUSTED:
-            return ""
 
 
 def _tell(finding: Finding) -> str:
@@ -252,10 +151,10 @@ def _tell(finding: Finding) -> str:
     with environment({Env.TOKEN_TABLE: finding.table}):
         row = read_token(finding.id)
         if row is None or row.status is not TokenStatus.DELIVERING:
-            return _SOMEBODY
+            return BY_ANOTHER
         receipt = settle_row(row)
     told = {"DELIVERED": "delivered", "UNDELIVERED": "delivered: no task waited any more"}
-    return told[receipt] if receipt is not None else _SOMEBODY
+    return told[receipt] if receipt is not None else BY_ANOTHER
 
 
 def _saga(finding: Finding) -> Saga:

@@ -1,4 +1,7 @@
-"""``cdk-sagas list``: sagas of a stack, by what they wait for, their age, their client's key, or their request."""
+"""``cdk-sagas list``: sagas of a stack, by what they wait for, their age, their client's key, or their request.
+
+The command, its table, and the search: in the sparse index of what is open, or in whole tables.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +10,39 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.output import say
-
-if TYPE_CHECKING:
-    from constructs_lib.cli.fleet.search import Filter, Listed
+from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
+from constructs_lib.cli.shared.manifest import Manifest, read_manifest
+from constructs_lib.cli.shared.process import CommandError, say
+from constructs_lib.cli.shared.reads import RATE, UNREADABLE, Aws, Item, Scan
+from constructs_lib.cli.shared.saga import parked_reason_of
+from constructs_lib.cli.shared.terminal import Screen, counted
+from constructs_lib.saga.graph.timeline import duration
+from saga_runtime.idempotency.identity import request_id_of, scope_of
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery.audit import Decision
+from saga_runtime.recovery.proposals import Proposal
+from saga_runtime.shared.arns import machine_of
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _STATUSES: Final = ("IN_PROGRESS", "COMPLETED", "FAILED")
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``list`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "list",
-        help="list sagas of a stack, or find one",
-        description="Lists sagas in progress, the oldest first, from the sparse index of open sagas; with --scan all "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``list``, and add its options."""
+    parser.description = (
+        "Lists sagas in progress, the oldest first, from the sparse index of open sagas; with --scan all "
         "that are remembered, from whole tables, whose size is printed beforehand. Changes nothing. Exit status: 0 "
-        "listed, also if none fits; 1 a record or a table is not readable, or AWS refused a call.",
+        "listed, also if none fits; 1 a record or a table is not readable, or AWS refused a call."
     )
-    add_stack_option(parser)
+    add_stack_options(parser)
     add_filter_options(parser)
     parser.add_argument("--status", choices=_STATUSES, help="status of the record (IN_PROGRESS)")
     parser.add_argument("--key", help="the client's own idempotency key; any status")
@@ -51,8 +60,6 @@ def add_parser(commands: Any) -> None:
     form.add_argument(
         "--lines", metavar="FILE", help="write one JSON object a line, as cdk-sagas resume reads it; - prints them"
     )
-    add_aws_options(parser)
-    parser.set_defaults(run=partial(_run, parser))
 
 
 def add_filter_options(parser: argparse.ArgumentParser) -> None:
@@ -70,23 +77,19 @@ def _age(text: str) -> int:
     return int(found[1]) * _UNIT_MS[found[2]]
 
 
-def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     for name in ("error", "operation", "key", "contains"):
         value = getattr(options, name)
         if value is not None and not value.strip():
-            parser.error(f"--{name} must not be blank, got {value!r}")
+            options.misused(f"--{name} must not be blank, got {value!r}")
     if options.status not in (None, "IN_PROGRESS") and not options.scan:
-        parser.error(f"--status {options.status} needs --scan: no index has settled sagas")
+        options.misused(f"--status {options.status} needs --scan: no index has settled sagas")
     if options.rate is not None and (not options.scan or options.rate < 1):
-        parser.error("--rate must be a number from 1 on, with --scan")
+        options.misused("--rate must be a number from 1 on, with --scan")
     if options.caller is not None and (options.key is None or options.operation is None):
-        parser.error("--caller needs --key and --operation")
+        options.misused("--caller needs --key and --operation")
     session = session_of(options)
-    from constructs_lib.cli.doctor.aws import Aws
-    from constructs_lib.cli.doctor.scan import RATE, Scan
-    from constructs_lib.cli.fleet.search import Search
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     with one_line_errors("sagas were not listed"):
         aws = Aws(session=session)
         manifest = read_manifest(aws.client("cloudformation"), options.stack)
@@ -114,8 +117,6 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
 
 def filter_of(options: argparse.Namespace, now_ms: int) -> Filter:
     """Conditions of the options."""
-    from constructs_lib.cli.fleet.search import Filter
-
     return Filter(
         parked=options.parked or options.error is not None,
         error=options.error,
@@ -128,8 +129,6 @@ def filter_of(options: argparse.Namespace, now_ms: int) -> Filter:
 
 
 def _scope(options: argparse.Namespace) -> str:
-    from saga_runtime.idempotency.identity import scope_of
-
     try:
         return scope_of(options.operation, tuple(options.caller.split(",")))
     except ValueError:
@@ -140,15 +139,13 @@ def _scope(options: argparse.Namespace) -> str:
 
 
 def _print(options: argparse.Namespace, found: Sequence[Listed], now_ms: int) -> None:
-    from constructs_lib.saga.graph.timeline import can_draw
-
     documents = [dataclasses.asdict(one) for one in found]
     if options.json:
         say(json.dumps({"now": now_ms, "sagas": documents}, indent=2) + "\n")
     elif options.lines is not None:
         _write(options.lines, "".join(json.dumps(one) + "\n" for one in documents))
     else:
-        say(text_of(found, now_ms, unicode=can_draw(sys.stdout.encoding)))
+        say(text_of(found, now_ms, Screen.of(sys.stdout)))
 
 
 def _write(file: str, lines: str) -> None:
@@ -162,22 +159,182 @@ def _write(file: str, lines: str) -> None:
     say(f"{lines.count(chr(10)):,} in {file}\n")
 
 
-def text_of(found: Sequence[Listed], now_ms: int, *, unicode: bool = True) -> str:
+def text_of(found: Sequence[Listed], now_ms: int, screen: Screen) -> str:
     """Return sagas as a table; ids are never cut."""
-    from constructs_lib.saga.graph.terminal import clean
-    from constructs_lib.saga.graph.timeline import duration
-
     if not found:
         return "no saga fits\n"
     rows = [("saga", "state", "age", "operation", "parked at", "moves")]
     for saga in found:
         moves = f"{saga.amount:,} {saga.currency}" if saga.amount is not None else ""
         where = ": ".join(part for part in (saga.step, saga.error) if part)
-        state = "PARKED" if saga.parked else saga.status
+        proposed = ", ".join(str(one.number) for one in saga.proposals if now_ms < one.expires_at)
+        state = f"{'PARKED' if saga.parked else saga.status}{f', proposed {proposed}' if proposed else ''}"
         age = duration(max(now_ms - saga.created_at, 0))
-        operation = clean(saga.operation or saga.path, unicode=unicode)
-        rows.append((saga.saga_id, state, age, operation, clean(where, unicode=unicode), moves))
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    count = "1 saga" if len(found) == 1 else f"{len(found):,} sagas"
-    return "\n".join(lines) + f"\n{count}, {sum(saga.parked != '' for saga in found):,} parked\n"
+        rows.append((saga.saga_id, state, age, saga.operation or saga.path, where, moves))
+    lines = [line for row in screen.table(rows, indent=0) for line in row]
+    return screen.text([*lines, f"{counted(len(found), 'saga')}, {sum(saga.parked != '' for saga in found):,} parked"])
+
+
+_A: Final = RecordAttribute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unconfirmed:
+    """A proposal, by its number, and when it expires; epoch milliseconds."""
+
+    number: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A saga, as its record has it.
+
+    Attributes:
+        saga_id: the saga.
+        path: of its construct; the name of its state machine if its stack has that no more.
+        operation: what the request asked for; empty: not recorded.
+        status: of the record.
+        created_at, updated_at: epoch milliseconds.
+        recoveries: how many there were.
+        parked: the execution that parked it; empty: it is not parked.
+        step, error: where it was parked, and why; empty: it is not.
+        amount, currency: what it moves, in minor units; None and empty: not recorded.
+        scope: digest of its operation and its client.
+        proposals: those that a second operator may confirm, as far as the record shows.
+    """
+
+    saga_id: str
+    path: str
+    operation: str
+    status: str
+    created_at: int
+    updated_at: int
+    recoveries: int
+    parked: str
+    step: str
+    error: str
+    amount: int | None
+    currency: str
+    scope: str
+    proposals: tuple[Unconfirmed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Conditions, all of which a listed saga fits; None: any.
+
+    Attributes:
+        parked: whether it must be parked.
+        error: name of the error with which it was parked.
+        created_before: epoch milliseconds.
+        status: of its record; without one, and without ``key`` and ``text``, sagas in progress.
+        operation: name of the operation.
+        text: what its request contains, an order's number for example; a response's removal removes that, too.
+        key: the client's idempotency key.
+    """
+
+    parked: bool = False
+    error: str | None = None
+    created_before: int | None = None
+    status: str | None = None
+    operation: str | None = None
+    text: str | None = None
+    key: str | None = None
+
+    def fits(self, saga: Listed, request: str) -> bool:
+        """Test whether a saga fits: all but its key, which is not stored."""
+        any_status = self.status is None and (self.text is not None or self.key is not None)
+        return (
+            (any_status or saga.status == (self.status or RecordStatus.IN_PROGRESS))
+            and (saga.parked != "" or not self.parked)
+            and self.error in (None, saga.error)
+            and self.operation in (None, saga.operation)
+            and (self.created_before is None or saga.created_at <= self.created_before)
+            and (self.text is None or self.text in request)
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """Searches the request tables of some stacks. What it finds was read strongly; no table hides another one's sagas.
+
+    Attributes:
+        unreadable: ids of items with a saga id that are not records.
+    """
+
+    aws: Aws
+    manifest: Manifest
+    scan: Scan | None
+    unreadable: list[str]
+
+    def find(self, wanted: Filter) -> list[Listed]:
+        """Sagas that fit, the oldest first."""
+        found = self._of_each(lambda table: self._fitting(table, wanted))
+        return sorted(found, key=lambda saga: (saga.created_at, saga.saga_id))
+
+    def of(self, scope: str, wanted: Filter) -> list[Listed]:
+        """The saga of a client's key, by the digest of its operation and its client."""
+        ids = [request_id_of(scope, wanted.key or "")]
+        return self._of_each(lambda table: [one for one, text in self._read(table, ids) if wanted.fits(one, text)])
+
+    def _of_each(self, look: Callable[[str], list[Listed]]) -> list[Listed]:
+        """Sagas of all tables that can be read; ``aws.denied`` has the others."""
+        tables = dict.fromkeys(served.requests for served in self.manifest.served)
+        read = [self.aws.allowed(f"table {table}", partial(look, table)) for table in tables]
+        return [saga for found in read if found is not None for saga in found]
+
+    def _fitting(self, table: str, wanted: Filter) -> list[Listed]:
+        ids = list(dict.fromkeys(self._scanned(table) if self.scan is not None else self._open(table)))
+        read = list(self._read(table, ids))
+        if wanted.key is not None:
+            scopes = dict.fromkeys(saga.scope for saga, _ in read)
+            asked = dict.fromkeys(request_id_of(scope, wanted.key) for scope in scopes)
+            read = list(self._read(table, list(asked)))
+        return [saga for saga, request in read if wanted.fits(saga, request)]
+
+    def _scanned(self, table: str) -> Iterator[str]:
+        scan = self.scan
+        for item in scan.items(table, (_A.ID, _A.SAGA_ID)) if scan is not None else ():
+            if _A.SAGA_ID in item:
+                yield str(item[_A.ID]["S"])
+
+    def _open(self, table: str) -> Iterator[str]:
+        return self.aws.due(table, max(served.shards for served in self.manifest.served if served.requests == table))
+
+    def _read(self, table: str, ids: Sequence[str]) -> Iterator[tuple[Listed, str]]:
+        """Records with the texts of their requests; other writers' items are left out."""
+        paths = {saga.arn: saga.path for saga in self.manifest.sagas}
+        for item in self.aws.read_ids(table, ids):
+            if _A.SAGA_ID not in item:
+                continue
+            try:
+                record = RequestRecord.from_item(item)
+                yield _listed(record, item, paths.get), record.input
+            except UNREADABLE:
+                self.unreadable.append(str(item[_A.ID]["S"]))
+
+
+def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]) -> Listed:
+    machine = machine_of(record.execution_arn)
+    stuck = parked_reason_of(record)
+    return Listed(
+        saga_id=record.saga_id,
+        path=path(machine) or machine.rpartition(":")[2],
+        operation=str(item.get(_A.OPERATION, {}).get("S", "")),
+        status=record.status,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        recoveries=record.recoveries,
+        parked=record.parked_by or "",
+        step=str(stuck.get("step", "")),
+        error=str(stuck.get("error", "")),
+        amount=int(item[_A.AMOUNT]["N"]) if _A.AMOUNT in item else None,
+        currency=str(item.get(_A.CURRENCY, {}).get("S", "")),
+        scope=record.scope,
+        proposals=tuple(
+            Unconfirmed(number=one.number, expires_at=one.expires_at)
+            for one in Proposal.all_of(item)
+            if one.is_open(record, Decision.all_of(item), record.created_at)
+        ),
+    )

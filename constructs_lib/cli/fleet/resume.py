@@ -11,33 +11,34 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
-from constructs_lib.cli.shared.aws import NO_RIGHTS, add_aws_options, add_stack_option, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.moments import moment
-from constructs_lib.cli.shared.output import say
-from constructs_lib.cli.shared.progress import Progress
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from constructs_lib.cli.doctor.system import read_switches
+from constructs_lib.cli.shared.aws import NO_RIGHTS, add_stack_options, one_line_errors, session_of
+from constructs_lib.cli.shared.manifest import Manifest, read_manifest
+from constructs_lib.cli.shared.process import CommandError, moment, say
+from constructs_lib.cli.shared.reads import Aws
 from constructs_lib.cli.shared.saga import (
     FOR_AN_OPERATOR,
+    FoundSaga,
     audit_of,
     deployed,
     find_in,
     parked_reason_of,
     require_saga_id,
 )
-
-if TYPE_CHECKING:
-    import boto3
-
-    from constructs_lib.cli.shared.manifest import Manifest
-    from constructs_lib.cli.shared.saga import FoundSaga
-    from saga_runtime.idempotency.record import RequestRecord
-    from saga_runtime.recovery.audit import Audit
-    from saga_runtime.recovery.hold import Held
-    from saga_runtime.recovery.takeover import Finding
+from constructs_lib.cli.shared.terminal import Screen, progress
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.recovery.audit import Audit
+from saga_runtime.recovery.decisions import ParkedFor
+from saga_runtime.recovery.hold import Held
+from saga_runtime.recovery.resolution import CannotResolve
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import Finding, MachineGone
 
 _RATE: Final = 5.0
 """Sagas a second: they start at the providers that were down, all at once."""
@@ -64,33 +65,30 @@ class Planned:
     parked: str | None = None
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``resume`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "resume",
-        help="resume many parked sagas, after showing which",
-        description="Resumes the parked sagas of a list, as cdk-sagas list --lines prints it, or of one id a line. "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``resume``, and add its options."""
+    parser.description = (
+        "Resumes the parked sagas of a list, as cdk-sagas list --lines prints it, or of one id a line. "
         "Without --yes it only shows what it would do. A saga that was parked again since it was listed is left "
         "alone; one whose record was restored or edited needs an operator, and none is resumed while a reconciler of "
         "the stack is held. Each outcome is written to FILE.results; repeated, the command continues, and tries again "
         "what failed. Exit status: 0 shown, or all are done; 1 some failed or need an operator, a reconciler is held, "
-        "or AWS refused a call; 130 interrupted.",
+        "or AWS refused a call; 130 interrupted."
     )
     parser.add_argument("file", metavar="FILE", type=Path, help="the list")
-    add_stack_option(parser)
+    add_stack_options(parser)
     parser.add_argument("--yes", action="store_true", help="do it")
     parser.add_argument("--reason", help="with --yes: why; kept with each saga, and shown by cdk-sagas inspect")
     parser.add_argument("--results", metavar="FILE", type=Path, help="outcomes, one JSON object a line (FILE.results)")
     parser.add_argument("--rate", metavar="N", type=float, default=_RATE, help="at most so many sagas a second (5)")
-    add_aws_options(parser)
-    parser.set_defaults(run=partial(_run, parser))
 
 
-def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     if options.yes != (options.reason is not None):
-        parser.error("--yes and --reason go together: without them nothing is changed")
+        options.misused("--yes and --reason go together: without them nothing is changed")
     if not 0 < options.rate <= 1_000:
-        parser.error(f"--rate must be more than 0 and at most 1000, got {options.rate:g}")
+        options.misused(f"--rate must be more than 0 and at most 1000, got {options.rate:g}")
     planned = list(_planned(options.file))
     results = options.results or options.file.with_name(f"{options.file.name}.results")
     if results.exists() and results.samefile(options.file):
@@ -99,13 +97,15 @@ def _run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     left = [one for one in planned if (one.saga_id, one.parked) not in done]
     before = len(planned) - len(left)
     session = session_of(options)
-    from constructs_lib.cli.shared.manifest import read_manifest
-
     with one_line_errors("not every saga was resumed; repeat this"):
         manifest = read_manifest(session.client("cloudformation"), options.stack)
         if not options.yes:
             _require_released(session, manifest)
             return _show(session, manifest, left, before)
+        if any(one.second for one in manifest.operators):
+            raise CommandError(
+                f"{manifest.said} requires a second operator for each decision; propose each with cdk-sagas resolve"
+            )
         work = _Work(session=session, manifest=manifest, audit=audit_of(session, options.reason), rate=options.rate)
         try:
             file = results.open("a", encoding="utf-8")
@@ -195,9 +195,6 @@ def _require_released(session: boto3.Session, manifest: Manifest) -> None:
     Raises:
         CommandError: naming the reconciler, or the switch that cannot be read.
     """
-    from constructs_lib.cli.doctor.aws import Aws
-    from constructs_lib.cli.doctor.stack import read_switches
-
     aws = Aws(session=session)
     switches = read_switches(aws, manifest)
     for refused in aws.denied:
@@ -211,10 +208,8 @@ def _require_released(session: boto3.Session, manifest: Manifest) -> None:
 
 
 def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], done: int) -> int:
-    from constructs_lib.saga.graph.terminal import clean
-    from constructs_lib.saga.graph.timeline import can_draw
-
     counts: Counter[str] = Counter()
+    screen = Screen.of(sys.stdout)
     for one in planned:
         try:
             found = find_in(session, manifest, one.saga_id)
@@ -226,7 +221,7 @@ def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], do
             where = ": ".join(part for part in (stuck.get("step"), stuck.get("error")) if part)
             where = where if found.record.parked_by is not None else ""
         counts[outcome] += 1
-        say(f"{one.saga_id}  {outcome}{f'  {clean(where, unicode=can_draw(sys.stdout.encoding))}' if where else ''}\n")
+        say(f"{one.saga_id}  {outcome}{f'  {screen.clean(where)}' if where else ''}\n")
     say(f"{_counted(counts)}; {done:,} done before; nothing was changed: use --yes and --reason\n")
     return 0
 
@@ -244,8 +239,6 @@ def _outlook(found: FoundSaga, planned: Planned) -> str:
 
 def _is_doubtful(record: RequestRecord) -> bool:
     """Test whether a saga was parked because its record may not be true: it was restored, or edited."""
-    from saga_runtime.recovery.decisions import ParkedFor
-
     return parked_reason_of(record).get("error") in (ParkedFor.OWNER_SUCCEEDED, ParkedFor.OWNER_UNKNOWN)
 
 
@@ -265,35 +258,30 @@ class _Work:
     def all_of(self, planned: list[Planned], file: TextIO) -> Counter[str]:
         """Resume sagas, and write each outcome before the next one begins."""
         counts: Counter[str] = Counter()
-        progress = Progress(len(planned))
         released_at = -math.inf
         try:
-            for one in planned:
-                began = time.monotonic()
-                if began - released_at >= _SWITCHES_READ_SECONDS:
-                    _require_released(self.session, self.manifest)
-                    released_at = began
-                outcome, detail = self._tried(one)
-                counts[outcome] += 1
-                line = {"saga_id": one.saga_id, "parked": one.parked, "outcome": outcome}
-                line |= {"detail": detail} if detail else {}
-                file.write(json.dumps(line) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-                progress.advance(outcome)
-                if one is not planned[-1]:
-                    time.sleep(max(1 / self.rate - (time.monotonic() - began), 0))
+            with progress(len(planned)) as bar:
+                for one in planned:
+                    began = time.monotonic()
+                    if began - released_at >= _SWITCHES_READ_SECONDS:
+                        _require_released(self.session, self.manifest)
+                        released_at = began
+                    outcome, detail = self._tried(one)
+                    counts[outcome] += 1
+                    line = {"saga_id": one.saga_id, "parked": one.parked, "outcome": outcome}
+                    line |= {"detail": detail} if detail else {}
+                    file.write(json.dumps(line) + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                    bar(advance=1, note=outcome)
+                    if one is not planned[-1]:
+                        time.sleep(max(1 / self.rate - (time.monotonic() - began), 0))
         except KeyboardInterrupt:
             sys.stderr.write(f"interrupted after {sum(counts.values()):,} of {len(planned):,}; repeat this\n")
             raise
-        finally:
-            progress.end()
         return counts
 
     def _held(self, saga_id: str) -> Held | None:
-        from constructs_lib.cli.doctor.aws import Aws
-        from constructs_lib.cli.doctor.stack import read_switches
-
         aws = Aws(session=self.session)
         switches = read_switches(aws, self.manifest, saga_id)
         for refused in aws.denied:
@@ -301,11 +289,6 @@ class _Work:
         return next((one.held for one in switches if one.held is not None), None)
 
     def _tried(self, planned: Planned) -> tuple[str, str]:
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        from saga_runtime.recovery.resolution import CannotResolve
-        from saga_runtime.recovery.takeover import MachineGone
-
         try:
             return self._resumed(planned)
         except (CommandError, CannotResolve, MachineGone, ValueError, BotoCoreError) as refusal:
@@ -316,8 +299,6 @@ class _Work:
             return _FAILED, " ".join(str(error).split())
 
     def _resumed(self, planned: Planned) -> tuple[str, str]:
-        from saga_runtime.recovery.resolver import Resolver
-
         found = find_in(self.session, self.manifest, planned.saga_id)
         record, saga = found.record, deployed(found)
         if record.settled:

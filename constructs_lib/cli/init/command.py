@@ -5,29 +5,26 @@ from __future__ import annotations
 import argparse
 import shutil
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.output import say
+from constructs_lib.cli.shared.process import CommandError, say
 from constructs_lib.shared.version import __version__
 
 APP: Final = Path(__file__).parent / "app"
 _RENAMED: Final = {"gitignore": ".gitignore"}
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``init`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "init",
-        help="write a small app with one saga",
-        description="Writes a CDK app into a new folder: one operation, one saga of one step, and its tests, in the "
-        "simulator and on local AWS. Exit status: 0 it was written; 1 nothing was.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``init``, and add its options."""
+    parser.description = (
+        "Writes a CDK app into a new folder: one operation, one saga of one step, and its tests, in the "
+        "simulator and on local AWS. Exit status: 0 it was written; 1 nothing was."
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path, help="new, or empty")
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     folder: Path = options.folder
     if not str(folder).strip():
         raise CommandError("FOLDER must be the name of a new folder, got a blank")

@@ -7,15 +7,22 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from botocore.exceptions import ClientError
+
 from constructs_lib.cli.shared.aws import one_line_errors
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.reads import rows_of
 from constructs_lib.cli.shared.saga import FoundSaga, add_reason_option, add_saga_options, audit_of, find_saga
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import RecordAttribute as A
+from saga_runtime.recovery.audit import Appended, Audit, appended
+from saga_runtime.recovery.takeover import MachineGone, may_have_forgotten, recovery_name, what_to_do
+from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.expressions import update, when
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
-    from saga_runtime.idempotency.record import RequestRecord
-    from saga_runtime.recovery.audit import Appended, Audit
 
 _ADOPTABLE: Final = frozenset({"PARKED", "NOT_STARTED", "NAME_EXPIRED", "DEAD"})
 
@@ -44,11 +51,6 @@ def adopt_update(
     A saga in progress gets its next recovery as its owner, and is not parked any more: what its old state machines
     started is fenced. A settled one keeps everything else: only late effects are still compensated.
     """
-    from saga_runtime.protocol import RecordAttribute as A
-    from saga_runtime.recovery.takeover import recovery_name
-    from saga_runtime.shared.arns import execution_of
-    from saga_runtime.shared.expressions import update, when
-
     as_read = when(
         "#saga_id = :saga_id AND #status = :status AND #owner = :was_owner "
         "AND #execution_arn = :was_execution_arn AND #recovery_machine_arn = :was_recovery_machine_arn "
@@ -77,15 +79,13 @@ def adopt_update(
     return {"Key": {A.ID: {"S": record.request_id}}, **update(as_read, sets, removes=removes, values=values)}
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``adopt`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "adopt",
-        help="move a saga whose state machine was deleted to another one",
-        description="Moves a saga to other state machines by one conditional update, and starts its next recovery "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``adopt``, and add its options."""
+    parser.description = (
+        "Moves a saga to other state machines by one conditional update, and starts its next recovery "
         "there; a parked saga is resumed by that. Refused unless one of its state machines is gone, and the others "
         "write the same saga log: its rows keep steps from happening twice. Repeat it if it was interrupted. Exit "
-        "status: 0 it is moved, or was already; 1 anything was refused.",
+        "status: 0 it is moved, or was already; 1 anything was refused."
     )
     add_saga_options(parser)
     parser.add_argument(
@@ -94,13 +94,11 @@ def add_parser(commands: Any) -> None:
         help="path of the SagaStateMachine, or the end of it; needed if several of the stack have the saga's requests",
     )
     add_reason_option(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} was not moved"):
-        from saga_runtime.recovery.takeover import MachineGone
-
         found = find_saga(options)
         audit = audit_of(found.session, options.reason)
         target = _target(found, options.to)
@@ -118,8 +116,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _definition(step_functions: SFNClient, arn: str) -> str | None:
     """Read a state machine's definition; None if it was deleted."""
-    from botocore.exceptions import ClientError
-
     try:
         described = step_functions.describe_state_machine(stateMachineArn=arn)
     except ClientError as error:
@@ -153,16 +149,11 @@ def _target(found: FoundSaga, path: str | None) -> Target:
 
 
 def _is_on(record: RequestRecord, target: Target) -> bool:
-    from saga_runtime.shared.arns import machine_of
-
     return (machine_of(record.execution_arn), record.recovery_machine_arn) == (target.forward, target.recovery)
 
 
 def _require_movable(found: FoundSaga, target: Target, log_table: str | None) -> None:
     """Refuse a saga that its own state machines can end, or whose rows the others would not see."""
-    from saga_runtime.recovery.takeover import may_have_forgotten, what_to_do
-    from saga_runtime.shared.arns import machine_of
-
     record = found.record
     machines = (machine_of(record.execution_arn), record.recovery_machine_arn)
     left = [text for arn in machines if (text := _definition(found.step_functions, arn)) is not None]
@@ -206,32 +197,15 @@ def _require_log(found: FoundSaga, target: Target, log: str | None) -> None:
             f"the saga log of {target.recovery} must be that of saga {saga_id}, {log}, got {target.log}: without its "
             "rows its steps would happen twice"
         )
-    if log is None and not _has_rows(found, target.log):
+    if log is None and not any(rows_of(found.dynamodb, target.log, saga_id)):
         raise CommandError(
             f"log {target.log} must have rows of saga {saga_id}, got none; if its old state machines wrote into this "
             "log, name it with --log-table: none of its steps has begun then"
         )
 
 
-def _has_rows(found: FoundSaga, log: str) -> bool:
-    from saga_runtime.protocol import LogAttribute
-
-    answer = found.dynamodb.query(
-        TableName=log,
-        ConsistentRead=True,
-        Limit=1,
-        KeyConditionExpression="#saga_id = :saga_id",
-        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID},
-        ExpressionAttributeValues={":saga_id": {"S": found.record.saga_id}},
-    )
-    return bool(answer["Items"])
-
-
 def _moved(found: FoundSaga, target: Target, audit: Audit) -> str | None:
     """Move the saga, and start its next recovery; the name of that one, if there is one."""
-    from saga_runtime.recovery.audit import appended
-    from saga_runtime.recovery.takeover import recovery_name
-
     record, recoverer = found.record, found.recoverer
     name = recovery_name(record.saga_id, record.recoveries + 1)
     noted = appended(audit, f"moved to {target.recovery}", record, found.now_ms)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from constructs_lib.cli.saga.inspection import Inspection, StepView
-from constructs_lib.cli.shared.moments import moment
+from constructs_lib.cli.shared.process import moment
 from constructs_lib.cli.shared.saga import PLACEHOLDER
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
 from constructs_lib.saga.graph.timeline import duration
@@ -38,10 +38,19 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
     """
 
     def command(*words: str) -> str:
-        why = ["--reason", PLACEHOLDER] if words[0] in ("resolve", "cancel") else []
+        why = ["--reason", PLACEHOLDER] if words[0] in ("resolve", "confirm", "cancel") else []
         return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *why, *options])
 
-    return [*_about_late_effects(saga, command), *_about_the_saga(saga, command)]
+    proposed = [
+        Advice(
+            text=f"An operator proposed {one.number}. Find out whether it is true; another one than "
+            f"{one.who} confirms it.",
+            commands=(("it is true", command("confirm", "--proposal", str(one.number))),),
+        )
+        for one in saga.proposals
+        if one.state == "open"
+    ]
+    return [*proposed, *_about_late_effects(saga, command), *_about_the_saga(saga, command)]
 
 
 def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterator[Advice]:

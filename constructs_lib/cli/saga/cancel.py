@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from constructs_lib.cli.shared.aws import one_line_errors
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.saga import add_reason_option, add_saga_options, audit_of, deployed, find_saga
+from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.saga import (
+    add_reason_option,
+    add_saga_options,
+    asking,
+    audit_of,
+    deployed,
+    find_saga,
+)
 from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS
+from saga_runtime.recovery.cancel import Cancelled, CannotCancel, cancel
+from saga_runtime.recovery.takeover import MachineGone
 
 _THEN: Final = {
     "SETTLED": "it has settled as FAILED, without remaining effects",
@@ -28,26 +37,26 @@ _EXPRESS_RUNS: Final = (
 )
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``cancel`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "cancel",
-        help="cancel a running saga before its pivot",
-        description="Writes by one conditional update that the saga is cancelled, stops its execution, and recovers "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``cancel``, and add its options."""
+    parser.description = (
+        "Writes by one conditional update that the saga is cancelled, stops its execution, and recovers "
         "it: the saga is compensated and settles as refused, with SagaCancelled; or, if its pivot is applied, it goes "
         "forward. Your identity and your reason are kept with the saga. Repeat it if it was interrupted. Exit status: "
-        "0 it is cancelled, or was already; 1 it is settled, parked, past its pivot, or compensates already.",
+        "0 it is cancelled, or was already; 1 it is settled, parked, past its pivot, or compensates already."
     )
     add_saga_options(parser)
     add_reason_option(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} was not cancelled, or not stopped; repeat this"):
-        from saga_runtime.recovery.cancel import CannotCancel, cancel
-        from saga_runtime.recovery.takeover import MachineGone
-
+        ask = asking(options)
+        answer = ask(do="cancel") if ask is not None else None
+        if answer is not None:
+            _say(options.saga, Cancelled(**{**answer["cancelled"], "jobs": tuple(answer["cancelled"]["jobs"])}))
+            return 0
         found = find_saga(options)
         served = deployed(found).served
         recoverer = replace(found.recoverer, log_days=served.days)
@@ -56,10 +65,14 @@ def _run(options: argparse.Namespace) -> int:
             done = cancel(recoverer, served.log, found.record, audit, found.now_ms)
         except (CannotCancel, MachineGone) as refusal:
             raise CommandError(str(refusal)) from None
+    _say(options.saga, done)
+    return 0
+
+
+def _say(saga_id: str, done: Cancelled) -> None:
     waits = done.finding == "NOT_STARTED" and done.started is None
     then = _EXPRESS_RUNS if waits else _THEN.get(done.finding, "an operator decides; see cdk-sagas inspect")
     by = f": {done.started}" if done.started else ""
-    sys.stdout.write(f"saga {options.saga} {'was' if done.earlier else 'is'} cancelled; {then}{by}\n")
+    sys.stdout.write(f"saga {saga_id} {'was' if done.earlier else 'is'} cancelled; {then}{by}\n")
     if done.jobs:
         sys.stdout.write(f"{', '.join(done.jobs)}: {_JOBS}\n")
-    return 0

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
 
 from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.manifest import DeployedSaga
+from constructs_lib.cli.shared.reads import rows_of
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
 from saga_runtime.recovery.audit import Decision
+from saga_runtime.recovery.proposals import Proposal
+from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import execution_of, machine_of
-
-if TYPE_CHECKING:
-    from saga_runtime.idempotency.record import RequestRecord
 
 _NEWEST_RECOVERIES: Final = 20
 """As many executions are looked up; a saga that was recovered more often shows its last ones."""
@@ -52,7 +55,7 @@ class ExecutionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepView:
-    """One step, or one item of a step in a map. All but its name is None without a row.
+    """One step, or one item of a step in a map. Without a row it has its name only.
 
     Attributes:
         step: the row's sort key.
@@ -105,6 +108,27 @@ class StepView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalView:
+    """A decision that an operator proposed.
+
+    Attributes:
+        number: by which it is confirmed.
+        at_ms, expires_at: epoch milliseconds.
+        who: ARN of the proposer.
+        what, why: the decision, and the proposer's reason.
+        state: ``open``, ``confirmed``, ``expired``, or ``outdated``: the saga changed since.
+    """
+
+    number: int
+    at_ms: int
+    expires_at: int
+    who: str
+    what: str
+    why: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
     """A saga.
 
@@ -131,6 +155,7 @@ class Inspection:
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
         decisions: those of operators, the earliest first.
+        proposals: of operators, the earliest first.
         retries: tasks of its owner that failed and are retried, the longest first; None: they may not be read.
     """
 
@@ -158,6 +183,7 @@ class Inspection:
     executions: tuple[ExecutionView, ...]
     steps: tuple[StepView, ...]
     decisions: tuple[Decision, ...] = ()
+    proposals: tuple[ProposalView, ...] = ()
     retries: tuple[Retrying, ...] | None = ()
 
 
@@ -193,6 +219,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         executions=executions,
         steps=tuple(_steps(found, saga)),
         decisions=tuple(Decision.all_of(found.item)),
+        proposals=tuple(_proposals(found)),
         retries=_retries(found, executions) if finding is Finding.RUNNING else (),
     )
 
@@ -212,8 +239,6 @@ def console_link(execution_arn: str) -> str:
 
 def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Retrying, ...] | None:
     """Tasks that the running executions retry; None if a history may not be read."""
-    from botocore.exceptions import ClientError
-
     record = found.record
     machines = {"forward": machine_of(record.execution_arn), "recovery": record.recovery_machine_arn}
     retries: list[Retrying] = []
@@ -254,8 +279,32 @@ def _executions(found: FoundSaga) -> Iterator[ExecutionView]:
         )
 
 
+def _proposals(found: FoundSaga) -> Iterator[ProposalView]:
+    decisions = Decision.all_of(found.item)
+    for one in Proposal.all_of(found.item):
+        state = "open"
+        if one.is_decided(decisions):
+            state = "confirmed"
+        elif not one.is_of(found.record):
+            state = "outdated"
+        elif found.now_ms >= one.expires_at:
+            state = "expired"
+        yield ProposalView(
+            number=one.number,
+            at_ms=one.at_ms,
+            expires_at=one.expires_at,
+            who=one.who,
+            what=one.what,
+            why=one.why,
+            state=state,
+        )
+
+
 def _steps(found: FoundSaga, saga: DeployedSaga) -> Iterator[StepView]:
-    rows = sorted(_rows(found, saga.served.log), key=lambda item: int(item[LogAttribute.CREATED_AT]["N"]))
+    rows = sorted(
+        rows_of(found.dynamodb, saga.served.log, found.record.saga_id),
+        key=lambda item: int(item[LogAttribute.CREATED_AT]["N"]),
+    )
     reached = set()
     for item in rows:
         view = _row_view(found.record, saga, item)
@@ -265,18 +314,6 @@ def _steps(found: FoundSaga, saga: DeployedSaga) -> Iterator[StepView]:
         if name not in reached:
             side = step.declared.side if step.declared is not None else None
             yield StepView(step=f"{name}[...]" if step.in_map else name, side=side)
-
-
-def _rows(found: FoundSaga, log_table: str) -> Iterator[Mapping[str, Any]]:
-    pages = found.dynamodb.get_paginator("query").paginate(
-        TableName=log_table,
-        ConsistentRead=True,
-        KeyConditionExpression="#saga_id = :saga_id",
-        ExpressionAttributeNames={"#saga_id": LogAttribute.SAGA_ID},
-        ExpressionAttributeValues={":saga_id": {"S": found.record.saga_id}},
-    )
-    for page in pages:
-        yield from page["Items"]
 
 
 def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]) -> StepView:
@@ -309,8 +346,6 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
 
 
 def _grace_ms(saga: DeployedSaga, name: str) -> int:
-    from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
-
     step = saga.steps.get(name.partition("[")[0])
     return step.declared.grace_ms if step is not None and step.declared is not None else LONGEST_GRACE_MS
 

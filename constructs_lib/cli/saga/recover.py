@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from constructs_lib.cli.shared.aws import one_line_errors
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.manifest import DeployedSaga
+from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.saga import FOR_AN_OPERATOR, FoundSaga, add_saga_options, deployed, find_saga
-
-if TYPE_CHECKING:
-    from constructs_lib.cli.shared.manifest import DeployedSaga
+from saga_runtime.recovery.late_effects import LateFinding, undo_again, undo_late
+from saga_runtime.recovery.takeover import MachineGone
 
 _SAID = {
     "SETTLED": "is settled: nothing to do",
@@ -35,15 +34,13 @@ _LATE = {
 _NO_REQUEST = "its request was removed, and it is not compensated: operator action required"
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``recover`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "recover",
-        help="recover an interrupted saga",
-        description="Reads the saga's record and its owner's execution. Takes an interrupted saga over by one "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``recover``, and add its options."""
+    parser.description = (
+        "Reads the saga's record and its owner's execution. Takes an interrupted saga over by one "
         "conditional update, and starts a recovery, which goes forward or compensates: no effect is repeated. "
         "Compensates late effects, also of a settled saga. Exit status: 0 the saga continues, or needs no "
-        "recovery; 1 operator action is required, the saga is unknown, or AWS refused a call.",
+        "recovery; 1 operator action is required, the saga is unknown, or AWS refused a call."
     )
     add_saga_options(parser)
     parser.add_argument(
@@ -51,12 +48,10 @@ def add_parser(commands: Any) -> None:
         action="store_true",
         help="also start compensations of late effects after 20 failed attempts: the cause is fixed",
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
-    from saga_runtime.recovery.takeover import MachineGone
-
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
         saga = deployed(found)
@@ -75,8 +70,6 @@ def _run(options: argparse.Namespace) -> int:
 
 def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
     """Start compensations of late effects; return whether operator action is required."""
-    from saga_runtime.recovery.late_effects import LateFinding, undo_again, undo_late
-
     if not saga.has_jobs:
         return False
     late = (undo_again if again else undo_late)(found.recoverer, found.record, saga.served.log)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from constructs_lib.cli.shared.aws import one_line_errors
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.aws import one_line_errors, options_again
+from constructs_lib.cli.shared.process import CommandError, moment
 from constructs_lib.cli.shared.saga import (
-    FoundSaga,
+    PLACEHOLDER,
     add_reason_option,
     add_saga_options,
+    asking,
     audit_of,
     deployed,
     find_saga,
 )
+from saga_runtime.errors import Invalid
+from saga_runtime.idempotency.identity import parse_json
+from saga_runtime.protocol import StepStatus
+from saga_runtime.recovery.resolution import CannotResolve, Change, Statement
+from saga_runtime.recovery.resolver import Resolver
+from saga_runtime.recovery.takeover import MachineGone
+from saga_runtime.steps.step import encode_output
 
-if TYPE_CHECKING:
-    from constructs_lib.cli.shared.manifest import DeployedSaga
-    from saga_runtime.recovery.resolution import Change, DeclaredStep, Statement
-    from saga_runtime.recovery.resolver import Resolver
-
-_ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
 _RESUMED: Final = {
     "SETTLED": "is settled",
     "NOT_STARTED": "was resumed before, and not started: started",
@@ -35,16 +37,14 @@ _RESUMED: Final = {
 }
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``resolve`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "resolve",
-        help="record the outcome of an in-doubt step and resume its parked saga",
-        description="Writes the outcome that you know into the step's row, on condition that the row is as it was "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``resolve``, and add its options."""
+    parser.description = (
+        "Writes the outcome that you know into the step's row, on condition that the row is as it was "
         "read; then starts the parked saga's next recovery. Repeat the command if it was interrupted. Ask the provider "
         "first: the saga relies on your answer, and moves money by it. Your identity and your reason are kept with the "
         "saga. Exit status: 0 the saga continues, or did so "
-        "already; 1 a part was refused.",
+        "already; 1 a part was refused."
     )
     add_saga_options(parser)
     parser.add_argument("step", metavar="STEP", nargs="?", help="the step; in a map, STEP[ITEM KEY]")
@@ -56,42 +56,85 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
     add_reason_option(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     statement = _statement(options)
     with one_line_errors(f"saga {options.saga} was not resolved"):
-        from saga_runtime.recovery.resolution import CannotResolve
-        from saga_runtime.recovery.resolver import Resolver
-        from saga_runtime.recovery.takeover import MachineGone
+        answer = _asked(options, statement)
+        if answer is not None:
+            say_answer(options, answer, options.step, statement)
+            return 0
+        return _resolve(options, statement)
 
-        found = find_saga(options)
-        saga = deployed(found)
-        resolver = Resolver(
-            recoverer=found.recoverer,
-            log_table=saga.served.log,
-            audit=audit_of(found.session, options.reason),
-            log_days=saga.served.days,
-        )
-        try:
-            if statement is not None:
-                change = _resolve(found, saga, options.step, statement, resolver)
-                sys.stdout.write(_say(options.step, change, statement) + "\n")
-            if found.record.settled and statement is not None:
-                return 0  # what was left to undo is undone; the saga itself has ended
-            resumed = resolver.resume(found.record, found.now_ms)
-        except (CannotResolve, MachineGone, ValueError) as refusal:
-            raise CommandError(str(refusal)) from None
-    started = f" by {resumed.started}" if resumed.started else ""
-    sys.stdout.write(f"saga {options.saga} {_RESUMED[resumed.finding]}{started}\n")
+
+def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
+    """Decide with the caller's own rights."""
+    found = find_saga(options)
+    saga = deployed(found)
+    resolver = Resolver(
+        recoverer=found.recoverer,
+        log_table=saga.served.log,
+        audit=audit_of(found.session, options.reason),
+        log_days=saga.served.days,
+    )
+    try:
+        if statement is not None:
+            change, _ = resolver.answer(found.record, options.step, saga.steps, statement, found.now_ms)
+            sys.stdout.write(_say(options.step, change, statement) + "\n")
+        if found.record.settled and statement is not None:
+            return 0  # what was left to undo is undone; the saga itself has ended
+        resumed = resolver.resume(found.record, found.now_ms)
+    except (CannotResolve, MachineGone, ValueError) as refusal:
+        raise CommandError(str(refusal)) from None
+    _say_resumed(options.saga, resumed.finding, resumed.started)
     return 0
+
+
+def _asked(options: argparse.Namespace, statement: Statement | None) -> Mapping[str, Any] | None:
+    """Ask the function; about what it shows now, and nothing later: a request that arrives twice acts once."""
+    ask = asking(options)
+    shown = ask(do="show", **({} if statement is None else {"step": options.step})) if ask is not None else None
+    if ask is None or shown is None:
+        return None
+    seen = dict(shown["shown"])
+    if statement is None:
+        return ask(do="resolve", resume=True, seen=seen)
+    if statement.attempt is not None:
+        seen["attempt"] = statement.attempt
+    answer = {"applied": statement.applied, "compensation": statement.undo, "output": statement.output}
+    return ask(do="resolve", step=options.step, **answer, seen=seen)
+
+
+def say_answer(
+    options: argparse.Namespace, answer: Mapping[str, Any], step: str = "", statement: Statement | None = None
+) -> None:
+    """Print what the deployed function answers."""
+    if "proposed" in answer:
+        told = answer["proposed"]
+        again = " ".join(options_again(options))
+        sys.stdout.write(
+            f"proposed as {told['number']}: {told['what']}\n"
+            f"a second operator confirms it before {moment(told['expires_at'])}: cdk-sagas confirm {options.saga} "
+            f"--proposal {told['number']} --reason {PLACEHOLDER} {again}\n"
+        )
+    if "confirmed" in answer:
+        sys.stdout.write(f"proposal {answer['confirmed']['number']} is executed: {answer['confirmed']['what']}\n")
+    if "change" in answer and statement is not None:
+        to = answer["change"]["to"]
+        change = Change(to=StepStatus(to) if to is not None else None, written=answer["change"]["written"])
+        sys.stdout.write(_say(step, change, statement) + "\n")
+    if "resumed" in answer:
+        _say_resumed(options.saga, answer["resumed"]["finding"], answer["resumed"]["started"])
+
+
+def _say_resumed(saga_id: str, finding: str, started: str | None) -> None:
+    sys.stdout.write(f"saga {saga_id} {_RESUMED[finding]}{f' by {started}' if started else ''}\n")
 
 
 def _statement(options: argparse.Namespace) -> Statement | None:
     """The operator's answer; None to resume."""
-    from saga_runtime.recovery.resolution import Statement
-
     if options.resume:
         given = [name for name in ("step", "compensation", "output", "attempt") if getattr(options, name)]
         if given:
@@ -107,51 +150,10 @@ def _statement(options: argparse.Namespace) -> Statement | None:
 
 def _output(text: str) -> str:
     """A step's output as it is stored; refused as a step's own would be."""
-    from saga_runtime.errors import Invalid
-    from saga_runtime.idempotency.identity import parse_json
-    from saga_runtime.steps.step import encode_output
-
     try:
         return encode_output(parse_json(text))
     except Invalid as refusal:
         raise CommandError(f"--output: {refusal.message}") from None
-
-
-def _resolve(found: FoundSaga, saga: DeployedSaga, name: str, statement: Statement, resolver: Resolver) -> Change:
-    from saga_runtime.recovery.resolution import CannotResolve
-
-    try:
-        return resolver.resolve(found.record, name, _declared(saga, name), statement, found.now_ms)
-    except CannotResolve as refusal:
-        step = name.partition("[")[0]
-        if not saga.steps or step in saga.steps:
-            raise
-        # A row may be of a step that the definition no longer has; without one, it is a slip of the pen.
-        raise CannotResolve(f"{refusal}; the saga's steps are {', '.join(saga.steps)}") from None
-
-
-def _declared(saga: DeployedSaga, name: str) -> DeclaredStep | None:
-    """The step that a row's name names; None if the definition does not have it, or could not be read.
-
-    Raises:
-        CommandError: if it has not the form of one, or names an item of a step that has none.
-    """
-    from saga_runtime.idempotency.identity import row_name_of
-
-    match = _ROW.match(name)
-    step, item = match.groups() if match else (name, None)
-    try:
-        row_name_of(step, item)
-    except ValueError as error:
-        raise CommandError(str(error)) from None
-    there = saga.steps.get(step)
-    if there is None:
-        return None
-    if there.in_map and item is None:
-        raise CommandError(f"step {step} runs once per item; name one of them: '{step}[ITEM KEY]'")
-    if item is not None and not there.in_map:
-        raise CommandError(f"step {step} runs once, not per item; name it without [{item}]")
-    return there.declared
 
 
 def _say(name: str, change: Change, statement: Statement) -> str:

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from botocore.exceptions import ClientError
+
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
+
 
 _NEWEST: Final = 500
 """Events of a history that are read: enough for the retries of a hundred tasks at once."""
@@ -52,8 +55,6 @@ def read_retries(step_functions: SFNClient, execution_arn: str) -> list[Retrying
     Raises:
         ClientError: its history or its definition may not be read.
     """
-    from botocore.exceptions import ClientError
-
     try:
         history: Any = step_functions.get_execution_history(
             executionArn=execution_arn, reverseOrder=True, maxResults=_NEWEST, includeExecutionData=True

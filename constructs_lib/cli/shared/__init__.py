@@ -1,1 +1,1 @@
-"""Shared by subcommands: AWS sessions, output, moments, errors and found sagas."""
+"""Shared by subcommands: AWS sessions, reads, manifests, found sagas, output, the terminal."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from constructs_lib.cli.shared.errors import CommandError
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, ProfileNotFound
+
+from constructs_lib.cli.shared.process import CommandError
 from saga_runtime.protocol import Env
-
-if TYPE_CHECKING:
-    import boto3
 
 LOCAL_STATE: Final = Path("build/local.json")
 """Where ``cdk-sagas local up`` notes what runs."""
@@ -28,8 +28,8 @@ def add_aws_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--region", help="AWS region (the SDK's default)")
 
 
-def add_stack_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--stack``, by whose manifest a command finds everything else."""
+def add_stack_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--stack``, by whose manifest a command finds everything else, and the options of AWS."""
     parser.add_argument(
         "--stack",
         metavar="NAME",
@@ -38,6 +38,7 @@ def add_stack_option(parser: argparse.ArgumentParser) -> None:
         help="name of the CloudFormation stack, of nested ones that of their root; repeat it if a saga's parts are in "
         "several",
     )
+    add_aws_options(parser)
 
 
 def options_again(options: argparse.Namespace, *names: str) -> list[str]:
@@ -60,13 +61,8 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
     """The session that the options ask for.
 
     Raises:
-        CommandError: if boto3 is not installed, the profile does not exist, or no region is known.
+        CommandError: if the profile does not exist, or no region is known.
     """
-    try:
-        import boto3
-        from botocore.exceptions import ProfileNotFound
-    except ImportError:
-        raise CommandError("this command needs boto3; install cdk-sagas with its dependencies") from None
     try:
         # botocore reads AWS_DEFAULT_REGION only; the AWS CLI and every other SDK read AWS_REGION.
         region = options.region or os.environ.get("AWS_REGION") or None
@@ -92,8 +88,6 @@ def _keep_local_time() -> None:
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
     """Turn AWS's errors into one line with the failed action."""
-    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-
     try:
         yield
     except ClientError as error:
@@ -104,18 +98,3 @@ def one_line_errors(what: str) -> Iterator[None]:
     except BotoCoreError as error:
         # botocore reports each wrong parameter on a line of its own.
         raise CommandError(f"{what}: {' '.join(str(error).split())}") from None
-
-
-@contextmanager
-def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Variables by which the runtime finds what it works on, or is quiet; as they were, afterwards."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -7,34 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from botocore.exceptions import ClientError
+
 from constructs_lib.cli.shared.aws import NO_RIGHTS
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, Part, QueueRole
 from constructs_lib.shared.manifest_format import ManifestField as F
 from saga_runtime.protocol import Side
-from saga_runtime.recovery.resolution import DeclaredStep
+from saga_runtime.recovery.resolution import DeclaredStep, DeployedStep
 from saga_runtime.recovery.saga_reconciler import Served, served_of
 from saga_runtime.watch.rows import Watched, watched_of
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
 
+
 Entry = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeployedStep:
-    """A step, as the deployed definition has it.
-
-    Attributes:
-        name: its name.
-        in_map: whether it runs once per item, and has a row for each.
-        declared: what a person's statement about it depends on; None for a step without a function.
-    """
-
-    name: str
-    in_map: bool
-    declared: DeclaredStep | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +62,14 @@ class Reconciler:
     hold: str
     limit: int
     serves: tuple[Served, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorFunction:
+    """A function that acts for operators; second: who confirms; empty: no second person is required."""
+
+    function: str
+    second: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +120,7 @@ class Manifest:
         stacks: their names.
         sagas: those that run in them.
         reconcilers: may serve sagas of other stacks.
+        operators: functions that act for operators.
         sweepers: functions that sweep token tables, by table.
         integrations: of callbacks.
         watches: over hand-written state machines.
@@ -139,6 +136,7 @@ class Manifest:
     stacks: tuple[str, ...]
     sagas: tuple[DeployedSaga, ...] = ()
     reconcilers: tuple[Reconciler, ...] = ()
+    operators: tuple[OperatorFunction, ...] = ()
     sweepers: Mapping[str, str]
     integrations: tuple[Integration, ...] = ()
     watches: tuple[Watch, ...] = ()
@@ -192,6 +190,9 @@ def read_manifest(cloudformation: CloudFormationClient, names: Sequence[str]) ->
                 )
                 for one in of(Part.RECONCILERS)
             ),
+            operators=tuple(
+                OperatorFunction(function=one[F.FUNCTION], second=one.get(F.SECOND, "")) for one in of(Part.OPERATORS)
+            ),
             sweepers={one[F.TABLE]: one[F.FUNCTION] for one in of(Part.TOKENS)},
             integrations=tuple(
                 Integration(path=one[F.PATH], tokens=one[F.TABLE], queue=one[F.QUEUE], dead_letters=one[F.DEAD_LETTERS])
@@ -239,8 +240,6 @@ def _roles(functions: Iterable[Entry]) -> dict[str, str]:
 
 
 def _output(cloudformation: CloudFormationClient, name: str) -> str:
-    from botocore.exceptions import ClientError
-
     try:
         (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     except ClientError as error:

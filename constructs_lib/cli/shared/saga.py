@@ -1,28 +1,38 @@
-"""Shared by commands about one saga: its id, its record, the time."""
+"""Shared by commands about one saga: its id, its record, the time, and the function that acts for operators."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import add_aws_options, add_stack_option, session_of
-from constructs_lib.cli.shared.errors import CommandError
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, HTTPClientError
+
+from constructs_lib.cli.shared.aws import add_stack_options, session_of
+from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest, read_manifest
+from constructs_lib.cli.shared.process import CommandError
+from saga_runtime.idempotency.identity import is_saga_id, request_id_from
+from saga_runtime.idempotency.record import RequestRecord
+from saga_runtime.protocol import Env, RecordAttribute
+from saga_runtime.recovery.audit import Audit, require_reason
+from saga_runtime.recovery.callers import prove
+from saga_runtime.recovery.takeover import Recoverer
+from saga_runtime.shared import clock
+from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.aws import error_code
 
 if TYPE_CHECKING:
-    import boto3
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_stepfunctions import SFNClient
-
-    from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest
-    from saga_runtime.idempotency.record import RequestRecord
-    from saga_runtime.recovery.audit import Audit
-    from saga_runtime.recovery.takeover import Recoverer
-
+    from mypy_boto3_sts import STSClient
 
 FOR_AN_OPERATOR: Final = frozenset({"NAME_EXPIRED", "OWNER_SUCCEEDED", "OWNER_UNKNOWN", "ROWS_EXPIRED"})
 """Findings about a saga that is not parked, and that no command continues without an operator's decision about it."""
@@ -33,11 +43,10 @@ PLACEHOLDER: Final = "WHY"
 def add_saga_options(parser: argparse.ArgumentParser) -> None:
     """Add ``SAGA``, ``--stack``, ``--log-table``, and the options of AWS."""
     parser.add_argument("saga", metavar="SAGA", help="saga id, as in the answer of the API")
-    add_stack_option(parser)
+    add_stack_options(parser)
     parser.add_argument(
         "--log-table", help="name of the saga log that the saga was written to, if its stack has another one by now"
     )
-    add_aws_options(parser)
 
 
 def add_reason_option(parser: argparse.ArgumentParser) -> None:
@@ -84,12 +93,34 @@ def find_saga(options: argparse.Namespace) -> FoundSaga:
     Raises:
         CommandError: if it is not a saga id, or the stack's tables have no such saga.
     """
-    session = session_of(options)
-    from constructs_lib.cli.shared.manifest import read_manifest
-
-    require_saga_id(options.saga)
-    manifest = read_manifest(session.client("cloudformation"), options.stack)
+    session, manifest = stacks_of(options)
     return find_in(session, manifest, options.saga, options.log_table)
+
+
+def stacks_of(options: argparse.Namespace) -> tuple[boto3.Session, Manifest]:
+    """Read the manifest of the stacks that the options name.
+
+    Raises:
+        CommandError: without a manifest or a saga id.
+    """
+    session = session_of(options)
+    require_saga_id(options.saga)
+    return session, read_manifest(session.client("cloudformation"), options.stack)
+
+
+def asking(options: argparse.Namespace) -> Callable[..., Mapping[str, Any] | None] | None:
+    """Return what asks the deployed function that acts for operators about the saga; None: there is no function.
+
+    It answers None where the caller acts with its own rights. It knows no other log than the deployed one: with
+    ``--log-table`` it is not asked.
+
+    Raises:
+        CommandError: if the function refuses, or failed; or the reason is blank, too long, or not one.
+    """
+    reason = _reason(options.reason)
+    session, manifest = stacks_of(options)
+    asker = Asker.of(session, manifest) if options.log_table is None else None
+    return partial(asker.ask, saga=options.saga, reason=reason) if asker is not None else None
 
 
 def require_saga_id(text: str) -> None:
@@ -98,8 +129,6 @@ def require_saga_id(text: str) -> None:
     Raises:
         CommandError: naming it.
     """
-    from saga_runtime.idempotency.identity import is_saga_id
-
     if not is_saga_id(text):
         raise CommandError(f"not a saga id: {text!r}; give it as the API answered it")
 
@@ -111,14 +140,6 @@ def find_in(session: boto3.Session, manifest: Manifest, saga_id: str, log_table:
         CommandError: if the tables that can be read have no such saga; it names the others.
         ClientError: if none can be read.
     """
-    from botocore.exceptions import ClientError
-
-    from saga_runtime.idempotency.identity import request_id_from
-    from saga_runtime.idempotency.record import RequestRecord
-    from saga_runtime.protocol import RecordAttribute
-    from saga_runtime.recovery.takeover import Recoverer
-    from saga_runtime.shared.aws import error_code
-
     tables = list(dict.fromkeys(served.requests for served in manifest.served))
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
     dynamodb, step_functions = session.client("dynamodb"), session.client("stepfunctions")
@@ -166,8 +187,6 @@ def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: 
         record: the record.
         log_table: the log that the saga was written to, if it is not the deployed one.
     """
-    from saga_runtime.shared.arns import machine_of
-
     known = next((saga for saga in manifest.sagas if saga.arn == machine_of(record.execution_arn)), None)
     if log_table is None or (known is not None and known.served.log == log_table):
         return known
@@ -193,14 +212,18 @@ def audit_of(session: boto3.Session, reason: str) -> Audit:
     Raises:
         CommandError: if the reason is blank or too long.
     """
-    from saga_runtime.recovery.audit import Audit
+    return Audit(who=session.client("sts").get_caller_identity()["Arn"], why=_reason(reason))
 
-    if reason.strip() == PLACEHOLDER:
+
+def _reason(given: str) -> str:
+    reason = given.strip()
+    if reason == PLACEHOLDER:
         raise CommandError(f"--reason must be yours, got {PLACEHOLDER}; write one sentence")
     try:
-        return Audit(who=session.client("sts").get_caller_identity()["Arn"], why=reason.strip())
+        require_reason(reason)
     except ValueError as refusal:
         raise CommandError(f"--reason: {refusal}") from None
+    return reason
 
 
 def deployed(found: FoundSaga) -> DeployedSaga:
@@ -220,10 +243,83 @@ def deployed(found: FoundSaga) -> DeployedSaga:
 
 def time_of(answer: Any) -> int:
     """The time by AWS's clock: a person's computer may be wrong, and a deadline must have passed for everybody."""
-    from saga_runtime.protocol import Env
-    from saga_runtime.shared import clock
-
     date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     if os.environ.get(Env.CLOCK) or not date:
         return clock.now_ms()
     return int(parsedate_to_datetime(date).timestamp() * 1_000)
+
+
+_ONCE: Final = Config(retries={"total_max_attempts": 1})
+"""Of Lambda's client: a request whose answer is lost was perhaps executed, and a person looks before it is repeated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asker:
+    """Asks the functions of some stacks. Threads may share it.
+
+    Attributes:
+        session: the caller's.
+        manifest: of the stacks.
+        functions: client of Lambda.
+        sts: client of STS, which is not called.
+    """
+
+    session: boto3.Session
+    manifest: Manifest
+    functions: LambdaClient
+    sts: STSClient
+
+    @classmethod
+    def of(cls, session: boto3.Session, manifest: Manifest) -> Asker | None:
+        """Return one; None: the stacks have no such function."""
+        if not manifest.operators:
+            return None
+        return cls(
+            session=session,
+            manifest=manifest,
+            functions=session.client("lambda", config=_ONCE),
+            sts=session.client("sts"),
+        )
+
+    def ask(self, **request: Any) -> Mapping[str, Any] | None:
+        """Ask the function whose saga it is; None: its stack has no such function.
+
+        Raises:
+            CommandError: the function refuses, or failed.
+            ClientError: Lambda refuses the call.
+        """
+        text = json.dumps(request)
+        for one in self.manifest.operators:
+            proof = prove(self.sts, self.session.get_credentials(), one.function, text)
+            try:
+                said = self.functions.invoke(
+                    FunctionName=one.function, Payload=json.dumps({"request": text, "proof": proof}).encode()
+                )
+                payload = said["Payload"].read()
+            except (HTTPClientError, ClientError) as error:
+                if isinstance(error, ClientError) and error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
+                    raise
+                raise CommandError(
+                    f"the answer of function {one.function} was lost: {error}; what it did is unknown: run cdk-sagas "
+                    "inspect before you repeat this"
+                ) from None
+            answer = _answer(one.function, payload, failed="FunctionError" in said)
+            if "refused" in answer:
+                raise CommandError(str(answer["refused"]))
+            if "unknown" not in answer:
+                return answer
+        return None
+
+
+def _answer(function: str, payload: bytes, *, failed: bool) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(payload)
+    except ValueError:
+        answer = None
+    if failed or not isinstance(answer, dict):
+        said = answer if isinstance(answer, dict) else {}
+        raise CommandError(
+            f"function {function} failed: {said.get('errorType', 'no answer')}: {said.get('errorMessage', '')}; what "
+            "it did is unknown: run cdk-sagas inspect before you repeat this"
+        )
+    return answer

@@ -12,14 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
 from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.shared.output import say
-from constructs_lib.cli.shared.progress import Progress
+from constructs_lib.cli.shared.process import CommandError, add_assembly, say
+from constructs_lib.cli.shared.terminal import progress
 
 if TYPE_CHECKING:
     from constructs_lib.cli.verify.cases import Case
     from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
+
 
 AGREES: Final = "agrees"
 DIFFERS: Final = "differs"
@@ -30,20 +33,16 @@ _REFUSALS: Final = frozenset({"InvalidArn", "InvalidDefinition", "InvalidExecuti
 """Of a single call. Any other error, such as missing permissions, ends the command; a second run continues."""
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``verify-definition`` to the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "verify-definition",
-        help="let AWS evaluate every state of synthesized state machines",
-        description="Calls ValidateStateMachineDefinition for each state machine of an assembly, and TestState "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe ``verify-definition``, and add its options."""
+    parser.description = (
+        "Calls ValidateStateMachineDefinition for each state machine of an assembly, and TestState "
         "for each of its states, with mocks, and compares the answers with those of the simulator's engine. Nothing is "
         "deployed, started or changed. Needs states:ValidateStateMachineDefinition and states:TestState. A second run "
         "with the same results file continues, and compares AWS's former answers again. Exit status: 0 everything "
-        "agrees; 1 something differs, was not compared or was refused, or the command failed.",
+        "agrees; 1 something differs, was not compared or was refused, or the command failed."
     )
-    parser.add_argument(
-        "assembly", metavar="ASSEMBLY", nargs="?", type=Path, default=Path("cdk.out"), help="synthesized (cdk.out)"
-    )
+    add_assembly(parser)
     parser.add_argument("--machine", metavar="TEXT", help="only state machines whose name contains it")
     parser.add_argument("--role", metavar="ARN", help="a role for states without a mock (Pass, Choice, Wait …)")
     parser.add_argument("--per-second", metavar="N", type=float, default=5.0, help="calls a second, at most (5)")
@@ -52,7 +51,6 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="count the calls, and make none")
     add_aws_options(parser)
-    parser.set_defaults(run=_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +76,8 @@ class Line:
     answer: Mapping[str, Any] | None = None
 
 
-def _run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
+    """Run the command, and return its exit status."""
     if not 0 < options.per_second <= 1_000:
         raise CommandError(f"--per-second must be above 0 and at most 1000, got {options.per_second}; 5 is gentle")
     try:
@@ -147,8 +146,6 @@ def _skipped(machine: MachineSpec) -> str | None:
 
 
 def _client(options: argparse.Namespace) -> Any:
-    from botocore.config import Config
-
     return session_of(options).client(
         "stepfunctions", config=Config(retries={"mode": "standard", "total_max_attempts": 8})
     )
@@ -194,16 +191,15 @@ def verify(
     """
     machines = list(machines)
     known = lines_of(results)
-    progress = Progress(len(machines) + len(cases))
     lines: list[Line] = []
-    with _appended(results) as file:
+    with _appended(results) as file, progress(len(machines) + len(cases)) as bar:
 
         def keep(line: Line, former: Line | None = None) -> None:
             if line != former:
                 file.write(json.dumps(asdict(line)) + "\n")
                 file.flush()
             lines.append(line)
-            progress.advance(line.machine)
+            bar(advance=1, note=line.machine)
 
         for machine in machines:
             keep(_validated(client, machine))
@@ -215,7 +211,6 @@ def verify(
                 continue
             keep(_tested(client, case))
             sleep(pause)
-    progress.end()
     return lines
 
 
@@ -239,8 +234,6 @@ def _validated(client: Any, machine: MachineSpec) -> Line:
     def line(verdict: str, why: Sequence[str] = ()) -> Line:
         return Line(id="", machine=machine.name, state=None, situation="is validated", verdict=verdict, why=why)
 
-    from botocore.exceptions import ClientError
-
     try:
         answer = client.validate_state_machine_definition(
             definition=json.dumps(machine.definition), type=machine.kind, severity="WARNING", maxResults=100
@@ -254,8 +247,6 @@ def _validated(client: Any, machine: MachineSpec) -> Line:
 
 
 def _tested(client: Any, case: Case) -> Line:
-    from botocore.exceptions import ClientError
-
     try:
         answer: Mapping[str, Any] = client.test_state(**case.request)
     except ClientError as error:
@@ -266,7 +257,7 @@ def _tested(client: Any, case: Case) -> Line:
 
 
 def _judged(case: Case, answer: Mapping[str, Any]) -> Line:
-    from constructs_lib.cli.verify.compare import differences, gaps
+    from constructs_lib.cli.verify.one_state import differences, gaps
 
     found, missing = list(differences(case.expected, answer)), list(gaps(case.expected, answer))
     verdict = DIFFERS if found else NOT_COMPARED if missing else AGREES

@@ -76,6 +76,13 @@ def assembly(folder: Path, **sagas: Document) -> Path:
     ]
     stack = {"type": "aws:cloudformation:stack", "metadata": {"/Shop": entries}}
     written(folder / "manifest.json", {"artifacts": {"Shop": stack}})
+    names = ("machine", "recovery", "requests", "log", "operators")
+    listed = [
+        {"path": f"Shop/{name}", "shards": 16, "days": 400, **{each: f"{name}-{each}" for each in names}}
+        for name in sagas
+    ]
+    listing = json.dumps({"version": 1, "sagas": listed})
+    written(folder / "Shop.template.json", {"Outputs": {"CdkSagas": {"Value": listing}}})
     return folder
 
 

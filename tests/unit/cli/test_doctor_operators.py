@@ -20,11 +20,11 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
-from constructs_lib.cli.doctor.aws import Aws, all_of
 from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.repair import Repairer
 from constructs_lib.cli.main import main
-from constructs_lib.cli.shared.aws import environment
+from constructs_lib.cli.shared.process import environment
+from constructs_lib.cli.shared.reads import Aws, all_of
 from saga_runtime.protocol import DELIVERING_SECONDS, StepStatus
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.takeover import recovery_name
@@ -137,7 +137,7 @@ def test_an_interrupted_repair_reports_its_progress(stack: CheckedStack, monkeyp
     def interrupts(_: Repairer, __: Any) -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Repairer, "_look_after", interrupts)
+    monkeypatch.setattr(Repairer, "_repairs", interrupts)
     status, out, err = stack.run("--repair")
 
     assert (status, out) == (130, "")
@@ -165,7 +165,7 @@ def test_an_interruption_does_not_wait_for_what_has_not_begun() -> None:
 @pytest.mark.parametrize("items", [1, 3_000])
 def test_a_closed_pipe_causes_no_error(items: int) -> None:
     """The output fits into the pipe's buffer, or does not."""
-    program = f"import sys; from constructs_lib.cli.shared.output import say; say('x' * 100 * {items}); sys.exit(1)"
+    program = f"import sys; from constructs_lib.cli.shared.process import say; say('x' * 100 * {items}); sys.exit(1)"
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "wb") as nobody:

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
+from constructs_lib.cli.doctor.command import Report, text_of
 from constructs_lib.cli.doctor.findings import Finding, Kind, Severity
-from constructs_lib.cli.doctor.text import Report, text_of
+from constructs_lib.cli.shared.terminal import Screen
 from tests.unit.support.checked_stack import (
     CheckedStack,
 )
@@ -65,7 +66,7 @@ def test_no_line_but_a_command_is_wider_than_the_terminal(
 ) -> None:
     for happens in (interrupted, undelivered, row_open, lambda stack: send(stack, "events-dead")):
         happens(stack)
-    monkeypatch.setenv("COLUMNS", width)
+    monkeypatch.setattr(Screen, "of", lambda _: Screen(width=int(width)))
 
     lines = stack.run("--full-scan")[1].splitlines()
 
@@ -74,10 +75,10 @@ def test_no_line_but_a_command_is_wider_than_the_terminal(
 
 
 def test_colours_are_for_terminals_only() -> None:
-    finding = Finding(kind=Kind.PARKED, severity=Severity.OPERATOR, id="x\x1b[31m", what="y", then="z", since=0)
+    finding = Finding(Kind.PARKED, Severity.OPERATOR, "y", "z", 0, id="x\x1b[31m")
     report = Report(system="stack Shop", now_ms=0, sagas=[], records=0, findings=[finding])
 
-    plain, painted = text_of(report), text_of(report, colour=True)
+    plain, painted = text_of(report, Screen()), text_of(report, Screen(colour=True))
 
     assert "\x1b" not in plain
     assert re.sub(r"\x1b\[[0-9;]*m", "", painted) == plain != painted

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 from botocore.retries.bucket import TokenBucket
 
-from constructs_lib.cli.doctor.aws import refusal_of
+from constructs_lib.cli.shared.reads import refusal_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import DUE_INDEX, RecordAttribute
 from saga_runtime.shared import aws
@@ -23,7 +23,7 @@ from tests.unit.support.samples import NOW_MS, reservation_of
 from tests.unit.support.wire import Action, Fault
 from tests.unit.support.world import World
 
-BATCHES = import_module("constructs_lib.cli.shared.batches")
+BATCHES = import_module("constructs_lib.cli.shared.reads")
 
 
 @pytest.fixture

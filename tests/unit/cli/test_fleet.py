@@ -15,11 +15,12 @@ import boto3
 import pytest
 
 from constructs_lib.cli.main import main
-from saga_runtime.idempotency.record import reserve_put
+from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import HoldAttribute, RecordAttribute, RecordStatus
 from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.hold import HOLD_KEY, hold_key
+from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
 from tests.unit.support import settling
@@ -279,6 +280,41 @@ def test_without_yes_nothing_is_changed(operated: OperatedSaga, plan: Path) -> N
     assert (status, operated.state) == (0, before)
     assert out.endswith("3 is parked: resumed; 0 done before; nothing was changed: use --yes and --reason\n")
     assert not plan.with_name(f"{plan.name}.results").exists()
+
+
+def test_nothing_is_resumed_where_a_second_operator_is_required(operated: OperatedSaga, plan: Path) -> None:
+    operated.manifests["Shop"]["operators"] = [{"function": "Operators", "second": "OTHER_ROLE"}]
+
+    status, _, err = run("resume", str(plan), *WHY)
+
+    assert (status, "requires a second operator for each decision" in err) == (1, True), err
+
+
+def test_a_proposal_is_listed_with_its_saga(operated: OperatedSaga) -> None:
+    key = KEYS[0]
+    park(operated.world, key)
+    item = record(operated.world, key)
+    found = RequestRecord.from_item(item)
+    proposal = Proposal(
+        number=1,
+        at_ms=operated.now,
+        who="arn:aws:iam::123456789012:user/ann",
+        user_id="AIDAANN",
+        why="why",
+        expires_at=operated.now + 1,
+        step=None,
+        statement=None,
+        row_status=None,
+        status=found.status,
+        owner=found.owner,
+        parked=True,
+    )
+    aws.dynamodb().put_item(TableName="requests", Item={**item, "proposals": {"L": [{"M": proposal.stored}]}})
+
+    assert "PARKED, proposed 1" in run("list", "--parked")[1]
+    assert [one["proposals"] for one in listed() if one["proposals"]] == [
+        [{"number": 1, "expires_at": operated.now + 1}]
+    ]
 
 
 def test_all_are_resumed_once_and_the_reason_is_kept(operated: OperatedSaga, plan: Path) -> None:

@@ -22,6 +22,7 @@ from tests.unit.support.wire import Action, Fault, Moment, before
 from tests.unit.support.world import World
 
 HOLD = import_module("constructs_lib.cli.hold")
+WHO: Final = "arn:aws:sts::123456789012:user/moto"
 
 
 @pytest.fixture
@@ -47,10 +48,10 @@ def hold(*words: str) -> int:
 
 def test_hold_and_release(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     assert hold("on", "--reason", "tables are restored") == 0
-    assert held() == Held(since_ms=stack.world.clock.ms, reason="tables are restored")
+    assert held() == Held(since_ms=stack.world.clock.ms, reason="tables are restored", who=WHO)
     said = capsys.readouterr().out
     assert "Reconciler is held since" in said
-    assert ": tables are restored" in said
+    assert f" by {WHO}: tables are restored" in said
     assert "end within a minute" in said
 
     assert hold("off") == 0
@@ -95,7 +96,7 @@ def test_of_two_concurrent_holds_the_first_ones_reason_is_kept(stack: CheckedSta
 
     assert hold("on", "--reason", "second") == 1
 
-    assert held() == Held(since_ms=1, reason="other")
+    assert held() == Held(since_ms=1, reason="other", who="")
 
 
 def test_release_leaves_the_hold_that_another_operator_put_meanwhile(
@@ -111,7 +112,7 @@ def test_release_leaves_the_hold_that_another_operator_put_meanwhile(
 
     assert hold("off") == 1
 
-    assert held() == Held(since_ms=1, reason="other")
+    assert held() == Held(since_ms=1, reason="other", who="")
     assert "Reconciler must be released, got is held since" in capsys.readouterr().err
 
 
@@ -165,7 +166,7 @@ def test_release_whose_answer_is_lost_leaves_the_next_hold(stack: CheckedStack) 
 
     assert hold("off") == 1
 
-    assert held() == Held(since_ms=1, reason="other")
+    assert held() == Held(since_ms=1, reason="other", who="")
 
 
 def test_release_whose_answer_is_lost_is_a_release(stack: CheckedStack) -> None:
@@ -190,19 +191,12 @@ def test_hold_that_lacks_an_attribute_is_released(stack: CheckedStack, lacks: st
     assert held() is None
 
 
-def test_hold_without_a_reason_is_reported(stack: CheckedStack) -> None:
-    hold("on")
-
-    found = held()
-    assert found is not None
-    assert found.reason == "no reason given"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["on", "--reason", "  "], "--reason must be 1 to 1000 characters"),
-        (["on", "--reason", "x" * 1_001], "--reason must be 1 to 1000 characters"),
+        (["on"], "--reason must be given with on, got none"),
+        (["on", "--reason", "  "], "a reason must be 1 to 1000 characters"),
+        (["on", "--reason", "x" * 1_001], "a reason must be 1 to 1000 characters"),
         (["off", "--reason", "x"], "--reason goes with on, got off"),
     ],
 )
@@ -218,7 +212,7 @@ def test_wrong_options_are_refused(
 def test_stack_without_a_reconciler_is_refused(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     stack.part("reconcilers").clear()
 
-    assert hold("on") == 1
+    assert hold("on", "--reason", "restore") == 1
     assert "must have a TimeoutReconciler of sagas, got none" in capsys.readouterr().err
 
 
@@ -245,7 +239,7 @@ def test_doctor_of_several_stacks_leaves_their_choice_to_the_operator(
     stack: CheckedStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack.manifests["Care"] = manifest()
-    hold("on")
+    hold("on", "--reason", "restore")
 
     found = findings(capsys, "--stack", "Care")["held"]
 
@@ -261,7 +255,7 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
     stack: CheckedStack, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack.dies()
-    hold("on")
+    hold("on", "--reason", "restore")
     before = stack.stored
 
     found = findings(capsys, "--repair")
@@ -285,7 +279,7 @@ def held_saga() -> Held | None:
 
 def test_one_saga_is_held_and_released(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     assert hold("on", "--saga", SAGA_ID, "--reason", "examined") == 0
-    assert (held(), held_saga()) == (None, Held(since_ms=stack.world.clock.ms, reason="examined"))
+    assert (held(), held_saga()) == (None, Held(since_ms=stack.world.clock.ms, reason="examined", who=WHO))
     assert f"Reconciler, saga {SAGA_ID}, is held since" in capsys.readouterr().out
 
     assert hold("on", "--reason", "restore") == 0
@@ -320,7 +314,7 @@ def test_unknown_saga_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("saga", ["", " ", "hold", "x" * 300])
 def test_what_is_not_a_saga_id_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFixture[str], saga: str) -> None:
-    assert hold("on", "--saga", saga) == 1
+    assert hold("on", "--saga", saga, "--reason", "examined") == 1
 
     assert "not a saga id" in capsys.readouterr().err
     assert held() is None

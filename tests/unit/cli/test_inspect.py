@@ -12,8 +12,9 @@ import boto3
 import pytest
 
 from constructs_lib.cli.saga.advice import advice
-from constructs_lib.cli.saga.inspect_text import short_output, text_of
+from constructs_lib.cli.saga.inspect import short_output, text_of
 from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView, console_link
+from constructs_lib.cli.shared.terminal import UNBOUNDED, Screen
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import Direction, LogAttribute, Ran, RecordAttribute, RecordStatus
@@ -90,7 +91,7 @@ PARKED = replace(
 
 def shown(saga: Inspection, *, width: int = 80, unicode: bool = False, full: bool = False) -> str:
     """The text, with the advice that belongs to it."""
-    return text_of(saga, advice(saga, ["--table", "Requests"]), width=width, unicode=unicode, full=full)
+    return text_of(saga, advice(saga, ["--table", "Requests"]), Screen(width=width, unicode=unicode), full=full)
 
 
 def test_a_completed_saga() -> None:
@@ -108,7 +109,8 @@ saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
   answered    200
 
 executions
-  aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1  forward   SUCCEEDED  2023-11-14 22:13:20 UTC to 22:13:22 UTC, 1.9 s
+  aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
+    forward, SUCCEEDED, 2023-11-14 22:13:20 UTC to 22:13:22 UTC, 1.9 s
 
 2023-11-14 22:13:20.100 UTC                                         1.8 s in all
                              0           500 ms       1 s          1.5 s
@@ -139,7 +141,8 @@ saga aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
   failure     Charge: StepFailed, the step could not be completed
 
 executions
-  aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1  forward   FAILED  2023-11-14 22:13:20 UTC to 22:13:50 UTC, 30.1 s
+  aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1
+    forward, FAILED, 2023-11-14 22:13:20 UTC to 22:13:50 UTC, 30.1 s
     SagaParked: the saga waits for a person
 
 2023-11-14 22:13:20.100 UTC                                        29.9 s in all
@@ -293,6 +296,27 @@ def test_a_saga_that_an_express_execution_may_run() -> None:
     assert f"cdk-sagas recover {SAGA}" in told
 
 
+def test_a_pipe_gets_lines_that_are_never_wrapped_and_names_that_are_never_cut() -> None:
+    item, key = f"Ship[{'k' * 150}]", "the provider's key 6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42"
+    output = json.dumps({"arn": f"arn:aws:states:{'x' * 110}"})
+    cause = "why " * 40
+
+    told = shown(
+        replace(
+            COMPLETED,
+            executions=(replace(RAN, error="X", cause=cause),),
+            steps=(replace(CHARGE, step=item, output=output),),
+        ),
+        width=UNBOUNDED,
+    ).splitlines()
+
+    (row,) = (line for line in told if item in line)
+    assert f"  ' {output}; {key}" in told
+    assert f"    X: {cause.strip()}" in told
+    assert f"  {SAGA}  forward  SUCCEEDED  2023-11-14 22:13:20 UTC to 22:13:22 UTC, 1.9 s" in told
+    assert max(len(line) for line in told if output not in line) < len(item) + 100 > len(row)
+
+
 @pytest.mark.parametrize("width", [20, 40, 60, 100, 200])
 def test_nothing_but_commands_and_names_is_wider_than_the_terminal(width: int) -> None:
     told = shown(PARKED, width=width).splitlines()
@@ -324,7 +348,6 @@ def test_a_long_output_is_cut_visibly() -> None:
 @pytest.fixture
 def operated(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Session) -> Iterator[OperatedSaga]:
     """A running saga and its operator."""
-    monkeypatch.setenv("COLUMNS", "100")
     with operated_saga_in(world, monkeypatch, boto3_session) as made:
         yield made
 

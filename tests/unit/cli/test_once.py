@@ -20,7 +20,7 @@ from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
 ONCE: Any = import_module("constructs_lib.cli.once")
-AWS = import_module("constructs_lib.cli.doctor.aws")
+AWS = import_module("constructs_lib.cli.shared.reads")
 DAY_MS = 86_400_000
 
 

@@ -11,11 +11,18 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.cli.main import main
-from constructs_lib.cli.shared.errors import CommandError
-from constructs_lib.cli.submit.command import submit
-from constructs_lib.cli.submit.lines import Line, read_lines
-from constructs_lib.cli.submit.outcomes import Answer, Outcome, outcome_of
-from constructs_lib.cli.submit.sending import Patience, SignedPost, deliver
+from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.submit import (
+    Answer,
+    Line,
+    Outcome,
+    Patience,
+    SignedPost,
+    deliver,
+    outcome_of,
+    read_lines,
+    submit,
+)
 
 LINE: Final = Line(number=1, key="p-1", body='{"id":"p-1"}')
 REPLAYED: Final = {"idempotent-replayed": "true"}

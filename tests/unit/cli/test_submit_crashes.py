@@ -8,10 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from constructs_lib.cli.submit.command import submit
-from constructs_lib.cli.submit.lines import Line
-from constructs_lib.cli.submit.outcomes import ACCEPTED, Answer
-from constructs_lib.cli.submit.sending import Patience
+from constructs_lib.cli.submit import ACCEPTED, Answer, Line, Patience, submit
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.samples import BODY, post
 from tests.unit.support.wire import Action, Fault, Killed, Moment

@@ -14,11 +14,10 @@ from botocore.exceptions import ClientError
 from botocore.stub import Stubber
 
 from constructs_lib.cli.main import main
-from constructs_lib.cli.shared.errors import CommandError
+from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.verify.cases import Case, cases_of
 from constructs_lib.cli.verify.command import AGREES, DIFFERS, NOT_COMPARED, REFUSED, lines_of, report, verify
-from constructs_lib.cli.verify.compare import differences, gaps
-from constructs_lib.cli.verify.one_state import VARIES, Expected, Mocked, expected_of
+from constructs_lib.cli.verify.one_state import VARIES, Expected, Mocked, differences, expected_of, gaps
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 
 _RETRY = [

@@ -49,11 +49,12 @@ def open_account(aws: LocalAws, table: str, account: str, balance: int) -> None:
 
 def until_settled(send: Send, key: str, amount: int) -> HttpResponse:
     """Send the same request under the same key until its settled response arrives."""
+    answer = send(key, amount)
     for _ in range(100):
-        answer = send(key, amount)
         if "idempotent-replayed" in answer.headers:
             return answer
         time.sleep(0.2)
+        answer = send(key, amount)
     raise AssertionError(f"{key} was not settled: {answer.status} {answer.text}")
 
 

@@ -1,4 +1,4 @@
-"""The doctor's read of token tables: undelivered or unwanted outcomes, and waits without an end.
+"""Token tables and watched state machines, as the doctor reads them: outcomes, waits and failures left behind.
 
 Rows are read first, then what is known of their sagas, then the rows again: a saga that runs at this moment moves its
 rows before it settles, so a row that is as it was although its saga had ended by then has been left behind. Changes
@@ -7,26 +7,37 @@ nothing, and reads no token.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows
-from constructs_lib.cli.doctor.aws import all_of
-from constructs_lib.cli.doctor.dry_run import watcher
-from constructs_lib.cli.doctor.findings import Finding, Repair, Saga, Severity
-from constructs_lib.cli.doctor.findings import Kind as Found
-from constructs_lib.cli.doctor.record_findings import NOBODY_CAME_MS, UNREADABLE, unreadable
-from constructs_lib.cli.doctor.records import Records
-from constructs_lib.cli.doctor.scan import Scan
+from constructs_lib.cli.callbacks.rows import JobView, TokenRows
+from constructs_lib.cli.callbacks.rows import Kind as RowKind
+from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS, Finding, Kind, Saga, Severity, unreadable
+from constructs_lib.cli.doctor.records import Records, watcher
+from constructs_lib.cli.shared.manifest import Watch
+from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, Scan, all_of
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import DELIVERING_SECONDS, LogAttribute, RecordAttribute, StepStatus, TokenAttribute
+from saga_runtime.protocol import (
+    DELIVERING_SECONDS,
+    WATCH_DUE_SHARDS,
+    WATCH_LIST_PREFIX,
+    LogAttribute,
+    RecordAttribute,
+    StepStatus,
+    TokenAttribute,
+    WatchAttribute,
+    WatchStatus,
+)
 from saga_runtime.recovery.late_effects import LateFinding, late_name, undo_late
+from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.saga_reconciler import LateSeen
 from saga_runtime.saga_log.rows import log_key
+from saga_runtime.watch.rows import EndRow, ListRow, list_id
 
+R = TypeVar("R")
 _SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 _YOUNG_MS: Final = 15 * 60_000
 """Age of an outcome of an unknown job before it is reported: its dispatcher may be about to register it."""
@@ -76,7 +87,7 @@ class Tokens:
         suspects = all_of(partial(self._readable, indexed), found)
         findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
         again = aws.allowed(what, lambda: rows.of([row.job_id for row, _ in findings])) or []
-        if any(row.kind is Kind.UNKNOWN for row, _ in findings):
+        if any(row.kind is RowKind.UNKNOWN for row, _ in findings):
             again += aws.allowed(what, rows.open) or []  # their keys are not the ids that their providers use
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
         stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
@@ -85,15 +96,10 @@ class Tokens:
     def _nobody_looks(self) -> Iterator[Finding]:
         if self._overdue:
             rows = "one row is" if len(self._overdue) == 1 else f"{len(self._overdue)} rows are"
-            yield Finding(
-                kind=Found.NOT_MONITORED,
-                severity=Severity.OPERATOR,
-                id=self.table,
-                what=f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and not swept",
-                then="find out why its sweeper does not: its schedule, its logs, its alarms",
-                since=min(self._overdue),
-                table=self.table,
-            )
+            what = f"{rows} due for more than {NOBODY_CAME_MS // 60_000} min, and not swept"
+            then = "find out why its sweeper does not: its schedule, its logs, its alarms"
+            overdue = min(self._overdue)
+            yield Finding(Kind.NOT_MONITORED, Severity.OPERATOR, what, then, overdue, id=self.table, table=self.table)
 
     def _readable(self, indexed: set[str], row: JobView) -> Finding | None:
         try:
@@ -104,22 +110,22 @@ class Tokens:
     def _suspected(self, indexed: set[str], row: JobView) -> Finding | None:
         now_ms = self.records.now_ms
         match row.kind:
-            case Kind.DELIVERING if now_ms - row.since >= DELIVERING_SECONDS * 1_000:
+            case RowKind.DELIVERING if now_ms - row.since >= DELIVERING_SECONDS * 1_000:
                 due_at = row.since + DELIVERING_SECONDS * 1_000
                 return self._by_sweeper(
-                    row, Found.NOT_DELIVERED, f"{row.outcome}, and it is not delivered", due_at, Repair.DELIVER
+                    row, Kind.NOT_DELIVERED, f"{row.outcome}, and it is not delivered", due_at, Repair.DELIVER
                 )
-            case Kind.WAITING if row.saga_id:
+            case RowKind.WAITING if row.saga_id:
                 return self._waiting(row, row.job_id in indexed)
-            case Kind.EARLY if row.saga_id:
+            case RowKind.EARLY if row.saga_id:
                 return self._early(row)
-            case Kind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
+            case RowKind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
                 what = f"{row.outcome or 'an outcome'}, of an unknown job"
-                return self._of_person(row, Found.ORPHANED_OUTCOME, what, "ask its provider what it was about")
-            case Kind.CONFLICT:
+                return self._of_person(row, Kind.ORPHANED_OUTCOME, what, "ask its provider what it was about")
+            case RowKind.CONFLICT:
                 what = f"{row.outcome}, and then {row.conflict}: the first one counts"
-                return self._of_person(row, Found.CONTRADICTED, what, "ask its provider which one is true")
-            case Kind.LATE:
+                return self._of_person(row, Kind.CONTRADICTED, what, "ask its provider which one is true")
+            case RowKind.LATE:
                 return self._late(row)
             case _:
                 return None
@@ -132,12 +138,12 @@ class Tokens:
         what = f"it is waited for since then, and its saga {ended}"
         if not indexed:
             then = "nothing: no task waits any more, and the row expires"
-            return self._about(row, Found.ORPHANED_WAIT, Severity.OK, what, then)
+            return self._about(row, Kind.ORPHANED_WAIT, Severity.OK, what, then)
         # It is checked when an outcome is late; before its saga has settled it is left as it is.
         times = (row.expected_at, home[1].updated_at if home is not None else None)
         due_at = max(time for time in times if time is not None) if None not in times else None
         is_due = row.expected_at is not None and row.expected_at <= self.records.now_ms
-        return self._by_sweeper(row, Found.ORPHANED_WAIT, what, due_at, Repair.SWEEP if is_due else None)
+        return self._by_sweeper(row, Kind.ORPHANED_WAIT, what, due_at, Repair.SWEEP if is_due else None)
 
     def _early(self, row: JobView) -> Finding | None:
         home = self._home(row)
@@ -148,8 +154,8 @@ class Tokens:
         ended = "is settled" if home is not None else "has no record any more"
         what = f"{row.outcome}, and no task ever waited for it: its saga {ended}"
         if row.outcome == "done":
-            return self._of_person(row, Found.ORPHANED_OUTCOME, what, "ask its provider, and have it undone there")
-        return self._about(row, Found.ORPHANED_OUTCOME, Severity.OK, what, "nothing: nothing was done")
+            return self._of_person(row, Kind.ORPHANED_OUTCOME, what, "ask its provider, and have it undone there")
+        return self._about(row, Kind.ORPHANED_OUTCOME, Severity.OK, what, "nothing: nothing was done")
 
     def _late(self, row: JobView) -> Finding | None:
         what = "it was treated as not applied, and was applied"
@@ -162,36 +168,36 @@ class Tokens:
         if self._log_status(row, saga) not in _STANDS_LATE:
             return None  # it is undone
         if home is None:
-            return self._of_person(row, Found.LATE, f"{what}; its record is gone", "have it undone at its provider")
+            return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
         words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
         return replace(
             self._of_person(
-                row, Found.LATE, f"{what}, and is not compensated automatically", "compensate it, and record it"
+                row, Kind.LATE, f"{what}, and is not compensated automatically", "compensate it, and record it"
             ),
             command=self.records.command(*words),
         )
 
     def _undone_by_itself(self, row: JobView, saga: Saga, late: LateSeen, what: str) -> Finding:
         if late.record is None:
-            return self._of_person(row, Found.LATE, f"{what}; its record is gone", "have it undone at its provider")
+            return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
         undo = undo_late(watcher(self.records.aws, saga), late.record, saga.served.log)
         name = f"-{str(undo.execution).rpartition('-')[2]}"
         if undo.finding is LateFinding.RUNNING:
-            return self._about(row, Found.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)
+            return self._about(row, Kind.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)
         if undo.finding is LateFinding.EXHAUSTED:
             why, then = "it was tried again and again to undo it", "correct the cause"
             command = ["recover", row.saga_id, "--again"]
             if late.record.tombstone:
                 why, then, command = "its request was removed", "undo it by hand", ["inspect", row.saga_id]
             return replace(
-                self._of_person(row, Found.LATE, f"{what}; {why}", then),
+                self._of_person(row, Kind.LATE, f"{what}; {why}", then),
                 command=self.records.command(*command),
                 saga=saga,
             )
         if undo.execution == late_name(row.saga_id, 1) and self.records.now_ms - row.since >= NOBODY_CAME_MS:
             self.records.nobody_came(saga, row.since)
         then = f"the reconciler undoes it, by {name}"
-        return self._about(row, Found.LATE, Severity.SOON, what, then, saga=saga, repair=Repair.COMPENSATE_LATE)
+        return self._about(row, Kind.LATE, Severity.SOON, what, then, saga=saga, repair=Repair.COMPENSATE_LATE)
 
     def _home(self, row: JobView) -> tuple[Saga, RequestRecord] | None:
         """The saga of a row, and its record, read strongly; None: it has none any more."""
@@ -208,13 +214,13 @@ class Tokens:
         return None
 
     def _log_status(self, row: JobView, saga: Saga | None) -> StepStatus | None:
-        """Status of the row in the saga log; None: there is none, or its log is unknown."""
+        """Status of the row in the saga log; None: without a row, or if its log is unknown."""
         table = row.log_table or (saga.served.log if saga is not None else "")
         item = self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
         return None if item is None else StepStatus(item[LogAttribute.STATUS]["S"])
 
     def _by_sweeper(
-        self, row: JobView, kind: Found, what: str, due_at: int | None, repair: Repair | None = None
+        self, row: JobView, kind: Kind, what: str, due_at: int | None, repair: Repair | None = None
     ) -> Finding:
         severity = Severity.SOON
         then = _THEN_BY_SWEEPER[repair]
@@ -226,31 +232,70 @@ class Tokens:
             then = _THEN_BY_REPAIR[repair]
         return self._about(row, kind, severity, what, then, repair=repair)
 
-    def _of_person(self, row: JobView, kind: Found, what: str, then: str) -> Finding:
+    def _of_person(self, row: JobView, kind: Kind, what: str, then: str) -> Finding:
         saga = ["--saga", row.saga_id] if row.saga_id else []
         command = self.records.command("callbacks", *saga, "--all")
         return replace(self._about(row, kind, Severity.OPERATOR, what, then), command=command)
 
-    def _about(
-        self,
-        row: JobView,
-        kind: Found,
-        severity: Severity,
-        what: str,
-        then: str,
-        *,
-        saga: Saga | None = None,
-        repair: Repair | None = None,
-    ) -> Finding:
-        return Finding(
-            kind=kind,
-            severity=severity,
-            id=row.job_id,
-            what=what,
-            then=then,
-            since=row.since,
-            repair=repair,
-            saga_id=row.saga_id,
-            saga=saga,
-            table=self.table,
-        )
+    def _about(self, row: JobView, kind: Kind, severity: Severity, what: str, then: str, **more: Any) -> Finding:
+        about = {"id": row.job_id, "saga_id": row.saga_id, "table": self.table, **more}
+        return Finding(kind, severity, what, then, row.since, **about)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """Rows of a function that watches state machines."""
+
+    aws: Aws
+    watch: Watch
+    now_ms: int
+
+    @property
+    def table(self) -> str:
+        """Where."""
+        return self.watch.table
+
+    def look(self, scan: Scan | None = None) -> Iterator[Finding]:
+        """Findings from its sparse index, due or not, and from the progress of lists; with a scan, from every row."""
+        ids = list(self.aws.due(self.table, WATCH_DUE_SHARDS))
+        if scan is not None:
+            ids += [
+                item[WatchAttribute.ID]["S"]
+                for item in scan.items(self.table, (WatchAttribute.ID, WatchAttribute.STATUS))
+                if item.get(WatchAttribute.STATUS, {}).get("S") == WatchStatus.DEAD_LETTERED
+            ]
+        ends = [one for one in dict.fromkeys(ids) if not one.startswith(WATCH_LIST_PREFIX)]
+        lists = [list_id(one.machine, end) for one in self.watch.watched for end in sorted(one.ends)]
+        overdue: list[int] = []
+        for row in (*self._rows(EndRow.from_item, ends), *self._rows(ListRow.from_item, lists)):
+            if isinstance(row, Finding):
+                yield row
+                continue
+            if row.due_at and row.due_at <= self.now_ms - NOBODY_CAME_MS:
+                overdue.append(row.due_at)
+            if isinstance(row, EndRow) and (finding := _of_end(row)) is not None:
+                yield finding
+        if overdue:
+            what = f"ends of watched machines due for more than {NOBODY_CAME_MS // 60_000} min, and not checked"
+            then = "find out why this function does not look: its schedule, its logs, its alarms"
+            yield Finding(Kind.NOT_MONITORED, Severity.OPERATOR, what, then, min(overdue), id=self.watch.function)
+
+    def _rows(self, row_of: Callable[[Item], R], ids: Sequence[str]) -> Iterator[R | Finding]:
+        """Rows, and findings of what cannot be read."""
+        for item in self.aws.read_ids(self.table, ids):
+            try:
+                yield row_of(item)
+            except UNREADABLE as error:
+                yield unreadable(self.table, str(item[WatchAttribute.ID]["S"]), error)
+
+
+def _of_end(row: EndRow) -> Finding | None:
+    about = partial(Finding, since=row.stopped_at, id=row.execution_arn.rpartition(":")[2])
+    calls = "once" if row.attempt == 1 else f"{row.attempt} times"
+    what = f"it {row.end}, and its function was called {calls} in vain, at last with {row.error or 'no answer'}"
+    if row.status is WatchStatus.DEAD_LETTERED:
+        then = "fix that function, then redrive its entry in the dead-letter queue"
+        return about(Kind.END_STUCK, Severity.OPERATOR, what, then)
+    if row.status is WatchStatus.PENDING and row.error:
+        return about(Kind.END_NOT_NOTIFIED, Severity.SOON, what, "its function is called again")
+    return None

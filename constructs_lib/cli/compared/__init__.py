@@ -1,0 +1,1 @@
+"""Parts of ``cdk-sagas diff``: what two cloud assemblies deploy, and what survives the change."""
