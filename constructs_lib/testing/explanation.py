@@ -1,16 +1,18 @@
 """Report of what went wrong on local AWS.
 
-Functions that raised, executions that failed, parked sagas, dead letters, and faults that did not fire.
+Functions that raised or timed out, executions that failed, sagas that are parked or in progress, dead letters, and
+faults that did not fire.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_runtime.protocol import LogAttribute, RecordAttribute
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus
 
 if TYPE_CHECKING:
     from constructs_lib.testing.local_aws import LocalAws
@@ -20,6 +22,7 @@ _MOST: Final = 5
 """Findings of a kind that are shown."""
 _CAUSE: Final = 600
 _TRACE: Final = "Traceback (most recent call last)"
+_TIMED_OUT: Final = re.compile(r"Lambda (\S+) timed out after ")
 _LIBRARY: Final = re.compile(r"/(site-packages|saga_runtime|python3\.\d+)/|/_worker\.py")
 _CODE_FOLDER: Final = re.compile(r'File "[^"]*/code/')
 _UNSUCCESSFUL: Final = ("FAILED", "TIMED_OUT", "ABORTED")
@@ -38,12 +41,14 @@ def explain(aws: LocalAws, saga_id: str | None = None) -> str:
         saga_id: only what belongs to this saga; everything by default. Functions' logs and messages name none.
 
     Returns:
-        Lines for a person, without an end of line; empty if nothing went wrong.
+        Lines for a person, without an end of line; empty if nothing went wrong, and nothing is in progress.
     """
     sections: dict[str, Section] = {
         "functions that raised": _raised,
+        "functions that timed out": _timed_out,
         "executions that did not succeed": _failed,
         "sagas" if saga_id is not None else "parked sagas": _sagas,
+        "sagas in progress": _in_progress,
         "dead letters": _dead_letters,
         "faults that did not fire": _silent_faults,
     }
@@ -63,6 +68,13 @@ def _raised(aws: LocalAws, _: str | None) -> Iterator[str]:
                 seen[trace] = seen.get(trace, 0) + 1
         for trace, times in list(seen.items())[:_MOST]:
             yield f"{_named(function)}{f', {times} times' if times > 1 else ''}:\n{trace}"
+
+
+def _timed_out(aws: LocalAws, _: str | None) -> Iterator[str]:
+    times = Counter(_TIMED_OUT.findall(aws.emulator_log(since_reset=True)))
+    for function in aws.functions():
+        if (count := times[function.name]) > 0:
+            yield f"{_named(function)}{f', {count} times' if count > 1 else ''}"
 
 
 def _traces(text: str) -> Iterator[str]:
@@ -143,6 +155,20 @@ def _why(item: Mapping[str, Any]) -> str:
     a = RecordAttribute
     why = [f"{name} {item[name].get('S', '')[:_CAUSE]}" for name in (a.PARKED_REASON, a.FAILURE) if name in item]
     return "".join([", parked" if a.PARKED_AT in item else "", *(f", {text}" for text in why)])
+
+
+def _in_progress(aws: LocalAws, saga_id: str | None) -> Iterator[str]:
+    a, row = RecordAttribute, LogAttribute
+    steps: dict[str, list[str]] = {}
+    sagas: list[str] = []
+    for item in _items(aws) if saga_id is None else ():
+        saga = item.get(a.SAGA_ID, {}).get("S", "")
+        if row.STEP in item:
+            steps.setdefault(saga, []).append(f"{item[row.STEP]['S']} {item[row.STATUS]['S']}")
+        elif a.SCOPE in item and item[a.STATUS]["S"] == RecordStatus.IN_PROGRESS and a.PARKED_AT not in item:
+            sagas.append(saga)
+    for saga in sagas[:_MOST]:
+        yield f"{saga}: {', '.join(steps.get(saga, ['no step has a row']))}"
 
 
 def _items(aws: LocalAws) -> Iterator[Mapping[str, Any]]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Item = Mapping[str, Mapping[str, Any]]
 """A DynamoDB item in its typed form: ``{"id": {"S": "…"}}``."""
 
+RECORDS_AND_LOG: Final = "records and log agree"
+"""Name of the invariant that is checked of each settled saga."""
 _COLLECTING: Final = "collecting#"
 _ENTRY: Final = "entry"
 _TOLD: Final = 20
@@ -329,7 +331,7 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
         agrees = stands if status is RecordStatus.COMPLETED else StepStatus.DONE not in rows
         if not agrees or StepStatus.APPLIED_LATE in rows:
             violations.append(f"saga {saga_id} is {status}, its rows are {', '.join(rows) or 'none'}")
-    return Invariant(name="records and log agree", checked=settled, violations=tuple(violations))
+    return Invariant(name=RECORDS_AND_LOG, checked=settled, violations=tuple(violations))
 
 
 def _may_be_passed_over(row: Item) -> bool:

@@ -24,10 +24,12 @@ from constructs_lib.testing.emulator.settings import (
     REGION,
     ROOT_ACCESS_KEY_ID,
     ROOT_SECRET_ACCESS_KEY,
+    check_options,
 )
 from constructs_lib.testing.explanation import explain
 from constructs_lib.testing.faults import CallRecorder, FaultControl
 from constructs_lib.testing.http import HttpClient
+from constructs_lib.testing.in_use import IN_USE
 from constructs_lib.testing.logs import FunctionLog, read_function_logs
 from constructs_lib.testing.names import DeployedResource, UnknownNameError, find
 from constructs_lib.testing.users import ApiUser, create_api_user
@@ -83,6 +85,7 @@ class LocalAws:
         port: int | None = None,
         without: Collection[str] = (),
     ) -> None:
+        check_options(speed=speed, concurrency=concurrency, port=0 if port is None else port)
         self._options = {"speed": speed, "concurrency": concurrency, "port": port}
         self._without = frozenset(without)
         self._process: server.EmulatorProcess | None = None
@@ -92,6 +95,7 @@ class LocalAws:
         self._clients: dict[str, Any] = {}
         self._clock: EmulatorClock | None = None
         self._http = HttpClient()
+        self._reset_at = 0
 
     @classmethod
     def attach(cls, endpoint_url: str, assembly: str | Path | None = None) -> Self:
@@ -128,9 +132,11 @@ class LocalAws:
         """
         self._process = server.start(without=self._without, **self._options)  # type: ignore[arg-type]
         self._endpoint_url = self._process.endpoint_url
+        IN_USE.use(self)
 
     def stop(self) -> None:
         """End the emulator, everything that runs in it, and its folder. Does nothing the second time."""
+        IN_USE.end(self)
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -143,6 +149,7 @@ class LocalAws:
         """The address that replaces every AWS endpoint (``AWS_ENDPOINT_URL``)."""
         if self._endpoint_url is None:
             raise RuntimeError("local AWS is not running; use it in a with block, or call start()")
+        IN_USE.use(self)
         return self._endpoint_url
 
     @property
@@ -181,9 +188,10 @@ class LocalAws:
         """
         folder = Path(assembly)
         stacks = read_assembly(folder, account=self.account, region=self.region)
-        outputs = deploy_stacks(self.session(), self.endpoint_url, stacks)
-        self._remember(folder)
-        return outputs
+        try:
+            return deploy_stacks(self.session(), self.endpoint_url, stacks)
+        finally:
+            self._remember(folder)
 
     def session(self) -> boto3.Session:
         """Return a boto3 session of the root user, who may do everything. Give its clients `endpoint_url`."""
@@ -221,10 +229,11 @@ class LocalAws:
         Args:
             service: boto3's name of the service.
         """
+        endpoint_url = self.endpoint_url
         if service not in self._clients:
             # The stubs know service names as literals only; ours comes from the caller.
             make: Any = self.session().client
-            self._clients[service] = make(service, endpoint_url=self.endpoint_url, config=_CLIENT_CONFIG)
+            self._clients[service] = make(service, endpoint_url=endpoint_url, config=_CLIENT_CONFIG)
         return self._clients[service]
 
     def create_api_user(self, name: str, *, api_id: str | Sequence[str] = ()) -> ApiUser:
@@ -371,27 +380,34 @@ class LocalAws:
         answer = self._http.send("POST", f"{self.endpoint_url}{RESET_PATH}", body=b"")
         if answer.status != 204:
             raise RuntimeError(f"reset failed with status {answer.status}: {answer.text}")
+        self._reset_at = len(self.emulator_log())
 
     def explain(self, saga_id: str | None = None) -> str:
         """Explain what went wrong since the last reset: what the pytest plugin adds to a test that fails.
 
-        Functions that raised, with the frames of your own code; executions that did not succeed, with state, error and
-        cause; parked sagas; dead letters; planned faults that did not fire.
+        Functions that raised, with the frames of your own code; functions that timed out; executions that did not
+        succeed, with state, error and cause; parked sagas, and those in progress with their steps; dead letters;
+        planned faults that did not fire.
 
         Args:
             saga_id: only what belongs to this saga, with its steps; everything by default.
 
         Returns:
-            Lines for a person; empty if nothing went wrong.
+            Lines for a person; empty if nothing went wrong, and nothing is in progress.
         """
         return explain(self, saga_id)
 
-    def emulator_log(self) -> str:
-        """Return what the emulator itself printed: where to look when it misbehaves."""
+    def emulator_log(self, *, since_reset: bool = False) -> str:
+        """Return what the emulator itself printed: where to look when it misbehaves.
+
+        Args:
+            since_reset: only what it printed since the last reset.
+        """
         if self._process is None:
             return ""
         log = self._process.run_folder / LOG_FILE
-        return log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+        return text[self._reset_at :] if since_reset else text
 
     def _remember(self, assembly: Path) -> None:
         for stack in read_assembly(assembly, account=self.account, region=self.region):

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from constructs_lib.testing.simulator import SimulationReport
 
-from .campaign import SHARES, Campaign, shares
+from .campaign import SHARES, Campaign, shares, unproven
 from .drawn.shrink import shrunk, suspects
 
 ROOT: Final = Path(__file__).parents[2]
@@ -24,7 +24,7 @@ _WIDTH: Final = 30
 
 
 def main() -> int:
-    """Simulate; the exit status is 1 if a run found something."""
+    """Simulate; the exit status is 1 if a run found something, or if nothing was tried."""
     options = _options()
     campaign = Campaign(wanted=shares(options.sagas, options.examples), seed=options.seed, go_on=options.go_on)
     sys.stderr.write(f"make simulate SAGAS={options.sagas} SEED={options.seed} repeats this\n")
@@ -35,13 +35,15 @@ def main() -> int:
     _shrink(campaign)
     _write(campaign)
     total = _total(campaign)
-    if options.record and not campaign.broken:
+    untried = unproven(campaign.reports)
+    sys.stdout.writelines(f"{sentence}\n" for sentence in untried)
+    if options.record and not campaign.broken and not untried:
         _record(total)
     sys.stdout.write(
         f"{total['sagas']:,} sagas from seed {campaign.seed}: {total['faults']:,} faults, {total['parked']} parked, "
         f"{total['violated']} runs broke the promise, {campaign.seconds:.0f} s\n"
     )
-    return 1 if campaign.broken else 0
+    return 1 if campaign.broken or untried else 0
 
 
 def _options() -> argparse.Namespace:
@@ -85,15 +87,17 @@ def _show(campaign: Campaign) -> None:
 
 
 def _shrink(campaign: Campaign) -> None:
-    """Print a smaller saga and a shorter schedule of the first drawn saga that broke its promise."""
-    for block, report in campaign.broken:
+    """Print a smaller saga and a shorter schedule of the first run that broke its promise."""
+    for block, report in campaign.broken[:1]:
         run = report.violated[0]
         for number in suspects(run) if block.drawn else ():
             release = block.releases[number] if block.releases else None
             failure = shrunk(block.drawn[number], run.seed, run.sagas, release=release)
             if failure is not None:
-                sys.stdout.write(f"the same, smaller:\n{failure}\n")
-                return
+                break
+        else:
+            failure = block.shortened(run)
+        sys.stdout.write(f"the same, smaller:\n{failure}\n")
 
 
 def _total(campaign: Campaign) -> dict[str, Any]:

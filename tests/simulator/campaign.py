@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from constructs_lib.testing.simulator import Deployment, SimulationReport, Workload, simulate
+from constructs_lib.testing.simulator.run import RunResult
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import DrawnRelease, drawn_release
 from .drawn.sagas import DrawnSaga, drawn_saga
 from .drawn.workload import Drawn
 from .examples import EXAMPLES, assembly
+from .shorter import Failure, shortened
 
 DRAWN: Final = "drawn"
 RELEASED: Final = "released"
@@ -65,6 +67,11 @@ class Block:
     def workload(self) -> Workload:
         """Make the requests' source."""
         return Drawn(self.drawn, releases=self.releases) if self.drawn else EXAMPLES[self.name].workload()
+
+    def shortened(self, run: RunResult) -> Failure:
+        """Make a failed run shorter, of the stack as it is."""
+        releases = [_deployment(self.later)] if self.later is not None else []
+        return shortened(run, _deployment(self.folder), self.workload(), releases=releases)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,6 +164,19 @@ def shares(sagas: int, names: Sequence[str]) -> dict[str, int]:
     largest = max(found, key=lambda name: found[name])
     found[largest] += max(0, sagas - sum(found.values()))
     return found
+
+
+def unproven(reports: Mapping[str, SimulationReport]) -> list[str]:
+    """Find what was simulated of which no request settled.
+
+    An operation of a drawn saga gets few requests, which may all be drawn too large: of drawn sagas, one must settle.
+    """
+    return [
+        f"{name}: {sentence}"
+        for name, report in reports.items()
+        if name not in (DRAWN, RELEASED) or not any(one.settled for one in report.requests.values())
+        for sentence in report.unproven
+    ]
 
 
 def simulated(block: Block) -> SimulationReport:

@@ -37,6 +37,16 @@ PATTERN: Final = {
 """Pattern of the rule that sends events to the queue ``matched``."""
 ROUTES: Final = (("POST", "things/{id}"), ("GET", "wrong"))
 """Methods and paths of the API; the function ``proxied`` is behind them."""
+HTTP_ROUTES: Final = {
+    "POST /things/{id}": "NONE",
+    "POST /things/known": "NONE",
+    "ANY /{rest+}": "NONE",
+    "GET /raises": "NONE",
+    "GET /plain": "NONE",
+    "GET /signed": "AWS_IAM",
+    "GET /token": "JWT",
+}
+"""Routes of the HTTP API, and what authorizes a request; the function ``routed`` is behind them."""
 Respond: TypeAlias = Callable[[str, str, str], tuple[int, Mapping[str, str], str]]
 """Sends a request: method, path and body to status, headers in lower case and body."""
 
@@ -66,7 +76,8 @@ class Services:
         twice: URL of a queue whose messages are received twice, and then moved to the queue ``dead``.
         dead: URL of its dead-letter queue.
         matched: URL of a queue to which a rule of the default bus sends events of ``PATTERN``.
-        request: sends a request to an API with ``ROUTES``.
+        request: sends a request to a REST API with ``ROUTES``.
+        http_request: sends a request to an HTTP API with ``HTTP_ROUTES``.
     """
 
     client: Callable[[str], Any]
@@ -84,6 +95,7 @@ class Services:
     dead: str
     matched: str
     request: Respond
+    http_request: Respond
 
 
 def code_of(call: Callable[..., Any], **given: Any) -> str:
@@ -305,6 +317,29 @@ def refused_requests(of: Services) -> Any:
     return [of.request(method, path, "")[0] for method, path in (("GET", "/missing"), ("GET", "/wrong"))]
 
 
+def routed_request(of: Services) -> Any:
+    """Give a function a request to an HTTP API in payload format 2.0, and return its response."""
+    status, headers, body = of.http_request("POST", "/things/a-b?x=1&x=2&y=", '{"n": 1}')
+    return [status, headers.get("location"), json.loads(body)]
+
+
+def selected_routes(of: Services) -> Any:
+    """Select the route that fits best: a full match, then one with parameters, then a greedy one."""
+    sent = (("POST", "/things/known"), ("POST", "/things/other"), ("PUT", "/things/known"), ("GET", "/a/b"))
+    answers = [json.loads(of.http_request(method, path, "")[2]) for method, path in sent]
+    return [[answer["routeKey"], answer["pathParameters"], answer["body"]] for answer in answers]
+
+
+def unauthorized_requests(of: Services) -> Any:
+    """Refuse a request that is not signed, and one without a token."""
+    return [of.http_request("GET", path, "")[0] for path in ("/signed", "/token")]
+
+
+def results_without_status(of: Services) -> Any:
+    """Respond with a result that has no status, and for a function that failed."""
+    return [of.http_request("GET", path, "")[::2] for path in ("/plain", "/raises")]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """An exchange.
@@ -394,4 +429,40 @@ EXCHANGES: Final = (
         differs="queryStringParameters has the first of several values; API Gateway documents the last one",
     ),
     Exchange(act=refused_requests, answers=[403, 502]),
+    Exchange(
+        act=routed_request,
+        answers=[
+            201,
+            "/there",
+            {
+                "version": "2.0",
+                "routeKey": "POST /things/{id}",
+                "rawPath": "/things/a-b",
+                "rawQueryString": "x=1&x=2&y=",
+                "queryStringParameters": {"x": "1,2", "y": ""},
+                "pathParameters": {"id": "a-b"},
+                "body": '{"n": 1}',
+                "isBase64Encoded": False,
+                "multiValueHeaders": None,
+                "headers": {"idempotency-key": "k", "content-type": "application/json", "x-absent": None},
+                "context": {"stage": "$default", "routeKey": "POST /things/{id}", "authorizer": None},
+                "http": {"method": "POST", "path": "/things/a-b", "protocol": "HTTP/1.1"},
+            },
+        ],
+    ),
+    Exchange(
+        act=selected_routes,
+        answers=[
+            ["POST /things/known", None, None],
+            ["POST /things/{id}", {"id": "other"}, None],
+            ["ANY /{rest+}", {"rest": "things/known"}, None],
+            ["ANY /{rest+}", {"rest": "a/b"}, None],
+        ],
+    ),
+    Exchange(act=unauthorized_requests, answers=[403, 401]),
+    Exchange(
+        act=results_without_status,
+        answers=[(200, '{"no": "status"}'), (500, '{"message":"Internal Server Error"}')],
+        differs="local AWS sends an error of the function as 502, with its text",
+    ),
 )

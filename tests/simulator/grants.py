@@ -1,158 +1,321 @@
-"""Grants that no simulated call is sure to need: each with the reason why it is there."""
+"""Least privilege, both ways: kinds of roles and resources, and the grants that no fixed run needs, with their reasons.
+
+A grant counts by the kind of its role and the kind of its resource, where the library decides both: what a reconciler
+needs in one example, every reconciler may need. What an example grants its own function counts for that function.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from constructs_lib.testing.simulator.aws.roles import Grant
+from constructs_lib.testing.simulator import Grant
 
 _HASH: Final = re.compile(r"[0-9A-F]{8}$")
+_OWN: Final = "own: "
+
+ROLES: Final[Mapping[str, str]] = {
+    "gatekeeper": "ApiGatekeeper.*",
+    "state machine": ".*StateMachine",
+    "recovery": ".*Recovery",
+    "state machine of a phase": "CartCheckCart|CartFulfil|CartNotify",
+    "notifier": ".*Notifier",
+    "reconciler": "Reconciler",
+    "direct operation": "(Admin|Customer|Merchant|Terminal).*",
+    "event intake": "Stripe|Investigate",
+    "dispatcher of callbacks": "Authorize|Review|Pick|Look",
+    "receiver of callbacks": "PaymentEvents|PickEvents|PublishScan|Scan",
+    "approval page": "ReviewersPage",
+    "sweeper of callbacks": "TokensSweeper",
+    "publisher of an outbox": "OutboxPublisher",
+    "read-only step": "Validate|Price|Assess|Analyze|Recommend|Ask|LookAtOrder",
+    "atomic step": "Transfer|Debit|Credit|Reserve|Update|Shipment|Claim|Act|Commit|Ship|KeepFinding",
+    "external step": "Charge|Capture|Label",
+    "compensation": "Refund|Release|Cancel|Void|VoidLabel|PutBack",
+    "function of the app": "Mailer",
+}
+"""Kinds of roles, and what their names are without stack and hash."""
+RESOURCES: Final[Mapping[str, str]] = {
+    "log group": ".*Logs",
+    "everything": r"\*",
+    "request table": "RequestsTable",
+    "index of the request table": "RequestsTable/index/.*",
+    "saga log": ".*LogTable",
+    "token table": "TokensTable",
+    "index of the token table": "TokensTable/index/.*",
+    "outbox": "OutboxTable",
+    "hold table": "ReconcilerHoldTable",
+    "operators' queue": ".*Operators",
+    "reconciler's queue": "ReconcilerQueue",
+    "integration's queue": "(Payments|Reviewers|Warehouse|Carrier)Queue",
+    "state machine": ".*StateMachine",
+    "recovery": ".*Recovery",
+    "state machine of a phase": "CartCheckCart|CartFulfil|CartNotify",
+    "Step Functions' rule": "StepFunctionsGetEventsForStepFunctionsExecutionRule",
+}
+"""Kinds of the library's resources, likewise; others are an example's own."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """A grant by kinds.
+
+    Attributes:
+        role: kind of role; ``own: `` and a name, where the resource is an example's own.
+        action: the action.
+        resource: kind of resource, or its name.
+        condition: of the statement, if it has one.
+    """
+
+    role: str
+    action: str
+    resource: str
+    condition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """Grants with one reason.
+    """Grants that no fixed run needs, with one reason. Nothing else may be listed.
 
     Attributes:
-        role: pattern of roles' names without stack and hash, such as ``TokensSweeper``.
-        actions: pattern of actions.
-        resource: pattern of resources, spelled like roles.
+        role: kind of role, or ``own: `` and its name.
+        actions: the actions.
+        resource: kind of resource, or its name.
         reason: what needs them.
+        condition: of the statement, if it has one.
     """
 
     role: str
-    actions: str
+    actions: tuple[str, ...]
     resource: str
     reason: str
+    condition: str = ""
 
-    def covers(self, grant: Grant) -> bool:
-        """Test whether a grant has this reason."""
-        role = _HASH.sub("", grant.role.partition("-")[2]).removesuffix("Role").removesuffix("Function")
-        given = (role, grant.action, resource_name(grant.resource))
-        patterns = (self.role, self.actions, self.resource)
-        return all(re.fullmatch(pattern, one) for pattern, one in zip(patterns, given, strict=True))
+    def units(self) -> Iterator[Unit]:
+        """The grants."""
+        return (Unit(self.role, action, self.resource, self.condition) for action in self.actions)
 
 
-def resource_name(arn: str) -> str:
-    """Name of a resource without stack and hash; an ARN of another form as it is."""
-    name = re.split(r"[/:]", arn.removesuffix(":*").removesuffix(".fifo").removesuffix(".StreamArn"))[-1]
+def unit_of(grant: Grant) -> Unit:
+    """Kinds of a grant.
+
+    Raises:
+        LookupError: if its role has no kind.
+    """
+    name = _bare(grant.role).removesuffix("Role").removesuffix("Function")
+    role = _kind(ROLES, name)
+    if role is None:
+        raise LookupError(f"role {name} has no kind; add it to ROLES of {__name__}")
+    bare = _resource(grant.resource)
+    resource = _kind(RESOURCES, bare)
+    if resource is None:
+        return Unit(f"{_OWN}{name}", grant.action, bare, grant.condition)
+    return Unit(role, grant.action, resource, grant.condition)
+
+
+def _kind(kinds: Mapping[str, str], name: str) -> str | None:
+    return next((kind for kind, pattern in kinds.items() if re.fullmatch(pattern, name)), None)
+
+
+def _bare(name: str) -> str:
     return _HASH.sub("", name.partition("-")[2] or name)
 
 
-_RECEIVERS: Final = "Authorize|PaymentEvents|PickEvents|Pick|PublishScan|Look|Scan|Review|ReviewersPage"
-"""Functions that report outcomes of callbacks, and those that dispatch jobs."""
-_MACHINES: Final = ".*StateMachine|.*Recovery|CartCheckCart|CartFulfil|CartNotify"
+def _resource(arn: str) -> str:
+    """Name of a resource without stack and hash; of an index with its table's."""
+    path, _, index = arn.removesuffix(":*").removesuffix(".fifo").removesuffix(".StreamArn").partition("/index/")
+    name = _bare(re.split(r"[/:]", path)[-1])
+    return f"{name}/index/{index}" if index else name
 
-REVIEWED: Final = (
-    # --- Calls that a service of AWS makes with the role of a function or state machine
-    Reviewed(
-        ".*", "logs:(CreateLogStream|PutLogEvents)", ".*", "the Lambda service writes a function's log with its role"
-    ),
-    Reviewed(".*", "xray:PutT.*", r"\*", "the services send traces; IAM has no resource for it"),
-    Reviewed(_MACHINES, "xray:GetSampling.*", r"\*", "Step Functions samples traces; IAM has no resource for it"),
-    Reviewed(_MACHINES, "logs:.*", r"\*", "log delivery of Step Functions, as its documentation lists the actions"),
-    Reviewed(
-        ".*", "sqs:(ReceiveMessage|DeleteMessage|GetQueueAttributes)", ".*", "an event source mapping polls the queue"
-    ),
-    Reviewed(
-        "OutboxPublisher",
-        "dynamodb:.*Stream.*|dynamodb:GetRecords|dynamodb:GetShardIterator",
-        "StreamArn|Outbox.*",
-        "an event source mapping reads the stream",
-    ),
-    Reviewed(
-        "Mailer",
-        "sqs:(ChangeMessageVisibility|GetQueueUrl)",
-        "Notices",
-        "the example uses the CDK's SqsEventSource, as its readers do",
-    ),
-    Reviewed(
-        "Scan|Review",
-        "sqs:GetQueue.*",
-        "CarrierEventDeadLetters|ReviewMail",
-        "grant_send_messages of the CDK; they read a queue's address and settings",
-    ),
-    Reviewed(
-        "Scan",
-        "sqs:SendMessage",
-        "CarrierEventDeadLetters",
-        "the Lambda service sends an event that failed three times",
-    ),
-    Reviewed(
-        "CartStateMachine",
-        "states:(DescribeExecution|StopExecution)|events:.*",
-        "CartFulfil|StepFunctionsGetEventsForStepFunctionsExecutionRule",
-        "startExecution.sync: as the documentation of Step Functions lists its actions",
-    ),
-    # --- Rare: after a fault at one call, or what a second fault makes of it
-    Reviewed(
-        ".*", "dynamodb:GetItem", ".*LogTable", "an attempt whose write was refused reads the row of an earlier one"
-    ),
-    Reviewed(
-        f"{_MACHINES}|Reconciler",
-        "dynamodb:(PutItem|Query|UpdateItem)",
-        ".*LogTable",
-        "compensations of a recovery, and rows of sagas that are open for long",
-    ),
-    Reviewed(
-        f"{_MACHINES}|Reconciler",
-        "sqs:SendMessage",
-        ".*Operators|InvestigationFindings",
-        "a saga that only an operator can decide is parked; a notice of a failed one",
-    ),
-    Reviewed(
-        "Reconciler",
-        "sqs:ChangeMessageVisibility",
-        ".*Operators|InvestigationFindings",
-        "an entry of a saga that is still parked is released when it was read",
-    ),
-    Reviewed(
-        ".*Recovery|Reconciler",
-        "states:.*",
-        ".*StateMachine|.*Recovery",
-        "a saga whose start or execution was lost is started, described or recovered; lists of running executions, "
-        "with more open sagas than one sweep describes",
-    ),
-    Reviewed(
-        f"{_MACHINES}|{_RECEIVERS}|Validate|.*Payments|.*Transfers|.*TopUps|.*Cards|.*Issues|.*Profiles|.*Refunds",
-        "dynamodb:(GetItem|UpdateItem)",
-        "RequestsTable",
-        "a record that was decided meanwhile is read; an outcome resumes a parked saga, or makes it due",
-    ),
-    Reviewed(
-        "Validate", "dynamodb:DeleteItem", "RequestsTable", "Powertools deletes its record of a function that raised"
-    ),
-    Reviewed(
-        "Investigate",
-        "sqs:SendMessage",
-        "InvestigationIntake.*",
-        "an event that comes before its time is kept, one that cannot be applied parked",
-    ),
-    # --- Receipts: one policy for every function that receives outcomes, because each may receive any of its jobs'
-    Reviewed(
-        f"{_RECEIVERS}|TokensSweeper",
-        "dynamodb:.*Item",
-        "TokensTable|CartLogTable|RequestsTable",
-        "a receipt is one transaction over job, row of the log and record",
-    ),
-    Reviewed(
-        f"{_RECEIVERS}|TokensSweeper",
-        "states:SendTask.*",
-        "CartStateMachine|CartFulfil",
-        "an outcome goes to the task that waits: in each state machine that may wait, in flight also where an earlier "
-        "version had the step",
-    ),
-    Reviewed(
-        f"{_RECEIVERS}|TokensSweeper", "sqs:SendMessage", "CartOperators", "a contradiction is reported to operators"
-    ),
-    # --- Not driven by a workload of the simulator; tests/local/test_wallet.py calls every operation
-    Reviewed(
-        "Admin.*|Merchant.*|Terminal.*|Customer.*",
-        "dynamodb:(PutItem|UpdateItem|ConditionCheckItem)",
-        "Wallet|RequestsTable",
-        "one table, whose items a face's functions write, and check conditions of",
-    ),
+
+def role_kind(unit: Unit) -> str:
+    """Kind of role, also of a grant that an example makes to its own function."""
+    name = unit.role.removeprefix(_OWN)
+    return (_kind(ROLES, name) or name) if name != unit.role else name
+
+
+def table(grants: Mapping[str, set[Grant]], unused: Mapping[str, set[Grant]]) -> str:
+    """Markdown: per kind of role, how many grants the examples make, fixed runs needed, and reviews explain."""
+    needed = {unit_of(grant) for name, found in grants.items() for grant in found - unused[name]}
+    lines = ["| role | grants | needed | needed of the kind | reviewed |", "|---|--:|--:|--:|--:|"]
+    every: dict[str, list[tuple[bool, bool]]] = {kind: [] for kind in ROLES}
+    for name, found in grants.items():
+        for grant in found:
+            every[role_kind(unit_of(grant))].append((grant not in unused[name], unit_of(grant) in needed))
+    every["**all**"] = [one for kind in every.values() for one in kind]
+    for kind, ones in every.items():
+        used, by_kind = sum(used for used, _ in ones), sum(by_kind and not used for used, by_kind in ones)
+        lines.append(f"| {kind} | {len(ones)} | {used} | {by_kind} | {len(ones) - used - by_kind} |")
+    lines += ["", "| role | action | resource | reason why it stays |", "|---|---|---|---|"]
+    for one in REVIEWED:
+        where = f"{one.resource}, {one.condition}" if one.condition else one.resource
+        lines.append(f"| {one.role} | {'<br>'.join(one.actions)} | {where} | {one.reason} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_table(path: Path, grants: Mapping[str, set[Grant]], unused: Mapping[str, set[Grant]]) -> None:
+    """Write the table as an artifact."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(table(grants, unused), "utf-8")
+
+
+def reviewed() -> dict[Unit, str]:
+    """Reason of each reviewed grant.
+
+    Raises:
+        ValueError: if one has two.
+    """
+    found: dict[Unit, str] = {}
+    for one in REVIEWED:
+        for unit in one.units():
+            if unit in found:
+                raise ValueError(f"{unit} must have one reason, got two; remove one")
+            found[unit] = one.reason
+    return found
+
+
+def units_of(grants: Iterable[Grant]) -> set[Unit]:
+    """Kinds of grants."""
+    return {unit_of(grant) for grant in grants}
+
+
+_RECEIPT: Final = (
+    "a receipt is one transaction over the job, its log row and the saga's record: a row that it need not change is "
+    "checked, and one that is in doubt changed; which of it, the provider's report decides"
 )
-"""Each reason names what needs the grants. A grant that nothing needs is not listed, but removed."""
+_CONTRADICTION: Final = "a provider that contradicts itself is reported to operators"
+_MOVED: Final = "a job may wait in each state machine of its saga: an earlier version may have had its step elsewhere"
+_OF_CDK: Final = "the CDK's grant of this target; it reads a queue's address and settings, and no message"
+
+REVIEWED: Final[tuple[Reviewed, ...]] = (
+    # --- Callbacks: what is reported, and when, is the provider's
+    Reviewed("approval page", ("dynamodb:ConditionCheckItem",), "saga log", _RECEIPT),
+    Reviewed("approval page", ("dynamodb:ConditionCheckItem",), "token table", _RECEIPT),
+    Reviewed("approval page", ("dynamodb:UpdateItem",), "saga log", _RECEIPT),
+    Reviewed("approval page", ("dynamodb:UpdateItem",), "request table", _RECEIPT),
+    Reviewed("dispatcher of callbacks", ("dynamodb:ConditionCheckItem",), "saga log", _RECEIPT),
+    Reviewed("dispatcher of callbacks", ("dynamodb:ConditionCheckItem",), "token table", _RECEIPT),
+    Reviewed(
+        "approval page",
+        ("dynamodb:GetItem",),
+        "saga log",
+        "the row is read alone where several sagas have a step of this name",
+    ),
+    Reviewed(
+        "receiver of callbacks",
+        ("dynamodb:GetItem",),
+        "saga log",
+        "the row is read alone where several sagas have a step of this name",
+    ),
+    Reviewed("approval page", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
+    Reviewed("dispatcher of callbacks", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
+    Reviewed("receiver of callbacks", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
+    Reviewed("approval page", ("states:SendTaskFailure", "states:SendTaskSuccess"), "state machine of a phase", _MOVED),
+    Reviewed(
+        "approval page",
+        ("states:SendTaskFailure",),
+        "state machine",
+        "a reviewer who rejects ends the wait; those of the fixed runs approve",
+    ),
+    Reviewed(
+        "receiver of callbacks",
+        ("states:SendTaskFailure",),
+        "state machine",
+        "a provider reports either outcome; in the fixed runs, a card is declined when the payment is dispatched",
+    ),
+    Reviewed(
+        "receiver of callbacks",
+        ("states:SendTaskHeartbeat",),
+        "state machine",
+        "a provider may report that it still works; the one that does works for a phase",
+    ),
+    Reviewed(
+        "sweeper of callbacks",
+        ("dynamodb:UpdateItem",),
+        "request table",
+        "an outcome that no task waits for any more makes its saga due; the next sweep may be the first to find out",
+    ),
+    Reviewed(
+        "sweeper of callbacks",
+        ("states:SendTaskFailure",),
+        "state machine of a phase",
+        "the sweeper delivers what a receiver stored and could not deliver, whichever outcome that is",
+    ),
+    # --- Reconciler: what takes long, or comes in numbers
+    Reviewed(
+        "reconciler",
+        ("states:ListExecutions",),
+        "state machine",
+        "with more than 50 due sagas, running executions are listed instead of described one by one",
+    ),
+    Reviewed(
+        "reconciler",
+        ("states:ListExecutions",),
+        "recovery",
+        "with more than 50 due sagas, running executions are listed instead of described one by one",
+    ),
+    Reviewed(
+        "reconciler",
+        ("states:StopExecution",),
+        "state machine",
+        "a cancelled saga is stopped by the operator's command; if that ends before it does, by the reconciler",
+    ),
+    Reviewed(
+        "reconciler",
+        ("dynamodb:Query", "dynamodb:UpdateItem"),
+        "saga log",
+        "rows of a saga that is open for almost as long as its log is kept are extended",
+    ),
+    Reviewed(
+        "reconciler",
+        ("dynamodb:GetItem",),
+        "token table",
+        "a condition on attributes must name the table's keys, which the request has, as DynamoDB documents it",
+        condition="dynamodb:Attributes=id",
+    ),
+    # --- Steps
+    Reviewed(
+        "external step",
+        ("dynamodb:GetItem",),
+        "saga log",
+        "a refused write without an item: the row is read, which has expired or changed meanwhile",
+    ),
+    Reviewed(
+        "direct operation",
+        ("dynamodb:GetItem",),
+        "request table",
+        "a repeated request whose operation raises by now is answered by its record",
+    ),
+    Reviewed(
+        "read-only step",
+        ("dynamodb:GetItem",),
+        "request table",
+        "Powertools reads its record if a refused write does not return it",
+        condition="dynamodb:LeadingKeys=quotes#*",
+    ),
+    # --- Events and messages
+    Reviewed(
+        "own: Investigate",
+        ("sqs:SendMessage",),
+        "InvestigationIntakeKept",
+        "an event that comes before its time is kept; the intake cannot know that its function never asks for that",
+    ),
+    Reviewed(
+        "own: Investigate",
+        ("sqs:SendMessage",),
+        "InvestigationIntakeParked",
+        "an event that can never be applied is parked; the intake cannot know that its function never asks for that",
+    ),
+    Reviewed("own: Scan", ("sqs:GetQueueAttributes", "sqs:GetQueueUrl"), "CarrierEventDeadLetters", _OF_CDK),
+    Reviewed(
+        "publisher of an outbox",
+        ("dynamodb:ListStreams",),
+        "outbox",
+        "the CDK's event source of a stream grants it with the stream's ARN, which allows nothing",
+    ),
+    Reviewed("own: Mailer", ("sqs:ChangeMessageVisibility", "sqs:GetQueueUrl"), "Notices", _OF_CDK),
+)
+"""Each reason names what needs the grants. What nothing needs is not listed, but removed."""

@@ -27,6 +27,24 @@ FUNCTIONS: Final = {
         "    seen['context'] = {name: event['requestContext'][name] for name in ('stage', 'resourcePath')}\n"
         "    return {'statusCode': 201, 'headers': {'Location': '/there'}, 'body': json.dumps(seen)}\n"
     ),
+    "routed": (
+        "import json\n"
+        "def handler(event, context):\n"
+        "    asked = event['requestContext']['http']['method'] + ' ' + event['rawPath']\n"
+        "    if asked == 'GET /raises':\n"
+        "        raise RuntimeError('why')\n"
+        "    if asked == 'GET /plain':\n"
+        "        return {'no': 'status'}\n"
+        "    names = ('version', 'routeKey', 'rawPath', 'rawQueryString', 'queryStringParameters',\n"
+        "             'pathParameters', 'body', 'isBase64Encoded', 'multiValueHeaders')\n"
+        "    seen = {name: event.get(name) for name in names}\n"
+        "    seen['headers'] = {name: event['headers'].get(name)\n"
+        "                       for name in ('idempotency-key', 'content-type', 'x-absent')}\n"
+        "    context = event['requestContext']\n"
+        "    seen['context'] = {name: context.get(name) for name in ('stage', 'routeKey', 'authorizer')}\n"
+        "    seen['http'] = {name: context['http'][name] for name in ('method', 'path', 'protocol')}\n"
+        "    return {'statusCode': 201, 'headers': {'Location': '/there'}, 'body': json.dumps(seen)}\n"
+    ),
     "ends": "import os\ndef handler(event, context):\n    os._exit(1) if event.get('die') else None\n",
 }
 """Functions by name: what each scenario may invoke."""

@@ -12,6 +12,7 @@ import pytest
 
 from constructs_lib.testing.simulator import Deployment, SimulationReport, simulate
 from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.checks.requests import Requests
 from constructs_lib.testing.simulator.run import RunResult
 from tests.simulator import __main__ as command
 from tests.simulator import campaign as campaigns
@@ -58,7 +59,11 @@ def test_shares_divide_all_sagas(sagas: int) -> None:
 
 def _found(block: Block) -> SimulationReport:
     report = SimulationReport(seed=block.seed)
-    run = RunResult(seed=block.seed, sagas=block.sagas, statuses={"COMPLETED": block.sagas}, faults=3)
+    requests = {
+        "transfers": Requests(sent=block.sagas, settled=0 if block.seed == 22 else block.sagas, final=block.sagas)
+    }
+    statuses = {"COMPLETED": block.sagas}
+    run = RunResult(seed=block.seed, sagas=block.sagas, statuses=statuses, faults=3, requests=requests)
     run.findings = [Finding("promise", "it moved twice")] if block.seed == 20 else []
     report.add(run)
     return report
@@ -80,7 +85,7 @@ class _Pool:
         return ended
 
 
-@pytest.mark.parametrize(("seed", "status"), [(20, 1), (21, 0)])
+@pytest.mark.parametrize(("seed", "status"), [(20, 1), (21, 0), (22, 1)])
 def test_command_reports_seed_totals_and_findings(
     seed: int, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,6 +94,7 @@ def test_command_reports_seed_totals_and_findings(
     monkeypatch.setattr(command, "REPORT", tmp_path / "report.json")
     monkeypatch.setattr(command, "LEDGER", tmp_path / "ledger.md")
     monkeypatch.setattr(command, "ROOT", tmp_path)
+    monkeypatch.setattr(Block, "shortened", lambda _block, run: f"seed {run.seed} made shorter")
     arguments = ["--sagas", "100", "--seed", str(seed), "--examples", "funds_transfer", "--record"]
     monkeypatch.setattr(sys, "argv", ["simulate", *arguments])
 
@@ -97,11 +103,13 @@ def test_command_reports_seed_totals_and_findings(
     shown = capsys.readouterr()
     assert f"SEED={seed}" in shown.err
     assert f"100 sagas from seed {seed}" in shown.out
-    assert ("it moved twice" in shown.out) is bool(status)
+    assert ("it moved twice" in shown.out) is (seed == 20)
+    assert ("seed 20 made shorter" in shown.out) is (seed == 20)
+    assert ("funds_transfer: settled requests of transfers must be 1 or more, got 0" in shown.out) is (seed == 22)
     written = json.loads((tmp_path / "report.json").read_text())
     assert {"sagas", "seed", "faults", "parked", "violated", "seconds", "coverage"} <= set(written)
-    assert (written["seed"], written["sagas"], written["violated"]) == (seed, 100, status)
-    # A run that broke the promise is not a row of the ledger.
+    assert (written["seed"], written["sagas"], written["violated"]) == (seed, 100, seed == 20)
+    # A run that broke the promise, or tried nothing, is not a row of the ledger.
     assert (tmp_path / "ledger.md").exists() is not bool(status)
 
 

@@ -115,13 +115,12 @@ def _weakened(world: World) -> None:
 
 
 def test_a_failure_shrinks_to_a_readable_one() -> None:
-    failure = shrunk(ONE, 0, 10, runs=250, setting=Setting(prepare=_weakened))
+    failure = shrunk(ONE, 0, 10, setting=Setting(prepare=_weakened), steps=30_000)
     assert failure is not None
     assert failure.saga == ONE
-    steps, clients, faults = failure.size
+    steps, clients, _ = failure.size
     assert steps == 1
     assert clients < 10
-    assert faults > 0
     printed = str(failure)
     assert "saga:\n  S1 (atomic, PIVOT)\n" in printed
     assert f"{clients} clients; faults: " in printed
@@ -142,7 +141,7 @@ def _weakened_by_a_release(world: World) -> None:
 
 def test_a_failure_of_a_release_shrinks_to_a_readable_one() -> None:
     release = DrawnRelease(kind="stricter", saga=ONE)
-    failure = shrunk(ONE, 0, 10, runs=250, setting=Setting(prepare=_weakened_by_a_release), release=release)
+    failure = shrunk(ONE, 0, 10, setting=Setting(prepare=_weakened_by_a_release), release=release, steps=30_000)
     assert failure is not None
     assert failure.release == release
     assert failure.clients < 10
@@ -150,4 +149,4 @@ def test_a_failure_of_a_release_shrinks_to_a_readable_one() -> None:
 
 
 def test_a_saga_that_keeps_its_promise_does_not_shrink() -> None:
-    assert shrunk(ONE, 0, 3, runs=40) is None
+    assert shrunk(ONE, 0, 3, steps=20_000) is None

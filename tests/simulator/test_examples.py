@@ -8,13 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from constructs_lib.testing.simulator import Climate, Event, SimulationReport, simulate
-from constructs_lib.testing.simulator.aws.roles import Demand, Grant, Roles
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.run import START
 
 from .conftest import Deployed
 from .examples import EXAMPLES
-from .grants import REVIEWED
 
 SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 210, "cart_fulfilment": 130, "wallet": 200}
 """Few: ``make simulate`` runs thousands."""
@@ -42,29 +40,6 @@ def test_an_example_keeps_its_promise(name: str, report_of: Callable[[str], Simu
     assert len(report.coverage.states) >= 0.55 * len(report.coverage.known_states)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_every_grant_is_needed(name: str, deployed: Deployed, report_of: Callable[[str], SimulationReport]) -> None:
-    """No role may do what no call needs without a reviewed reason."""
-    report_of(name)
-    roles = deployed(name).roles
-    assert len(roles.unused()) < len(roles.grants())
-    assert [grant for grant in sorted(roles.unused()) if not any(one.covers(grant) for one in REVIEWED)] == []
-
-
-def test_every_reviewed_reason_has_a_grant(deployed: Deployed) -> None:
-    grants = [grant for name in EXAMPLES for grant in deployed(name).roles.grants()]
-    assert [one for one in REVIEWED if not any(map(one.covers, grants))] == []
-
-
-def test_grant_that_no_call_needs_is_found() -> None:
-    statement = {"Effect": "Allow", "Action": ["dynamodb:GetItem", "dynamodb:Scan"], "Resource": ["a*", "b"]}
-    roles = Roles({"role": [statement], "other": [statement]})
-    assert roles.allows("role", Demand("dynamodb:GetItem", "abc"))
-    assert not roles.allows("role", Demand("dynamodb:PutItem", "abc"))
-    assert roles.grants() - roles.unused() == {Grant("role", "dynamodb:GetItem", "a*")}
-    assert len(roles.unused()) == 7
-
-
 def test_events_are_accepted_while_their_secret_is_rotated(deployed: Deployed) -> None:
     rotations = Climate(events={Event.ROTATION: 1.0}, ends=START + 1_800 * SECOND)
     report = simulate(deployed("wallet"), EXAMPLES["wallet"].workload(), sagas=100, seed=1, climate=rotations)
@@ -75,3 +50,8 @@ def test_events_are_accepted_while_their_secret_is_rotated(deployed: Deployed) -
 def test_run_ends_when_late_effects_are_compensated(deployed: Deployed) -> None:
     """The seed of a run that was quiet between a late outcome and the reconciler's next check."""
     simulate(deployed("cart_fulfilment"), EXAMPLES["cart_fulfilment"].workload(), sagas=10, seed=330617).require_kept()
+
+
+def test_run_ends_when_outboxes_are_swept(deployed: Deployed) -> None:
+    """The seed of a run in which the bus refused events until the publisher's next sweep."""
+    simulate(deployed("cart_fulfilment"), EXAMPLES["cart_fulfilment"].workload(), sagas=10, seed=31358).require_kept()

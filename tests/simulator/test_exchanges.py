@@ -22,7 +22,7 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
-from .exchanges import EXCHANGES, MACHINES, PATTERN, ROUTES, Exchange, Services, received
+from .exchanges import EXCHANGES, HTTP_ROUTES, MACHINES, PATTERN, ROUTES, Exchange, Respond, Services, received
 from .scenarios import FUNCTIONS
 from .support import add_machine, blueprint, world_of
 
@@ -42,6 +42,12 @@ def services() -> Iterator[tuple[World, Services]]:
         RouteSpec(method=method, path=f"/{path}", function="proxied", authorization="NONE") for method, path in ROUTES
     )
     made.apis["api"] = ApiSpec(id="api", stage="v1", routes=routes)
+    http_routes = tuple(
+        RouteSpec(method=method, path=path, function="routed", authorization=authorization)
+        for key, authorization in HTTP_ROUTES.items()
+        for method, _, path in [key.partition(" ")]
+    )
+    made.apis["http"] = ApiSpec(id="http", stage="$default", routes=http_routes, http=True)
     made.buckets.append("bucket")
     waits, done = (add_machine(made, name, given(plain.url)) for name, given in MACHINES.items())
     with world_of(made) as world:
@@ -56,10 +62,14 @@ def services() -> Iterator[tuple[World, Services]]:
             make: Any = boto3.client
             return make(service)
 
-        def request(method: str, path: str, body: str) -> tuple[int, Mapping[str, str], str]:
-            headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
-            response = world.gateway.send(world.actor("client"), method, path, headers=headers, body=body)
-            return response.status, response.headers, response.body
+        def requests(api: str) -> Respond:
+            def request(method: str, path: str, body: str) -> tuple[int, Mapping[str, str], str]:
+                headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
+                client = world.actor("client")
+                response = world.gateway.send(client, method, path, headers=headers, body=body, api=api)
+                return response.status, response.headers, response.body
+
+            return request
 
         yield (
             world,
@@ -78,7 +88,8 @@ def services() -> Iterator[tuple[World, Services]]:
                 twice=twice.url,
                 dead=dead.url,
                 matched=matched.url,
-                request=request,
+                request=requests("api"),
+                http_request=requests("http"),
             ),
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing.simulator import Climate, PromiseBrokenError, World, simulate
+from constructs_lib.testing.simulator import Climate, Intent, PromiseBrokenError, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from constructs_lib.testing.simulator.run import simulate_once
 
@@ -111,11 +111,28 @@ def test_without_faults_nothing_fails(deployed: Deployed) -> None:
         ({"sagas": 0}, "sagas must be a whole number from 1 on, got 0"),
         ({"sagas": True}, "sagas must be a whole number from 1 on, got True"),
         ({"seed": "1"}, "seed must be an integer, got '1'"),
+        ({"stack": "cdk.out"}, "stack must be a Stack, or the Path of an assembly, got 'cdk.out'; pass a stack"),
+        ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        simulate(Path("nowhere"), Transfers(), **arguments)
+        simulate(**{"stack": Path("nowhere"), "workload": Transfers(), **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"operation": 3}, "operation of an Intent must be text, got 3"),
+        ({"user": " "}, "user of an Intent must be text, got ' '"),
+        ({"key": ""}, "key of an Intent must be text, got ''"),
+        ({"body": "{}"}, "body of an Intent must be a JSON object, got '{}'; pass a dict"),
+        ({"other_body": []}, r"other_body of an Intent must be a JSON object, got \[\]; pass a dict"),
+    ],
+)
+def test_an_intent_that_cannot_be_sent_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Intent(**{"operation": "transfers", "body": {}, **arguments})
 
 
 def test_a_run_continues_behind_the_real_clock(deployed: Deployed) -> None:

@@ -13,6 +13,7 @@ from constructs_lib.testing.simulator.engine.kernel import (
     ProcessKilled,
     current_task,
 )
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 
 @pytest.fixture
@@ -147,6 +148,31 @@ def test_a_waiting_task_gets_the_error(kernel: Kernel) -> None:
     kernel.spawn(Process("q"), wait)
     kernel.run()
     assert seen == ["told"]
+
+
+@pytest.mark.parametrize("handles", [True, False])
+def test_refusal_ends_the_run_whatever_its_task_does(kernel: Kernel, handles: bool) -> None:
+    def need() -> None:
+        try:
+            error = NotSimulatedError("a thing")
+            kernel.refuse(error)
+            raise error
+        except NotSimulatedError:
+            if not handles:
+                raise
+
+    kernel.spawn(Process("p"), need)
+    with pytest.raises(NotSimulatedError, match="a thing"):
+        kernel.run()
+
+
+def test_refusal_that_no_task_awaits_ends_the_run(kernel: Kernel) -> None:
+    def need() -> None:
+        raise NotSimulatedError("a thing")
+
+    kernel.spawn(Process("p"), need)
+    with pytest.raises(NotSimulatedError, match="a thing"):
+        kernel.run()
 
 
 def test_a_run_that_does_not_end_is_ended() -> None:

@@ -20,6 +20,7 @@ from constructs_lib.testing.proof.stated import audit_failed
 from constructs_lib.testing.simulator import Deployment, Intent, Result, Workload, World, simulation
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
+from constructs_lib.testing.simulator.checks.requests import Requests
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.promise import result_of
 from examples.funds_transfer import stack as funds_transfer
@@ -381,7 +382,9 @@ def test_cases_can_be_drawn(deployed: Deployed, tmp_path: Path) -> None:
 
     assert len(check.cases) == 6  # and the one in which nothing goes wrong
     assert check.enumerated > 100
-    assert "(drawn)" in (tmp_path / "proof.html").read_text("utf-8")
+    page = (tmp_path / "proof.html").read_text("utf-8")
+    assert "(drawn)" in page
+    assert page.count('<th scope="row">2</th>') == len(check.cases)  # one table of cases, not one for each call
 
 
 def test_draw_of_its_own_draws_other_cases_of_the_same_request(deployed: Deployed, tmp_path: Path) -> None:
@@ -407,7 +410,9 @@ def test_check_without_all_of_its_cases_does_not_hold() -> None:
     assert not Check(name="n", claim="c", enumerated=2, cases=[Case(seed=0)]).holds
     assert not Check(name="n", claim="c", enumerated=2, cases=[Case(seed=0)], finished=True).holds
     assert not Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)]).holds
-    assert Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)], finished=True).holds
+    settled = Case(seed=0, requests={"transfers": Requests(sent=1, settled=1)})
+    assert not Check(name="n", claim="c", enumerated=2, drawn=True, cases=[Case(seed=0)], finished=True).holds
+    assert Check(name="n", claim="c", enumerated=2, drawn=True, cases=[settled], finished=True).holds
 
 
 def test_report_without_a_check_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:
@@ -426,6 +431,7 @@ def test_report_without_a_check_does_not_hold(deployed: Deployed, tmp_path: Path
         ({"seeds": (True,)}, "seeds must be one integer or several"),
         ({"seeds": (1, 1)}, "seeds must be different"),
         ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
+        ({"stack": "cdk.out"}, "stack must be a Stack, or the Path of an assembly, got 'cdk.out'"),
         ({"report": ""}, "report must be a folder, got ''"),
         ({"report": __file__}, "report must be a folder, got the file .*; name another one"),
     ],

@@ -10,7 +10,15 @@ from aws_cdk import App
 
 from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.proof import Proof
-from constructs_lib.testing.simulator import Intent, Result, Workload, World, break_each_call, simulate
+from constructs_lib.testing.simulator import (
+    Intent,
+    Result,
+    Workload,
+    World,
+    break_each_call,
+    simulate,
+    unused_grants,
+)
 from examples.funds_transfer.stack import FundsTransferStack
 from saga_runtime import LedgerBuilder, Money
 
@@ -35,6 +43,13 @@ def test_transfers_keep_their_promise() -> None:
 def test_transfer_survives_a_fault_at_any_call() -> None:
     stack = FundsTransferStack(App(), "FundsTransfer")
     break_each_call(stack, Transfers()).require_kept()
+
+
+def test_transfer_may_do_what_it_does_and_little_else() -> None:
+    unused = unused_grants(FundsTransferStack(App(), "FundsTransfer"), Transfers())
+    left = [(grant.action, grant.resource) for grant in unused if "TransferFunction" in grant.role]
+    # A transfer that is refused reads whether an earlier attempt was not; this workload has none.
+    assert [(action, "LogTable" in resource) for action, resource in left] == [("dynamodb:GetItem", True)]
 
 
 def test_transfers_are_proven(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ACCOUNT: Final = "000000000000"
 REGION: Final = "us-east-1"
@@ -22,6 +22,24 @@ EXIT_PORT_TAKEN: Final = 98
 PORT_FILE: Final = "port"
 #: In the run folder: what the emulator printed.
 LOG_FILE: Final = "emulator.log"
+
+
+def check_options(*, speed: Any, concurrency: Any, port: Any) -> None:
+    """Refuse options that cannot work.
+
+    Raises:
+        ValueError: If a value is out of range, or of another type.
+    """
+    if not (_is_number(speed, int | float) and math.isfinite(speed) and speed > 0):
+        raise ValueError(f"speed must be a finite number above 0, got {speed!r}; 1 is real time")
+    if not (_is_number(concurrency, int) and concurrency >= 1):
+        raise ValueError(f"concurrency must be at least 1, got {concurrency!r}; every call needs one")
+    if not (_is_number(port, int) and 0 <= port <= 65535):
+        raise ValueError(f"port must be between 0 and 65535, got {port!r}; 0 takes any free one")
+
+
+def _is_number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +68,7 @@ class EmulatorSettings:
         Raises:
             ValueError: If a value is out of range.
         """
-        if not (math.isfinite(self.speed) and self.speed > 0):
-            raise ValueError(f"speed must be a finite number above 0, got {self.speed}; 1 is real time")
-        if self.concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, got {self.concurrency}; every call needs one")
-        if not 0 <= self.port <= 65535:
-            raise ValueError(f"port must be between 0 and 65535, got {self.port}; 0 takes any free one")
+        check_options(speed=self.speed, concurrency=self.concurrency, port=self.port)
 
     def arguments(self) -> list[str]:
         """Return the command line arguments from which `parse` builds the same settings."""

@@ -10,7 +10,13 @@ from typing import Any, ClassVar
 from constructs_lib.testing.faults import FaultsNotFiredError
 from constructs_lib.testing.provider_audit import ProviderEffect
 from constructs_lib.testing.providers.control import ProviderProcess
-from constructs_lib.testing.providers.plain import ProviderAction, ProviderFault, operations_of, read_actions
+from constructs_lib.testing.providers.plain import (
+    ProviderAction,
+    ProviderFault,
+    effects_of,
+    operations_of,
+    read_actions,
+)
 from constructs_lib.testing.providers.troubles import TroubleReport
 
 
@@ -121,14 +127,7 @@ class FakeProvider(ProviderProcess[ProviderFault]):
         Raises:
             ValueError: if an amount is not an integer.
         """
-        read = amount or (lambda body: body.get("amount", 0))
-        effects = []
-        for one in self.actions():
-            found = read(one.body)
-            if type(found) is not int:
-                raise ValueError(f"amount of a body must be an integer of minor units, got {found!r}; pass amount=")
-            effects.append(ProviderEffect(key=one.key, amount=found))
-        return effects
+        return effects_of(self.actions(), amount)
 
 
 def _check_number(name: str, value: object, *, least: float) -> None:

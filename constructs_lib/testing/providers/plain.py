@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from constructs_lib.testing.fault_plan import MomentName
+from constructs_lib.testing.provider_audit import ProviderEffect
 from constructs_lib.testing.providers.books import Answer, BookKeeper, Page, problem, reading
 from constructs_lib.testing.providers.server import FakeProviderServer, Request
 from constructs_lib.testing.providers.troubles import Trouble
@@ -190,9 +191,37 @@ class ActionKeeper(BookKeeper[Page]):
             found = [_document(one) for one in _read(page, "operation = ? AND key = ?", operation, key)]
             return Answer(status=200, document={"found": found, "in_work": page.in_work(key)})
 
+    def actions(self) -> list[ProviderAction]:
+        """Return every action, in order."""
+        with self.page() as page:
+            return _actions(page.execute("SELECT * FROM actions ORDER BY number").fetchall())
+
 
 def _document(action: ProviderAction) -> dict[str, Any]:
     return {"id": f"{action.operation}-{action.number}", **asdict(action)}
+
+
+def action_of(document: Mapping[str, Any]) -> ProviderAction:
+    """Return the action that an answer has."""
+    return ProviderAction(**{name: value for name, value in document.items() if name != "id"})
+
+
+def effects_of(
+    actions: Iterable[ProviderAction], amount: Callable[[Mapping[str, Any]], int] | None
+) -> list[ProviderEffect]:
+    """Return what actions did, for `audit_provider`.
+
+    Raises:
+        ValueError: if an amount is not an integer.
+    """
+    read = amount or (lambda body: body.get("amount", 0))
+    effects = []
+    for one in actions:
+        found = read(one.body)
+        if type(found) is not int:
+            raise ValueError(f"amount of a body must be an integer of minor units, got {found!r}; pass amount=")
+        effects.append(ProviderEffect(key=one.key, amount=found))
+    return effects
 
 
 def _read(page: Page, condition: str, *values: Any) -> list[ProviderAction]:

@@ -16,7 +16,7 @@ from constructs_lib.testing.simulator.faults.climate import Climate, Event, Plan
 from constructs_lib.testing.simulator.report import SimulationReport
 from constructs_lib.testing.simulator.run import RunResult, simulate_once
 from constructs_lib.testing.simulator.simulation import deployed, without_garbage_collection
-from constructs_lib.testing.simulator.workload import Workload
+from constructs_lib.testing.simulator.workload import Workload, require_workload
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -75,15 +75,17 @@ def break_each_call(
         progress: called after each run.
 
     Returns:
-        The runs: ``report.require_kept()`` fails if one of them found something.
+        The runs: ``report.require_kept()`` fails if one of them found something, or if no request settled.
 
     Raises:
         ValueError: if the part is not one of so many.
     """
+    require_workload(workload)
     number, parts = _require_part(part)
     report = SimulationReport(seed=seed)
     with ExitStack() as opened, without_garbage_collection():
         deployment = deployed(stack, opened)
+        report.leave_out(deployment.blueprint.left_out)
         for machine in deployment.blueprint.machines.values():
             report.coverage.know(machine.name, machine.definition)
         calls = EachCall(deployment, workload, seed=seed, coverage=report.coverage, after=after)
@@ -161,7 +163,7 @@ def _require_part(part: Any) -> tuple[int, int]:
 
 def swept_functions(blueprint: Blueprint) -> set[str]:
     """Names of the functions that a schedule invokes."""
-    return {target.arn.rpartition(":")[2] for rule in blueprint.rules if rule.every for target in rule.targets}
+    return {target.arn.rpartition(":")[2] for rule in blueprint.rules if rule.is_scheduled for target in rule.targets}
 
 
 def _plans(blueprint: Blueprint, recorded: RunResult, of: Collection[str] | None) -> Iterator[Planned]:

@@ -29,7 +29,10 @@ class ServiceError(Exception):
 
 
 class NotSimulatedError(NotImplementedError):
-    """The run needs something that the simulator does not have; it never guesses."""
+    """The run needs something that the simulator does not have; it never guesses.
+
+    It ends the run, also if a function that meets it handles every exception.
+    """
 
 
 def invalid(message: str) -> ServiceError:

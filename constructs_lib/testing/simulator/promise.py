@@ -6,16 +6,25 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, audit_sagas, together
 from constructs_lib.testing.simulator.aws.gateway import callers_of
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.workload import Intent, Result
-from constructs_lib.testing.simulator.world import World
+from constructs_lib.testing.simulator.world import Parking, World
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from, request_id_of, scope_of
-from saga_runtime.protocol import SAGA_CANCELLED, SETTLED, LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import (
+    SAGA_CANCELLED,
+    SETTLED,
+    CallField,
+    ErrorName,
+    LogAttribute,
+    RecordAttribute,
+    RecordStatus,
+    StepStatus,
+)
 from saga_runtime.recovery.decisions import ParkedFor
 
 _BROKEN: Final = frozenset(
@@ -29,6 +38,8 @@ _BROKEN: Final = frozenset(
     }
 )
 """Errors of a definition, whatever else goes wrong: a saga's definition leaves none to its execution."""
+CANNOT_BE_ASKED: Final = "cannot be asked"
+"""Words of ``ManualResolutionRequired`` where a provider does not report outcomes."""
 _SAGA_ID: Final = re.compile(r'"saga_id": ?"(?P<id>[^"]+)"')
 _APPLIED = (StepStatus.DONE, StepStatus.COMPENSATED, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 
@@ -157,14 +168,60 @@ def _definitions_hold(world: World) -> Invariant:
 
 
 def _parked_for_a_reason(world: World) -> Invariant:
-    """No record is restored or edited in a run: only a DescribeExecution that is behind may suggest it."""
-    behind = Event.DESCRIBE_BEHIND in world.weather.climate.events
+    """A saga is parked only if no machine could decide it.
+
+    Legitimate: what lasted for longer than all retries and recoveries, an outage or a function that always fails, and
+    an outcome that a provider cannot report.
+    """
     violations = tuple(
-        f"saga {saga_id} was parked, though its owner had not settled it: {reasons}"
-        for saga_id, reasons in world.parked_for.items()
-        if ParkedFor.OWNER_SUCCEEDED in reasons and not behind
+        f"saga {saga_id} was parked ({parking.error}: {parking.detail}), though {why}"
+        for saga_id, parkings in world.parked_for.items()
+        for parking in parkings
+        if (why := _why_decidable(world, parking)) is not None
     )
     return Invariant(name="sagas are parked for a reason", checked=len(world.parked_for), violations=violations)
+
+
+def _why_decidable(world: World, parking: Parking) -> str | None:
+    """Find why a saga need not have been parked; None: it may have to be.
+
+    No record is restored or edited in a run: only a DescribeExecution that is behind may suggest it.
+    """
+    match parking.error:
+        case ParkedFor.OWNER_SUCCEEDED if Event.DESCRIBE_BEHIND not in world.weather.climate.events:
+            return "its owner had not settled it"
+        case ParkedFor.RECOVERIES_EXHAUSTED if parking.undisturbed:
+            return "its last recovery began after the last fault"
+        case ErrorName.UNDECIDED if CANNOT_BE_ASKED in parking.detail:
+            for log, name, status in parking.in_doubt:
+                step = name.partition("[")[0]
+                if f"step {step} " in parking.detail and _can_be_asked(world, log, step, status):
+                    return f"the provider of step {step} can be asked"
+    return None
+
+
+def _can_be_asked(world: World, log: str, step: str, status: StepStatus) -> bool:
+    """Test whether every version of the step that ran declares that its provider reports the outcome."""
+    asked = "verify_undo" if status is StepStatus.COMPENSATING else "verify"
+    machines = {id(one.machine): one.machine for one in world.machines.executions.values()}.values()
+    declared = [
+        payload[CallField.PROVIDER][asked]
+        for machine in machines
+        for payload in _payloads(machine.definition)
+        if payload.get(CallField.STEP) == step and payload.get(CallField.LOG_TABLE) == log
+        if CallField.PROVIDER in payload
+    ]
+    return bool(declared) and all(declared)
+
+
+def _payloads(flow: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Arguments of every function that a flow calls."""
+    for state in flow["States"].values():
+        payload = state.get("Arguments", {})
+        if isinstance(payload, Mapping) and isinstance(payload.get("Payload"), Mapping):
+            yield payload["Payload"]
+        for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
+            yield from _payloads(inner)
 
 
 def _failed_as_recorded(world: World) -> Invariant:

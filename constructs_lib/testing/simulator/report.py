@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.checks.requests import Requests, add_requests, unproven
 from constructs_lib.testing.simulator.run import RunResult
 
 _LINES: Final = 60
@@ -15,7 +16,7 @@ _FAULTS: Final = 25
 
 
 class PromiseBrokenError(AssertionError):
-    """A simulation found something that must not be."""
+    """A simulation found something that must not be, or proved nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,6 +34,8 @@ class SimulationReport:
         violated: runs that found something.
         statuses: how many sagas ended how.
         checked: how many things each invariant was checked of.
+        left_out: what of the stack is not simulated, one text each; a run that needs it is refused.
+        requests: those of each operation.
     """
 
     seed: int
@@ -45,6 +48,12 @@ class SimulationReport:
     violated: list[RunResult] = field(default_factory=list)
     statuses: dict[str, int] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+    requests: dict[str, Requests] = field(default_factory=dict)
+
+    def leave_out(self, told: Iterable[str]) -> None:
+        """Note what of the stack is not simulated."""
+        self.left_out += [text for text in told if text not in self.left_out]
 
     def add(self, result: RunResult) -> None:
         """Add a run."""
@@ -54,6 +63,7 @@ class SimulationReport:
         self.parked += result.parked
         _add(self.statuses, result.statuses)
         _add(self.checked, result.checked)
+        add_requests(self.requests, result.requests)
         if result.findings:
             self.violated.append(result)
 
@@ -68,19 +78,27 @@ class SimulationReport:
         self.violated += other.violated
         _add(self.statuses, other.statuses)
         _add(self.checked, other.checked)
+        self.leave_out(other.left_out)
+        add_requests(self.requests, other.requests)
 
     @property
     def kept(self) -> bool:
-        """True if nothing was found."""
-        return not self.violated
+        """True if nothing was found, and requests settled of which nothing could be found otherwise."""
+        return not self.violated and not self.unproven
+
+    @property
+    def unproven(self) -> list[str]:
+        """Why the runs prove nothing, or nothing of an operation: none of its requests settled."""
+        return list(unproven(self.requests, self.checked))
 
     def require_kept(self) -> None:
-        """Fail if something was found.
+        """Fail if something was found, or if no request of an operation settled: then nothing was tried of it.
 
         Raises:
-            PromiseBrokenError: naming seed, findings and faults of the first such run, with the end of its trace.
+            PromiseBrokenError: naming seed, findings and faults of the first such run, with the end of its trace; or
+                what clients received instead of a settled response.
         """
-        if self.violated:
+        if not self.kept:
             raise PromiseBrokenError(str(self))
 
     def as_json(self) -> dict[str, Any]:
@@ -97,6 +115,9 @@ class SimulationReport:
             "seconds": round(self.seconds, 1),
             "statuses": self.statuses,
             "invariants": self.checked,
+            "left_out": self.left_out,
+            "requests": {name: one.as_json() for name, one in sorted(self.requests.items())},
+            "unproven": self.unproven,
             "coverage": self.coverage.as_json(),
         }
 
@@ -115,8 +136,13 @@ class SimulationReport:
             f"transitions, {len(reached.faults)} pairs of call and fault; "
             f"{len(self.checked)} invariants were checked of {sum(self.checked.values())} things"
         )
-        if not self.violated:
+        if self.left_out:
+            yield "not simulated:"
+            yield from (f"  {text}" for text in self.left_out)
+        yield from self.unproven
+        if self.kept:
             yield "nothing was found"
+        if not self.violated:
             return
         yield f"{len(self.violated)} runs broke the promise; the first one:"
         yield from told(self.violated[0])

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant
+from constructs_lib.testing.simulator.aws.gateway import path_of
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.checks.requests import Requests, requests_of
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.engine.kernel import SECOND, OutOfStepsError
 from constructs_lib.testing.simulator.faults.climate import MINUTE, Climate, drawn_climate
@@ -21,7 +23,14 @@ from constructs_lib.testing.simulator.outside.operators import Operator
 from constructs_lib.testing.simulator.promise import audit, results
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World, running
-from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import (
+    HoldAttribute,
+    LogAttribute,
+    OutboxAttribute,
+    RecordAttribute,
+    RecordStatus,
+    StepStatus,
+)
 
 _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
 """The part of a saga's id that is its request's."""
@@ -51,6 +60,7 @@ class RunResult:
         met: number of calls and states of each actor, if faults were planned.
         responses: the last settled response of each client, in order, as status and body; None: it has none.
         checked: how many things each invariant was checked of.
+        requests: those of each operation.
     """
 
     seed: int
@@ -66,6 +76,7 @@ class RunResult:
     met: dict[tuple[str, str], int] = field(default_factory=dict)
     responses: list[tuple[int, str] | None] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=dict)
+    requests: dict[str, Requests] = field(default_factory=dict)
 
     @property
     def answers(self) -> list[int | None]:
@@ -102,6 +113,10 @@ def simulate_once(
         traced: whether the trace is wanted also of a run in which nothing is wrong.
         releases: later versions, deployed over it in turn while sagas run.
         begins: microseconds after which each client begins; drawn from the seed if they are not given.
+
+    Raises:
+        NotSimulatedError: if the run needs what the simulator does not have.
+        ValueError: if no API has the operation of an intent.
     """
     random, length, burst = draws_of(seed)
     if climate is None:
@@ -118,11 +133,13 @@ def simulate_once(
             fates.append(fate)
             drawn = int(random.random() * burst * length)
             Client(world, f"client {number}", fate).begin(drawn if begins is None else begins[number])
+        _require_routes({fate.intent.operation for fate in fates}, (deployment, *releases))
         _release(world, releases, Random(f"{seed}:releases"), length)
         _rotate(world, Random(f"{seed}:rotations"), length)
         operator = Operator(world, workload)
         operator.begin()
         operator.begin_to_cancel(Random(f"{seed}:cancellations"), length)
+        operator.begin_to_hold(Random(f"{seed}:holds"), length)
         result = RunResult(seed=seed, sagas=sagas)
         try:
             ended = _run(world, workload, fates)
@@ -134,7 +151,9 @@ def simulate_once(
             world.findings.add("in flight", f"not everything has ended: {_left(world, fates)}")
         invariants += audit(world, fates)
         invariants += workload.audit(world)
-        invariants += workload.audit_results(world, results(world, fates))
+        found = results(world, fates)
+        invariants += workload.audit_results(world, found)
+        result.requests = requests_of(found, [fate.last for fate in fates], world.parts, workload.unrecorded)
         for invariant in invariants:
             result.checked[invariant.name] = result.checked.get(invariant.name, 0) + invariant.checked
             for violation in invariant.violations:
@@ -154,6 +173,18 @@ def simulate_once(
     for release in releases:
         release.reset()
     return result
+
+
+def _require_routes(operations: Collection[str], versions: Sequence[Deployment]) -> None:
+    """Refuse an operation that no API of a version has: its requests would go nowhere, and nothing would be found."""
+    for operation in sorted(operations):
+        if all(path_of(version.blueprint.apis, operation) is None for version in versions):
+            apis = [api for version in versions for api in version.blueprint.apis.values()]
+            there = sorted({f"{route.method} {route.path}" for api in apis for route in api.routes})
+            raise ValueError(
+                f"operation of an Intent must be one of a REST API or an HTTP API of the stack, got {operation!r}; "
+                f"there are {there}"
+            )
 
 
 def _release(world: World, releases: Sequence[Deployment], random: Random, length: int) -> None:
@@ -236,6 +267,10 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS
     ]:
         left["sagas"] = open_now
+    if holds := [str(item[HoldAttribute.ID]["S"]) for table in world.parts.holds for item in world.table(table)]:
+        left["holds"] = holds
+    if events := [str(item[OutboxAttribute.ID]["S"]) for table in world.parts.outboxes for item in world.table(table)]:
+        left["events"] = events
     if clients := [fate.key for fate in fates if not fate.done]:
         left["clients"] = clients
     return left

@@ -13,7 +13,7 @@ from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.faults.climate import Climate
 from constructs_lib.testing.simulator.report import SimulationReport
 from constructs_lib.testing.simulator.run import simulate_once
-from constructs_lib.testing.simulator.workload import Workload
+from constructs_lib.testing.simulator.workload import Workload, require_workload
 
 if TYPE_CHECKING:
     from aws_cdk import Stack
@@ -52,10 +52,11 @@ def simulate(
         releases: later versions of the stack, deployed over it in turn while sagas run.
 
     Returns:
-        What was found: ``report.require_kept()`` fails if it is anything.
+        What was found: ``report.require_kept()`` fails if it is anything, or if no request of an operation settled.
 
     Raises:
-        NotSimulatedError: if the stack needs what the simulator does not have.
+        NotSimulatedError: if a run needs what the simulator does not have; ``report.left_out`` lists what was left out.
+        ValueError: for an argument of a wrong type.
 
     Example:
         ```python
@@ -63,6 +64,7 @@ def simulate(
             simulate(FundsTransferStack(App(), "FundsTransfer"), Transfers(), sagas=1_000).require_kept()
         ```
     """
+    require_workload(workload)
     whole: Any = sagas
     if isinstance(whole, bool) or not isinstance(whole, int) or whole < 1:
         raise ValueError(f"sagas must be a whole number from 1 on, got {sagas!r}")
@@ -78,8 +80,19 @@ def deployed(stack: Stack | Path | Deployment, opened: ExitStack) -> Deployment:
     """Deploy a stack for as long as a context is open; what is deployed already stays so."""
     if isinstance(stack, Deployment):
         return stack
+    require_stack(stack)
     made = Deployment.of_assembly(stack) if isinstance(stack, Path) else Deployment.of_stack(stack)
     return opened.enter_context(made)
+
+
+def require_stack(stack: Any) -> None:
+    """Refuse what is neither a stack, nor an assembly, nor deployed.
+
+    Raises:
+        ValueError: naming what was given.
+    """
+    if not isinstance(stack, Deployment | Path) and not hasattr(stack, "node"):
+        raise ValueError(f"stack must be a Stack, or the Path of an assembly, got {stack!r}; pass a stack of the CDK")
 
 
 def _simulated(
@@ -95,6 +108,7 @@ def _simulated(
 ) -> SimulationReport:
     report = SimulationReport(seed=seed)
     for version in (deployment, *releases):
+        report.leave_out(version.blueprint.left_out)
         for machine in version.blueprint.machines.values():
             report.coverage.know(machine.name, machine.definition)
     began = time.process_time()

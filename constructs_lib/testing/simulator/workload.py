@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -34,6 +34,21 @@ class Intent:
     other_body: Mapping[str, Any] | None = None
     key: str | None = field(default=None)
     wait: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be sent.
+
+        Raises:
+            ValueError: naming the argument and its value.
+        """
+        for name in ("operation", "user", "key"):
+            value: Any = getattr(self, name)
+            if not (value is None and name == "key") and not (isinstance(value, str) and value.strip()):
+                raise ValueError(f"{name} of an Intent must be text, got {value!r}")
+        for name in ("body", "other_body"):
+            value = getattr(self, name)
+            if not (value is None and name == "other_body") and not isinstance(value, Mapping):
+                raise ValueError(f"{name} of an Intent must be a JSON object, got {value!r}; pass a dict")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +104,12 @@ class Workload:
     patience: timedelta = timedelta(days=2)
     """Virtual time after the last fault, and the last client, within which every saga must have ended."""
 
+    unrecorded: Collection[str] = ()
+    """Operations of whose requests none is to be recorded: each is refused, in a test of validation, for example.
+
+    Of any other operation, at least one request must be settled, or ``require_kept`` and each proof fail.
+    """
+
     def has_sent(self, world: World) -> bool:
         """True if nothing but clients, which ``intent`` draws, will send anything to the stack."""
         del world
@@ -129,6 +150,19 @@ class Workload:
         return ()
 
 
+def require_workload(workload: Any) -> None:
+    """Refuse anything but a workload, and what it cannot state.
+
+    Raises:
+        ValueError: naming what was given.
+    """
+    if not isinstance(workload, Workload):
+        raise ValueError(f"workload must be a Workload, got {workload!r}; derive a class from Workload")
+    names: Any = workload.unrecorded
+    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(one, str) for one in names):
+        raise ValueError(f"unrecorded must be names of operations, got {names!r}; ('transfers',) is one")
+
+
 class Wrapped(Workload):
     """Another workload, of which a subclass changes a part.
 
@@ -139,6 +173,7 @@ class Wrapped(Workload):
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self.patience = workload.patience
+        self.unrecorded = workload.unrecorded
 
     def prepare(self, world: World, random: Random) -> None:
         """Prepare as the other workload does."""

@@ -10,6 +10,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 from unittest import mock
@@ -43,7 +44,8 @@ from constructs_lib.testing.simulator.faults.weather import Weather
 from constructs_lib.testing.simulator.outside.internet import Internet
 from constructs_lib.testing.simulator.outside.providers import Provider
 from constructs_lib.testing.simulator.rollout import Rollout
-from saga_runtime.protocol import LogAttribute, RecordAttribute
+from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
+from saga_runtime.saga_log.rows import UNDER_WAY
 
 Changes = Callable[[str], Mapping[str, str]]
 
@@ -73,6 +75,24 @@ _EFFECTS: Final = frozenset(
 STATUS_CHANGE: Final = "Step Functions Execution Status Change"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parking:
+    """A saga was parked.
+
+    Attributes:
+        parked_at: when; epoch milliseconds.
+        error, detail: of the reason that the record keeps.
+        in_doubt: log, name and status of each row that was in doubt.
+        undisturbed: whether its owner began after the last fault, and had its time: then no fault is the reason.
+    """
+
+    parked_at: int
+    error: str
+    detail: str
+    in_doubt: tuple[tuple[str, str, StepStatus], ...]
+    undisturbed: bool
+
+
 class World:
     """Everything that exists in one run.
 
@@ -88,7 +108,7 @@ class World:
     Attributes:
         rows_seen: every status that each saga log row has had, in order, by log and key.
         stated: rows of which an operator has stated that their compensation was not applied, by log and key.
-        parked_for: reasons for which each saga was parked, in order, by its id.
+        parked_for: each parking of each saga, in order, by its id.
         atomic_calls: calls of atomic steps and their compensations.
         uncommitted: effects of these that were not part of a write to a saga log.
         failures: the first failure that each saga's record kept, by the saga's id.
@@ -119,7 +139,7 @@ class World:
         self.db = DynamoDB(lambda: self.kernel.now, self.weather)
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
         self.stated: set[tuple[str, Key]] = set()
-        self.parked_for: dict[str, list[str]] = {}
+        self.parked_for: dict[str, list[Parking]] = {}
         self.atomic_calls = 0
         self.uncommitted: Counter[str] = Counter()
         self.calls.heard = self._called
@@ -194,8 +214,31 @@ class World:
             self.failures.setdefault(item[RecordAttribute.SAGA_ID]["S"], item[RecordAttribute.FAILURE]["S"])
         if item is None or RecordAttribute.PARKED_BY not in item or RecordAttribute.SAGA_ID not in item:
             return
-        reasons = self.parked_for.setdefault(item[RecordAttribute.SAGA_ID]["S"], [])
-        reasons.append(str(json.loads(item[RecordAttribute.PARKED_REASON]["S"]).get("error")))
+        parkings = self.parked_for.setdefault(item[RecordAttribute.SAGA_ID]["S"], [])
+        parked_at = int(item[RecordAttribute.PARKED_AT]["N"])
+        if not parkings or parkings[-1].parked_at != parked_at:
+            parkings.append(self._parking(item, parked_at))
+
+    def _parking(self, item: Item, parked_at: int) -> Parking:
+        saga_id, owner = item[RecordAttribute.SAGA_ID]["S"], item[RecordAttribute.PARKED_BY]["S"]
+        reason = json.loads(item[RecordAttribute.PARKED_REASON]["S"])
+        rows = ((log, row) for log in self.parts.logs for row in self.table(log))
+        in_doubt = tuple(
+            (log, row[LogAttribute.STEP]["S"], StepStatus(row[LogAttribute.STATUS]["S"]))
+            for log, row in rows
+            if row[LogAttribute.SAGA_ID]["S"] == saga_id and row[LogAttribute.STATUS]["S"] in UNDER_WAY
+        )
+        owners = [execution for execution in self.machines.executions.values() if execution.name == owner]
+        undisturbed = self.rollout.done and any(
+            execution.status != "TIMED_OUT" and self.weather.was_over(execution.started) for execution in owners
+        )
+        return Parking(
+            parked_at=parked_at,
+            error=str(reason.get("error")),
+            detail=str(reason.get("detail")),
+            in_doubt=in_doubt,
+            undisturbed=undisturbed,
+        )
 
     def rotate(self, secret: str) -> None:
         """Give a secret a new value, if the climate rotates it; the provider learns it up to an hour later."""
@@ -238,7 +281,13 @@ class World:
     def connect_services(self, deployment: Deployment) -> None:
         """Let queues and rules of a deployment invoke its functions."""
         blueprint = deployment.blueprint
+        for who, role, demand in deployment.demands:
+            self.calls.needs(who, role, demand)
         self.functions.asynchronous = dict(blueprint.asynchronous)
+        self.functions.refused = dict(blueprint.refused)
+        self.queues.refused = {
+            mapping.queue: mapping.refused for mapping in blueprint.mappings if mapping.refused is not None
+        }
         for mapping in blueprint.mappings:
             self.queues.map(mapping)
         for stream in blueprint.streams:
@@ -286,7 +335,10 @@ def _tables(params: Mapping[str, Any]) -> set[str]:
 def _table(spec: TableSpec) -> Table:
     indexes = {
         index.name: Index(
-            name=index.name, schema=KeySchema(names=index.keys, kinds=index.kinds), projected=index.projected
+            name=index.name,
+            schema=KeySchema(names=index.keys, kinds=index.kinds),
+            projected=index.projected,
+            local=index.local,
         )
         for index in spec.indexes
     }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -328,8 +329,27 @@ def _always_acts(saga: DrawnSaga) -> bool:
 
 
 def smaller(saga: DrawnSaga) -> Iterator[DrawnSaga]:
-    """Sagas with one thing less each, the smallest first; not each of them is one that the synth takes."""
-    return filter(_always_acts, _with_less(saga))
+    """Sagas with fewer nodes, and with one thing less each, the smallest first.
+
+    The synth does not take each of them.
+    """
+    return filter(_always_acts, itertools.chain(_with_fewer_nodes(saga), _with_less(saga)))
+
+
+def only(saga: DrawnSaga, names: Collection[str]) -> Iterator[DrawnSaga]:
+    """The saga with the nodes alone that have steps of these names, if it is a smaller one."""
+    nodes = tuple(node for node in saga.nodes if any(step.name in names for step in node.steps))
+    if 0 < len(nodes) < len(saga.nodes):
+        yield from filter(_always_acts, [dataclasses.replace(saga, nodes=nodes)])
+
+
+def _with_fewer_nodes(saga: DrawnSaga) -> Iterator[DrawnSaga]:
+    """Without half of the nodes, a quarter of them, and so on, down to two."""
+    size = len(saga.nodes) // 2
+    while size > 1:
+        for first in range(0, len(saga.nodes), size):
+            yield dataclasses.replace(saga, nodes=(*saga.nodes[:first], *saga.nodes[first + size :]))
+        size //= 2
 
 
 def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:

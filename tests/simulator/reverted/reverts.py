@@ -218,6 +218,7 @@ REVERTS: Final = {
                     'rows = iter(next(iter(pages))["Items"])',
                 )
             ],
+            stack="behind-items",
         ),
         Revert(
             name="one-page-of-rows",

@@ -7,16 +7,14 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.run import RunResult, simulate_once
 from constructs_lib.testing.simulator.simulation import SAGAS_OF_A_RUN, without_garbage_collection
 from tests.simulator.drawn.shrink import shrunk, suspects
 from tests.simulator.reverted.stacks import STACKS, Stack
-
-_SHRINKING: Final = 300
-"""Runs to find a smaller failure: some minutes of a busy machine."""
+from tests.simulator.shorter import Failure, shortened
 
 
 def found_in(stack: Stack, seed: int, runs: int, ends: float = float("inf")) -> RunResult | None:
@@ -75,15 +73,25 @@ def _told(
         "lines": len(run.about()),
         "findings": [str(finding) for finding in run.findings[:4]],
     }
-    for number in suspects(run) if options.shrink and stack.drawn else ():
+    if options.shrink:
+        begun = time.process_time()
+        failure = _smaller(stack, run)
+        told["shrinking"] = round(time.process_time() - begun)
+        told["smaller"] = len(failure.result.about())
+        told["failure"] = str(failure)
+    return told
+
+
+def _smaller(stack: Stack, run: RunResult) -> Failure:
+    """A smaller saga and a shorter schedule; of a stack that was not drawn, the schedule alone becomes shorter."""
+    for number in suspects(run) if stack.drawn else ():
         release = stack.releases[number] if stack.releases else None
         drawn, setting = stack.drawn[number], stack.setting
-        failure = shrunk(drawn, run.seed, run.sagas, runs=_SHRINKING, setting=setting, release=release)
+        failure = shrunk(drawn, run.seed, run.sagas, setting=setting, release=release)
         if failure is not None:
-            told["smaller"] = len(failure.result.about())
-            told["failure"] = str(failure)
-            break
-    return told
+            return failure
+    with stack.deployed() as (deployment, workload, releases):
+        return shortened(run, deployment, workload, releases=releases)
 
 
 def main() -> int:

@@ -17,7 +17,16 @@ from constructs_lib.testing.simulator import Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.outside.clients import Client
 from tests.simulator.drawn.assembly import drawn_assembly
 from tests.simulator.drawn.releases import DrawnRelease, drawn_release, reconditioned, renamed
-from tests.simulator.drawn.sagas import MUTATING, PROVIDERS, DrawnGroup, DrawnSaga, drawn_inline, drawn_saga, way_of
+from tests.simulator.drawn.sagas import (
+    MUTATING,
+    PROVIDERS,
+    DrawnGroup,
+    DrawnSaga,
+    DrawnStep,
+    drawn_inline,
+    drawn_saga,
+    way_of,
+)
 from tests.simulator.drawn.shrink import ALONE, Setting, asked
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
@@ -89,8 +98,17 @@ def _drawn(seed: int) -> Stack:
 
 def _items(seed: int) -> Stack:
     """Sagas whose maps compensate a provider's step behind another one of the same item."""
+    return _with(_undoes_items, seed)
+
+
+def _behind_items(seed: int) -> Stack:
+    """Sagas that compensate a provider's step behind a map, whose outputs the compensation sees by item key."""
+    return _with(_undoes_behind_items, seed)
+
+
+def _with(wanted: Callable[[DrawnSaga], bool], seed: int) -> Stack:
     numbers = itertools.count(1_000 * seed)
-    sagas = list(itertools.islice((saga for saga in map(drawn_saga, numbers) if _undoes_items(saga)), _CHANGED))
+    sagas = list(itertools.islice(filter(wanted, map(drawn_saga, numbers)), _CHANGED))
     return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: Drawn(sagas), drawn=sagas)
 
 
@@ -101,6 +119,14 @@ def _undoes_items(saga: DrawnSaga) -> bool:
         for group in maps
         for branch in group.branches
         for earlier, later in itertools.pairwise(branch)
+    )
+
+
+def _undoes_behind_items(saga: DrawnSaga) -> bool:
+    maps = [number for number, node in enumerate(saga.nodes) if isinstance(node, DrawnGroup) and node.kind == "map"]
+    return any(
+        isinstance(node, DrawnStep) and node.undo and node.kind in PROVIDERS
+        for node in saga.nodes[maps[0] + 1 if maps else len(saga.nodes) :]
     )
 
 
@@ -160,6 +186,7 @@ def _example(name: str) -> Callable[[int], Stack]:
 STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "drawn": _drawn,
     "items": _items,
+    "behind-items": _behind_items,
     "inline": _inline,
     "released": _released,
     "renamed": _deployed_again(drawn_saga, renamed),

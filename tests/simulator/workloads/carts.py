@@ -13,6 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from constructs_lib.testing import audit_provider
 from constructs_lib.testing.invariants import Invariant, Item
 from constructs_lib.testing.simulator import ConnectionLostError, Intent, Provider, Workload, World
+from constructs_lib.testing.simulator.world import Parking
 from examples.cart_fulfilment.audit import audit_events, audit_shop
 from examples.cart_fulfilment.providers.business import Business
 from examples.cart_fulfilment.providers.carrier import NOWHERE, Carrier
@@ -22,6 +23,7 @@ from examples.cart_fulfilment.providers.warehouse import EMPTY, UNLISTED, Wareho
 from saga_runtime.idempotency.identity import saga_id_of
 from saga_runtime.protocol import UNANSWERED_FIELD, LogAttribute, StepStatus
 
+from .parking import audit_parking
 from .providers import SimulatedProvider
 
 URLS: Final = {name: f"https://{name}.example.com" for name in ("payments", "warehouse", "carrier")}
@@ -128,7 +130,15 @@ class Carts(Workload):
                 [(kind, detail) for source, kind, detail in world.events.put if source == "shop.orders"],
             ),
             _investigated(world),
+            audit_parking(world, legitimate=_must_wait),
         ]
+
+
+def _must_wait(parking: Parking) -> bool:
+    """True of a saga that compensates, whose parcel the driver has taken along; or whose jobs outlast all retries."""
+    return parking.error == "StepFailed" or {(step, status) for _, step, status in parking.in_doubt} == {
+        ("ShippingLabel", StepStatus.COMPENSATING)
+    }
 
 
 def _investigated(world: World) -> Invariant:

@@ -12,6 +12,7 @@ from constructs_lib.testing.simulator import Intent, Provider, Workload, World
 from examples.order_processing.audit import audit_shop
 from examples.payment_gateway.books import DECLINED_CARD
 
+from .parking import audit_parking
 from .payment_gateway import SimulatedGateway
 
 URL: Final = "https://payments.example.com"
@@ -57,4 +58,5 @@ class Orders(Workload):
         return [
             *audit_provider(rows, self.gateway.effects(), steps=["ProcessPayment"]),
             *audit_shop(world.table(world.output("ShopTableName")), rows, STOCK),
+            audit_parking(world),
         ]

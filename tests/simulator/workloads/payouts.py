@@ -16,6 +16,8 @@ from examples.agentic_payout.functions.payout.stand_in import BABBLE, GREEDY, HO
 from saga_runtime import LedgerBuilder, Money
 from saga_runtime.protocol import LedgerAttribute, LogAttribute
 
+from .parking import audit_parking
+
 PAYER: Final = "company"
 PAYEES: Final = ("ada", "eve", f"{HOLD}-1", f"{GREEDY}-1", f"{BABBLE}-1")
 AGENTS: Final = ("procurement", "procurement", "travel", "nobody")
@@ -54,7 +56,7 @@ class Payouts(Workload):
     def audit(self, world: World) -> Iterable[Invariant]:
         rows, ledger = world.table(world.output("LogTableName")), world.table(world.output("LedgerTableName"))
         paying = [row for row in rows if not _is_held(row)]
-        return [*audit_effects(paying, ledger, steps=("Act",)), _paid_once(world)]
+        return [*audit_effects(paying, ledger, steps=("Act",)), _paid_once(world), audit_parking(world)]
 
 
 def _is_held(row: Item) -> bool:

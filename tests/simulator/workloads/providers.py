@@ -99,7 +99,7 @@ class SimulatedProvider:
         return [ProviderEffect(key=row["key"], amount=row["amount"]) for row in rows]
 
     def void_by_hand(self, saga_id: str) -> bool | None:
-        """Have the label of a saga's parcel voided by the carrier's own staff; None: there is none."""
+        """Have the label of a saga's parcel voided by the carrier's own staff; None: without one."""
         step_key = step_key_of(saga_id, "ShippingLabel")
         with self._keeper.page() as page:
             jobs = page.jobs_under(provider_key_of(step_key))

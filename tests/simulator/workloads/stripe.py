@@ -83,10 +83,12 @@ class Stripe:
             payment, card = f"pi_{number}", self.random.choice(self.cards)
             amount = self.random.choice((10, 400))
             for kind in self.random.choice(_SHAPES):
-                report = Report(payment, card, kind, amount)
-                self.reports.append(report)
-                moment = int(self.random.random() ** 2 * 600 * SECOND)
-                self.world.kernel.after(moment, partial(self._spawn, report, f"evt_{len(self.reports)}"))
+                self.plan(Report(payment, card, kind, amount), after=int(self.random.random() ** 2 * 600 * SECOND))
+
+    def plan(self, report: Report, *, after: int) -> None:
+        """Send an event after some microseconds."""
+        self.reports.append(report)
+        self.world.kernel.after(after, partial(self._spawn, report, f"evt_{len(self.reports)}"))
 
     def has_sent(self) -> bool:
         """True if no event is sent again."""

@@ -12,6 +12,8 @@ from constructs_lib.testing.simulator import Intent, Workload, World
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from saga_runtime import LedgerBuilder, Money
 
+from .parking import audit_parking
+
 LEDGERS: Final = ("LedgerTableName", "PartnerLedgerTableName")
 ACCOUNTS: Final = "abc"
 MISSING: Final = "x"
@@ -45,7 +47,7 @@ class Transfers(Workload):
     def audit(self, world: World) -> Iterable[Invariant]:
         rows = world.table(world.output("LogTableName"))
         entries = [item for ledger in LEDGERS for item in world.table(world.output(ledger))]
-        return audit_effects(rows, entries, steps=STEPS)
+        return [*audit_effects(rows, entries, steps=STEPS), audit_parking(world)]
 
 
 class InlineTransfers(Transfers):

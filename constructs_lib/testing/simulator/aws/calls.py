@@ -5,7 +5,7 @@ A caller waits while its request travels; others continue meanwhile. The request
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
@@ -17,7 +17,7 @@ from greenlet import getcurrent
 
 from constructs_lib.testing.simulator.aws.demands import demands_of
 from constructs_lib.testing.simulator.aws.dynamodb import DynamoDB, Later
-from constructs_lib.testing.simulator.aws.roles import Roles
+from constructs_lib.testing.simulator.aws.roles import Demand, Roles
 from constructs_lib.testing.simulator.checks.findings import Findings
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.engine.actors import Actor, Request
@@ -153,6 +153,20 @@ class Calls:
         if actor.role is not None:
             self._check_role(actor, actor.role, request)
 
+    def needs(self, who: str, role: str, demand: Demand) -> bool:
+        """Test whether a service may do something with a role of the stack; otherwise that is a finding."""
+        allowed = self._roles.allows(role, demand)
+        if not allowed:
+            self._findings.add(
+                "permission", f"{who} needs {demand.action} on {demand.resource}, which its role {role} does not allow"
+            )
+        return allowed
+
+    def uses(self, role: str, demands: Iterable[Demand]) -> None:
+        """Let a service do with a role of the stack what it may, and leave the rest."""
+        for demand in demands:
+            self._roles.allows(role, demand)
+
     def abandon(self, actor: Actor) -> None:
         """The sender of a request died while it travelled: it may arrive all the same."""
         request, actor.travelling = actor.travelling, None
@@ -188,6 +202,9 @@ class Calls:
                 if attempt == attempts:
                     lost = ReadTimeoutError if error.late else ConnectionClosedError
                     raise lost(endpoint_url=f"https://{service}.simulated") from None
+            except NotSimulatedError as error:
+                self._kernel.refuse(error)  # the function may handle every exception
+                raise
             most = min(_MOST_BACKOFF, SECOND * 2 ** (attempt - 1))
             self._kernel.sleep(int(self._weather.share() * most))
         raise AssertionError("an SDK tries at least once")

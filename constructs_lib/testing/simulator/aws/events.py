@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from constructs_lib.testing.simulator.aws.functions import Functions
+from constructs_lib.testing.simulator.aws.functions import Functions, function_name
 from constructs_lib.testing.simulator.aws.queues import Queues
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, REGION, RuleSpec, TargetSpec
+from constructs_lib.testing.simulator.deployment.schedules import Cron
 from constructs_lib.testing.simulator.engine.actors import Actor
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Kernel
 from constructs_lib.testing.simulator.errors import NotSimulatedError
@@ -23,6 +24,10 @@ _MOST_IDLE: Final = 3_600 * SECOND
 """Longest pause of a schedule that finds nothing to do."""
 _IN_CALM: Final = 5
 """Once the faults are over, a schedule skips all events but each fifth: what is left needs time, not more sweeps."""
+_MOST_SKIPPED: Final = 3_000
+"""Seconds that a ``cron(…)`` schedule that finds nothing to do skips at most: each hour has its events."""
+INERT: Final = (":sns:", ":logs:")
+"""Services whose targets do nothing in a run; the reader of templates refuses a topic behind which something acts."""
 _PLACE: Final = re.compile(r"<([^<>\s]+)>")
 
 
@@ -59,15 +64,21 @@ class Events:
         self._trace = trace
         self._busyness = busyness
         self._number = 0
+        self._ticking: set[str] = set()
 
     def change(self, rules: Iterable[RuleSpec]) -> None:
         """Replace the rules; the schedule of one that was not there before begins at once."""
-        known = {rule.name for rule in self.rules.values() if rule.every is not None}
+        known = self._ticking
         self.rules = {rule.name: rule for rule in rules}
+        self._ticking = {rule.name for rule in self.rules.values() if self._ticks(rule)}
         for rule in self.rules.values():
-            if rule.every is not None and rule.name not in known:
+            if rule.name in known or rule.name not in self._ticking:
+                continue
+            if rule.every is not None:
                 first = int(self._weather.share() * rule.every * SECOND)
                 self._kernel.after(first, partial(self._tick, rule.name, rule.every, self._busyness()))
+            elif rule.cron is not None:
+                self._await(rule, rule.cron, 0, self._busyness())
 
     def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
         """The API: ``PutEvents``."""
@@ -106,6 +117,10 @@ class Events:
         return str(event["id"])
 
     def _deliver(self, rule: RuleSpec, target: TargetSpec, event: Mapping[str, Any]) -> None:
+        if target.refused is not None:
+            raise NotSimulatedError(f"an event matches rule {rule.name}, and {target.refused}")
+        if _is_inert(target):
+            return
         weather = self._weather
         if weather.happens(Event.EVENT_LOST, rule.name):
             self._trace.note(rule.name, "event lost")
@@ -129,7 +144,7 @@ class Events:
     def _tick(self, name: str, pause: int, busy: int) -> None:
         """Send a schedule's event. While nothing happens, the next one may come later: it would find the same."""
         rule = self.rules.get(name)
-        if rule is None:
+        if rule is None or not self._ticks(rule):
             return  # a release has removed it
         now_busy = self._busyness()
         every = (rule.every or 60) * (_IN_CALM if self._weather.is_over else 1)
@@ -149,8 +164,32 @@ class Events:
                 "detail": {},
             }
             for target in rule.targets:
-                self._send(target, _sent(target, event), scheduled=True)
+                if self._acts(target):
+                    self._send(target, _sent(target, event), scheduled=True)
+        if rule.cron is not None:
+            self._await(rule, rule.cron, 0 if now_busy != busy else min(max(2 * pause, 60), _MOST_SKIPPED), now_busy)
+            return
         self._kernel.after(following * SECOND, partial(self._tick, name, following, now_busy))
+
+    def _ticks(self, rule: RuleSpec) -> bool:
+        """Test whether a rule has a schedule that does something here."""
+        return rule.is_scheduled and any(map(self._acts, rule.targets))
+
+    def _acts(self, target: TargetSpec) -> bool:
+        """Test whether a schedule's target is there; reports list what it leaves out."""
+        refused = target.refused is not None or function_name(target.arn) in self._functions.refused
+        return not refused and not _is_inert(target)
+
+    def _await(self, rule: RuleSpec, cron: Cron, pause: int, busy: int) -> None:
+        """Await the next moment of a schedule that is some seconds away; its event comes within that minute."""
+        moment = cron.following(self._kernel.now // SECOND + pause)
+        if moment is not None:
+            late = int(self._weather.share() * 60 * SECOND)
+            self._kernel.at(moment * SECOND + late, partial(self._tick, rule.name, pause, busy))
+
+
+def _is_inert(target: TargetSpec) -> bool:
+    return any(service in target.arn for service in INERT)
 
 
 def _sent(target: TargetSpec, event: Mapping[str, Any]) -> str:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from constructs_lib.testing.simulator.aws.assumed import demands_of_invocation
 from constructs_lib.testing.simulator.aws.calls import Calls
+from constructs_lib.testing.simulator.aws.roles import Demand
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import REGION, AsyncSpec, FunctionSpec
 from constructs_lib.testing.simulator.deployment.images import Image, Switch
@@ -77,6 +79,7 @@ class Functions:
 
     Attributes:
         asynchronous: what happens to asynchronous invocations, by function.
+        refused: functions that cannot be invoked, by name, with the reason.
         changes: environment variables of a function that differ from those of the stack.
         running: invocations that have not ended.
         left: invocations that have ended, and left threads behind.
@@ -93,6 +96,7 @@ class Functions:
         trace: Trace,
     ) -> None:
         self.asynchronous: dict[str, AsyncSpec] = {}
+        self.refused: dict[str, str] = {}
         self.changes: Callable[[str], Mapping[str, str]] = lambda _name: {}
         self.running: dict[str, Actor] = {}
         self.left: list[Actor] = []
@@ -104,6 +108,7 @@ class Functions:
         self._weather = weather
         self._trace = trace
         self._numbers: dict[str, int] = {}
+        self._observed: set[str] = set()
         self._idle: dict[str, int] = {}
         self._environments: dict[str, dict[str, str]] = {}
 
@@ -117,8 +122,11 @@ class Functions:
 
         Raises:
             ServiceError: ResourceNotFoundException.
+            NotSimulatedError: if the simulator cannot run it.
         """
-        found = self._images.get(name.partition(":function:")[2].partition(":")[0] or name)
+        if (reason := self.refused.get(function_name(name))) is not None:
+            raise NotSimulatedError(reason)
+        found = self._images.get(function_name(name))
         if found is None:
             raise ServiceError("ResourceNotFoundException", f"Function not found: {name}", status=404)
         return found.spec
@@ -136,6 +144,9 @@ class Functions:
         number = self._numbers[spec.name] = self._numbers.get(spec.name, 0) + 1
         outcome: Future[Outcome] = Future(self._kernel)
         image = self._images[spec.name]
+        if spec.name not in self._observed:
+            self._observed.add(spec.name)
+            self._calls.uses(spec.role, demands_of_invocation(spec))
         actor = self._actor(spec, number, outcome)
         actor.scheduled = scheduled
         idle = self._idle.get(spec.name, 0)
@@ -188,8 +199,11 @@ class Functions:
                     "requestPayload": json.loads(payload),
                     "responsePayload": json.loads(outcome.value().payload),
                 }
-                url = asynchronous.on_failure
-                self._calls.direct("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": json.dumps(document)})
+                queue = asynchronous.on_failure
+                if ":sqs:" not in queue:
+                    raise NotSimulatedError(f"the destination {queue} of failed invocations is not simulated")
+                if self._calls.needs(spec.name, spec.role, Demand("sqs:SendMessage", queue)):
+                    self._calls.direct("sqs", "SendMessage", {"QueueUrl": queue, "MessageBody": json.dumps(document)})
 
         outcome.then(look)
         if attempt == 0 and since is None and self._weather.happens(Event.EVENT_TWICE, spec.name):
@@ -273,6 +287,11 @@ class Functions:
                 "Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size"
             )
         return Outcome(text)
+
+
+def function_name(name: str) -> str:
+    """Name of a function, of its ARN, or of that of its version or alias."""
+    return name.partition(":function:")[2].partition(":")[0] or name
 
 
 def _failed(error: str, message: str) -> Outcome:

@@ -8,18 +8,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from constructs_lib.testing.simulator.aws.functions import Functions, Outcome
+from constructs_lib.testing.simulator.aws.http_api import DEFAULT, Sent, authorizer_of, event_of, precedence, result_of
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, ApiSpec, RouteSpec
 from constructs_lib.testing.simulator.engine.actors import Actor
-from constructs_lib.testing.simulator.engine.kernel import SECOND, Elapsed, Kernel
+from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, Elapsed, Kernel
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 from constructs_lib.testing.simulator.faults.climate import Trouble
 from constructs_lib.testing.simulator.faults.weather import Weather
 
-_TIMEOUT: Final = 29 * SECOND
 _MOST_BYTES: Final = 10_485_760
+_EVERYTHING: Final = re.compile(r".*")
 _ISSUER: Final = "https://issuer.simulated"
 
 
@@ -46,12 +48,39 @@ class Response:
         return json.loads(self.body)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    """Responses of an API itself, as status and message: no route, no signature, no time left, a failed function."""
+
+    missing: tuple[int, str]
+    unsigned: tuple[int, str]
+    large: tuple[int, str]
+    late: tuple[int, str]
+    failed: tuple[int, str]
+
+
+_REST: Final = _Own(
+    missing=(403, "Missing Authentication Token"),
+    unsigned=(403, "Missing Authentication Token"),
+    large=(413, ""),
+    late=(504, ""),
+    failed=(502, "Internal server error"),
+)
+_HTTP: Final = _Own(
+    missing=(404, "Not Found"),
+    unsigned=(403, "Forbidden"),
+    large=(413, "Request Entity Too Large"),
+    late=(503, "Service Unavailable"),
+    failed=(500, "Internal Server Error"),
+)
+
+
 class ConnectionLostError(Exception):
     """A client got no response; the request may have been handled."""
 
 
 class Gateway:
-    """Every REST API of a run."""
+    """Every REST API and every HTTP API of a run."""
 
     def __init__(
         self, kernel: Kernel, functions: Functions, weather: Weather, trace: Trace, apis: Mapping[str, ApiSpec]
@@ -65,7 +94,31 @@ class Gateway:
 
     def change(self, apis: Mapping[str, ApiSpec]) -> None:
         """Replace the APIs."""
-        self._routes = [(api, route, _pattern(route.path)) for api in apis.values() for route in api.routes]
+        self._apis = dict(apis)
+        self._paths: dict[str, str] = {}
+        routes = [
+            (api, route)
+            for api in apis.values()
+            for route in (sorted(api.routes, key=precedence) if api.http else api.routes)
+        ]
+        # What an API has no route for may be another one's.
+        routes.sort(key=lambda one: one[1].path == DEFAULT)
+        self._routes = [(api, route, _pattern(route.path)) for api, route in routes]
+
+    def path_of(self, operation: str) -> str:
+        """The path to which requests of an operation are posted."""
+        if operation not in self._paths:
+            self._paths[operation] = path_of(self._apis, operation) or f"/{operation}"
+        return self._paths[operation]
+
+    def behind(self, url: str) -> tuple[str, str]:
+        """Id of the API that a URL is of, and the path behind its stage."""
+        address = urlsplit(url)
+        api = address.netloc.partition(".")[0]
+        path = address.path.strip("/")
+        if api in self._apis and self._apis[api].http and self._apis[api].stage == DEFAULT:
+            return api, f"/{path}"
+        return api, "/" + path.partition("/")[2]
 
     def send(
         self,
@@ -110,26 +163,30 @@ class Gateway:
                 (spec, route, match)
                 for spec, route, pattern in self._routes
                 if (api is None or spec.id == api)
-                and route.method == method
+                and route.method in (method, "ANY")
                 and (match := pattern.fullmatch(parts.path)) is not None
             ),
             None,
         )
         if found is None:
-            return Response(status=403, body='{"message":"Missing Authentication Token"}')
+            asked = self._apis.get(api) if api is not None else next(iter(self._apis.values()), None)
+            return _own((_HTTP if asked is not None and asked.http else _REST).missing)
         spec, route, match = found
+        own = _HTTP if spec.http else _REST
+        if route.refused is not None:
+            raise NotSimulatedError(f"a request is sent to {route.key}, and {route.refused}")
         if route.authorization != "NONE" and user is None:
-            return Response(status=403, body='{"message":"Missing Authentication Token"}')
+            return _own((401, "Unauthorized") if route.authorization == "JWT" else own.unsigned)
         if len(body.encode()) > _MOST_BYTES:
-            return Response(status=413)
+            return _own(own.large)
         event = self._event(spec, route, match.groupdict(), method, parts, headers or {}, body, user)
         outcome = self._functions.invoke(route.function, json.dumps(event))
         try:
-            handled = outcome.wait(_TIMEOUT)
+            handled = outcome.wait(route.timeout * MILLISECOND)
         except Elapsed:
-            self._trace.note(actor.name, f"{told} -> 504")
-            return Response(status=504)
-        response = _response(handled)
+            self._trace.note(actor.name, f"{told} -> {own.late[0]}")
+            return _own(own.late)
+        response = _result(handled) if spec.http else _response(handled)
         self._kernel.sleep(self._weather.latency())
         if trouble is not None:
             self._trace.note(actor.name, f"{told} -> {response.status}, lost")
@@ -143,12 +200,24 @@ class Gateway:
         route: RouteSpec,
         parameters: Mapping[str, str],
         method: str,
-        parts: Any,
+        parts: SplitResult,
         headers: Mapping[str, str],
         body: str,
         user: str | None,
     ) -> dict[str, Any]:
         self._number += 1
+        if api.http:
+            sent = Sent(
+                number=self._number,
+                moment=self._kernel.now,
+                method=method,
+                parts=parts,
+                parameters=parameters,
+                headers=headers,
+                body=body,
+            )
+            who = authorizer_of(route, user=user or "", principal=_principal(user), issuer=_ISSUER)
+            return event_of(api, route, sent, who)
         query = parse_qs(parts.query, keep_blank_values=True)
         context: dict[str, Any] = {
             "accountId": ACCOUNT,
@@ -188,6 +257,15 @@ class Gateway:
         }
 
 
+def path_of(apis: Mapping[str, ApiSpec], operation: str) -> str | None:
+    """The path to which requests of an operation are posted, at the root or below a resource; None: no API has it."""
+    routes = [route for api in apis.values() for route in api.routes if route.method in ("POST", "ANY")]
+    path = f"/{operation}"
+    if any(_pattern(route.path).fullmatch(path) for route in routes):
+        return path
+    return next((route.path for route in routes if route.path.endswith(path)), None)
+
+
 def callers_of(user: str) -> list[tuple[str, ...]]:
     """Identities of a user: one for each authorizer that an API may have."""
     return [("iam", ACCOUNT, _principal(user)), ("jwt", _ISSUER, user)]
@@ -198,6 +276,8 @@ def _principal(user: str | None) -> str:
 
 
 def _pattern(path: str) -> re.Pattern[str]:
+    if path == DEFAULT:
+        return _EVERYTHING
     parts = re.split(r"\{([a-zA-Z0-9_]+)(\+?)\}", path)
     text = ""
     for number in range(0, len(parts), 3):
@@ -207,11 +287,25 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(text)
 
 
+def _own(given: tuple[int, str]) -> Response:
+    status, message = given
+    return Response(status=status, body=f'{{"message":"{message}"}}' if message else "")
+
+
+def _result(outcome: Outcome) -> Response:
+    """Return the response that an HTTP API makes of an outcome."""
+    found = result_of(outcome)
+    if found is None:
+        return _own(_HTTP.failed)
+    status, headers, body = found
+    return Response(status=status, headers=headers, body=body)
+
+
 def _response(outcome: Outcome) -> Response:
     if outcome.error is not None:
-        return Response(status=502, body='{"message":"Internal server error"}')
+        return _own(_REST.failed)
     answer = json.loads(outcome.payload)
     if not isinstance(answer, dict) or not isinstance(answer.get("statusCode"), int):
-        return Response(status=502, body='{"message":"Internal server error"}')
+        return _own(_REST.failed)
     headers = {name.lower(): str(value) for name, value in (answer.get("headers") or {}).items()}
     return Response(status=answer["statusCode"], headers=headers, body=str(answer.get("body") or ""))

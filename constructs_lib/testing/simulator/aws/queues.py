@@ -79,10 +79,16 @@ class Queue:
 
 
 class Queues:
-    """Every queue of a run, and what receives from it."""
+    """Every queue of a run, and what receives from it.
+
+    Attributes:
+        queues: by name.
+        refused: those to which no message can be sent, by name, with the reason.
+    """
 
     def __init__(self, kernel: Kernel, functions: Functions, weather: Weather, trace: Trace) -> None:
         self.queues: dict[str, Queue] = {}
+        self.refused: dict[str, str] = {}
         self._kernel = kernel
         self._functions = functions
         self._weather = weather
@@ -100,7 +106,7 @@ class Queues:
 
     def map(self, spec: MappingSpec) -> None:
         """Let a function receive from a queue."""
-        if spec.queue not in self._pollers:
+        if spec.refused is None and spec.queue not in self._pollers:
             self._pollers[spec.queue] = _Poller(self, spec, self._kernel, self._functions, self._weather, self._trace)
 
     def queue(self, address: Any) -> Queue:
@@ -188,6 +194,7 @@ class Queues:
         return taken
 
     def _move(self, message: Message, to: Queue) -> None:
+        self._check_source(to)
         to.messages.append(
             Message(
                 id=message.id,
@@ -199,11 +206,21 @@ class Queues:
             )
         )
 
+    def _check_source(self, queue: Queue) -> None:
+        """Refuse a message to a queue from which something receives that is not simulated.
+
+        Raises:
+            NotSimulatedError: with the reason.
+        """
+        if (reason := self.refused.get(queue.spec.name)) is not None:
+            raise NotSimulatedError(reason)
+
     def _next(self, prefix: str) -> str:
         self._number += 1
         return f"{prefix}{self._number:08d}"
 
     def _send(self, queue: Queue, params: Mapping[str, Any]) -> dict[str, Any]:
+        self._check_source(queue)
         body = params["MessageBody"]
         if not isinstance(body, str) or not body:
             raise ServiceError("MissingParameter", "The request must contain the parameter MessageBody.")

@@ -6,6 +6,7 @@ them in, from "Using IAM policy conditions for fine-grained access control".
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,24 +36,22 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """One action on one resource that a statement allows a role.
+    """One action on one resource that a role is allowed; with a condition, for one of the condition's values.
 
     Attributes:
-        role: the role's name.
-        action: as the statement has it.
-        resource: as the statement has it; ``*`` and patterns included.
+        role: The role's name.
+        action: As the statement has it.
+        resource: As the statement has it; ``*`` and patterns included.
+        condition: Key and value, such as ``dynamodb:LeadingKeys=mail#*``; empty: there is no condition.
     """
 
     role: str
     action: str
     resource: str
+    condition: str = ""
 
-    def covers(self, demand: Demand) -> bool:
-        """Test whether a call needs it."""
-        return bool(
-            _pattern(self.action, ignore_case=True).fullmatch(demand.action)
-            and _pattern(self.resource).fullmatch(demand.resource)
-        )
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.role, self.action, self.resource, self.condition)))
 
 
 class Roles:
@@ -63,8 +62,9 @@ class Roles:
     """
 
     def __init__(self, statements: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        self._statements = {role: [_Statement(given) for given in found] for role, found in statements.items()}
+        self._statements = {role: [_Statement(role, given) for given in found] for role, found in statements.items()}
         self._known: dict[tuple[str, Demand], bool] = {}
+        self._used: set[Grant] = set()
         self._keys = {
             role: frozenset(key for statement in found for key in statement.keys)
             for role, found in self._statements.items()
@@ -81,39 +81,34 @@ class Roles:
             matching = [statement for statement in self._statements.get(role, ()) if statement.covers(demand)]
             allowed = any(statement.allows for statement in matching)
             known = self._known[role, demand] = allowed and all(statement.allows for statement in matching)
+            if known:
+                self._used.update(grant for statement in matching for grant in statement.used_by(demand))
         return known
 
     def grants(self) -> set[Grant]:
         """Each action on each resource that a role is allowed."""
         return {
-            Grant(role, action, resource)
-            for role, statements in self._statements.items()
+            grant
+            for statements in self._statements.values()
             for statement in statements
             if statement.allows
-            for action in statement.actions
-            for resource in statement.resources
+            for grant in statement.grants()
         }
 
     def unused(self) -> set[Grant]:
         """Grants that no call has needed so far."""
-        needed: dict[str, list[Demand]] = {}
-        for (role, demand), allowed in self._known.items():
-            if allowed:
-                needed.setdefault(role, []).append(demand)
-        return {grant for grant in self.grants() if not any(map(grant.covers, needed.get(grant.role, ())))}
+        return self.grants() - self._used
 
 
 class _Statement:
     """One statement of a policy."""
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        if "NotAction" in given or "NotResource" in given:
-            raise NotSimulatedError("NotAction and NotResource in a policy are not simulated")
+    def __init__(self, role: str, given: Mapping[str, Any]) -> None:
         self.allows = given["Effect"] == "Allow"
-        self.actions = [str(action) for action in _listed(given["Action"])]
-        self.resources = [str(resource) for resource in _listed(given["Resource"])]
-        self._actions = [_pattern(action, ignore_case=True) for action in self.actions]
-        self._resources = [_pattern(resource) for resource in self.resources]
+        self._role = role
+        self._is_known = not {"NotAction", "NotResource"} & given.keys()
+        self._actions = _patterns(given.get("Action", ()), ignore_case=True)
+        self._resources = _patterns(given.get("Resource", ()))
         self._conditions = [
             (operator, key, tuple(map(str, _listed(values))))
             for operator, tests in given.get("Condition", {}).items()
@@ -126,20 +121,65 @@ class _Statement:
         return (key for _, key, _ in self._conditions)
 
     def covers(self, demand: Demand) -> bool:
-        """Test whether it is about a demand."""
+        """Test whether it is about a demand.
+
+        Raises:
+            NotSimulatedError: if it has ``NotAction`` or ``NotResource``.
+        """
+        self._require_known()
         return (
-            any(pattern.fullmatch(demand.action) for pattern in self._actions)
-            and any(pattern.fullmatch(demand.resource) for pattern in self._resources)
+            any(pattern.fullmatch(demand.action) for pattern in self._actions.values())
+            and any(pattern.fullmatch(demand.resource) for pattern in self._resources.values())
             and all(
                 _is_met(operator, dict(demand.context).get(key), values) for operator, key, values in self._conditions
             )
         )
+
+    def grants(self) -> Iterator[Grant]:
+        """Every action on every resource, for every value of its conditions.
+
+        Raises:
+            NotSimulatedError: if it has ``NotAction`` or ``NotResource``.
+        """
+        self._require_known()
+        conditions = [f"{key}={value}" for _, key, values in self._conditions for value in values]
+        yield from self._grants(self._actions, self._resources, conditions)
+
+    def _require_known(self) -> None:
+        if not self._is_known:
+            raise NotSimulatedError(
+                f"a policy of role {self._role} has NotAction or NotResource, which is not simulated"
+            )
+
+    def used_by(self, demand: Demand) -> Iterator[Grant]:
+        """Those that a demand needs which the statement covers."""
+        context = dict(demand.context)
+        conditions = [
+            f"{key}={value}"
+            for operator, key, values in self._conditions
+            for value in values
+            if _is_negated(operator) or any(_is_met(operator, (found,), (value,)) for found in context.get(key, ()))
+        ]
+        yield from self._grants(
+            (action for action, pattern in self._actions.items() if pattern.fullmatch(demand.action)),
+            (resource for resource, pattern in self._resources.items() if pattern.fullmatch(demand.resource)),
+            conditions,
+        )
+
+    def _grants(self, actions: Iterable[str], resources: Iterable[str], conditions: list[str]) -> Iterator[Grant]:
+        each = conditions if self._conditions else [""]
+        for action, resource, condition in itertools.product(actions, resources, each):
+            yield Grant(self._role, action, resource, condition)
 
 
 @lru_cache(maxsize=4096)
 def _pattern(text: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     parts = [{"*": ".*", "?": "."}.get(part, re.escape(part)) for part in re.split(r"([*?])", text)]
     return re.compile("".join(parts), re.DOTALL | (re.IGNORECASE if ignore_case else 0))
+
+
+def _patterns(given: Any, *, ignore_case: bool = False) -> dict[str, re.Pattern[str]]:
+    return {str(one): _pattern(str(one), ignore_case=ignore_case) for one in _listed(given)}
 
 
 def _listed(value: Any) -> list[Any]:
@@ -166,7 +206,7 @@ _TESTS: Final[dict[str, Callable[[str, str], bool]]] = {
 def _is_met(operator: str, found: Sequence[str] | None, wanted: Iterable[str]) -> bool:
     name, if_exists = operator.removesuffix("IfExists"), operator.endswith("IfExists")
     quantifier, _, bare = name.rpartition(":")
-    negated = bare.startswith(("StringNot", "ArnNot"))
+    negated = _is_negated(operator)
     test = _TESTS.get(bare.replace("Not", "", 1) if negated else bare)
     if test is None:
         raise NotSimulatedError(f"the condition operator {operator} is not simulated")
@@ -174,3 +214,7 @@ def _is_met(operator: str, found: Sequence[str] | None, wanted: Iterable[str]) -
         return if_exists or quantifier == "ForAllValues" or negated
     met = [any(test(value, one) for one in wanted) != negated for value in found]
     return all(met) if quantifier != "ForAnyValue" else any(met)
+
+
+def _is_negated(operator: str) -> bool:
+    return operator.rpartition(":")[2].startswith(("StringNot", "ArnNot"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from constructs_lib.testing.names import DeployedResource
+from constructs_lib.testing.simulator.deployment.schedules import Cron
 
 ACCOUNT: Final = "123456789012"
 REGION: Final = "us-east-1"
@@ -33,6 +34,8 @@ class FunctionSpec:
         timeout: seconds.
         role: name of its role.
         memory: MiB.
+        log_group: name of its log group; None: the one that Lambda names after it.
+        traced: whether the Lambda service sends traces of it.
     """
 
     name: str
@@ -42,6 +45,8 @@ class FunctionSpec:
     timeout: int
     role: str
     memory: int = 128
+    log_group: str | None = None
+    traced: bool = False
 
     @property
     def arn(self) -> str:
@@ -51,12 +56,13 @@ class FunctionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSpec:
-    """A global secondary index: its name, its key, and the attributes it holds (None: all)."""
+    """A secondary index: its name, its key, the attributes it holds (None: all), and whether it is a local one."""
 
     name: str
     keys: tuple[str, ...]
     kinds: tuple[str, ...]
     projected: frozenset[str] | None
+    local: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +116,23 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSpec:
-    """A state machine: its name, definition, kind (``STANDARD`` or ``EXPRESS``) and role."""
+    """A state machine.
+
+    Attributes:
+        name: physical name.
+        definition: in Amazon States Language.
+        kind: ``STANDARD`` or ``EXPRESS``.
+        role: name of its role.
+        logged: whether Step Functions delivers logs of it.
+        traced: whether Step Functions sends traces of it.
+    """
 
     name: str
     definition: Mapping[str, Any]
     kind: str
     role: str
+    logged: bool = False
+    traced: bool = False
 
     @property
     def arn(self) -> str:
@@ -125,13 +142,23 @@ class MachineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSpec:
-    """A queue whose messages a function receives."""
+    """A queue whose messages a function receives.
+
+    Attributes:
+        queue: its name.
+        function: the function's name.
+        batch: messages per invocation, at most.
+        partial: whether the function names the messages that come again.
+        concurrency: invocations at once, at most.
+        refused: reason for which no message can be sent there; None: they can.
+    """
 
     queue: str
     function: str
     batch: int
     partial: bool
     concurrency: int = 1_000
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +191,7 @@ class TargetSpec:
     """Target of a rule.
 
     Attributes:
-        arn: of a function, a queue or a bus.
+        arn: of a function or a queue; or of a topic or a log group, behind which nothing of the stack acts.
         constant: a text that is sent instead of the event.
         paths: for a template: JSON paths of the event by name.
         template: the text that is sent, with ``<name>`` where a value belongs.
@@ -172,6 +199,7 @@ class TargetSpec:
         max_age: seconds for which it is tried.
         retries: how often it is tried again.
         group: message group, of a FIFO queue.
+        refused: reason for which no event can be sent there; None: they can.
     """
 
     arn: str
@@ -182,17 +210,33 @@ class TargetSpec:
     max_age: int = 86_400
     retries: int = 185
     group: str | None = None
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSpec:
-    """An EventBridge rule: a pattern, or seconds between two events of a schedule."""
+    """An EventBridge rule: a pattern, or a schedule.
+
+    Attributes:
+        name: its name.
+        bus: its bus.
+        pattern: of the events that it sends.
+        every: seconds between two events of its schedule.
+        targets: where it sends them.
+        cron: moments of the events of its schedule.
+    """
 
     name: str
     bus: str
     pattern: Mapping[str, Any] | None
     every: int | None
     targets: tuple[TargetSpec, ...]
+    cron: Cron | None = None
+
+    @property
+    def is_scheduled(self) -> bool:
+        """True if it has a schedule."""
+        return self.every is not None or self.cron is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,29 +250,49 @@ class AsyncSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """A method of a REST API.
+    """A method of a REST API, or a route of an HTTP API.
 
     Attributes:
-        method: HTTP method.
-        path: resource path, such as ``/transfers/{saga_id}``.
+        method: HTTP method; ``ANY``: each.
+        path: such as ``/transfers/{saga_id}``; ``$default``: whatever no other route of an HTTP API has.
         function: name of the function behind it.
-        authorization: ``AWS_IAM``, ``NONE``, ``COGNITO_USER_POOLS`` or ``CUSTOM``.
+        authorization: ``AWS_IAM``, ``NONE``, ``COGNITO_USER_POOLS`` or ``CUSTOM``; of an HTTP API ``JWT``.
+        scopes: of which a token needs one.
+        timeout: milliseconds for which the API waits for the function.
+        refused: reason for which no request can be sent there; None: they can.
     """
 
     method: str
     path: str
     function: str
     authorization: str
+    scopes: tuple[str, ...] = ()
+    timeout: int = 29_000
+    refused: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Route key of an HTTP API."""
+        return self.path if self.path == "$default" else f"{self.method} {self.path}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSpec:
-    """A REST API: its id, its stage, its methods, and whether bodies reach functions in base64."""
+    """A REST API or an HTTP API.
+
+    Attributes:
+        id: its id.
+        stage: its stage.
+        routes: its methods, or its routes.
+        binary: whether bodies reach functions of a REST API in base64.
+        http: whether it is an HTTP API, with payload format 2.0.
+    """
 
     id: str
     stage: str
     routes: tuple[RouteSpec, ...]
     binary: bool = False
+    http: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -242,6 +306,8 @@ class Blueprint:
         outputs: of each stack, by the stack's name.
         resources: every resource, for names that people use.
         ignored: types of resources that a simulation does not need.
+        refused: functions that cannot be invoked, by name, with the reason.
+        left_out: what is not simulated, as a person reads it.
     """
 
     functions: dict[str, FunctionSpec] = field(default_factory=dict)
@@ -260,3 +326,10 @@ class Blueprint:
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
     resources: list[DeployedResource] = field(default_factory=list)
     ignored: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+    def leave_out(self, told: str) -> None:
+        """Note something that is not simulated."""
+        if told not in self.left_out:
+            self.left_out.append(told)

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Self
 
+from constructs_lib.testing.simulator.aws.assumed import demands_of_creation
 from constructs_lib.testing.simulator.aws.roles import Roles
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from constructs_lib.testing.simulator.deployment.images import Bundle, Image, Switch
@@ -25,11 +26,13 @@ class Deployment:
         images: modules of each function.
         switch: puts a function's modules in place.
         roles: policies of each role, and what calls of all runs needed of them.
+        demands: what AWS requires of roles before it creates a resource: the resource's name, the role, the demand.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
         self.blueprint = blueprint
         self.roles = Roles(blueprint.roles)
+        self.demands = tuple(demands_of_creation(blueprint))
         self.parts: Parts = parts_of(blueprint)
         self._workspace = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulator-")
         bundles: dict[Path | str, Bundle] = {}

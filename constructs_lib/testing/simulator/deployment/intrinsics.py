@@ -28,6 +28,8 @@ _NAME_OF: Final = {
     "AWS::IAM::Role": ("RoleName", 64),
     "AWS::S3::Bucket": ("BucketName", 63),
     "AWS::ApiGateway::Stage": ("StageName", 64),
+    "AWS::ApiGatewayV2::Stage": ("StageName", 128),
+    "AWS::SNS::Topic": ("TopicName", 256),
 }
 """Property that sets a resource's name, and how long one that CloudFormation makes may be."""
 _ARN_OF: Final[dict[str, Callable[[str], str]]] = {
@@ -42,9 +44,12 @@ _ARN_OF: Final[dict[str, Callable[[str], str]]] = {
     "AWS::S3::Bucket": lambda name: arn("s3", name, region="", account=""),
     "AWS::Logs::LogGroup": lambda name: arn("logs", f"log-group:{name}:*"),
     "AWS::SecretsManager::Secret": lambda name: arn("secretsmanager", f"secret:{name}-Simula"),
+    "AWS::SNS::Topic": lambda name: arn("sns", name),
     "AWS::KMS::Key": lambda name: arn("kms", f"key/{name}"),
 }
-_REF_IS_ARN: Final = frozenset({"AWS::StepFunctions::StateMachine", "AWS::SecretsManager::Secret"})
+_REF_IS_ARN: Final = frozenset({"AWS::StepFunctions::StateMachine", "AWS::SecretsManager::Secret", "AWS::SNS::Topic"})
+_API: Final = re.compile(r"AWS::ApiGateway(V2)?::(?!Stage$).*")
+"""Types whose ``Ref`` is an id that API Gateway makes."""
 _SUBSTITUTED: Final = re.compile(r"\$\{(!?)([^}]+)\}")
 
 
@@ -61,6 +66,7 @@ class Resolver:
         self._stack = stack
         self._resources: Mapping[str, Any] = template.get("Resources", {})
         self._parameters: Mapping[str, Any] = template.get("Parameters", {})
+        self._mappings: Mapping[str, Any] = template.get("Mappings", {})
         self._conditions: Mapping[str, Any] = template.get("Conditions", {})
         self._outputs: Mapping[str, Any] = template.get("Outputs", {})
         self._exports = exports
@@ -102,7 +108,7 @@ class Resolver:
             return f"{_ARN_OF['AWS::Lambda::Function'](given['FunctionName'])}:{given['Name']}"
         if kind == "AWS::SQS::Queue":
             return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{name}"
-        if kind.startswith("AWS::ApiGateway::") and kind != "AWS::ApiGateway::Stage":
+        if _API.fullmatch(kind):
             return hashlib.sha256(name.encode()).hexdigest()[:10]
         return name
 
@@ -114,8 +120,10 @@ class Resolver:
             return _ARN_OF[kind](name) if kind in _ARN_OF else arn(kind.split("::")[1].lower(), name)
         if attribute in ("Name", "QueueName", "FunctionName", "TableName"):
             return name
-        if attribute == "QueueUrl":
+        if attribute in ("QueueUrl", "TopicArn", "ApiId", "IntegrationId", "AuthorizerId"):
             return self.reference(logical_id)
+        if attribute == "ApiEndpoint":
+            return f"https://{self.reference(logical_id)}.execute-api.{REGION}.amazonaws.com"
         return f"{name}.{attribute}"
 
     def resolve(self, value: Any) -> Any:
@@ -164,6 +172,9 @@ class Resolver:
                 return self._exports[str(self.resolve(argument))]
             case "Fn::If":
                 return self.resolve(argument[1] if self._is(argument[0]) else argument[2])
+            case "Fn::FindInMap":
+                first, second, third = self.resolve(argument[:3])
+                return self.resolve(self._mappings[first][second][third])
             case "Fn::GetAZs":
                 return [f"{REGION}{letter}" for letter in "abc"]
         raise NotSimulatedError(f"{name} is not simulated")

@@ -41,6 +41,8 @@ class Parts:
         operators: URLs of operators' queues, by the forward machine's name.
         log_days: how long rows are kept, by log.
         direct: table of request records of each direct operation, by the operation's name.
+        holds: tables of the switches that hold reconcilers.
+        outboxes: tables of events that a publisher sweeps.
     """
 
     operations: Mapping[str, Operation]
@@ -49,6 +51,8 @@ class Parts:
     operators: Mapping[str, str]
     log_days: Mapping[str, int]
     direct: Mapping[str, str]
+    holds: tuple[str, ...]
+    outboxes: tuple[str, ...]
 
     def with_those_of(self, later: Parts) -> Parts:
         """These parts and those of a later release: a saga that was replaced still has its log."""
@@ -64,6 +68,8 @@ class Parts:
             operators={**self.operators, **later.operators},
             log_days={**self.log_days, **later.log_days},
             direct={**self.direct, **later.direct},
+            holds=_once((*self.holds, *later.holds)),
+            outboxes=_once((*self.outboxes, *later.outboxes)),
         )
 
     @property
@@ -115,6 +121,8 @@ def parts_in(environments: Sequence[Mapping[str, str]]) -> Parts:
         operators=operators,
         log_days=log_days,
         direct=direct,
+        holds=_once(env[Env.HOLD_TABLE] for env in environments if Env.HOLD_TABLE in env),
+        outboxes=_once(env[Env.OUTBOX_TABLE] for env in environments if Env.OUTBOX_BUS in env),
     )
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from constructs_lib.testing.assembly import StackArtifact, read_assembly
 from constructs_lib.testing.names import DeployedResource
+from constructs_lib.testing.simulator.aws.events import INERT
+from constructs_lib.testing.simulator.aws.functions import function_name
+from constructs_lib.testing.simulator.aws.http_api import DEFAULT
 from constructs_lib.testing.simulator.deployment.blueprint import (
     ACCOUNT,
     REGION,
@@ -28,13 +32,38 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     TargetSpec,
 )
 from constructs_lib.testing.simulator.deployment.intrinsics import Resolver
+from constructs_lib.testing.simulator.deployment.schedules import cron_of
 from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 _SECONDS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _FUNCTION_IN_URI: Final = re.compile(r"/functions/(?:arn:aws:lambda:[^/]*:function:)?([^/:]+)(?::[^/]*)?/invocations")
 _STREAM: Final = ".StreamArn"
-_FIFTEEN_MINUTES: Final = 900
+_ROUTE_KEY: Final = re.compile(r"([A-Z]+) (/\S*)")
+_ACTS: Final = frozenset({"lambda", "sqs", "firehose"})
+"""Protocols of subscriptions behind which something of the stack acts; others notify a person, or another system."""
+_UNSEEN: Final = (
+    "AWS::ApiGateway::",
+    "AWS::ApiGatewayV2::",
+    "AWS::CDK::Metadata",
+    "AWS::CloudWatch::",
+    "AWS::Cognito::",
+    "AWS::IAM::",
+    "AWS::KMS::",
+    "AWS::Lambda::Alias",
+    "AWS::Lambda::LayerVersion",
+    "AWS::Lambda::Permission",
+    "AWS::Lambda::Version",
+    "AWS::Logs::LogGroup",
+    "AWS::Logs::MetricFilter",
+    "AWS::Logs::QueryDefinition",
+    "AWS::S3::BucketPolicy",
+    "AWS::SNS::TopicPolicy",
+    "AWS::SQS::QueuePolicy",
+    "AWS::SSM::Parameter",
+    "AWS::WAFv2::",
+)
+"""Types, or their beginnings, of resources that do nothing on their own; others are listed as not simulated."""
 
 
 def blueprint_of(assembly: Path) -> Blueprint:
@@ -42,20 +71,100 @@ def blueprint_of(assembly: Path) -> Blueprint:
 
     Raises:
         AssemblyError: if the folder is not an assembly.
-        NotSimulatedError: if a stack needs what the simulator does not have.
+        NotSimulatedError: if a reference or a policy cannot be understood. Of resources that are not simulated, the
+            blueprint has the reasons; what needs one is refused when it is needed.
     """
     blueprint = Blueprint()
     exports: dict[str, Any] = {}
+    seen = _Seen()
     for stack in read_assembly(assembly, account=ACCOUNT, region=REGION):
-        _Reader(blueprint, stack, exports).read()
+        _Reader(blueprint, stack, exports, seen).read()
+    blueprint.apis |= {api.id: api for api in seen.http_apis()}
+    _check_functions(blueprint)
+    blueprint.rules = [_checked(rule, blueprint, seen) for rule in blueprint.rules]
+    kinds = [f"{kind} ({count})" for kind, count in sorted(blueprint.ignored.items()) if not kind.startswith(_UNSEEN)]
+    if kinds:
+        blueprint.leave_out(f"resources of the types {', '.join(kinds)}")
     return blueprint
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Parts of resources that several stacks may have.
+
+    Attributes:
+        topics: ARNs.
+        acting: those to which a function or a queue has subscribed.
+        views: images that a change of each table has.
+        routes: of HTTP APIs, by the API's id.
+        stages: their names, likewise.
+        others: ids of APIs of other kinds.
+    """
+
+    topics: set[str] = field(default_factory=set)
+    acting: set[str] = field(default_factory=set)
+    views: dict[str, str] = field(default_factory=dict)
+    routes: dict[str, list[RouteSpec]] = field(default_factory=dict)
+    stages: dict[str, list[str]] = field(default_factory=dict)
+    others: set[str] = field(default_factory=set)
+
+    def http_apis(self) -> Iterator[ApiSpec]:
+        """Every HTTP API that has a route, also one that another app has."""
+        for api, routes in self.routes.items():
+            if api not in self.others:
+                stages = self.stages.get(api, [DEFAULT])
+                stage = DEFAULT if DEFAULT in stages else stages[0]
+                yield ApiSpec(id=api, stage=stage, routes=tuple(routes), http=True)
+
+
+def _check_functions(blueprint: Blueprint) -> None:
+    """Refuse functions that the assembly does not have, and that its resources invoke."""
+    invoked = {
+        *(mapping.function for mapping in blueprint.mappings),
+        *(stream.function for stream in blueprint.streams),
+        *(route.function for api in blueprint.apis.values() for route in api.routes if route.refused is None),
+        *(function_name(target.arn) for rule in blueprint.rules for target in rule.targets if ":lambda:" in target.arn),
+    }
+    for name in sorted(invoked - blueprint.functions.keys() - blueprint.refused.keys()):
+        blueprint.refused[name] = f"function {name} is not in the assembly"
+        blueprint.leave_out(blueprint.refused[name])
+
+
+def _checked(rule: RuleSpec, blueprint: Blueprint, seen: _Seen) -> RuleSpec:
+    """The rule, with the reason for which a target is refused. A schedule leaves such a target out."""
+    targets = []
+    for target in rule.targets:
+        reason = target.refused or _refusal(target, blueprint, seen)
+        if reason is not None:
+            blueprint.leave_out(f"rule {rule.name}: {reason}")
+        elif rule.is_scheduled and (unknown := blueprint.refused.get(function_name(target.arn))) is not None:
+            blueprint.leave_out(f"rule {rule.name}: its schedule invokes nothing, as {unknown}")
+        elif any(service in target.arn for service in INERT):
+            blueprint.leave_out(f"rule {rule.name}: {target.arn} receives its events, and nothing follows")
+        targets.append(replace(target, refused=reason))
+    return replace(rule, targets=tuple(targets))
+
+
+def _refusal(target: TargetSpec, blueprint: Blueprint, seen: _Seen) -> str | None:
+    """Reason for which no event can be sent to a target; None: it can."""
+    name = target.arn.rpartition(":")[2]
+    if ":lambda:" in target.arn or ":logs:" in target.arn:
+        return None
+    if ":sqs:" in target.arn:
+        return None if name in blueprint.queues else f"the queue {name}, its target, is not in the assembly"
+    if target.arn in seen.acting:
+        return f"the topic {name}, its target, has subscriptions of functions or queues, which are not simulated"
+    if ":sns:" in target.arn:
+        return None if target.arn in seen.topics else f"the topic {name}, its target, is not in the assembly"
+    return f"its target {target.arn} is not simulated"
 
 
 class _Reader:
     """Reads one stack into a blueprint."""
 
-    def __init__(self, blueprint: Blueprint, stack: StackArtifact, exports: dict[str, Any]) -> None:
+    def __init__(self, blueprint: Blueprint, stack: StackArtifact, exports: dict[str, Any], seen: _Seen) -> None:
         self._to = blueprint
+        self._seen = seen
         self._stack = stack
         self._resources: Mapping[str, Any] = stack.template.get("Resources", {})
         self._resolver = Resolver(stack.name, stack.template, exports)
@@ -79,6 +188,11 @@ class _Reader:
             "AWS::IAM::Policy": self._policy,
             "AWS::IAM::ManagedPolicy": self._policy,
             "AWS::ApiGateway::RestApi": self._api,
+            "AWS::ApiGatewayV2::Api": self._http_api,
+            "AWS::ApiGatewayV2::Route": self._http_route,
+            "AWS::ApiGatewayV2::Stage": self._http_stage,
+            "AWS::SNS::Topic": self._topic,
+            "AWS::SNS::Subscription": self._subscription,
         }
         for logical_id, resource in self._resources.items():
             kind = resource["Type"]
@@ -102,6 +216,31 @@ class _Reader:
         return self._resolver.name(logical_id)
 
     def _function(self, logical_id: str, given: dict[str, Any]) -> None:
+        name = self._name(logical_id)
+        try:
+            code = self._code(logical_id, given)
+        except NotSimulatedError as reason:
+            self._to.refused[name] = str(reason)
+            self._to.leave_out(str(reason))
+            return
+        self._to.functions[name] = FunctionSpec(
+            name=name,
+            code=code,
+            handler=given["Handler"],
+            environment={key: str(value) for key, value in given.get("Environment", {}).get("Variables", {}).items()},
+            timeout=int(given.get("Timeout", 3)),
+            role=str(given["Role"]).rpartition("/")[2],
+            memory=int(given.get("MemorySize", 128)),
+            log_group=given.get("LoggingConfig", {}).get("LogGroup"),
+            traced=given.get("TracingConfig", {}).get("Mode") == "Active",
+        )
+
+    def _code(self, logical_id: str, given: Mapping[str, Any]) -> Path | str:
+        """The code of a function that the simulator can run.
+
+        Raises:
+            NotSimulatedError: if it cannot.
+        """
         code = given["Code"]
         if given.get("PackageType") == "Image":
             raise NotSimulatedError(
@@ -111,16 +250,7 @@ class _Reader:
             raise NotSimulatedError(
                 f"function {logical_id} runs on {given.get('Runtime')}; the simulator runs Python functions only"
             )
-        name = self._name(logical_id)
-        self._to.functions[name] = FunctionSpec(
-            name=name,
-            code=code["ZipFile"] if "ZipFile" in code else self._asset(logical_id, str(code["S3Key"])),
-            handler=given["Handler"],
-            environment={key: str(value) for key, value in given.get("Environment", {}).get("Variables", {}).items()},
-            timeout=int(given.get("Timeout", 3)),
-            role=str(given["Role"]).rpartition("/")[2],
-            memory=int(given.get("MemorySize", 128)),
-        )
+        return str(code["ZipFile"]) if "ZipFile" in code else self._asset(logical_id, str(code.get("S3Key")))
 
     def _asset(self, logical_id: str, key: str) -> Path:
         source = self._assets.get(key)
@@ -133,12 +263,15 @@ class _Reader:
     def _mapping(self, logical_id: str, given: dict[str, Any]) -> None:
         source = str(given["EventSourceArn"])
         if source.endswith(_STREAM):
-            self._stream(source.removesuffix(_STREAM), given)
+            self._stream(logical_id, source.removesuffix(_STREAM), given)
             return
         if ":sqs:" not in source:
-            raise NotSimulatedError(f"event source {logical_id} is neither an SQS queue nor a table: {source}")
-        if "FilterCriteria" in given:
-            raise NotSimulatedError(f"event source {logical_id} filters; the simulator delivers every message")
+            self._to.leave_out(f"event source {logical_id} is neither an SQS queue nor a table: {source}")
+            return
+        refused = None
+        if given.get("FilterCriteria", {}).get("Filters"):
+            refused = f"event source {logical_id} filters messages, which is not simulated"
+            self._to.leave_out(refused)
         self._to.mappings.append(
             MappingSpec(
                 queue=source.rpartition(":")[2],
@@ -146,21 +279,27 @@ class _Reader:
                 batch=int(given.get("BatchSize", 10)),
                 partial="ReportBatchItemFailures" in given.get("FunctionResponseTypes", ()),
                 concurrency=int(given.get("ScalingConfig", {}).get("MaximumConcurrency", 1_000)),
+                refused=refused,
             )
         )
 
-    def _stream(self, table: str, given: dict[str, Any]) -> None:
+    def _view(self, logical_id: str, given: Mapping[str, Any]) -> None:
+        if specification := given.get("StreamSpecification"):
+            self._seen.views[self._name(logical_id)] = str(specification["StreamViewType"])
+
+    def _stream(self, logical_id: str, table: str, given: dict[str, Any]) -> None:
         retries, max_age = int(given.get("MaximumRetryAttempts", -1)), int(given.get("MaximumRecordAgeInSeconds", -1))
-        specification = next(
-            found["StreamSpecification"]
-            for logical_id, resource in self._resources.items()
-            if (found := resource.get("Properties", {})).get("StreamSpecification") and self._name(logical_id) == table
-        )
+        for table_id, resource in self._resources.items():
+            if resource["Type"] in ("AWS::DynamoDB::GlobalTable", "AWS::DynamoDB::Table"):
+                self._view(table_id, resource["Properties"])
+        if table not in self._seen.views:
+            self._to.leave_out(f"event source {logical_id}: the table {table} is not in the assembly")
+            return
         self._to.streams.append(
             StreamSpec(
                 table=table,
                 function=str(given["FunctionName"]).rpartition(":")[2],
-                view=specification["StreamViewType"],
+                view=self._seen.views[table],
                 batch=int(given.get("BatchSize", 100)),
                 partial="ReportBatchItemFailures" in given.get("FunctionResponseTypes", ()),
                 patterns=tuple(
@@ -180,10 +319,12 @@ class _Reader:
         )
 
     def _table(self, logical_id: str, given: dict[str, Any]) -> None:
+        self._view(logical_id, given)
         kinds = {attribute["AttributeName"]: attribute["AttributeType"] for attribute in given["AttributeDefinitions"]}
         keys = _keys(given["KeySchema"])
         indexes = []
-        for index in given.get("GlobalSecondaryIndexes", ()):
+        local = given.get("LocalSecondaryIndexes", ())
+        for index in (*given.get("GlobalSecondaryIndexes", ()), *local):
             index_keys = _keys(index["KeySchema"])
             projection = index["Projection"]
             held = {*keys, *index_keys, *projection.get("NonKeyAttributes", ())}
@@ -193,10 +334,11 @@ class _Reader:
                     keys=index_keys,
                     kinds=tuple(kinds[key] for key in index_keys),
                     projected=None if projection["ProjectionType"] == "ALL" else frozenset(held),
+                    local=index in local,
                 )
             )
-        if given.get("LocalSecondaryIndexes"):
-            raise NotSimulatedError(f"table {logical_id} has local secondary indexes; the simulator has none")
+            if index in local:
+                self._to.leave_out(f"queries of {index['IndexName']} of table {logical_id}, a local secondary index")
         ttl = given.get("TimeToLiveSpecification", {})
         name = self._name(logical_id)
         self._to.tables[name] = TableSpec(
@@ -228,23 +370,28 @@ class _Reader:
             definition=json.loads(definition) if isinstance(definition, str) else definition,
             kind=str(given.get("StateMachineType", "STANDARD")),
             role=str(given["RoleArn"]).rpartition("/")[2],
+            logged=bool(given.get("LoggingConfiguration", {}).get("Destinations")),
+            traced=bool(given.get("TracingConfiguration", {}).get("Enabled")),
         )
 
     def _rule(self, logical_id: str, given: dict[str, Any]) -> None:
-        if given.get("State", "ENABLED") != "ENABLED":
+        if given.get("State") == "DISABLED":
             return
-        every = None
+        every = cron = None
+        name = self._name(logical_id)
         if (schedule := given.get("ScheduleExpression")) is not None:
             found = _RATE.fullmatch(schedule)
-            if found is None:
-                raise NotSimulatedError(f"rule {logical_id} has the schedule {schedule}; the simulator knows rate(…)")
-            every = int(found[1]) * _SECONDS[found[2]]
+            every = int(found[1]) * _SECONDS[found[2]] if found is not None else None
+            cron = cron_of(schedule)
+            if every is None and cron is None:
+                self._to.leave_out(f"rule {name}: events of its schedule {schedule}")
         self._to.rules.append(
             RuleSpec(
-                name=self._name(logical_id),
+                name=name,
                 bus=str(given.get("EventBusName", "default")).rpartition("/")[2],
                 pattern=given.get("EventPattern"),
                 every=every,
+                cron=cron,
                 targets=tuple(_target(target) for target in given.get("Targets", ())),
             )
         )
@@ -261,11 +408,12 @@ class _Reader:
     def _role(self, logical_id: str, given: dict[str, Any]) -> None:
         statements = self._to.roles.setdefault(self._name(logical_id), [])
         for policy in given.get("Policies", ()):
-            statements += _statements(policy["PolicyDocument"])
+            statements += self._statements(self._name(logical_id), policy["PolicyDocument"])
 
     def _policy(self, _logical_id: str, given: dict[str, Any]) -> None:
         for role in given.get("Roles", ()):
-            self._to.roles.setdefault(str(role), []).extend(_statements(given["PolicyDocument"]))
+            statements = self._statements(str(role), given["PolicyDocument"])
+            self._to.roles.setdefault(str(role), []).extend(statements)
 
     def _api(self, logical_id: str, given: dict[str, Any]) -> None:
         routes = []
@@ -281,20 +429,86 @@ class _Reader:
             if resource["Type"] == "AWS::ApiGateway::Method" and properties["HttpMethod"] != "OPTIONS":
                 integration = properties.get("Integration", {})
                 found = _FUNCTION_IN_URI.search(str(integration.get("Uri", "")))
+                refused = None
                 if integration.get("Type") != "AWS_PROXY" or found is None:
-                    raise NotSimulatedError(f"method {method_id} has no Lambda proxy integration")
+                    refused = f"method {method_id} has no Lambda proxy integration, which alone is simulated"
+                    self._to.leave_out(refused)
                 routes.append(
                     RouteSpec(
                         method=properties["HttpMethod"],
                         path=self._path(resource["Properties"]["ResourceId"]),
-                        function=found[1],
+                        function=found[1] if found is not None else "",
                         authorization=properties.get("AuthorizationType", "NONE"),
+                        refused=refused,
                     )
                 )
         api = str(self._resolver.reference(logical_id))
         self._to.apis[api] = ApiSpec(
             id=api, stage=stage, binary="*/*" in given.get("BinaryMediaTypes", ()), routes=tuple(routes)
         )
+
+    def _statements(self, role: str, document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        found = document["Statement"] if isinstance(document["Statement"], list) else [document["Statement"]]
+        if any({"NotAction", "NotResource"} & statement.keys() for statement in found):
+            self._to.leave_out(f"calls of role {role}, of which a policy has NotAction or NotResource")
+        return list(found)
+
+    def _http_api(self, logical_id: str, given: dict[str, Any]) -> None:
+        if given.get("ProtocolType") != "HTTP" or "Body" in given:
+            self._to.leave_out(f"API {logical_id}: neither a REST API nor an HTTP API whose routes are resources")
+            self._seen.others.add(str(self._resolver.reference(logical_id)))
+
+    def _http_stage(self, _logical_id: str, given: dict[str, Any]) -> None:
+        self._seen.stages.setdefault(str(given["ApiId"]), []).append(str(given["StageName"]))
+
+    def _http_route(self, logical_id: str, given: dict[str, Any]) -> None:
+        if given["ApiId"] in self._seen.others:
+            return
+        integration: Mapping[str, Any] = {}
+        target = str(given.get("Target", "")).rpartition("/")[2]
+        for integration_id, resource in self._resources.items():
+            known = resource["Type"] == "AWS::ApiGatewayV2::Integration"
+            if known and self._resolver.reference(integration_id) == target:
+                integration = self._resolver.resolve(resource["Properties"])
+        self._seen.routes.setdefault(str(given["ApiId"]), []).append(self._route(logical_id, given, integration))
+
+    def _route(self, logical_id: str, given: Mapping[str, Any], integration: Mapping[str, Any]) -> RouteSpec:
+        method, path = "ANY", DEFAULT
+        if (found := _ROUTE_KEY.fullmatch(str(given["RouteKey"]))) is not None:
+            method, path = found.groups()
+        uri = str(integration.get("IntegrationUri", ""))
+        matched = _FUNCTION_IN_URI.search(uri)
+        function = matched[1] if matched is not None else function_name(uri) if ":function:" in uri else ""
+        authorization = str(given.get("AuthorizationType", "NONE"))
+        told = None
+        if integration.get("IntegrationType") != "AWS_PROXY" or not function:
+            told = "has no Lambda proxy integration, which alone is simulated"
+        elif integration.get("PayloadFormatVersion") != "2.0":
+            told = f"has payload format {integration.get('PayloadFormatVersion')}; 2.0 alone is simulated"
+        elif authorization == "CUSTOM":
+            told = "has a Lambda authorizer, which is not simulated"
+        refused = None if told is None else f"route {logical_id} {told}"
+        if refused is not None:
+            self._to.leave_out(refused)
+        return RouteSpec(
+            method=method,
+            path=path,
+            function=function,
+            authorization=authorization,
+            scopes=tuple(map(str, given.get("AuthorizationScopes", ()))),
+            timeout=int(integration.get("TimeoutInMillis", 30_000)),
+            refused=refused,
+        )
+
+    def _topic(self, logical_id: str, given: dict[str, Any]) -> None:
+        topic = str(self._resolver.reference(logical_id))
+        self._seen.topics.add(topic)
+        for subscription in given.get("Subscription", ()):
+            self._subscription(logical_id, {**subscription, "TopicArn": topic})
+
+    def _subscription(self, _logical_id: str, given: dict[str, Any]) -> None:
+        if given["Protocol"] in _ACTS or ".execute-api." in str(given.get("Endpoint", "")):
+            self._seen.acting.add(str(given["TopicArn"]))
 
     def _path(self, resource_id: Any) -> str:
         """Path of an API's resource."""
@@ -309,17 +523,8 @@ def _keys(schema: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
     return (by_kind["HASH"], *([by_kind["RANGE"]] if "RANGE" in by_kind else []))
 
 
-def _statements(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = document["Statement"]
-    return list(found) if isinstance(found, list) else [found]
-
-
 def _target(given: Mapping[str, Any]) -> TargetSpec:
     policy, transformer = given.get("RetryPolicy", {}), given.get("InputTransformer", {})
-    if "InputPath" in given:
-        raise NotSimulatedError(
-            f"target {given['Arn']} has an InputPath; the simulator knows Input and InputTransformer"
-        )
     return TargetSpec(
         arn=str(given["Arn"]),
         constant=given.get("Input"),
@@ -329,4 +534,5 @@ def _target(given: Mapping[str, Any]) -> TargetSpec:
         max_age=int(policy.get("MaximumEventAgeInSeconds", 86_400)),
         retries=int(policy.get("MaximumRetryAttempts", 185)),
         group=given.get("SqsParameters", {}).get("MessageGroupId"),
+        refused=f"its target {given['Arn']} has an InputPath, which is not simulated" if "InputPath" in given else None,
     )

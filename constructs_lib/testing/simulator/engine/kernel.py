@@ -17,6 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from constructs_lib.testing.simulator.errors import NotSimulatedError
+
 SECOND: Final = 1_000_000
 """Virtual time is counted in microseconds: whole numbers, so that sums are exact."""
 MILLISECOND: Final = 1_000
@@ -106,6 +108,8 @@ class Task(greenlet):
         except ProcessKilled:
             return
         except Exception as error:  # noqa: BLE001 - raised in tasks that wait for it
+            if isinstance(error, NotSimulatedError):
+                self.kernel.refuse(error)
             self.ended.fail(error)
         else:
             self.ended.set(result)
@@ -181,6 +185,7 @@ class Kernel:
         self.hub = getcurrent()
         self.steps = 0
         self._most_steps = most_steps
+        self._refused: NotSimulatedError | None = None
         self._until = start
         self._heap: list[tuple[int, int, Timer | _Rest]] = []
         self._number = 0
@@ -217,6 +222,10 @@ class Kernel:
         if process.on_enter is not None:
             process.on_enter()
         task.switch(value)
+
+    def refuse(self, error: NotSimulatedError) -> None:
+        """End the run with an error, whatever the task that met it does about it."""
+        self._refused = self._refused or error
 
     def sleep(self, delay: int) -> None:
         """Let the present task wait for some microseconds.
@@ -264,6 +273,7 @@ class Kernel:
 
         Raises:
             OutOfStepsError: if more happens than a run may take.
+            NotSimulatedError: if it needs what the simulator does not have.
         """
         heap = self._heap
         self._until = until if until is not None else _END_OF_TIME
@@ -282,6 +292,8 @@ class Kernel:
             elif (act := entry.act) is not None:
                 self.now = moment
                 act()
+            if self._refused is not None:
+                raise self._refused
             if ended is not None and ended():
                 return True
         if until is not None:

@@ -49,6 +49,11 @@ class Weather:
         """True if nothing goes wrong any more."""
         return self._kernel.now >= self.climate.ends
 
+    def was_over(self, moment: int) -> bool:
+        """Test whether nothing went wrong from a moment on. Planned faults have no end."""
+        ends = (self.climate.ends, *(outage.ends for outage in self.climate.outages))
+        return not self.climate.planned and moment >= max(ends)
+
     def trouble(self, actor: Actor, service: str, operation: str) -> Trouble | None:
         """Decide about the fault of a call; None: it has none."""
         climate = self.climate

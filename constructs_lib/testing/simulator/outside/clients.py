@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.aws.gateway import ConnectionLostError, Response
+from constructs_lib.testing.simulator.checks.requests import FINAL
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.workload import Intent
@@ -31,6 +32,7 @@ class Fate:
         refused: statuses of answers after which nothing is recorded.
         accepted: ids of sagas that answers named.
         misused: statuses of the answers to another body under the same key.
+        last: status and body of the last response to its request; None: it received none.
         done: whether the client sends nothing any more.
         gave_up: whether it has no settled answer.
     """
@@ -41,6 +43,7 @@ class Fate:
     refused: list[int] = field(default_factory=list)
     accepted: set[str] = field(default_factory=set)
     misused: list[int] = field(default_factory=list)
+    last: tuple[int, str] | None = None
     done: bool = False
     gave_up: bool = False
 
@@ -108,6 +111,7 @@ class Client:
         if response is None:
             return None
         fate = self._fate
+        fate.last = response.status, response.body
         replayed = response.headers.get(REPLAYED_HEADER.lower()) == "true"
         if replayed or is_first_of_direct(response.status, response.body):
             fate.settled.append((response.status, response.body))
@@ -125,7 +129,7 @@ class Client:
 
     @property
     def _path(self) -> str:
-        return f"/{self._fate.intent.operation}"
+        return self._world.gateway.path_of(self._fate.intent.operation)
 
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> Response | None:
         fate = self._fate
@@ -152,7 +156,7 @@ class Client:
             return False
         if response.headers.get(REPLAYED_HEADER.lower()) == "true":
             return True
-        return response.status in (400, 403, 404, 410, 413, 422, 507)
+        return response.status in FINAL
 
 
 def is_first_of_direct(status: int, body: str) -> bool:

@@ -169,8 +169,21 @@ class _Response(io.BytesIO):
         super().__init__(json.dumps(answer.document).encode())
         self.status = self.code = answer.status
         self.reason = ""
+        self.url = ""
         self.headers = self.msg = http.client.HTTPMessage()
         self.headers["content-type"] = "application/json"
+
+    def info(self) -> http.client.HTTPMessage:
+        """The headers, as ``urllib`` asks for them."""
+        return self.headers
+
+    def geturl(self) -> str:
+        """The address, which ``urllib`` sets."""
+        return self.url
+
+    def getcode(self) -> int:
+        """The status."""
+        return self.status
 
     def getheader(self, name: str, default: Any = None) -> Any:
         """A header."""

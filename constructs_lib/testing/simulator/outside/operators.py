@@ -1,4 +1,4 @@
-"""Operators: they find parked sagas, resolve their steps, and resume them; and they cancel sagas that run."""
+"""Operators: they find parked sagas, resolve their steps, resume them, cancel those that run, and hold reconcilers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.cancel import CannotCancel, cancel
+from saga_runtime.recovery.hold import Held, off, on
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone, Recoverer
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.writes import Entry, write
 
 if TYPE_CHECKING:
     from constructs_lib.testing.simulator.engine.actors import Actor
@@ -35,6 +37,15 @@ _RESUMES_FIRST: Final = 2
 _CANCELLING_RUNS: Final = 4
 """In one of so many runs, operators cancel sagas."""
 _CANCELLATIONS: Final = 6
+_HOLDING_RUNS: Final = 4
+"""In one of so many runs, operators hold reconcilers, or single sagas."""
+_HOLDS: Final = 3
+_OF_ONE_SAGA: Final = 0.5
+"""Share of the holds that are of one saga."""
+_HOLD_LASTS: Final = (2.1, 3.5)
+"""Powers of 10 of its seconds: from two minutes, for which no request travels, to an hour."""
+_RELEASED_AGAIN: Final = 60 * SECOND
+"""After this time, an operator releases again what could not be released."""
 
 
 class Operator:
@@ -76,6 +87,50 @@ class Operator:
     def _begin_to_cancel(self, actor: Actor, chosen: int) -> None:
         self._spawn(actor, partial(self._cancel, actor, chosen))
 
+    def begin_to_hold(self, random: Random, length: int) -> None:
+        """Plan the moments at which reconcilers, or one saga, are held, and released: in some runs.
+
+        The run does not end before everything is released.
+        """
+        if random.randrange(_HOLDING_RUNS) or not self._world.parts.holds:
+            return
+        for number in range(_HOLDS):
+            actor = self._world.actor(f"operator who holds {number}")
+            chosen = random.getrandbits(32) if random.random() < _OF_ONE_SAGA else None
+            lasts = int(SECOND * 10 ** random.uniform(*_HOLD_LASTS))
+            begin = partial(self._spawn, actor, partial(self._hold, actor, chosen, lasts))
+            self._world.kernel.after(int(random.random() ** 3 * length), begin)  # most sagas are in progress early
+
+    def _hold(self, actor: Actor, chosen: int | None, lasts: int) -> None:
+        """Hold every reconciler, or one saga, as ``cdk-sagas hold on`` does."""
+        saga_id = None
+        if chosen is not None:
+            in_progress = self._in_progress()
+            if not in_progress:
+                return
+            saga_id = str(in_progress[chosen % len(in_progress)][1][RecordAttribute.SAGA_ID]["S"])
+        held = Held(since_ms=(self._world.kernel.now + actor.skew) // 1_000, reason=actor.name, who=_AUDIT.who)
+        for table in self._world.parts.holds:
+            self._switch(on(table, saga_id, held), f"holds {saga_id or 'every saga'}")
+        self._world.kernel.after(lasts, partial(self._spawn, actor, partial(self._release, actor, saga_id, held)))
+
+    def _release(self, actor: Actor, saga_id: str | None, held: Held) -> None:
+        """Release what this operator holds, as ``cdk-sagas hold off`` does, until an answer comes."""
+        what = f"releases {saga_id or 'every saga'}"
+        answered = [self._switch(off(table, saga_id, held), what) for table in self._world.parts.holds]
+        if not all(answered):
+            again = partial(self._spawn, actor, partial(self._release, actor, saga_id, held))
+            self._world.kernel.after(_RELEASED_AGAIN, again)
+
+    def _switch(self, entry: Entry, what: str) -> bool:
+        """Set or release a switch, unless another operator did; whether an answer came."""
+        try:
+            done: object = "done" if write(entry, client=boto3.client("dynamodb")) is None else "another operator does"
+        except (ClientError, BotoCoreError) as error:
+            done = error
+        self._world.trace.note("operator", f"{what}: {done}")
+        return not isinstance(done, Exception)
+
     def _spawn(self, actor: Actor, act: Callable[[], None]) -> None:
         def work() -> None:
             try:
@@ -86,7 +141,7 @@ class Operator:
         self._world.kernel.spawn(actor, work)
 
     def _cancel(self, actor: Actor, chosen: int) -> None:
-        found = [one for one in self._sagas() if one[1][RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS]
+        found = self._in_progress()
         if not found:
             return
         operation, item = found[chosen % len(found)]
@@ -97,6 +152,9 @@ class Operator:
         except (CannotCancel, MachineGone, ClientError, BotoCoreError) as refusal:
             done = refusal
         self._world.trace.note("operator", f"cancels {record.saga_id}: {done}")
+
+    def _in_progress(self) -> list[tuple[Operation, Mapping[str, Any]]]:
+        return [one for one in self._sagas() if one[1][RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS]
 
     def _sagas(self) -> Iterator[tuple[Operation, Mapping[str, Any]]]:
         for operation in self._world.parts.operations.values():

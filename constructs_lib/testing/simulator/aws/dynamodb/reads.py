@@ -31,7 +31,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.values import (
     stored_item,
 )
 from constructs_lib.testing.simulator.aws.dynamodb.writes import check_placeholders
-from constructs_lib.testing.simulator.errors import invalid
+from constructs_lib.testing.simulator.errors import NotSimulatedError, invalid
 
 MOST_PAGE_BYTES: Final = 1_048_576
 
@@ -192,6 +192,8 @@ def _index(table: Table, source: Mapping[str, Any]) -> Index | None:
         return None
     if name not in table.indexes:
         raise invalid(f"The table does not have the specified index: {name}")
+    if table.indexes[name].local:
+        raise NotSimulatedError(f"{name} of {table.name} is a local secondary index, which is not simulated")
     return table.indexes[name]
 
 

@@ -103,17 +103,19 @@ class KeySchema:
 
 @dataclass(slots=True, kw_only=True)
 class Index:
-    """A global secondary index, which learns of a write some time after it.
+    """A secondary index. A global one learns of a write some time after it; a local one only checks its key.
 
     Attributes:
         name: its name.
         schema: its key.
         projected: attributes that it holds; None: all.
+        local: whether it is a local one.
     """
 
     name: str
     schema: KeySchema
     projected: frozenset[str] | None
+    local: bool = False
     _entries: dict[Any, dict[tuple[Any, ...], Item]] = field(default_factory=dict)
     _places: dict[Key, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
     _coming: deque[tuple[int, Key, Item | None]] = field(default_factory=deque)
@@ -209,7 +211,8 @@ class Table:
         for listener in self.listeners:
             listener(self, key, item)
         for index in self.indexes.values():
-            index.learn(now, key, item)
+            if not index.local:
+                index.learn(now, key, item)
 
     def partition(self, value: Any) -> Sequence[tuple[Key, Item]]:
         """Items under a partition key, in the order of sort keys."""

@@ -15,6 +15,7 @@ from saga_runtime import Money, PermanentError, StepCall, StepInDoubt, Transient
 
 AMOUNT = 123_456_789_012_345_678
 """Of every request and item."""
+_ONE = "one"
 
 
 class SoldOut(PermanentError):
@@ -42,11 +43,14 @@ def is_exact(call: StepCall) -> bool:
 
 
 def output_of(call: StepCall) -> dict[str, Any]:
-    """The step's output, always the same: of a map's item, it has what the step saw of earlier ones."""
+    """The step's output, always the same: in a map, and behind it, it has what the step saw of earlier ones."""
     word, _, size = behaviour(call).partition(" ")
     if word == "large":
         return {"of": call.row_name, "pad": "x" * int(size)}
-    return {"of": call.row_name, **({"saw": _seen(call)} if call.item_key is not None else {})}
+    seen = _seen(call)
+    if call.item_key is None:
+        seen = {name: form for name, form in seen.items() if form != _ONE}
+    return {"of": call.row_name, **({"saw": seen} if seen or call.item_key is not None else {})}
 
 
 def sees_the_same(call: StepCall, output: Any) -> bool:
@@ -57,8 +61,8 @@ def sees_the_same(call: StepCall, output: Any) -> bool:
 
 
 def _seen(call: StepCall) -> dict[str, str]:
-    """Form of each output of an earlier step: one, or one by item key."""
-    return {name: "by key" if _is_by_key(output) else "one" for name, output in call.outputs.items()}
+    """Form of each output of an earlier step: one, or so many by item key."""
+    return {name: f"{len(output)} by key" if _is_by_key(output) else _ONE for name, output in call.outputs.items()}
 
 
 def _is_by_key(output: Any) -> bool:

@@ -1,0 +1,145 @@
+"""Requests of a workload, counted by operation: where none settled, nothing was proven."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from constructs_lib.testing.invariants import RECORDS_AND_LOG
+from constructs_lib.testing.simulator.deployment.parts import Parts
+from constructs_lib.testing.simulator.workload import Result
+
+FINAL: Final = frozenset({400, 403, 404, 410, 413, 422, 507})
+"""Statuses after which a client does not repeat its request."""
+_NONE: Final = "no response"
+_LONGEST: Final = 300
+_NOT_UNRECORDED: Final = "leave it out of Workload.unrecorded"
+
+
+@dataclass(slots=True, kw_only=True)
+class Requests:
+    """Requests of one operation.
+
+    Attributes:
+        sent: how many intents there were.
+        settled: of how many a record or a response has the result.
+        received: last responses of the others, by status.
+        final: how many of these a client does not repeat.
+        detail: the detail of one of these.
+        recorded: whether one is to be recorded, as the workload states it.
+        of_saga: whether a saga is behind the operation.
+        known: operations that the stack has.
+    """
+
+    sent: int = 0
+    settled: int = 0
+    received: Counter[str] = field(default_factory=Counter)
+    final: int = 0
+    detail: str = ""
+    recorded: bool = True
+    of_saga: bool = False
+    known: tuple[str, ...] = ()
+
+    def add(self, other: Requests) -> None:
+        """Add requests of the same operation, in other runs."""
+        self.sent += other.sent
+        self.settled += other.settled
+        self.received.update(other.received)
+        self.final += other.final
+        self.detail = self.detail or other.detail
+        self.recorded = other.recorded
+        self.of_saga = other.of_saga
+        self.known = other.known
+
+    def told(self) -> str:
+        """Count what clients received instead of a settled response."""
+        told = ", ".join(f"{count} received {what}" for what, count in self.received.most_common())
+        return f"{told}: {self.detail}" if self.detail else told
+
+    def as_json(self) -> dict[str, Any]:
+        """The numbers as data."""
+        return {"sent": self.sent, "settled": self.settled, "received": dict(self.received), "detail": self.detail}
+
+
+def requests_of(
+    results: Sequence[Result],
+    last: Sequence[tuple[int, str] | None],
+    parts: Parts,
+    unrecorded: Collection[str],
+) -> dict[str, Requests]:
+    """Count the requests of an ended run.
+
+    Args:
+        results: of every intent.
+        last: status and body of the last response of each; None: its client received none.
+        parts: what is deployed.
+        unrecorded: operations of whose requests none is to be recorded.
+    """
+    sagas = {operation.name for operation in parts.operations.values()}
+    known = tuple(sorted({*sagas, *parts.direct}))
+    found: dict[str, Requests] = {}
+    for result, response in zip(results, last, strict=True):
+        name = result.intent.operation
+        one = found.setdefault(name, Requests(recorded=name not in unrecorded, of_saga=name in sagas, known=known))
+        one.sent += 1
+        if result.completed is not None:
+            one.settled += 1
+            continue
+        status, body = response or (None, "")
+        one.received[_NONE if status is None else str(status)] += 1
+        one.final += status in FINAL
+        one.detail = one.detail or _detail(body)
+    return found
+
+
+def add_requests(counts: dict[str, Requests], further: Mapping[str, Requests]) -> None:
+    """Add the requests of other runs, by operation."""
+    for name, one in further.items():
+        counts.setdefault(name, Requests()).add(one)
+
+
+def unproven(requests: Mapping[str, Requests], checked: Mapping[str, int]) -> Iterator[str]:
+    """Find why runs prove nothing, or nothing of an operation; one sentence each.
+
+    Args:
+        requests: of all runs, by operation.
+        checked: how many things each invariant was checked of.
+    """
+    if not requests:
+        yield "requests must be 1 or more, got 0; run at least one intent of the workload"
+    nothing = not any(one.settled for one in requests.values())
+    for name, one in sorted(requests.items()):
+        if not one.recorded and one.settled:
+            yield f"settled requests of {name} must be 0, got {one.settled} of {one.sent}; {_NOT_UNRECORDED}"
+        elif one.recorded and not one.settled and (one.final or nothing):
+            instead = one.told()
+            yield f"settled requests of {name} must be 1 or more, got 0 of {one.sent} ({instead}); {_remedy(name, one)}"
+    sagas = sum(one.settled for one in requests.values() if one.of_saga)
+    if sagas and not checked.get(RECORDS_AND_LOG):
+        yield (
+            f"things of which '{RECORDS_AND_LOG}' is checked must be 1 or more, got 0 of {sagas} settled sagas; "
+            "keep the request records until the run has ended"
+        )
+
+
+def _remedy(name: str, one: Requests) -> str:
+    if name not in one.known:
+        return f"use an operation of the stack: {', '.join(one.known) or 'it has none'}"
+    if not one.final:
+        return "run more requests, or under fewer faults"
+    return "correct the intents or the API, or name an operation that is to record nothing in Workload.unrecorded"
+
+
+def _detail(body: str) -> str:
+    """Return the detail of a problem document, or the message of API Gateway."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return ""
+    if not isinstance(document, dict):
+        return ""
+    found = next((document[name] for name in ("detail", "title", "message") if document.get(name)), "")
+    return " ".join(str(found).split())[:_LONGEST]

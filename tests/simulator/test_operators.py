@@ -1,0 +1,54 @@
+"""Operators of a run hold reconcilers, and release them; nothing that is held is recovered meanwhile."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Final
+
+from constructs_lib.testing.simulator import Climate, Event
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
+
+from .conftest import Deployed
+from .workloads.transfers import Transfers
+
+_LINE: Final = re.compile(
+    r"(?P<moment>\d\d \d\d:\d\d:\d\d\.\d{3})  (?:"
+    r"operator +(?P<act>holds|releases) (?P<held>every saga|\S+): done"
+    r"|\S*Reconciler\S* +states:StartExecution .*?(?P<saga>[a-z2-7]{26}-\w+))"
+)
+_LOOKS_END: Final = timedelta(minutes=1)
+"""After it, no action is under way that began before a hold."""
+
+
+def _stopped(deployed: Deployed, seed: int) -> RunResult:
+    """A run in which many executions are stopped, and nothing else goes wrong."""
+    climate = Climate(events={Event.STOP: 0.8}, ends=START + 3_600 * SECOND)
+    return simulate_once(
+        deployed("funds_transfer"), Transfers(), seed, sagas=10, coverage=Coverage(), climate=climate, traced=True
+    )
+
+
+def test_what_is_held_is_recovered_only_after_its_release(deployed: Deployed) -> None:
+    recovered = held_then = 0
+    for seed in range(20):
+        result = _stopped(deployed, seed)
+        assert not result.findings
+        held: dict[str, datetime] = {}
+        ever: set[str] = set()
+        for found in filter(None, map(_LINE.match, result.trace)):
+            moment = datetime.strptime(f"{found['moment']}+0000", "%d %H:%M:%S.%f%z")
+            if found["act"] == "holds":
+                held[found["held"]] = moment
+                ever.add(found["held"])
+            elif found["act"] == "releases":
+                del held[found["held"]]
+            else:
+                for name in {"every saga", found["saga"]} & held.keys():
+                    assert moment - held[name] <= _LOOKS_END, found[0]
+                recovered += 1
+                held_then += bool({"every saga", found["saga"]} & ever)
+        assert not held
+    assert recovered > held_then > 0

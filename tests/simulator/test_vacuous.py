@@ -1,0 +1,159 @@
+"""A run in which no request settled proves nothing, and nothing passes for it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
+from constructs_lib.testing.simulator import (
+    Climate,
+    Deployment,
+    Event,
+    Intent,
+    PromiseBrokenError,
+    SimulationReport,
+    Trouble,
+    Workload,
+    break_each_call,
+    simulate,
+    unused_grants,
+)
+from constructs_lib.testing.simulator.checks.requests import Requests
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.run import START
+
+from .conftest import Deployed
+from .workloads.transfers import Transfers
+
+
+class _Changed(Transfers):
+    """Transfers whose bodies the schema refuses."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), body={"amount": "much"})
+
+
+class _Misspelt(Transfers):
+    """Requests of an operation that no API has."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), operation="transfer")
+
+
+class _Unrecorded(_Changed):
+    unrecorded = ("transfers",)
+
+
+INVALID: Final = (
+    r"transfers must be 1 or more, got 0 of \d+ \(\d+ received 400: .+\); correct the intents or the API, "
+    "or name an operation that is to record nothing in Workload.unrecorded"
+)
+CHECKS: Final[Mapping[str, Callable[[Deployment, Workload], Any]]] = {
+    "simulate": lambda stack, workload: simulate(stack, workload, sagas=20).require_kept(),
+    "break_each_call": lambda stack, workload: break_each_call(stack, workload, part=(0, 4)).require_kept(),
+    "unused_grants": unused_grants,
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_no_check_passes_if_no_request_settles(check: str, deployed: Deployed) -> None:
+    with pytest.raises(PromiseBrokenError, match=f"settled requests of {INVALID}") as broken:
+        CHECKS[check](deployed("funds_transfer"), _Changed())
+    assert "nothing was found" not in str(broken.value)
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_no_check_passes_if_the_operation_is_misspelt(check: str, deployed: Deployed) -> None:
+    with pytest.raises(ValueError, match=r"operation of an Intent must be one of .*, got 'transfer'"):
+        CHECKS[check](deployed("funds_transfer"), _Misspelt())
+
+
+def test_proof_in_which_no_request_settles_does_not_hold(deployed: Deployed, tmp_path: Path) -> None:
+    with (
+        pytest.raises(NotProvenError, match=f"0 break it\n  settled requests of {INVALID}"),
+        Proof(deployed("funds_transfer"), _Changed(), report=tmp_path) as proof,
+    ):
+        proof.survives_random_faults(requests=20)
+
+    document = json.loads((tmp_path / "proof.json").read_text("utf-8"))
+    (check,) = document["checks"]
+    assert not document["holds"]
+    assert not check["holds"]
+    assert check["unproven"][0].startswith("settled requests of transfers must be 1 or more")
+    assert check["requests"]["transfers"]["sent"] == 20
+    page = (tmp_path / "proof.html").read_text("utf-8")
+    assert "A claim does not hold." in page
+    assert '<li class="bad">settled requests of transfers must be 1 or more' in page
+
+
+def test_operation_of_which_no_request_settles_is_not_kept() -> None:
+    known = ("orders", "refunds")
+    orders = Requests(sent=5, settled=5, known=known)
+    refused = Requests(sent=5, received=Counter({"404": 4, "no response": 1}), final=4, detail="Not Found", known=known)
+    received = r"got 0 of 5 \(4 received 404, 1 received no response: Not Found\)"
+    for name, remedy in (("refunds", "correct the intents"), ("refund", "use an operation of the stack: orders, ref")):
+        report = SimulationReport(seed=0, requests={"orders": orders, name: refused})
+        with pytest.raises(
+            PromiseBrokenError, match=f"settled requests of {name} must be 1 or more, {received}; {remedy}"
+        ):
+            report.require_kept()
+    assert SimulationReport(seed=0, requests={"orders": orders, "refunds": replace(refused, recorded=False)}).kept
+    # The client of one request may give up.
+    assert SimulationReport(seed=0, requests={"orders": orders, "refunds": Requests(sent=1, known=known)}).kept
+
+
+def test_operation_whose_requests_are_to_be_refused_may_be_stated(deployed: Deployed) -> None:
+    simulate(deployed("funds_transfer"), _Unrecorded(), sagas=20).require_kept()
+    with Proof(deployed("funds_transfer"), _Unrecorded()) as proof:
+        proof.survives_random_faults(requests=10)
+
+
+def test_unrecorded_operation_that_settles_is_not_kept(deployed: Deployed) -> None:
+    class Stale(Transfers):
+        unrecorded = ("transfers",)
+
+    with pytest.raises(PromiseBrokenError, match=r"transfers must be 0, got \d+ of 10; leave it out of Workload.unre"):
+        simulate(deployed("funds_transfer"), Stale(), sagas=10).require_kept()
+
+
+@pytest.mark.parametrize("unrecorded", ["transfers", 1, (1,)])
+def test_unrecorded_must_be_names(unrecorded: Any, deployed: Deployed) -> None:
+    class Mistaken(Transfers):
+        pass
+
+    Mistaken.unrecorded = unrecorded
+    with pytest.raises(ValueError, match=r"unrecorded must be names of operations, got .+; \('transfers',\) is one"):
+        simulate(deployed("funds_transfer"), Mistaken(), sagas=1)
+
+
+def test_clients_that_receive_nothing_prove_nothing(deployed: Deployed) -> None:
+    troubles, events = {Trouble.LOSE_REQUEST: 1.0}, {Event.CLIENT_GIVES_UP: 1.0}
+    lost = Climate(troubles=troubles, events=events, ends=START + 7_200 * SECOND)
+    with pytest.raises(
+        PromiseBrokenError, match=r"got 0 of 10 \(10 received no response\); run more requests, or under"
+    ):
+        simulate(deployed("funds_transfer"), Transfers(), sagas=10, climate=lost).require_kept()
+
+
+def test_invariant_that_checked_no_settled_saga_proves_nothing() -> None:
+    saga = {"transfers": Requests(sent=2, settled=2, of_saga=True)}
+    told = "things of which 'records and log agree' is checked must be 1 or more, got 0 of 2 settled sagas; keep the"
+    check = Check(name="n", claim="c", enumerated=1, cases=[Case(seed=0, requests=saga)], finished=True)
+    with pytest.raises(NotProvenError, match=told):
+        check.require()
+    assert SimulationReport(seed=0, requests=saga, checked={"records and log agree": 2}).kept
+    direct = {"orders": Requests(sent=2, settled=2)}
+    assert SimulationReport(seed=0, requests=direct).kept
+
+
+def test_report_without_a_request_is_not_kept() -> None:
+    with pytest.raises(PromiseBrokenError, match="requests must be 1 or more, got 0; run at least one intent"):
+        SimulationReport(seed=0).require_kept()
