@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from constructs_lib.migration.migration import Migration
     from constructs_lib.observability.compliance import Compliance
     from constructs_lib.observability.saga_monitoring import SagaMonitoring
+    from constructs_lib.reconciler.operator_access import OperatorAccess
     from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
     from constructs_lib.saga import (
         ContinueWith,
@@ -48,7 +49,9 @@ if TYPE_CHECKING:
         StepGroup,
     )
     from constructs_lib.saga.step_host import StepHost
+    from constructs_lib.saga.synthesis.starting import ISagaStateMachine
     from constructs_lib.tables.idempotency_table import IdempotencyTable
+    from constructs_lib.tables.interfaces import IIdempotencyTable, ILedgerTable, ITokenTable
     from constructs_lib.tables.ledger_table import LedgerTable
     from constructs_lib.tables.outbox import Outbox
     from constructs_lib.tables.payload_bucket import PayloadBucket
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
     from saga_runtime.http.key_source import KeySource
     from saga_runtime.ledger.terms import CollectingAccounts
     from saga_runtime.money import Unit
-    from saga_runtime.protocol import FailedStatus, InProgressResponse, KeyPolicy, RefusalPolicy
+    from saga_runtime.protocol import FailedStatus, InProgressResponse, KeyPolicy, RefusalPolicy, SecondPerson
     from saga_runtime.shared.backoff import Backoff
 
 __all__ = [
@@ -77,6 +80,10 @@ __all__ = [
     "FunctionOptions",
     "HmacSignature",
     "HttpTransactionApi",
+    "IIdempotencyTable",
+    "ILedgerTable",
+    "ISagaStateMachine",
+    "ITokenTable",
     "IdempotencyTable",
     "InProgressResponse",
     "KeyPolicy",
@@ -86,6 +93,7 @@ __all__ = [
     "MoneyField",
     "Notify",
     "Operation",
+    "OperatorAccess",
     "Outbox",
     "OwnSignature",
     "PaddleSignature",
@@ -97,6 +105,7 @@ __all__ = [
     "RuntimeFunction",
     "SagaMonitoring",
     "SagaStateMachine",
+    "SecondPerson",
     "StandardWebhooks",
     "Step",
     "StepFunction",
@@ -129,6 +138,10 @@ __getattr__, __dir__ = lazy_exports(
         "FunctionOptions": "constructs_lib.functions.function_options",
         "HmacSignature": "constructs_lib.callbacks.webhook_schemes",
         "HttpTransactionApi": "constructs_lib.api.http_transaction_api",
+        "IIdempotencyTable": "constructs_lib.tables.interfaces",
+        "ILedgerTable": "constructs_lib.tables.interfaces",
+        "ISagaStateMachine": "constructs_lib.saga.synthesis.starting",
+        "ITokenTable": "constructs_lib.tables.interfaces",
         "IdempotencyTable": "constructs_lib.tables.idempotency_table",
         "InProgressResponse": "saga_runtime.protocol",
         "KeyPolicy": "saga_runtime.protocol",
@@ -138,6 +151,7 @@ __getattr__, __dir__ = lazy_exports(
         "MoneyField": "constructs_lib.api.money_field",
         "Notify": "constructs_lib.saga",
         "Operation": "constructs_lib.api.operations",
+        "OperatorAccess": "constructs_lib.reconciler.operator_access",
         "Outbox": "constructs_lib.tables.outbox",
         "PayloadBucket": "constructs_lib.tables.payload_bucket",
         "Provider": "constructs_lib.saga",
@@ -157,6 +171,7 @@ __getattr__, __dir__ = lazy_exports(
         "StepGroup": "constructs_lib.saga",
         "StepHost": "constructs_lib.saga.step_host",
         "StripeSignature": "constructs_lib.callbacks.webhook_schemes",
+        "SecondPerson": "saga_runtime.protocol",
         "TimeoutReconciler": "constructs_lib.reconciler.timeout_reconciler",
         "TokenTable": "constructs_lib.tables.token_table",
         "TransactionApi": "constructs_lib.api.transaction_api",

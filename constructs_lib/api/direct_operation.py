@@ -21,8 +21,9 @@ from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, user_code
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
+from constructs_lib.shared.stacks import refer_to
 from constructs_lib.shared.types import check_fields, checked
-from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from saga_runtime.http.key_source import KeySource
 from saga_runtime.protocol import MAX_BODY_BYTES, Env, InProgressResponse, KeyPolicy, RefusalPolicy
@@ -168,7 +169,7 @@ class DirectOperation:
     """
 
     fn: DirectFunction
-    requests: IdempotencyTable
+    requests: IIdempotencyTable
     previous: SagaStateMachine | None
     refusal_policy: RefusalPolicy = RefusalPolicy.FINAL
     http_status_by_error: Mapping[str, int] | None = None
@@ -210,23 +211,31 @@ class DirectOperation:
                 f"{saga.node.path} are read from its own bucket"
             )
 
-    def serve(self, path: str, name: str, identity: str) -> DirectFunction:
+    def serve(self, api: Construct, name: str, identity: str) -> DirectFunction:
         """Make the function serve an operation: its settings, and its grants.
 
         Args:
-            path: of the API.
+            api: the API.
             name: of the operation.
             identity: where the caller's identity is.
 
         Raises:
-            ValueError: if the function serves another operation.
+            ValueError: if the function serves another operation, or is in another stack than the API, which has the
+                operation's table.
         """
         if self.fn.operation is not None:
             raise ValueError(
                 f"fn of operation {name} must serve one operation, got {self.fn.node.path}, which serves "
                 f"{self.fn.operation}; give each operation a DirectFunction of its own"
             )
-        self.fn.operation = f"{path}/{name}"
+        named = {"requests": self.requests, "payloads": self.payloads, "previous": self.previous}
+        refer_to(
+            api,
+            f"fn of operation {name}",
+            self.fn,
+            {f"{argument} of operation {name}": construct for argument, construct in named.items()},
+        )
+        self.fn.operation = f"{api.node.path}/{name}"
         self.requests.grant_reserve(self.fn)
         self.requests.grant_look(self.fn)
         variables: dict[str, str] = {

@@ -14,6 +14,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib.api.direct_operation import DirectOperation
+from constructs_lib.api.openapi import DEFAULT_STAGE, Front
 from constructs_lib.api.operations import Operation, OperationsApi
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction
@@ -59,6 +60,7 @@ class HttpTransactionApi(OperationsApi):
 
     Attributes:
         api: as given.
+        openapi: OpenAPI 3.1 document of the routes, also printed by ``cdk-sagas openapi``.
         routes: by method and path.
 
     Raises:
@@ -106,14 +108,16 @@ class HttpTransactionApi(OperationsApi):
         self.routes: dict[str, apigatewayv2.HttpRoute] = {}
         self._authorizer = authorizer or authorizers.HttpIamAuthorizer()
         self._route_scope = Construct(self, "Routes")
+        self._describe(Front(stage=DEFAULT_STAGE, joins_headers=True))
         self._serve_operations()
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Call every operation of this construct (``execute-api:Invoke``), in every stage of the HTTP API."""
-        arns = [
-            self.routes[f"{method} /{name}{suffix}"].route_arn for name in self.operations for method, suffix in _ROUTES
-        ]
+        arns = [arn for name in self.operations for arn in self._methods_of(name)]
         return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
+
+    def _methods_of(self, name: str) -> list[str]:
+        return [self.routes[f"{method} /{name}{suffix}"].route_arn for method, suffix in _ROUTES]
 
     def _operation(self, name: str, operation: Operation | DirectOperation) -> RuntimeFunction:
         function = self._function_of(name, operation)

@@ -1,22 +1,24 @@
-"""OpenAPI 3.1 document of a ``TransactionApi``: operations, keys, every answer, problems by code."""
+"""OpenAPI 3.1 document of an API: operations, keys, every answer, problems by code."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.api.direct_operation import DirectOperation
-from constructs_lib.rest.problem_documents import GATEWAY_PROBLEMS
+from constructs_lib.rest.problem_documents import GATEWAY_PROBLEMS, problem_type
 from constructs_lib.saga.description.assembly import metadata_in
-from saga_runtime.http.key_source import KeySource, KeySourceKind
+from saga_runtime.http.key_source import KeySourceKind
 from saga_runtime.http.response import FUNCTION_PROBLEMS, JSON, PROBLEM, Problem
+from saga_runtime.idempotency.amounts import index_of, tokens_of
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     MAX_KEY_LENGTH,
-    PROBLEM_TYPES,
     REPLAYED_HEADER,
+    SAGA_ID_PATTERN,
     InProgressResponse,
     KeyPolicy,
     RecordStatus,
@@ -26,9 +28,16 @@ if TYPE_CHECKING:
     from constructs_lib.api.operations import Operation
 
 METADATA_TYPE: Final = "cdk-sagas:openapi"
+DEFAULT_STAGE: Final = "$default"
+"""Stage of an HTTP API whose path has no stage in it."""
 _HOST: Final = "api.example.com"
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_SCHEMAS: Final = "#/components/schemas/"
+_DATA: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords of a schema whose values are not schemas."""
 _REFUSED: Final = 422
+_SAGA_REFUSED: Final = "saga-refused"
+_SAGA_FAILED: Final = "saga-failed"
 _OF_REQUESTS: Final = frozenset(
     {
         Problem.BAD_KEY,
@@ -45,8 +54,19 @@ _OF_REQUESTS: Final = frozenset(
     }
 )
 _OF_READS: Final = frozenset({Problem.NOT_FOUND, Problem.NO_IDENTITY, Problem.UNAVAILABLE, Problem.UNSENDABLE})
+_LOCATED: Final = frozenset(
+    {Problem.IN_PROGRESS, Problem.KEY_EXPIRED, Problem.NOT_STARTED, _SAGA_REFUSED, _SAGA_FAILED}
+)
+"""Problems of a recorded request, which have its ``Location`` and its id."""
+_GATEWAY_STATUSES: Final = frozenset({*(int(status) for _, status, _, _ in GATEWAY_PROBLEMS), 503})
+_REJECTED: Final = "request-rejected"
+_FAILED: Final = "gateway-error"
 _TEXT: Final = {"type": "string"}
-_SAGA_ID: Final = {"type": "string", "description": "id of the saga, or of the direct operation"}
+_SAGA_ID: Final = {
+    "type": "string",
+    "pattern": SAGA_ID_PATTERN,
+    "description": "id of the saga, or of the direct operation",
+}
 _LOCATION: Final = {"description": "address of the status", "schema": _TEXT}
 _RETRY_AFTER: Final = {"description": "seconds until the request should be repeated", "schema": {"type": "integer"}}
 _LINK: Final = {"description": 'address of the page about the problem, with rel="describedby"', "schema": _TEXT}
@@ -55,6 +75,29 @@ _REPLAYED: Final = {
     "attempts",
     "schema": {"type": "string", "enum": ["true"]},
 }
+_KEY: Final = {"type": "string", "pattern": "^[ -~]*[!-~][ -~]*$", "maxLength": MAX_KEY_LENGTH}
+_ID_OF_KEY: Final = {"type": ["string", "integer"], "minLength": 1, "maxLength": MAX_KEY_LENGTH}
+_QUOTED_KEY: Final = rf'"(?! *"$)(?:[ !#-\[\]-~]|\\["\\]){{1,{MAX_KEY_LENGTH}}}"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """The API before the operations, as far as its document has it.
+
+    Attributes:
+        stage: name of the stage; ``$default`` has no part in the address.
+        below: path below which the operations are, without a slash at its end.
+        problems: whether the gateway's own answers are the problem documents of this package; otherwise they are the
+            gateway's, JSON with a message.
+        waf: whether a web ACL limits the rate of addresses.
+        joins_headers: whether headers of one name come as one, joined by commas.
+    """
+
+    stage: str
+    below: str = ""
+    problems: bool = False
+    waf: bool = False
+    joins_headers: bool = False
 
 
 def openapi_of(
@@ -62,7 +105,7 @@ def openapi_of(
     operations: Mapping[str, Operation | DirectOperation],
     *,
     identity: str,
-    stage: str,
+    front: Front,
     docs_url: str | None = None,
 ) -> dict[str, Any]:
     """Describe an API.
@@ -71,32 +114,34 @@ def openapi_of(
         title: of the document.
         operations: by name.
         identity: where callers are known from: ``iam``, ``jwt`` or ``context:<key>``.
-        stage: name of the stage.
+        front: the API.
         docs_url: address that documents problems; their codes follow it.
 
     Returns:
         The document, as JSON has it. The server's host is a variable: it is known once the API is deployed.
     """
+    responses = _Responses(front=front, docs_url=docs_url)
     paths: dict[str, Any] = {}
     for name, operation in operations.items():
-        paths[f"/{name}"] = {"post": _post(name, operation)}
-        paths[f"/{name}/{{saga_id}}"] = {"get": _get(name)}
-    if docs_url is not None:
-        for path in paths.values():
-            for method in path.values():
-                _link_problems(method["responses"])
+        paths[f"{front.below}/{name}"] = {"post": _post(name, operation, responses)}
+        paths[f"{front.below}/{name}/{{saga_id}}"] = {"get": _get(name, operation, responses)}
+    bodies = {name: _body(name, operation) for name, operation in operations.items()}
+    stage = "" if front.stage == DEFAULT_STAGE else f"/{front.stage}"
     return {
         "openapi": "3.1.0",
         "info": {
             "title": title,
-            "version": stage,
+            "version": front.stage,
             "description": "Each request takes effect at most once per caller and idempotency key. A 5xx, or no "
             "answer, states nothing: repeat the request under the same key.",
         },
-        "servers": [{"url": f"https://{{host}}/{stage}", "variables": {"host": {"default": _HOST}}}],
+        "servers": [{"url": f"https://{{host}}{stage}", "variables": {"host": {"default": _HOST}}}],
         "security": [{"caller": []}],
         "paths": paths,
-        "components": {"securitySchemes": {"caller": _security(identity)}, "schemas": _schemas(docs_url)},
+        "components": {
+            "securitySchemes": {"caller": _security(identity)},
+            "schemas": {**bodies, **_schemas(docs_url), **({} if front.problems else {"Message": _message()})},
+        },
     }
 
 
@@ -109,40 +154,116 @@ def documents_in(assembly: Path) -> dict[str, dict[str, Any]]:
     return {path: json.loads(text) for path, text in metadata_in(assembly, METADATA_TYPE)}
 
 
-def _post(name: str, operation: Operation | DirectOperation) -> dict[str, Any]:
+def _post(name: str, operation: Operation | DirectOperation, responses: _Responses) -> dict[str, Any]:
     waits = not isinstance(operation, DirectOperation) and operation.max_wait is not None
-    responses: dict[int, dict[str, Any]] = {}
-    for status, codes in _codes(_OF_REQUESTS - _unheard_of(operation)).items():
-        responses[status] = _problem(codes)
-    for status in _refusals(operation):
-        codes = [*_codes_of(responses.get(status)), "saga-refused"]
-        responses[status] = _problem(codes, replayed=True)
-    responses[500] = _problem([*_codes_of(responses.get(500)), "saga-failed"], replayed=True)
-    responses[200] = _settled(waits=waits)
+    problems: dict[int, list[str]] = _codes(_OF_REQUESTS - _unheard_of(operation))
+    settled = {500: _SAGA_FAILED, **dict.fromkeys(_refusals(operation), _SAGA_REFUSED)}
+    for status, code in settled.items():
+        problems.setdefault(status, []).append(code)
+    successes = {200: _settled(waits=waits)}
     if _starts(operation):
-        responses[202] = _accepted()
+        successes[202] = _accepted()
     return {
         "operationId": f"request_{_word(name)}",
         "summary": f"Request {name}",
-        "parameters": [*_key_parameters(operation.key_source, operation.key_policy), *([_prefer()] if waits else [])],
-        "requestBody": {"required": True, "content": {JSON: {"schema": _body(_schema_of(operation))}}},
-        "responses": _with_gateway(responses),
+        "parameters": [*_key_parameters(operation, responses.front), *([_prefer()] if waits else [])],
+        "requestBody": {"required": True, "content": {JSON: {"schema": _reference(name)}}},
+        "responses": _with_links(name, operation, responses.of(successes, problems, replayed=settled)),
     }
 
 
-def _get(name: str) -> dict[str, Any]:
-    responses = {status: _problem(codes) for status, codes in _codes(_OF_READS).items()}
-    responses[200] = {
+def _get(name: str, operation: Operation | DirectOperation, responses: _Responses) -> dict[str, Any]:
+    steps = {} if isinstance(operation, DirectOperation) else {"required": ["steps"]}
+    status = {
         "description": "the status; once settled, with the stored response, unless it has expired",
         "headers": {"Retry-After": _RETRY_AFTER},
-        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Status"}}},
+        "content": {JSON: {"schema": {**_reference("Status"), **steps}}},
     }
     return {
         "operationId": f"status_of_{_word(name)}",
         "summary": f"Read the status of a request of {name}",
         "parameters": [{"name": "saga_id", "in": "path", "required": True, "schema": _SAGA_ID}],
-        "responses": _with_gateway(responses),
+        "responses": responses.of({200: status}, _codes(_OF_READS)),
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Responses:
+    """Responses of an API, with those of its gateway."""
+
+    front: Front
+    docs_url: str | None
+
+    def of(
+        self,
+        successes: Mapping[int, dict[str, Any]],
+        problems: Mapping[int, list[str]],
+        *,
+        replayed: Iterable[int] = (),
+    ) -> dict[str, Any]:
+        """All responses, by status.
+
+        Args:
+            successes: responses other than problems.
+            problems: codes of the function's problems.
+            replayed: statuses of stored responses.
+        """
+        found = {status: list(codes) for status, codes in problems.items()}
+        if self.front.problems:
+            for _, status, code, _ in GATEWAY_PROBLEMS:
+                _add(found.setdefault(int(status), []), code)
+            for number in _GATEWAY_STATUSES & found.keys():
+                _add(found[number], _REJECTED if number < 500 else _FAILED)
+        stored = set(replayed)
+        answers = {str(number): self._problem(number, codes, number in stored) for number, codes in found.items()}
+        answers |= {str(number): answer for number, answer in successes.items()}
+        answers = dict(sorted(answers.items()))
+        for others, code in (("4XX", _REJECTED), ("5XX", _FAILED)):
+            answers[others] = self._problem(None, [code], False) if self.front.problems else _of_gateway()
+        return answers
+
+    def _problem(self, status: int | None, codes: list[str], replayed: bool) -> dict[str, Any]:
+        own = self.front.problems or status not in _GATEWAY_STATUSES
+        located, waits = own and _LOCATED.issuperset(codes), codes == [Problem.IN_PROGRESS]
+        headers = {
+            "Retry-After": {**_RETRY_AFTER, "required": True} if waits else _RETRY_AFTER,
+            "Location": {**_LOCATION, "required": True} if located else _LOCATION,
+            **({REPLAYED_HEADER: _REPLAYED} if replayed else {}),
+            **({"Link": _LINK} if self.docs_url is not None else {}),
+        }
+        types = [problem_type(code, self.docs_url) for code in codes]
+        schema = {**_reference("Problem"), "properties": {"type": {"enum": types}}}
+        content = {PROBLEM: {"schema": schema}}
+        if not own:
+            content[JSON] = {"schema": _reference("Message")}
+        if self.front.waf and status == 429:  # a web ACL cannot send another type
+            content[JSON] = {"schema": schema}
+        return {"description": "; ".join(codes), "headers": headers, "content": content, "x-problems": codes}
+
+
+def _add(codes: list[str], code: str) -> None:
+    if code not in codes:
+        codes.append(code)
+
+
+def _with_links(name: str, operation: Operation | DirectOperation, responses: dict[str, Any]) -> dict[str, Any]:
+    """The responses; those of a recorded request lead to its status, and under a key to its duplicate."""
+    status = {"operationId": f"status_of_{_word(name)}", "parameters": {"saga_id": "$response.body#/saga_id"}}
+    again: dict[str, Any] = {
+        "operationId": f"request_{_word(name)}",
+        "requestBody": "$request.body",
+        "description": "a duplicate: it gets the stored response once the request is settled",
+    }
+    if _has_key_header(operation):
+        again["parameters"] = {
+            f"header.{IDEMPOTENCY_KEY_HEADER}": f"$request.header.{IDEMPOTENCY_KEY_HEADER}",
+        }
+    for response in responses.values():
+        if response.get("headers", {}).get("Location", {}).get("required"):
+            # Without a key, the same request is a new one.
+            required = operation.key_policy is KeyPolicy.REQUIRED
+            response["links"] = {"status": status, **({"again": again} if required else {})}
+    return responses
 
 
 def _starts(operation: Operation | DirectOperation) -> bool:
@@ -170,20 +291,64 @@ def _schema_of(operation: Operation | DirectOperation) -> Mapping[str, Any] | No
     return operation.fn.schema if isinstance(operation, DirectOperation) else operation.schema
 
 
-def _body(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+def _body(name: str, operation: Operation | DirectOperation) -> dict[str, Any]:
     """Schema of a new request's body: JSON schema draft 7, which OpenAPI 3.1 takes by its ``$schema``."""
-    return {"$schema": _DRAFT, **schema} if schema is not None else {}
+    found: dict[str, Any] = {"$schema": _DRAFT, **_moved(_schema_of(operation) or {}, f"{_SCHEMAS}{name}")}
+    found.pop("$id", None)
+    if operation.key_policy is KeyPolicy.REQUIRED:
+        of_key = [_holding(tokens_of(member), operation.key_source.kind) for member in operation.key_source.members]
+        if of_key:
+            found["allOf"] = [*found.get("allOf", ()), *of_key]
+    return found
 
 
-def _key_parameters(source: KeySource, policy: KeyPolicy) -> Iterator[dict[str, Any]]:
-    if source.kind in {KeySourceKind.HEADER, KeySourceKind.COMPOSITE}:
+def _holding(tokens: Sequence[str], kind: KeySourceKind) -> dict[str, Any]:
+    """Schema of a body that has a member of its key. Array elements are left to the operation's own schema."""
+    if not tokens:
+        return _KEY if kind is KeySourceKind.BODY else _ID_OF_KEY
+    if index_of(tokens[0]) is not None:
+        return {}
+    return {"type": "object", "required": [tokens[0]], "properties": {tokens[0]: _holding(tokens[1:], kind)}}
+
+
+def _moved(value: Any, root: str) -> Any:
+    """A part of a schema whose references lead to the schema's place in the document."""
+    if isinstance(value, list):
+        return [_moved(item, root) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    found = {key: item if key in _DATA else _moved(item, root) for key, item in value.items()}
+    reference = found.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#"):
+        found["$ref"] = root + reference.removeprefix("#")
+    return found
+
+
+def _reference(name: str) -> dict[str, Any]:
+    return {"$ref": f"{_SCHEMAS}{name}"}
+
+
+def _has_key_header(operation: Operation | DirectOperation) -> bool:
+    return operation.key_source.kind in {KeySourceKind.HEADER, KeySourceKind.COMPOSITE}
+
+
+def _key_parameters(operation: Operation | DirectOperation, front: Front) -> Iterator[dict[str, Any]]:
+    if _has_key_header(operation):
         yield {
             "name": IDEMPOTENCY_KEY_HEADER,
             "in": "header",
-            "required": policy is KeyPolicy.REQUIRED,
-            "description": "one per intent, the same for every retry; printable ASCII",
-            "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH},
+            "required": operation.key_policy is KeyPolicy.REQUIRED,
+            "description": "one per intent, the same for every retry; printable ASCII, bare or quoted",
+            "schema": {"type": "string", "pattern": _key_pattern(front)},
         }
+
+
+def _key_pattern(front: Front) -> str:
+    """Regular expression of the header: a bare key, without blanks around it, or a quoted one."""
+    first, last, any_of = (
+        (r"[!#-+\--~]", r"[!-+\--~]", r"[ -+\--~]") if front.joins_headers else ("[!#-~]", "[!-~]", "[ -~]")
+    )
+    return f"^(?:{first}(?:{any_of}{{0,{MAX_KEY_LENGTH - 2}}}{last})?|{_QUOTED_KEY})$"
 
 
 def _prefer() -> dict[str, Any]:
@@ -197,63 +362,36 @@ def _prefer() -> dict[str, Any]:
 
 
 def _codes(problems: Iterable[Problem]) -> dict[int, list[str]]:
-    """Codes of problems by status, in the order of the statuses."""
+    """Codes of problems by status."""
     found: dict[int, list[str]] = {}
     for kind in sorted(problems):
-        found.setdefault(FUNCTION_PROBLEMS[kind][0], []).append(kind)
-    return dict(sorted(found.items()))
-
-
-def _with_gateway(responses: Mapping[int, dict[str, Any]]) -> dict[str, Any]:
-    """All responses as text of their status, and the gateway's own."""
-    documented = dict(responses)
-    for _, status, code, _ in GATEWAY_PROBLEMS:
-        known = documented.get(int(status))
-        codes = [*_codes_of(known), *([] if code in _codes_of(known) else [code])]
-        documented[int(status)] = _problem(codes, replayed=known is not None and REPLAYED_HEADER in known["headers"])
-    named = {str(status): documented[status] for status in sorted(documented)}
-    return {**named, "4XX": _problem(["request-rejected"]), "5XX": _problem(["gateway-error"])}
-
-
-def _codes_of(response: Mapping[str, Any] | None) -> list[str]:
-    return list(response["x-problems"]) if response is not None else []
-
-
-def _problem(codes: Iterable[str], *, replayed: bool = False) -> dict[str, Any]:
-    listed = list(codes)
-    return {
-        "description": "; ".join(listed),
-        "headers": {
-            "Retry-After": _RETRY_AFTER,
-            "Location": _LOCATION,
-            **({REPLAYED_HEADER: _REPLAYED} if replayed else {}),
-        },
-        "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-        "x-problems": listed,
-    }
-
-
-def _link_problems(responses: Mapping[str, dict[str, Any]]) -> None:
-    for response in responses.values():
-        if "x-problems" in response:
-            response["headers"]["Link"] = _LINK
+        found.setdefault(FUNCTION_PROBLEMS[kind][0], []).append(str(kind))
+    return found
 
 
 def _settled(*, waits: bool) -> dict[str, Any]:
     applied = {"Preference-Applied": {"schema": _TEXT}} if waits else {}
     return {
         "description": "completed",
-        "headers": {"Location": _LOCATION, REPLAYED_HEADER: _REPLAYED, **applied},
-        "content": {JSON: {"schema": {"$ref": "#/components/schemas/Completed"}}},
+        "headers": {"Location": {**_LOCATION, "required": True}, REPLAYED_HEADER: _REPLAYED, **applied},
+        "content": {JSON: {"schema": _reference("Completed")}},
     }
 
 
 def _accepted() -> dict[str, Any]:
     return {
         "description": "recorded; it will be processed",
-        "headers": {"Location": _LOCATION, "Retry-After": _RETRY_AFTER},
-        "content": {JSON: {"schema": {"$ref": "#/components/schemas/InProgress"}}},
+        "headers": {"Location": {**_LOCATION, "required": True}, "Retry-After": _RETRY_AFTER},
+        "content": {JSON: {"schema": _reference("InProgress")}},
     }
+
+
+def _of_gateway() -> dict[str, Any]:
+    return {"description": "an answer of the gateway itself", "content": {JSON: {"schema": _reference("Message")}}}
+
+
+def _message() -> dict[str, Any]:
+    return {"type": "object", "description": "of the gateway itself", "properties": {"message": _TEXT}}
 
 
 def _security(identity: str) -> dict[str, Any]:
@@ -274,7 +412,7 @@ def _schemas(docs_url: str | None) -> dict[str, Any]:
                 "type": {
                     "type": "string",
                     "format": "uri",
-                    "description": f"{docs_url or PROBLEM_TYPES} and the code",
+                    "description": f"{problem_type('', docs_url)} and the code",
                 },
                 "title": _TEXT,
                 "status": {"type": "integer"},
@@ -282,6 +420,9 @@ def _schemas(docs_url: str | None) -> dict[str, Any]:
                 "saga_id": _SAGA_ID,
                 "error": {"type": "string", "description": "name of the error of a refused or failed saga"},
                 "step": {"type": "string", "description": "the step that it came from"},
+                "saga_status": {"type": "string", "enum": [RecordStatus.COMPLETED, RecordStatus.FAILED]},
+                "http_status": {"type": "integer", "description": "of the settled response"},
+                "request_id": {"type": "string", "description": "of the gateway"},
             },
         },
         "InProgress": {
@@ -296,7 +437,7 @@ def _schemas(docs_url: str | None) -> dict[str, Any]:
         },
         "Status": {
             "type": "object",
-            "required": ["saga_id", "status", "steps"],
+            "required": ["saga_id", "status"],
             "properties": {
                 "saga_id": _SAGA_ID,
                 "status": {"type": "string", "enum": statuses},

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from constructs_lib.api.body_limits import payload_environment, require_body_limit
 from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.key_sources import key_environment, require_key_members, require_key_policy
 from constructs_lib.api.money_field import MoneyField
+from constructs_lib.api.openapi import METADATA_TYPE, Front, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.api.schema_paths import may_have
 from constructs_lib.functions.function_options import FunctionOptions
@@ -25,10 +27,12 @@ from constructs_lib.rest.problem_documents import require_docs_url
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
 from constructs_lib.saga.synthesis.inline import express_environment
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_match, require_seconds, require_unique
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.stacks import depend_on
 from constructs_lib.shared.types import check_fields
 from saga_runtime.http.key_source import KeySource
 from saga_runtime.protocol import (
@@ -95,6 +99,7 @@ class OperationsApi(Construct):
     """The operations of an API with their functions; the kinds of API extend it.
 
     Attributes:
+        openapi: OpenAPI 3.1 document of the API, also printed by ``cdk-sagas openapi``.
         operations: by name.
         gatekeepers: the functions that answer, by operation: gatekeepers, and those of direct operations.
         status_functions: the functions that answer ``GET`` of operations with ``max_wait``, by operation.
@@ -153,8 +158,28 @@ class OperationsApi(Construct):
         return self._metric(Metric.REPLAYED, operation)
 
     def metric_key_reused(self, operation: str) -> cloudwatch.Metric:
-        """Requests to an operation under the key of another one: the sum of 5 minutes."""
+        """Requests to an operation under the key of a request with another body: the sum of 5 minutes."""
         return self._metric(Metric.KEY_REUSED, operation)
+
+    def metric_key_expired(self, operation: str) -> cloudwatch.Metric:
+        """Duplicates of an operation that came after their response had expired: the sum of 5 minutes."""
+        return self._metric(Metric.KEY_EXPIRED, operation)
+
+    def metric_key_missing(self, operation: str) -> cloudwatch.Metric:
+        """Requests to an operation that were accepted without a key: the sum of 5 minutes."""
+        return self._metric(Metric.KEY_MISSING, operation)
+
+    def metric_in_progress(self, operation: str) -> cloudwatch.Metric:
+        """Duplicates of an operation that found its saga in progress: the sum of 5 minutes."""
+        return self._metric(Metric.DUPLICATE_IN_PROGRESS, operation)
+
+    def metric_restarted(self, operation: str) -> cloudwatch.Metric:
+        """Sagas of an operation that a duplicate started again: the sum of 5 minutes."""
+        return self._metric(Metric.RESTARTED, operation)
+
+    def metric_start_refused(self, operation: str) -> cloudwatch.Metric:
+        """Sagas of an operation that Step Functions refused to start: the sum of 5 minutes."""
+        return self._metric(Metric.START_REFUSED, operation)
 
     def _metric(self, metric: Metric, operation: str) -> cloudwatch.Metric:
         if operation not in self.gatekeepers:
@@ -162,6 +187,13 @@ class OperationsApi(Construct):
                 f"operation must be one of {', '.join(self.gatekeepers)}, got {operation!r}; name one of this API"
             )
         return runtime_metric(metric, service_of(self.gatekeepers[operation]), "Sum")
+
+    def _describe(self, front: Front) -> None:
+        """Make the document of the API, and keep it in the assembly."""
+        self.openapi = openapi_of(
+            self.node.id, self.operations, identity=self._identity, front=front, docs_url=self._docs_url
+        )
+        self.node.add_metadata(METADATA_TYPE, json.dumps(self.openapi))
 
     def _serve_operations(self) -> None:
         """Create the functions and their routes, and the alarms."""
@@ -184,6 +216,13 @@ class OperationsApi(Construct):
             }
         )
         self.alarms.extend(self.start_refused_alarms.values())
+        for name, operation in self.operations.items():
+            if isinstance(operation, Operation) and self._identity == "iam":
+                operation.saga.begin_by_requests(partial(self._methods_of, name))
+
+    def _methods_of(self, name: str) -> list[str]:
+        """ARNs of an operation's methods."""
+        raise NotImplementedError
 
     def _operation(self, name: str, operation: Operation | DirectOperation) -> RuntimeFunction:
         """Create an operation's function and routes."""
@@ -193,7 +232,7 @@ class OperationsApi(Construct):
         """The function that answers an operation."""
         if not isinstance(operation, DirectOperation):
             return self._gatekeeper(name, operation)
-        function = operation.serve(self.node.path, name, self._identity)
+        function = operation.serve(self, name, self._identity)
         for variable, value in self._of_every_response().items():
             function.function.add_environment(variable, value)
         return function
@@ -207,13 +246,14 @@ class OperationsApi(Construct):
             added[Env.DOCS_URL] = self._docs_url
         return added
 
-    def _invoked(self, name: str, function: RuntimeFunction) -> lambda_.IFunction:
+    def _invoked(self, name: str, function: RuntimeFunction) -> AnyFunction:
         """Target of the gateway: the function, or its snapshot."""
         own = function.function
         return from_snapshot(f"the function of operation {name}", own) if self._snap_start else own
 
     def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
+        depend_on(self, "begins", saga)
         gatekeeper = RuntimeFunction(
             self._gatekeeper_scope,
             name,

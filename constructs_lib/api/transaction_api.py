@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Token, Validations
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib.api.direct_operation import DirectOperation
-from constructs_lib.api.openapi import METADATA_TYPE, openapi_of
+from constructs_lib.api.openapi import Front
 from constructs_lib.api.operations import Operation, OperationsApi
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
 from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.shared.stacks import require_same_stack
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, PREFER_HEADER
 
@@ -148,13 +148,18 @@ class TransactionApi(OperationsApi):
             function_options=function_options,
             removal_policy=removal_policy,
         )
+        given_authorizer: object = authorizer
+        if isinstance(given_authorizer, Construct):
+            require_same_stack(
+                resource or self, "authorizer", given_authorizer, "an authorizer is a part of its API, which names it"
+            )
         self._methods = apigateway.MethodOptions(
             authorization_type=apigateway.AuthorizationType.IAM if authorizer is None else None,
             authorizer=authorizer,
             authorization_scopes=self._scopes,
             api_key_required=api_key_required or None,
         )
-        stage = stage_name or _STAGE_NAME
+        documented = stage = stage_name or _STAGE_NAME
         rate, burst = rate_limit if rate_limit is not None else 100, burst_limit if burst_limit is not None else 200
         check_stage(stage, rate, burst)
         per_address = check_rate_per_address(waf, rate, rate_per_address)
@@ -168,9 +173,10 @@ class TransactionApi(OperationsApi):
                 "cloud_watch_role": cloud_watch_role,
             }
             self.api = _api_of(resource, given)
-            self._root, stage = resource, self.api.deployment_stage.stage_name
-        self.openapi = openapi_of(id, self.operations, identity=identity, stage=stage, docs_url=docs_url)
-        self.node.add_metadata(METADATA_TYPE, json.dumps(self.openapi))
+            self._root, documented, stage = resource, _stage_of(self.api), self.api.deployment_stage.stage_name
+        self._stage = stage
+        below = "" if resource is None else resource.path.rstrip("/")
+        self._describe(Front(stage=documented, below=below, problems=resource is None, waf=waf))
         if resource is None:
             self.access_log = access_log_of(self, removal_policy)
             self.api = rest_api(
@@ -203,13 +209,20 @@ class TransactionApi(OperationsApi):
 
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Call every operation of this API's stage (``execute-api:Invoke``)."""
-        below, stage = self._root.path.rstrip("/"), self.api.deployment_stage.stage_name
-        arns = [
+        stage = self.api.deployment_stage.stage_name
+        arns = [arn for name in self.operations for arn in self._arns(name, stage)]
+        return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
+
+    def _arns(self, name: str, stage: str) -> list[str]:
+        below = self._root.path.rstrip("/")
+        return [
             self.api.arn_for_execute_api(method, f"{below}/{name}{suffix}", stage)
-            for name in self.operations
             for method, suffix in (("POST", ""), ("GET", "/*"))
         ]
-        return iam.Grant.add_to_principal(grantee=grantee, actions=["execute-api:Invoke"], resource_arns=arns)
+
+    def _methods_of(self, name: str) -> list[str]:
+        # The stage comes after all gatekeepers: a step function that starts a saga must not wait for it.
+        return self._arns(name, self._stage)
 
     def _operation(self, name: str, operation: Operation | DirectOperation) -> RuntimeFunction:
         function = self._function_of(name, operation)
@@ -237,6 +250,7 @@ class TransactionApi(OperationsApi):
                 request_models={
                     "application/json": apigateway.Model.from_model_name(collection, "BodyModel", model.ref)
                 },
+                request_parameters=self._headers_of(name),
                 request_validator=validator,
             ),
             single.add_method(
@@ -263,6 +277,14 @@ class TransactionApi(OperationsApi):
             self._allow_preflight(single, "GET")
         return function
 
+    def _headers_of(self, name: str) -> dict[str, bool]:
+        """Headers that an operation reads, as its document has them: none is required by the gateway.
+
+        The gatekeeper answers a request without its key by a problem document of its own.
+        """
+        post = self.openapi["paths"][f"{self._root.path.rstrip('/')}/{name}"]["post"]
+        return {f"method.request.header.{each['name']}": False for each in post["parameters"] if each["in"] == "header"}
+
     def _allow_preflight(self, resource: apigateway.IResource, verb: str) -> None:
         """Answer a browser that asks whether a page of another origin may call."""
         if resource.node.try_find_child("OPTIONS") is not None:
@@ -283,6 +305,14 @@ class TransactionApi(OperationsApi):
 
     def _integration(self, name: str, function: RuntimeFunction) -> apigateway.LambdaIntegration:
         return apigateway.LambdaIntegration(self._invoked(name, function), proxy=True, allow_test_invoke=False)
+
+
+def _stage_of(api: apigateway.RestApi) -> str:
+    """Name of an API's stage, for its document; ``v1`` if only CloudFormation will know it."""
+    stage = api.deployment_stage.node.default_child
+    # The construct's own name is a token in any case.
+    name = stage.stage_name if isinstance(stage, apigateway.CfnStage) else None
+    return _STAGE_NAME if name is None or Token.is_unresolved(name) else name
 
 
 def _api_of(resource: apigateway.IResource, given: Mapping[str, object]) -> apigateway.RestApi:

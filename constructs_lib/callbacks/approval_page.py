@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Token, Validations
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
@@ -16,6 +15,7 @@ from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS, access_log_of, check_stage, rest_api
 from constructs_lib.rest.web_acl import WebAcl, check_rate_per_address
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import Env
@@ -65,7 +65,7 @@ class ApprovalPage(Construct):
         rate_per_address: float | None,
         stage_name: str,
         cloud_watch_role: bool,
-        encryption_key: kms.IKey | None,
+        encryption_key: AnyKey | None,
         snap_start: bool,
         removal_policy: RemovalPolicy,
     ) -> None:

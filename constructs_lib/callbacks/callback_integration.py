@@ -11,14 +11,13 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib.callbacks.approval_page import ApprovalPage
-from constructs_lib.callbacks.functions import CallbackCode, CallbackWorkers
+from constructs_lib.callbacks.functions import CallbackCode, CallbackWorkers, let_sweeper
 from constructs_lib.callbacks.receivers import DirectReceiver, Webhook
 from constructs_lib.callbacks.subscriptions import ServedSaga
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme, require_function
@@ -29,12 +28,14 @@ from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, depth_alarm, runtime_metric
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.description.function_facts import facts_of
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
+from constructs_lib.tables.interfaces import ITokenTable
 from constructs_lib.tables.token_table import TokenTable
 from saga_runtime.protocol import PREVIOUS_SECONDS, Env, Metric, ServedStepField
 
@@ -133,14 +134,14 @@ class CallbackIntegration(Construct):
         id: str,
         *,
         fn: CallbackCode | None = None,
-        tokens: TokenTable | None = None,
+        tokens: ITokenTable | None = None,
         batch_size: int = 5,
         max_concurrency: int | None = None,
         max_receives: int = 5,
         visibility_timeout: Duration | None = None,
         max_wait_age: Duration | None = None,
         unanswered: sqs.IQueue | None = None,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -161,7 +162,9 @@ class CallbackIntegration(Construct):
         self._schemes: dict[lambda_.Function, str] = {}
         self._asynchronous: list[lambda_.Function] = []
         self.service = service_of(self)
-        self.tokens = tokens or TokenTable(self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy)
+        self.tokens: ITokenTable = tokens or TokenTable(
+            self, "Tokens", encryption_key=encryption_key, removal_policy=removal_policy
+        )
         self.event_dead_letter_queue: sqs.Queue | None = None
         self.event_dead_letter_queue_alarm: cloudwatch.Alarm | None = None
         self.approval: ApprovalPage | None = None
@@ -210,7 +213,16 @@ class CallbackIntegration(Construct):
 
     @property
     def sweeper(self) -> RuntimeFunction:
-        """The function that looks every minute at what is due; integrations that share a table share it."""
+        """The function that looks every minute at what is due; integrations that share a table share it.
+
+        Raises:
+            ValueError: if the table is imported: the sweeper is that of its own app.
+        """
+        if self.tokens.sweeper is None:
+            raise ValueError(
+                f"tokens of {self.node.path} must be a table of this app for its sweeper, got an imported one; use "
+                "tokens.sweeper_role or tokens.service"
+            )
         return self.tokens.sweeper
 
     def serve(
@@ -227,7 +239,8 @@ class CallbackIntegration(Construct):
         """Receive callbacks of a saga's steps. ``SagaStateMachine`` calls it; an app has no need to.
 
         Every function of the integration, those that are added later included, may read and write single rows of the
-        saga's log and single request records, ask its operators, and end waits of its state machines.
+        saga's log and single request records, ask its operators, and end waits of its state machines; receivers may
+        extend waits, too. The sweeper reads rows of the log, changes request records, and ends waits.
 
         Args:
             saga: the saga's path; names the policy.
@@ -366,7 +379,7 @@ class CallbackIntegration(Construct):
         Invoked as an event (asynchronously), it keeps what it could not handle in ``event_dead_letter_queue``.
         """
         receiver = DirectReceiver(self, id, removal_policy=self._removal_policy)
-        self._keep_lost_events_of(self._workers.adopt(id, receiver))
+        self._keep_lost_events_of(self._workers.adopt(id, receiver, heartbeats=True))
         return receiver
 
     @checked
@@ -439,7 +452,46 @@ class CallbackIntegration(Construct):
 
         Of all integrations that share the token table.
         """
-        return runtime_metric(Metric.OLDEST_WAITING, service_of(self.sweeper), "Maximum")
+        return runtime_metric(Metric.OLDEST_WAITING, self.tokens.service, "Maximum")
+
+    def metric_received(self) -> cloudwatch.Metric:
+        """Outcomes of known jobs that were stored: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_RECEIVED)
+
+    def metric_duplicates(self) -> cloudwatch.Metric:
+        """Outcomes that were known already: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_DUPLICATE)
+
+    def metric_early(self) -> cloudwatch.Metric:
+        """Outcomes for which no task waited yet: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_EARLY)
+
+    def metric_undelivered(self) -> cloudwatch.Metric:
+        """Outcomes for which no task waited any more, found on arrival: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_LATE)
+
+    def metric_conflicts(self) -> cloudwatch.Metric:
+        """Outcomes that contradict the stored one: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_CONFLICT)
+
+    def metric_unknown_jobs(self) -> cloudwatch.Metric:
+        """Outcomes of unknown jobs: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_UNKNOWN)
+
+    def metric_refused(self) -> cloudwatch.Metric:
+        """Reports that failed, and will again without a change: the sum of 5 minutes."""
+        return self._metric(Metric.CALLBACK_REFUSED)
+
+    def metric_signatures_rejected(self) -> cloudwatch.Metric:
+        """Webhooks whose signature was wrong or too old: the sum of 5 minutes."""
+        return self._metric(Metric.SIGNATURE_REFUSED)
+
+    def metric_dispatch_failed(self) -> cloudwatch.Metric:
+        """Jobs that could not be dispatched: the sum of 5 minutes."""
+        return self._metric(Metric.DISPATCH_FAILED)
+
+    def _metric(self, metric: Metric) -> cloudwatch.Metric:
+        return runtime_metric(metric, self.service, "Sum")
 
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
         """List waiting and dead-lettered jobs, redrive them, and deliver outcomes.
@@ -465,7 +517,7 @@ class CallbackIntegration(Construct):
 
     def _receiver(self, name: str, code: CallbackCode, decorator: str) -> lambda_.Function:
         require_made_by(name, code, decorator)
-        function = self._workers.adopt(name, code)
+        function = self._workers.adopt(name, code, heartbeats=True)
         if function is self.dispatcher:
             raise ValueError(
                 f"{name} must not be the dispatcher, got {function.node.path}: a handler dispatches jobs or receives "
@@ -521,7 +573,7 @@ class CallbackIntegration(Construct):
         if key is not None:
             actions = ["kms:Decrypt", "kms:GenerateDataKey"]
             statements.append(iam.PolicyStatement(actions=actions, resources=[key.key_arn]))
-        iam.Policy(self, "TellsOfJobs", statements=statements).attach_to_role(self.sweeper.role)
+        let_sweeper(self, "TellsOfJobs", self.tokens, statements)
 
     def _own_dispatcher(self) -> RuntimeFunction:
         return RuntimeFunction(
@@ -558,7 +610,7 @@ class CallbackIntegration(Construct):
 
     def _add_alarms(self, longest_wait: int) -> None:
         self._alarm_scope = scope = Construct(self, "Alarms")
-        sweeper = service_of(self.sweeper)
+        sweeper = self.tokens.service
         # A wait that is overdue for a moment, until its state machine retries, does not alarm.
         self.overdue_callback_alarm = SagaAlarm(
             scope,

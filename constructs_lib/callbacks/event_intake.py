@@ -23,7 +23,7 @@ from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import StepFunction
-from constructs_lib.monitoring.alarms import Runbook, counted_alarm, depth_alarm
+from constructs_lib.monitoring.alarms import Runbook, counted_alarm, depth_alarm, runtime_metric
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.expression_scan import paths_environment
@@ -32,8 +32,9 @@ from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.stacks import require_same_stack
 from constructs_lib.shared.types import checked
-from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.interfaces import IIdempotencyTable
 from saga_runtime.protocol import MAX_MESSAGE_BYTES, OPERATION_PATTERN, Env, Metric
 from saga_runtime.shared.backoff import Backoff
 
@@ -117,7 +118,7 @@ class EventIntake(Construct):
         *,
         operation: str,
         fn: StepFunction,
-        requests: IdempotencyTable | None = None,
+        requests: IIdempotencyTable | None = None,
         saga: SagaStateMachine | None = None,
         backoff: Backoff | None = None,
         retry_every: Duration | None = None,
@@ -160,6 +161,9 @@ class EventIntake(Construct):
                 f"fn must serve one EventIntake, got {fn.node.path}, which serves {taken}; make another one"
             )
         super().__init__(scope, id)
+        require_same_stack(
+            self, f"fn of EventIntake {id}", fn, "its environment names the queues, and the intake invokes the function"
+        )
         if function_options is not None:
             function_options.apply_to(self)
         _taken[fn] = self.node.path
@@ -406,6 +410,33 @@ class EventIntake(Construct):
             )
         )
 
+    def metric_applied(self) -> cloudwatch.Metric:
+        """Events applied: the sum of 5 minutes."""
+        return self._metric(Metric.EVENT_APPLIED)
+
+    def metric_duplicates(self) -> cloudwatch.Metric:
+        """Events that were applied before, they or others with their business key: the sum of 5 minutes."""
+        return self._metric(Metric.EVENT_DUPLICATE)
+
+    def metric_kept(self) -> cloudwatch.Metric:
+        """Events that need another one first: the sum of 5 minutes."""
+        return self._metric(Metric.EVENT_KEPT)
+
+    def metric_parked(self) -> cloudwatch.Metric:
+        """Events that were refused, and parked: the sum of 5 minutes."""
+        return self._metric(Metric.EVENT_PARKED)
+
+    def metric_refused(self) -> cloudwatch.Metric:
+        """Events that could not be handled, and will not be without a change: the sum of 5 minutes."""
+        return self._metric(Metric.EVENT_REFUSED)
+
+    def metric_signatures_rejected(self) -> cloudwatch.Metric:
+        """Webhooks whose signature was wrong or too old: the sum of 5 minutes."""
+        return self._metric(Metric.SIGNATURE_REFUSED)
+
+    def _metric(self, metric: Metric) -> cloudwatch.Metric:
+        return runtime_metric(metric, service_of(self.function), "Sum")
+
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
         """Send events to the intake (``sqs:SendMessage`` on ``kept``), each as JSON, as the function reads it.
 
@@ -416,7 +447,7 @@ class EventIntake(Construct):
         )
 
 
-def _direct_environment(requests: IdempotencyTable) -> dict[str, str]:
+def _direct_environment(requests: IIdempotencyTable) -> dict[str, str]:
     return {
         Env.REPLAY_SECONDS: str(requests.replay_seconds),
         Env.REMEMBER_SECONDS: str(requests.remember_seconds),

@@ -8,17 +8,22 @@ from weakref import WeakKeyDictionary
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from constructs_lib.callbacks.subscriptions import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
+from constructs_lib.functions.access import policy_elsewhere
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.operator_actions import MACHINE_ACTIONS, REQUEST_TABLE_ACTIONS
 from constructs_lib.shared.service_names import service_of
-from constructs_lib.tables.token_table import ITEM_ACTIONS, TokenTable
+from constructs_lib.shared.stacks import require_same_stack
+from constructs_lib.tables.interfaces import ITokenTable
+from constructs_lib.tables.token_table import ITEM_ACTIONS
 from saga_runtime.protocol import Env
 
-CallbackCode = RuntimeFunction | lambda_.IFunction
+CallbackCode = RuntimeFunction | AnyFunction
 """What dispatches or receives: a ``StepFunction``, or a function of the app that runs ``saga_runtime``."""
 
 _taken: Final[WeakKeyDictionary[lambda_.Function, str]] = WeakKeyDictionary()
@@ -33,7 +38,7 @@ class CallbackWorkers(Construct):
     policy names the state machine.
     """
 
-    def __init__(self, scope: Construct, id: str, *, integration: str, tokens: TokenTable) -> None:
+    def __init__(self, scope: Construct, id: str, *, integration: str, tokens: ITokenTable) -> None:
         super().__init__(scope, id)
         self._integration = integration
         self._owner = scope
@@ -41,15 +46,22 @@ class CallbackWorkers(Construct):
         self._stack = Stack.of(self)
         self._served: dict[str, ServedSaga] = {}
         self._policies: list[iam.Policy] = []
+        self._heartbeats: list[iam.Policy] = []
         self._functions: list[lambda_.Function] = []
+        self._receivers: list[lambda_.Function] = []
         self._machines: dict[str, Sequence[str]] = {}
         self._operators: list[iam.IGrantable] = []
 
-    def adopt(self, name: str, code: CallbackCode) -> lambda_.Function:
+    def adopt(self, name: str, code: CallbackCode, *, heartbeats: bool = False) -> lambda_.Function:
         """Let a function work for the integration.
 
+        Args:
+            name: of the argument, for errors.
+            code: the function.
+            heartbeats: whether it may report that a provider is still working.
+
         Raises:
-            ValueError: if it is not of this app, or works for another integration.
+            ValueError: if it is not of this app and stack, or works for another integration.
         """
         function = code.function if isinstance(code, RuntimeFunction) else code
         if not isinstance(function, lambda_.Function):
@@ -57,6 +69,9 @@ class CallbackWorkers(Construct):
                 f"{name} must be a function of this app, got {function.node.path}, which is imported, or a version or "
                 "an alias: its environment cannot be set from here; give a StepFunction or a lambda Function"
             )
+        require_same_stack(
+            self._owner, name, function, "its environment names the token table, and the integration names the function"
+        )
         owner = _taken.setdefault(function, self._integration)
         if owner != self._integration:
             raise ValueError(
@@ -71,6 +86,10 @@ class CallbackWorkers(Construct):
             self._tell(function)
             self._tokens.grant_receive(function)
             for policy in self._policies:
+                _attach(policy, function)
+        if heartbeats and function not in self._receivers:
+            self._receivers.append(function)
+            for policy in self._heartbeats:
                 _attach(policy, function)
         return function
 
@@ -98,7 +117,7 @@ class CallbackWorkers(Construct):
             _let_operate(grantee, saga, machines)
         for function in self._functions:
             self._tell(function)
-        self._policies.append(self._policy(name, saga, machines))
+        self._allow(name.replace("/", "-"), saga, machines)
 
     def let_operate(self, grantee: iam.IGrantable) -> None:
         """Let an operator deliver outcomes of each saga, those that come later included."""
@@ -106,16 +125,29 @@ class CallbackWorkers(Construct):
         for name, saga in self._served.items():
             _let_operate(grantee, saga, self._machines[name])
 
-    def _policy(self, name: str, saga: ServedSaga, machines: Sequence[str]) -> iam.Policy:
-        policy = iam.Policy(self, name.replace("/", "-"), statements=_statements(saga, machines))
-        policy.attach_to_role(self._tokens.sweeper.role)
+    def _allow(self, id: str, saga: ServedSaga, machines: Sequence[str]) -> None:
+        receipts = iam.Policy(self, id, statements=_receipts(saga, machines))
         for function in self._functions:
-            _attach(policy, function)
-        return policy
+            _attach(receipts, function)
+        self._policies.append(receipts)
+        heartbeats = iam.Policy(receipts, "Heartbeats", statements=[_tasks(machines, "SendTaskHeartbeat")])
+        for function in self._receivers:
+            _attach(heartbeats, function)
+        self._heartbeats.append(heartbeats)
+        let_sweeper(receipts, "Sweeps", self._tokens, _sweeps(saga, machines))
 
     def _tell(self, function: lambda_.Function) -> None:
         """Setting a variable again replaces its value."""
         function.add_environment(Env.CALLBACKS, served_text(list(self._served.values())))
+
+
+def let_sweeper(
+    scope: Construct, id: str, tokens: ITokenTable, statements: Sequence[iam.PolicyStatement]
+) -> iam.Policy:
+    """A policy of the sweeper's role, in the scope's stack: the sweeper may be in another one, or in another app."""
+    if tokens.sweeper is None or Stack.of(tokens.sweeper) is not Stack.of(scope):
+        return policy_elsewhere(scope, id, tokens.sweeper_role, statements)
+    return iam.Policy(scope, id, statements=list(statements), roles=[tokens.sweeper_role])
 
 
 def _attach(policy: iam.Policy, function: lambda_.Function) -> None:
@@ -131,20 +163,32 @@ def _let_operate(grantee: iam.IGrantable, saga: ServedSaga, machines: Sequence[s
         key.grant(grantee, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
 
 
-def _statements(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
-    """Permissions to receive a saga's callbacks, and nothing else."""
-    statements = [
+def _receipts(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Permissions to register a saga's tasks and to receive their outcomes, and nothing else."""
+    return [
         iam.PolicyStatement(actions=list(ITEM_ACTIONS), resources=[saga.log.table_arn]),
         iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[saga.requests.table_arn]),
         iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[saga.operators.queue_arn]),
-        iam.PolicyStatement(
-            actions=["states:SendTaskSuccess", "states:SendTaskFailure", "states:SendTaskHeartbeat"],
-            resources=list(machines),
-        ),
+        _tasks(machines, "SendTaskSuccess", "SendTaskFailure"),
+        *_use_of_keys(saga.log.encryption_key, saga.requests.encryption_key, saga.operators.encryption_master_key),
     ]
-    keys = (saga.log.encryption_key, saga.requests.encryption_key, saga.operators.encryption_master_key)
+
+
+def _sweeps(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
+    """Permissions to deliver a saga's stored outcomes, and to find jobs that are never reported."""
+    return [
+        iam.PolicyStatement(actions=["dynamodb:GetItem"], resources=[saga.log.table_arn]),
+        iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[saga.requests.table_arn]),
+        _tasks(machines, "SendTaskSuccess", "SendTaskFailure"),
+        *_use_of_keys(saga.log.encryption_key, saga.requests.encryption_key),
+    ]
+
+
+def _tasks(machines: Sequence[str], *actions: str) -> iam.PolicyStatement:
+    return iam.PolicyStatement(actions=[f"states:{action}" for action in actions], resources=list(machines))
+
+
+def _use_of_keys(*keys: kms.IKey | None) -> list[iam.PolicyStatement]:
     arns = list(dict.fromkeys(key.key_arn for key in keys if key is not None))
-    if arns:
-        actions = ["kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"]
-        statements.append(iam.PolicyStatement(actions=actions, resources=arns))
-    return statements
+    actions = ["kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey"]
+    return [iam.PolicyStatement(actions=actions, resources=arns)] if arns else []

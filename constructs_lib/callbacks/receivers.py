@@ -14,6 +14,7 @@ from constructs import Construct
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.rest.rest_api import access_log_of, check_stage, rest_api
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.types import checked
 
@@ -129,7 +130,7 @@ class DirectReceiver(RuntimeFunction):
 
 
 def add_open_method(
-    api: apigateway.RestApi, resource: apigateway.IResource, verb: str, function: lambda_.IFunction, *, reason: str
+    api: apigateway.RestApi, resource: apigateway.IResource, verb: str, function: AnyFunction, *, reason: str
 ) -> None:
     """A method that the gateway lets everybody call, since the function finds out who does; and why that is right."""
     found = api.node.try_find_child("Validator")

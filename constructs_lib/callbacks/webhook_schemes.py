@@ -13,6 +13,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 
 from constructs_lib.functions.handlers import find_handler
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.accepted import AnySecret
 from constructs_lib.shared.arguments import require_seconds
 from constructs_lib.shared.types import check_fields
 from saga_runtime.protocol import MIN_KEY_BYTES, PREVIOUS_SECONDS
@@ -41,7 +42,7 @@ _DEFAULT_LENGTH: Final = 32
 class _Signature:
     """Arguments of all schemes."""
 
-    secrets: Sequence[secretsmanager.ISecret]
+    secrets: Sequence[AnySecret]
     field: str | None = None
     previous_for: Duration = dataclasses.field(default=_PREVIOUS_FOR)
 
@@ -266,7 +267,7 @@ def require_function(of: str, scheme: WebhookScheme, fn: object) -> None:
         find_handler(of, folder, scheme.function, argument="function")
 
 
-def _arns(secrets: Sequence[secretsmanager.ISecret]) -> tuple[str, ...]:
+def _arns(secrets: Sequence[AnySecret]) -> tuple[str, ...]:
     if not 1 <= len(secrets) <= _MAX_SECRETS:
         raise ValueError(
             f"secrets must be 1 to {_MAX_SECRETS}, got {len(secrets)}; name those that may sign: without one, anybody "
@@ -275,7 +276,7 @@ def _arns(secrets: Sequence[secretsmanager.ISecret]) -> tuple[str, ...]:
     return tuple(secret.secret_arn for secret in secrets)
 
 
-def _check_value(scheme: Scheme, secret: secretsmanager.ISecret) -> None:
+def _check_value(scheme: Scheme, secret: AnySecret) -> None:
     """Refuse a secret whose value is known here, and can sign nothing.
 
     Raises:

@@ -12,7 +12,6 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
@@ -28,6 +27,7 @@ from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm, runtime_metric
 from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
 from constructs_lib.saga.synthesis.permissions import grant_send, queues_of
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_minutes, require_seconds
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
@@ -106,7 +106,7 @@ class ExecutionWatch(Construct):
         machines: Sequence[WatchedMachine],
         check_interval: Duration | None = None,
         max_notification_delay: Duration | None = None,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -163,6 +163,25 @@ class ExecutionWatch(Construct):
             table=self.table.table_name,
             watched=[_fields(machine) for machine in machines],
         )
+
+    def metric_failed(self) -> cloudwatch.Metric:
+        """Executions that failed, timed out or were aborted: the sum of 5 minutes."""
+        return self._metric(Metric.BAD_ENDS)
+
+    def metric_notified(self) -> cloudwatch.Metric:
+        """Failed executions whose function succeeded: the sum of 5 minutes."""
+        return self._metric(Metric.BAD_ENDS_TOLD)
+
+    def metric_dead_lettered(self) -> cloudwatch.Metric:
+        """Failed executions whose function failed on every allowed attempt: the sum of 5 minutes."""
+        return self._metric(Metric.BAD_ENDS_STUCK)
+
+    def metric_oldest_unnotified(self) -> cloudwatch.Metric:
+        """Seconds for which a call has been due after its grace, at most: the maximum of 5 minutes."""
+        return self._metric(Metric.OLDEST_BAD_END, "Maximum")
+
+    def _metric(self, metric: Metric, statistic: str = "Sum") -> cloudwatch.Metric:
+        return runtime_metric(metric, service_of(self.function), statistic)
 
     def _told(self, machines: Sequence[WatchedMachine]) -> str:
         fields = [_fields(machine) for machine in machines]

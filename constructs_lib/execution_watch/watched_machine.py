@@ -13,6 +13,7 @@ from constructs import Construct
 
 from constructs_lib.execution_watch.checks import require_ends, require_watchable
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_between, require_seconds
 from constructs_lib.shared.types import check_fields
 from saga_runtime.protocol import FailedStatus
@@ -54,7 +55,7 @@ class WatchedMachine:
     """
 
     machine: sfn.IStateMachine
-    on_timeout: lambda_.IFunction | RuntimeFunction
+    on_timeout: AnyFunction | RuntimeFunction
     ends: Sequence[FailedStatus] = (FailedStatus.TIMED_OUT, FailedStatus.ABORTED)
     grace: Duration | None = None
     attempts: int = 100
@@ -73,7 +74,7 @@ class WatchedMachine:
             )
 
     @property
-    def function(self) -> lambda_.IFunction:
+    def function(self) -> AnyFunction:
         """The function that is called."""
         return self.on_timeout.function if isinstance(self.on_timeout, RuntimeFunction) else self.on_timeout
 

@@ -1,21 +1,25 @@
-"""Access of functions to queues and secrets: what they need, and nothing else."""
+"""Access of functions to queues, secrets and other stacks: what they need, and nothing else."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
 
 from aws_cdk import Names, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
+from constructs import Construct
+
+from constructs_lib.shared.accepted import AnySecret
 
 _POLL: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Actions of an event source mapping (docs.aws.amazon.com/lambda, "Using Lambda with Amazon SQS")."""
 
 
-def grant_value(secret: secretsmanager.ISecret, grantee: iam.IGrantable) -> None:
+def grant_value(secret: AnySecret, grantee: iam.IGrantable) -> None:
     """Allow to read a secret's value; ``ISecret.grant_read`` allows to describe it, too."""
     iam.Grant.add_to_principal(
         grantee=grantee,
@@ -52,3 +56,16 @@ def poll(
         max_concurrency=max_concurrency,
         report_batch_item_failures=True,
     )
+
+
+def policy_elsewhere(
+    scope: Construct, id: str, role: iam.IRole, statements: Sequence[iam.PolicyStatement] = ()
+) -> iam.Policy:
+    """A policy in the scope's stack for a role of another one, which does not depend on this stack by it.
+
+    A role keeps its policies by their names, and CloudFormation makes a name of a policy's path in its stack: two
+    stacks of one class would replace each other's policy. So this name is also of the stack.
+    """
+    place = f"{Stack.of(scope).stack_name}/{scope.node.path}/{id}"
+    name = f"{id}-{sha256(place.encode()).hexdigest()[:16]}"
+    return iam.Policy(scope, id, policy_name=name, roles=[role], statements=list(statements))

@@ -95,7 +95,7 @@ def merged_code(
         if name in files:
             raise BundleError(f"{name} is generated into the function's code and is there already; rename yours")
         files[name] = content
-    return _store(bundle_builder.zip_bytes(files))
+    return _stored(tuple(sorted(files.items())))
 
 
 def _package_files(requirements: Path, present: Mapping[str, bytes], target: Target | None) -> dict[str, bytes]:
@@ -144,19 +144,25 @@ def _bundle_versions(bundle: Path) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version in _TITLE.findall(notices)}
 
 
-def _store(content: bytes) -> Path:
-    """Puts content into the cache under a name made of its hash; what is there under that name is not trusted."""
-    folder = cache_folder() / "code"
-    target = folder / f"{hashlib.sha256(content).hexdigest()[:32]}.zip"
+def _stored(files: tuple[tuple[str, bytes], ...]) -> Path:
+    """Puts a zip of files into the cache, named after its hash; what is there under that name is not trusted."""
+    digest, folder = _digest_of_zip(files), cache_folder() / "code"
+    target = folder / f"{digest[:32]}.zip"
     try:
-        if target.is_file() and target.read_bytes() == content:
+        if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
             target.touch()
         else:
             _forget_old(folder)
-            bundle_builder.write_atomically(target, content)
+            bundle_builder.write_atomically(target, bundle_builder.zip_bytes(dict(files)))
     except OSError as error:
         raise BundleError(f"cannot write {target}: {error.strerror}; set {CACHE_VARIABLE} to a folder") from error
     return target
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of_zip(files: tuple[tuple[str, bytes], ...]) -> str:
+    """Hashes the zip of files once: an app has many functions from one folder."""
+    return hashlib.sha256(bundle_builder.zip_bytes(dict(files))).hexdigest()
 
 
 def _forget_old(folder: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import email.parser
+import functools
 import hashlib
 import importlib.util
 import io
@@ -245,6 +246,16 @@ def _digest(files: Mapping[str, bytes]) -> str:
 
 def _inputs_of(bundle: Path) -> str | None:
     """Reads which inputs a bundle was made from; none if there is no readable bundle."""
+    try:
+        status = bundle.stat()
+    except OSError:
+        return None
+    return _inputs_in(bundle, status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=1)
+def _inputs_in(bundle: Path, _mtime_ns: int, _size: int) -> str | None:
+    """Reads them once per version of the file."""
     try:
         with zipfile.ZipFile(bundle) as archive:
             return archive.read(INPUTS_NAME).decode().strip()

@@ -10,11 +10,11 @@ from typing import Any, Final
 from aws_cdk import Aws, Duration, RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct, IConstruct
 
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.types import check_fields, require_type
 from saga_runtime.protocol import Env
@@ -102,7 +102,7 @@ class FunctionOptions:
     architecture: lambda_.Architecture | None = None
     layers: Sequence[lambda_.ILayerVersion] | None = None
     log_retention: logs.RetentionDays | None = None
-    log_key: kms.IKey | None = None
+    log_key: AnyKey | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -241,7 +241,7 @@ def log_group(
     )
 
 
-def let_logs_use(key: kms.IKey) -> None:
+def let_logs_use(key: AnyKey) -> None:
     """Let CloudWatch Logs of this account and region use a key.
 
     As AWS demands: https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html. Equal statements

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import Final, cast
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from saga_runtime.protocol import METRIC_NAMESPACE, Metric
@@ -19,6 +20,9 @@ _SERVICE: Final = "service"
 """Dimension of every metric of our functions."""
 RUNBOOK: Final = "docs/runbook"
 """Folder of the runbook, from the root of the project."""
+_PAGE: Final = "{page}"
+"""Place of a page's name in an address."""
+_URL: Final = r"https?://[A-Za-z0-9][A-Za-z0-9._~:/?&%=#@+-]{0,400}([/#=]|\{page\}[A-Za-z0-9._~/?&%=#-]{0,40})"
 _SILENT: Final = {
     True: cloudwatch.TreatMissingData.BREACHING,
     False: cloudwatch.TreatMissingData.NOT_BREACHING,
@@ -123,6 +127,25 @@ class SagaAlarm(cloudwatch.Alarm):
         )
         Manifest.of(self).add(Part.ALARMS, name=self.alarm_name, runbook=runbook)
         self.runbook = runbook
+        self._text = text
+
+    def link_runbook(self, runbook_url: str) -> None:
+        """Name the page in the description by its address: see ``require_runbook_url``."""
+        alarm = cast("cloudwatch.CfnAlarm", self.node.default_child)
+        page = str(self.runbook)
+        address = runbook_url.replace(_PAGE, page) if _PAGE in runbook_url else runbook_url + page
+        alarm.alarm_description = f"{self._text}. Runbook: {address}"
+
+
+def require_runbook_url(runbook_url: str | None) -> None:
+    """Refuse an address that no page's name can follow, or that does not fit into a description.
+
+    Raises:
+        ValueError: naming the address and the remedy.
+    """
+    if runbook_url is not None:
+        remedy = f"write an address that ends with /, # or =, or has {_PAGE} where a page's name belongs"
+        require_match("runbook_url", runbook_url, _URL, remedy)
 
 
 def runtime_metric(

@@ -9,7 +9,6 @@ import jsii
 from aws_cdk import Duration, Stack, Validations
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from aws_cdk.interfaces.aws_events import IRuleRef
@@ -17,6 +16,7 @@ from constructs import Construct
 
 from constructs_lib.functions.access import poll
 from constructs_lib.functions.runtime_function import RuntimeFunction
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from saga_runtime.protocol import FailedStatus
@@ -32,7 +32,7 @@ IMPORTED_KEY: Final = "cdk-sagas-imported-key"
 """Id of the warning that a key's policy has to be changed by hand."""
 
 
-def dead_letters_of(scope: Construct, key: kms.IKey | None, role: QueueRole) -> sqs.Queue:
+def dead_letters_of(scope: Construct, key: AnyKey | None, role: QueueRole) -> sqs.Queue:
     """Create the queue of status events that could not be delivered (whole) or handled."""
     queue = _queue(scope, "DeadLetters", key, retention=Duration.days(14))
     Manifest.of(scope).add(Part.QUEUES, url=queue.queue_url, role=role)
@@ -42,7 +42,7 @@ def dead_letters_of(scope: Construct, key: kms.IKey | None, role: QueueRole) -> 
 def queue_for(
     function: RuntimeFunction,
     scope: Construct,
-    key: kms.IKey | None,
+    key: AnyKey | None,
     *,
     dead_letters: sqs.Queue,
     visible_after: Duration,
@@ -136,7 +136,7 @@ class _Names:
 def _queue(
     scope: Construct,
     id: str,
-    key: kms.IKey | None,
+    key: AnyKey | None,
     *,
     retention: Duration,
     visible_after: Duration | None = None,
@@ -154,7 +154,7 @@ def _queue(
     )
 
 
-def _let_event_bridge_use(key: kms.IKey, scope: Construct) -> None:
+def _let_event_bridge_use(key: AnyKey, scope: Construct) -> None:
     """EventBridge writes to the queues as itself, and only the key's own policy can let it.
 
     For this account's rules: naming the one rule would make a circle, from key to rule to queue to key.

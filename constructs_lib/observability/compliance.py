@@ -10,7 +10,6 @@ from aws_cdk import Acknowledgment, CfnResource, Stack, Validations
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_secretsmanager as secretsmanager
@@ -19,6 +18,7 @@ from constructs import Construct, IConstruct
 
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.functions.function_options import let_logs_use
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.types import checked
 
@@ -165,7 +165,7 @@ class Compliance(Construct):
     """
 
     @checked
-    def __init__(self, scope: Construct, id: str, *, log_key: kms.IKey) -> None:
+    def __init__(self, scope: Construct, id: str, *, log_key: AnyKey) -> None:
         super().__init__(scope, id)
         self.log_key = log_key
         self._scope = scope

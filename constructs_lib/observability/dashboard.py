@@ -10,7 +10,7 @@ from aws_cdk import Duration, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
-from constructs_lib.api.transaction_api import TransactionApi
+from constructs_lib.api.operations import OperationsApi
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.monitoring.alarms import RUNBOOK, runtime_metric
 from constructs_lib.observability.functions import functions_of
@@ -74,12 +74,14 @@ DELIVERING: Final = (SETTLE_COMPLETED, SETTLE_FAILED, PARK)
 class Parts:
     """Parts of a system that a dashboard shows."""
 
-    apis: Sequence[TransactionApi]
+    apis: Sequence[OperationsApi]
     sagas: Sequence[SagaStateMachine]
     reconcilers: Sequence[TimeoutReconciler]
     integrations: Sequence[CallbackIntegration]
     tables: Sequence[StatefulTable]
     alarms: Sequence[cloudwatch.AlarmBase]
+    linked: bool
+    """Whether the alarms' descriptions have the addresses of their pages."""
 
 
 def dashboard_of(scope: Construct, parts: Parts) -> cloudwatch.Dashboard:
@@ -100,7 +102,10 @@ def _heading(parts: Parts) -> str:
         f"{_name_of(saga)} {estimate_of(saga.description).happy.for_sagas(1_000):.2f} USD" for saga in parts.sagas
     ]
     costs = f"1,000 completed sagas cost at list prices: {', '.join(prices)}. " if prices else ""
-    return f"{costs}Each alarm's page is in {RUNBOOK}. `cdk-sagas doctor` lists what needs an operator."
+    pages = (
+        "Each alarm's description has the address of its page" if parts.linked else f"Each alarm's page is in {RUNBOOK}"
+    )
+    return f"{costs}{pages}. `cdk-sagas doctor` lists what needs an operator."
 
 
 def _name_of(saga: SagaStateMachine) -> str:
@@ -214,7 +219,7 @@ def _behind(parts: Parts) -> list[cloudwatch.IWidget]:
 def _called_back(parts: Parts) -> list[cloudwatch.IWidget]:
     if not parts.integrations:
         return []
-    sweepers = list(dict.fromkeys(service_of(integration.sweeper) for integration in parts.integrations))
+    sweepers = list(dict.fromkeys(integration.tokens.service for integration in parts.integrations))
     services = [*(integration.service for integration in parts.integrations), *sweepers]
     return [
         _graph("Callbacks", _totals(_CALLBACKS, services), stacked=True, width=2 * _WIDTH),

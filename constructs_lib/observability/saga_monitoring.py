@@ -14,11 +14,10 @@ from constructs_lib.api.transaction_api import TransactionApi
 from constructs_lib.callbacks.approval_page import ApprovalPage
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
 from constructs_lib.callbacks.receivers import Webhook
-from constructs_lib.monitoring.alarms import SagaAlarm
+from constructs_lib.monitoring.alarms import SagaAlarm, require_runbook_url
 from constructs_lib.observability.dashboard import DASHBOARD, Parts, dashboard_of
 from constructs_lib.observability.service_alarms import (
     api_alarms,
-    operation_alarms,
     saga_alarms,
     stage_alarms,
     table_alarms,
@@ -26,6 +25,7 @@ from constructs_lib.observability.service_alarms import (
 from constructs_lib.reconciler.timeout_reconciler import HoldTable, TimeoutReconciler
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
+from constructs_lib.shared.accepted import AnyAlarmAction
 from constructs_lib.shared.arguments import require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.types import checked
@@ -33,9 +33,9 @@ from constructs_lib.tables.stateful_table import StatefulTable
 
 _SLOW_AFTER: Final = Duration.seconds(3)
 _ALARMS: Final = (cloudwatch.Alarm, cloudwatch.CompositeAlarm)
+_APIS: Final = (TransactionApi, HttpTransactionApi)
 _WATCHED: Final = (
-    TransactionApi,
-    HttpTransactionApi,
+    *_APIS,
     Webhook,
     ApprovalPage,
     SagaStateMachine,
@@ -52,7 +52,7 @@ class SagaMonitoring(Construct):
     Finds every construct of this library in its parent's tree, as far as it is in the same stack: usually the whole
     stack. Creates the alarms of metrics that AWS emits (functions of operations, APIs, tables, executions), and adds
     your actions to these and to all alarms that are there: the constructs' own, and yours. The description of each
-    alarm of this library names the page of the runbook that explains it.
+    alarm of this library names the page of the runbook that explains it; with ``runbook_url``, by its address.
 
     Declare it last: the synth warns of a construct that is declared after it, and has no alarms and actions from it.
 
@@ -68,6 +68,10 @@ class SagaMonitoring(Construct):
         slow_after: how long the slowest hundredth of the responses may take, in addition to an operation's
             ``max_wait``; 1 s to 28 s in whole seconds, 3 s by default. The sum must be shorter than the timeout of the
             function that answers, and than the 29 s for which API Gateway waits: no response takes longer.
+        runbook_url: address of the runbook's pages, for the descriptions of alarms. It ends with ``/``, ``#`` or
+            ``=``, and the page's name follows (``https://docs.example/runbook/``), or has ``{page}`` in the name's
+            place (``https://git.example/sagas/docs/runbook/{page}.md``). By default descriptions have the page's path
+            in this project.
         dashboard: whether to draw a dashboard; True by default.
 
     Attributes:
@@ -84,13 +88,15 @@ class SagaMonitoring(Construct):
         scope: Construct,
         id: str,
         *,
-        alarm_actions: Sequence[cloudwatch.IAlarmAction] = (),
-        ok_actions: Sequence[cloudwatch.IAlarmAction] = (),
+        alarm_actions: Sequence[AnyAlarmAction] = (),
+        ok_actions: Sequence[AnyAlarmAction] = (),
         slow_after: Duration = _SLOW_AFTER,
+        runbook_url: str | None = None,
         dashboard: bool = True,
     ) -> None:
         super().__init__(scope, id)
         require_seconds("slow_after", slow_after, at_least=1, at_most=GATEWAY_SECONDS - 1)
+        require_runbook_url(runbook_url)
         self._scope = scope
         found = list(self._watched())
         if not found:
@@ -99,23 +105,26 @@ class SagaMonitoring(Construct):
                 "declare it last, in the stack of the sagas"
             )
         self._slow_after = slow_after
-        own = [alarm for construct in found for alarm in self._alarms_of(construct)]
+        own = [alarm for construct in found for alarm in self._alarms_of(construct, found)]
         self.alarms: list[cloudwatch.AlarmBase] = [*(a for a in found if isinstance(a, _ALARMS)), *own]
         for alarm in self.alarms:
             if alarm_actions:
                 alarm.add_alarm_action(*alarm_actions)
             if ok_actions:
                 alarm.add_ok_action(*ok_actions)
+            if runbook_url is not None and isinstance(alarm, SagaAlarm):
+                alarm.link_runbook(runbook_url)
         self.dashboard = (
             dashboard_of(
                 self,
                 Parts(
-                    apis=[part for part in found if isinstance(part, TransactionApi)],
+                    apis=[part for part in found if isinstance(part, _APIS)],
                     sagas=[part for part in found if isinstance(part, SagaStateMachine)],
                     reconcilers=[part for part in found if isinstance(part, TimeoutReconciler)],
                     integrations=[part for part in found if isinstance(part, CallbackIntegration)],
                     tables=[part for part in found if isinstance(part, StatefulTable)],
                     alarms=self.alarms,
+                    linked=runbook_url is not None,
                 ),
             )
             if dashboard
@@ -131,11 +140,11 @@ class SagaMonitoring(Construct):
             if isinstance(construct, _WATCHED) and Stack.of(construct) is stack:
                 yield construct
 
-    def _alarms_of(self, construct: Construct) -> Iterator[SagaAlarm]:
-        if isinstance(construct, TransactionApi):
-            yield from api_alarms(self._room_of(construct), construct, self._slow_after)
-        elif isinstance(construct, HttpTransactionApi):
-            yield from operation_alarms(self._room_of(construct), construct, self._slow_after)
+    def _alarms_of(self, construct: Construct, found: Sequence[Construct]) -> Iterator[SagaAlarm]:
+        if isinstance(construct, _APIS):
+            of = construct.api.node.path
+            sharing = [part for part in found if isinstance(part, _APIS) and part.api.node.path == of]
+            yield from api_alarms(self._room_of(construct), construct, self._slow_after, sharing)
         elif isinstance(construct, Webhook | ApprovalPage):
             yield from stage_alarms(self._room_of(construct), construct.api)
         elif isinstance(construct, SagaStateMachine):

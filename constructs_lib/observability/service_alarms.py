@@ -7,10 +7,12 @@ from typing import Final
 
 from aws_cdk import Duration
 from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from constructs_lib.api.direct_operation import DirectOperation
+from constructs_lib.api.http_transaction_api import HttpTransactionApi
 from constructs_lib.api.operations import Operation, OperationsApi
 from constructs_lib.api.transaction_api import TransactionApi
 from constructs_lib.functions.runtime_function import RuntimeFunction
@@ -35,26 +37,48 @@ _FAILED_WITHIN_MINUTES: Final = 15
 _DAY_MINUTES: Final = 1_440
 
 
-def api_alarms(scope: Construct, api: TransactionApi, slow_after: Duration) -> Iterator[SagaAlarm]:
-    """The alarms of a transaction API, and of the functions that answer its requests."""
-    yield from stage_alarms(scope, api.api)
-    waits = [int(o.max_wait.to_seconds()) for o in api.operations.values() if isinstance(o, Operation) and o.max_wait]
-    slow = int(slow_after.to_seconds())
-    slowest = slow + max(waits, default=0)
+def api_alarms(
+    scope: Construct, api: TransactionApi | HttpTransactionApi, slow_after: Duration, sharing: Sequence[OperationsApi]
+) -> Iterator[SagaAlarm]:
+    """The alarms of an API, and of the functions that answer its requests.
+
+    Args:
+        scope: of the alarms.
+        api: of the operations.
+        slow_after: above which a response is slow, in addition to ``max_wait``.
+        sharing: those that are operations of the same API, in their order: the first has the API's own alarms.
+    """
+    if sharing[0] is api:
+        yield from _gateway_alarms(scope, api, slow_after, sharing)
+    yield from _operation_alarms(scope, api, slow_after)
+
+
+def _gateway_alarms(
+    scope: Construct, api: TransactionApi | HttpTransactionApi, slow_after: Duration, sharing: Sequence[OperationsApi]
+) -> Iterator[SagaAlarm]:
+    """The alarms of the API itself. An HTTP API's are of all its stages: each of them serves the routes."""
+    measured = api.api.deployment_stage if isinstance(api, TransactionApi) else api.api
+    yield _errors_alarm(scope, measured)
+    waits = [
+        int(operation.max_wait.to_seconds())
+        for each in sharing
+        for operation in each.operations.values()
+        if isinstance(operation, Operation) and operation.max_wait
+    ]
+    slowest = int(slow_after.to_seconds()) + max(waits, default=0)
     _require_shorter(slowest, GATEWAY_SECONDS, f"{api.node.path}: API Gateway waits for")
     yield SagaAlarm(
         scope,
         "Slow",
         runbook=Runbook.API_SLOW,
         text=f"One response in a hundred takes more than {slowest} s, for 15 minutes",
-        metric=api.api.deployment_stage.metric_latency(statistic="p99", period=_period()),
+        metric=measured.metric_latency(statistic="p99", period=_period()),
         above=1_000 * slowest,
         periods=_LASTING_PERIODS,
     )
-    yield from operation_alarms(scope, api, slow_after)
 
 
-def operation_alarms(scope: Construct, api: OperationsApi, slow_after: Duration) -> Iterator[SagaAlarm]:
+def _operation_alarms(scope: Construct, api: OperationsApi, slow_after: Duration) -> Iterator[SagaAlarm]:
     """The alarms of the functions that answer an API's requests."""
     slow = int(slow_after.to_seconds())
     for name, gatekeeper in api.gatekeepers.items():
@@ -87,12 +111,16 @@ def _require_shorter(seconds: int, longest: int, of: str) -> None:
 
 def stage_alarms(scope: Construct, api: apigateway.RestApi) -> Iterator[SagaAlarm]:
     """The alarm of an API's own errors."""
-    yield SagaAlarm(
+    yield _errors_alarm(scope, api.deployment_stage)
+
+
+def _errors_alarm(scope: Construct, of: apigateway.Stage | apigatewayv2.IHttpApi) -> SagaAlarm:
+    return SagaAlarm(
         scope,
         "Errors",
         runbook=Runbook.API_ERRORS,
         text=f"An API answered more than {_FEW} requests within 5 minutes with a 5xx status",
-        metric=api.deployment_stage.metric_server_error(statistic="Sum", period=_period()),
+        metric=of.metric_server_error(statistic="Sum", period=_period()),
         above=_FEW,
     )
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
+from constructs_lib.monitoring.alarms import total_of
 from constructs_lib.saga.asl import (
     SagaPlan,
 )
@@ -33,7 +36,7 @@ from constructs_lib.saga.synthesis.declared import declared_saga
 from constructs_lib.saga.synthesis.described_entry import always_taken, steps_entry
 from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into
 from constructs_lib.saga.synthesis.machines import Machines, Made
-from constructs_lib.saga.synthesis.parking import operators_of
+from constructs_lib.saga.synthesis.parking import entries_of, operators_of
 from constructs_lib.saga.synthesis.permissions import (
     function_grants,
     grant_direct,
@@ -41,8 +44,10 @@ from constructs_lib.saga.synthesis.permissions import (
     grant_run,
     grant_send,
     grant_tables,
+    policies_elsewhere,
     queues_of,
 )
+from constructs_lib.saga.synthesis.starting import Entrances, ImportedSaga, ISagaStateMachine
 from constructs_lib.saga.validation.budget import (
     OUTLIVED_SECONDS,
     Finding,
@@ -54,14 +59,17 @@ from constructs_lib.saga.validation.checks import (
 )
 from constructs_lib.saga.validation.inline import unreconciled
 from constructs_lib.saga.validation.retention import recovery_findings
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.types import checked
-from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from constructs_lib.tables.saga_log import SagaLog
 from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
+
+_METRICS_PERIOD: Final = Duration.minutes(5)
 
 
 class SagaStateMachine(Construct):
@@ -146,7 +154,7 @@ class SagaStateMachine(Construct):
         scope: Construct,
         id: str,
         *,
-        requests: IdempotencyTable,
+        requests: IIdempotencyTable,
         steps: Sequence[Step | StepGroup],
         timeout: Duration | None = None,
         result: str | None = None,
@@ -158,7 +166,7 @@ class SagaStateMachine(Construct):
         definition_file: str | Path | None = None,
         run: Run = Run.STANDARD,
         log_retention_days: int = 400,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -210,6 +218,7 @@ class SagaStateMachine(Construct):
         self.node.add_metadata(METADATA_TYPE, self.description.to_json())
         self._report(declared.findings(definition_file))
         self._looked_at_every: int | None = None
+        self._entrances = Entrances(self)
         self._intakes: list[str] = []
         warn_of_size(Stack.of(self))
         self.node.add_validation(WhenAllIsKnown(self._report_recoveries))
@@ -315,8 +324,84 @@ class SagaStateMachine(Construct):
         if self._looked_at_every is None and self.run is not Run.STANDARD:
             self._report([unreconciled(intake, self.run) for intake in self._intakes])
 
+    def begin_by_requests(self, arns: Callable[[], Sequence[str]]) -> None:
+        """Register an operation whose requests begin this saga.
+
+        ``TransactionApi`` and ``HttpTransactionApi`` call it; an app has no need to.
+
+        Args:
+            arns: the operation's methods that IAM authorizes.
+        """
+        self._entrances.add(arns)
+
+    @staticmethod
+    @checked
+    def from_operation(
+        scope: Construct, id: str, *, operation: str, api_id: str, stage_name: str = "v1", resource_path: str = ""
+    ) -> ISagaStateMachine:
+        """Import a saga of another app, to let callers of this one start it.
+
+        Nothing is created. A saga is started at an operation of its API, and not at its state machine: the operation's
+        gatekeeper reserves the request under its key before it starts an execution. An execution without a reservation
+        would apply its effects once more with each start, under names of its own, and no record would have its result.
+
+        Guaranteed: of any number of requests by one caller under one key, one saga starts.
+        Not guaranteed: that the operation exists, and that it is authorized by IAM.
+
+        Args:
+            scope: parent construct.
+            id: construct id.
+            operation: name of the operation, in this account and region.
+            api_id: id of its REST or HTTP API.
+            stage_name: name of the stage; ``v1`` by default. ``$default`` for an HTTP API's default stage.
+            resource_path: path of the resource below which the operations are, if it is not the API's root.
+
+        Raises:
+            ValueError: for a name or id that cannot be one.
+        """
+        return ImportedSaga(
+            scope, id, operation=operation, api_id=api_id, stage_name=stage_name, resource_path=resource_path
+        )
+
+    def metric_executions_started(self) -> cloudwatch.Metric:
+        """Executions started, recoveries not included: the sum of 5 minutes."""
+        return self.state_machine.metric_started(statistic="Sum", period=_METRICS_PERIOD)
+
+    def metric_executions_failed(self) -> cloudwatch.IMetric:
+        """Executions that failed, recoveries included: the sum of 5 minutes.
+
+        A refused saga that is compensated settles in an execution that succeeds.
+        """
+        return self._of_both(lambda machine: machine.metric_failed(statistic="Sum", period=_METRICS_PERIOD), "Failed")
+
+    def metric_executions_timed_out(self) -> cloudwatch.IMetric:
+        """Executions that timed out, recoveries included: the sum of 5 minutes."""
+        return self._of_both(
+            lambda machine: machine.metric_timed_out(statistic="Sum", period=_METRICS_PERIOD), "Timed out"
+        )
+
+    def metric_executions_aborted(self) -> cloudwatch.IMetric:
+        """Executions that were stopped, recoveries included: the sum of 5 minutes."""
+        return self._of_both(lambda machine: machine.metric_aborted(statistic="Sum", period=_METRICS_PERIOD), "Aborted")
+
+    def metric_parked(self) -> cloudwatch.IMetric:
+        """Entries in the operators' queue, of all sagas that share it: the maximum of a minute."""
+        return entries_of(self.operators)
+
+    def _of_both(self, metric: Callable[[sfn.StateMachine], cloudwatch.Metric], label: str) -> cloudwatch.IMetric:
+        return total_of([metric(self.state_machine), metric(self.recovery_machine)], label)
+
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Start executions of the forward machine (``states:StartExecution``), and nothing else."""
+        """Start sagas, each once per key: call the operations that start this saga (``execute-api:Invoke``).
+
+        Of all APIs of the app that IAM authorizes, those that are declared later included; without one the synth ends
+        with an error. Starting the state machine itself is not granted: an execution without a reservation is not
+        deduplicated, and applies its effects once more.
+        """
+        return self._entrances.grant(grantee)
+
+    def _grant_start_execution(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Start executions of the forward machine, and nothing else."""
         return iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["states:StartExecution"],
@@ -324,13 +409,16 @@ class SagaStateMachine(Construct):
         )
 
     def grant_begin(self, grantee: iam.IGrantable, *, waits: bool = False) -> iam.Grant:
-        """Begin sagas where they begin: ``grant_start``, and of an inline saga executions of its Express machine.
+        """Begin sagas where they begin: executions of the forward machine, and of an inline saga's Express machine.
+
+        ``TransactionApi`` and ``EventIntake`` call it; an app has no need to, and grants ``grant_start``. Who begins a
+        saga must have reserved its request.
 
         Args:
             grantee: who begins them.
             waits: whether it may also run synchronous ones; only asynchronous ones by default.
         """
-        grant = self.grant_start(grantee)
+        grant = self._grant_start_execution(grantee)
         if self.express_machine is None:
             return grant
         return iam.Grant.add_to_principal(
@@ -343,7 +431,7 @@ class SagaStateMachine(Construct):
         """Take a saga over, start its recovery, and compensate late effects: what ``cdk-sagas recover`` needs."""
         Manifest.of(self).grant_read(grantee)
         self.requests.grant_settle(grantee)
-        self.grant_start(grantee)
+        self._grant_start_execution(grantee)
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["states:StartExecution"],
@@ -424,12 +512,16 @@ class SagaStateMachine(Construct):
             self._grant_tables(express)
             grant_send(asked, express.role)
             grant_direct(express.role, leaves)
-            self.grant_start(express.role)
-        self.grant_start(recovery.role)
+            self._grant_start_execution(express.role)
+        self._grant_start_execution(recovery.role)
         self._grant_phases(forward.role)
         per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
+        elsewhere = policies_elsewhere(self, leaves)
         for grant, function in function_grants(leaves, log=self.log, payloads=self.payloads, per_item=per_item):
-            grant(function)
+            grant(elsewhere.get(function, function))
+        for made in machines.all if elsewhere else ():
+            # Functions of this stack come after their roles' policies: these did before a machine could run them.
+            made.machine.node.add_dependency(*elsewhere.values())
 
     def _grant_phases(self, forward: iam.IRole) -> None:
         for node in self.steps:

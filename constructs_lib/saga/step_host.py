@@ -13,6 +13,7 @@ from constructs import Construct
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.saga.steps.provider import Provider
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import CLIENT_SHARE, Env
 
@@ -65,11 +66,11 @@ class StepHost(Construct):
         scope: Construct,
         id: str,
         *,
-        apply: lambda_.IFunction,
+        apply: AnyFunction,
         provider: Provider,
-        verify: lambda_.IFunction | None = None,
-        undo: lambda_.IFunction | None = None,
-        verify_undo: lambda_.IFunction | None = None,
+        verify: AnyFunction | None = None,
+        undo: AnyFunction | None = None,
+        verify_undo: AnyFunction | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -102,7 +103,7 @@ class StepHost(Construct):
                 f"{provider.grace.to_seconds():g} s for {longest} s: a function outlives a host that dies; "
                 "raise the grace or lower the timeout"
             )
-        forward: dict[Env, lambda_.IFunction] = {
+        forward: dict[Env, AnyFunction] = {
             name: f for name, f in targets.items() if name in (Env.STEP_HOST_APPLY, Env.STEP_HOST_VERIFY)
         }
         # What is not known is found out first: the provider is asked, or, in a compensation, called again.
@@ -129,7 +130,7 @@ class StepHost(Construct):
         )
 
     def _host(
-        self, id: str, handler: str, targets: dict[Env, lambda_.IFunction], *, life: int, removal_policy: RemovalPolicy
+        self, id: str, handler: str, targets: dict[Env, AnyFunction], *, life: int, removal_policy: RemovalPolicy
     ) -> RuntimeFunction:
         host = RuntimeFunction(
             self,
@@ -162,12 +163,12 @@ def _life(first: int, second: int) -> int:
     return life
 
 
-def _invoke(function: lambda_.IFunction) -> iam.PolicyStatement:
+def _invoke(function: AnyFunction) -> iam.PolicyStatement:
     """This function, and none of its versions: ``grant_invoke`` would allow them all."""
     return iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[function.function_arn])
 
 
-def _timeout_of(function: lambda_.IFunction) -> int:
+def _timeout_of(function: AnyFunction) -> int:
     timeout = function.timeout if isinstance(function, lambda_.Function) else None
     if timeout is None:
         raise ValueError(

@@ -21,6 +21,8 @@ class Part(StrEnum):
 
     SAGAS = "sagas"
     RECONCILERS = "reconcilers"
+    OPERATORS = "operators"
+    """Functions that act for operators."""
     TOKENS = "tokens"
     INTEGRATIONS = "integrations"
     WATCHES = "watches"
@@ -67,6 +69,8 @@ class ManifestField(StrEnum):
     ROLE = "role"
     RUNBOOK = "runbook"
     SCHEDULED = "scheduled"
+    SECOND = "second"
+    """Who confirms: ``SecondPerson``."""
     SERVES = "serves"
     SHARDS = "shards"
     SIDE = "side"

@@ -20,6 +20,15 @@ REQUEST_TABLE_ACTIONS: Final = ("dynamodb:GetItem", "dynamodb:UpdateItem")
 MACHINE_ACTIONS: Final = ("states:SendTaskFailure", "states:SendTaskSuccess")
 """State machines: to deliver outcomes."""
 
+# cdk-sagas hold; TimeoutReconciler.grant_hold grants them.
+HOLD_ACTIONS: Final = (
+    "dynamodb:DeleteItem",
+    "dynamodb:DescribeTable",
+    "dynamodb:GetItem",
+    "dynamodb:PutItem",
+    "dynamodb:Scan",
+)
+
 # cdk-sagas doctor; docs/how-to/find-stuck-sagas.md has a policy to copy.
 DOCTOR_LOOKS: Final = (
     "cloudformation:DescribeStacks",

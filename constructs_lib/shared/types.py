@@ -30,7 +30,11 @@ _CONFUSED: Final = {
     ("WatchedMachine", "StateMachine"): "write WatchedMachine(machine=…, on_timeout=…)",
 }
 """What is wanted, what is taken for it, and what to do."""
-_SPOKEN: Final = {"CallbackVia": "CallbackIntegration"}
+_SPOKEN: Final = {
+    "CallbackVia": "CallbackIntegration",
+    "IIdempotencyTable": "IdempotencyTable",
+    "ITokenTable": "TokenTable",
+}
 """Names of the constructs that users know, by the name of what they are to others."""
 _INSIDE: Final = ("bucket", "function", "queue", "state_machine", "table")
 """Attributes of our constructs that hold what the CDK knows."""
@@ -45,7 +49,10 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        given = signature.bind(*args, **kwargs).arguments
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"{function.__qualname__}() {error}") from None
         hints, owner = _hints(function), _owner(function, given)
         for name, value in given.items():
             if name in hints:
@@ -175,7 +182,7 @@ def _has_all(value: object, protocol: type) -> bool:
     A value of the CDK is not asked itself, which would evaluate its properties; its class is. An imported resource may
     be a proxy of several classes.
     """
-    if not hasattr(protocol, "__jsii_type__"):
+    if "__jsii_type__" not in vars(protocol):
         return all(hasattr(value, name) for name in _members(protocol))
     delegates = getattr(value, "_delegates", None) if type(value).__name__ == "InterfaceDynamicProxy" else None
     kinds = [type(one) for one in delegates] if delegates else [type(value)]

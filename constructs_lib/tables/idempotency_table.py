@@ -8,13 +8,14 @@ from typing import Final
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.types import checked
+from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.stateful_table import StatefulTable, imported_table
-from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, RESPONSE_INDEX, RecordAttribute
+from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, ONCE_PREFIX, RESPONSE_INDEX, RecordAttribute
 
 _POWERTOOLS_PREFIX: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
 _DAY: Final = 86_400
@@ -70,7 +71,7 @@ class IdempotencyTable(StatefulTable):
         remember_for: Duration | None = None,
         due_after: Duration | None = None,
         due_shards: int = 16,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         self._remember(replay_for, remember_for, due_after, due_shards)
@@ -133,8 +134,8 @@ class IdempotencyTable(StatefulTable):
         remember_for: Duration | None = None,
         due_after: Duration | None = None,
         due_shards: int = 16,
-        encryption_key: kms.IKey | None = None,
-    ) -> IdempotencyTable:
+        encryption_key: AnyKey | None = None,
+    ) -> IIdempotencyTable:
         """Import a request table that another stack or app creates, to begin sagas of this one on it.
 
         Nothing is created. The functions of both apps follow what is declared: declare here what is declared there.
@@ -167,6 +168,12 @@ class IdempotencyTable(StatefulTable):
         """Update single records (settle, decide the direction, park): ``UpdateItem``, ``GetItem``."""
         return self._grant(grantee, "dynamodb:UpdateItem", "dynamodb:GetItem")
 
+    def grant_once(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Run jobs once in each period with ``cdk-sagas once --table``: items of jobs, and no record of a request."""
+        return self._grant_under(
+            grantee, ONCE_PREFIX, "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DescribeTable"
+        )
+
     def grant_powertools(self, grantee: iam.IGrantable, *, key_prefix: str) -> iam.Grant:
         """Let a function use this table with Powertools' ``@idempotent``, under its own key prefix only.
 
@@ -180,13 +187,24 @@ class IdempotencyTable(StatefulTable):
             ValueError: if the prefix is blank or has a ``#`` or a wildcard in it.
         """
         require_match("key_prefix", key_prefix, _POWERTOOLS_PREFIX, "use letters, digits, dots, dashes, underscores")
+        return self._grant_under(
+            grantee,
+            f"{key_prefix}#",
+            "dynamodb:GetItem",
+            "dynamodb:PutItem",
+            "dynamodb:UpdateItem",
+            "dynamodb:DeleteItem",
+        )
+
+    def _grant_under(self, grantee: iam.IGrantable, prefix: str, *actions: str) -> iam.Grant:
+        """Exactly these actions on items whose key begins so."""
         if self.encryption_key is not None:
             self.encryption_key.grant_encrypt_decrypt(grantee)
         return iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=["dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"],
+            actions=list(actions),
             resource_arns=[self.table_arn],
-            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{key_prefix}#*"]}},
+            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{prefix}*"]}},
         )
 
 
@@ -200,7 +218,7 @@ class _ImportedRequests(IdempotencyTable):
         table_name: str,
         times: Mapping[str, Duration | None],
         due_shards: int,
-        encryption_key: kms.IKey | None,
+        encryption_key: AnyKey | None,
     ) -> None:
         self._remember(**times, due_shards=due_shards)
         Construct.__init__(self, scope, id)

@@ -6,22 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aws_cdk import RemovalPolicy
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.ledger_use import may_post
+from constructs_lib.monitoring.alarms import runtime_metric
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
+from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
+from constructs_lib.tables.interfaces import ILedgerTable
 from constructs_lib.tables.ledger_sweeper import LedgerSweeper
 from constructs_lib.tables.stateful_table import StatefulTable, imported_table
 from saga_runtime.errors import Invalid
 from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
 from saga_runtime.money import Unit
-from saga_runtime.protocol import DUE_INDEX, Env, LedgerAttribute
+from saga_runtime.protocol import DUE_INDEX, Env, LedgerAttribute, Metric
 
 _TERMS_BYTES: Final = 2_048
 """Half of what all environment variables of a function may have."""
@@ -71,7 +75,7 @@ class LedgerTable(StatefulTable):
         units: Sequence[Unit] = (),
         collecting: Sequence[CollectingAccounts] = (),
         holds: bool = False,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -105,8 +109,8 @@ class LedgerTable(StatefulTable):
         units: Sequence[Unit] = (),
         collecting: Sequence[CollectingAccounts] = (),
         holds: bool = False,
-        encryption_key: kms.IKey | None = None,
-    ) -> LedgerTable:
+        encryption_key: AnyKey | None = None,
+    ) -> ILedgerTable:
         """Import a ledger that another stack or app creates, to post to it.
 
         Nothing is created. The sweeper is that of the ledger's own app: declare here what is declared there, since the
@@ -138,6 +142,40 @@ class LedgerTable(StatefulTable):
             environment[Env.LEDGER_TERMS] = self.terms.to_json()
         return environment
 
+    def metric_oldest_unswept(self) -> cloudwatch.Metric:
+        """Seconds for which the oldest hold or shard has been due: the maximum of 5 minutes.
+
+        Raises:
+            ValueError: if this ledger has no sweeper.
+        """
+        return runtime_metric(Metric.OLDEST_UNSWEPT, self._sweeper_service, "Maximum")
+
+    def metric_suspended(self) -> cloudwatch.Metric:
+        """Amounts that an account could not take, posted to the suspense account: the sum of 5 minutes.
+
+        Raises:
+            ValueError: if this ledger has no sweeper.
+        """
+        return runtime_metric(Metric.SUSPENDED, self._sweeper_service, "Sum")
+
+    @property
+    def _sweeper_service(self) -> str:
+        if self.sweeper is None:
+            raise ValueError(
+                f"{self.node.path} must have a sweeper for this metric, got none; declare holds or collecting, or take "
+                "the metric in the app that creates the ledger"
+            )
+        return service_of(self.sweeper.function)
+
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read accounts and holds: BatchGetItem. No write, no scan, no query."""
+        return self._grant(grantee, "dynamodb:BatchGetItem")
+
+    def grant_audit(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read the whole ledger, and the stack's outputs: what ``cdk-sagas trial-balance`` needs."""
+        Manifest.of(self).grant_read(grantee)
+        return self._grant(grantee, "dynamodb:Scan")
+
     def grant_post(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts and holds, and post to them in transactions: BatchGetItem, PutItem, UpdateItem.
 
@@ -153,7 +191,7 @@ class _ImportedLedger(LedgerTable):
     """A ledger of another stack or app."""
 
     def __init__(
-        self, scope: Construct, id: str, table_name: str, terms: LedgerTerms, encryption_key: kms.IKey | None
+        self, scope: Construct, id: str, table_name: str, terms: LedgerTerms, encryption_key: AnyKey | None
     ) -> None:
         Construct.__init__(self, scope, id)
         self.terms = terms

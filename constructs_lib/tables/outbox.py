@@ -10,7 +10,6 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
@@ -19,6 +18,7 @@ from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
@@ -83,7 +83,7 @@ class Outbox(StatefulTable):
         *,
         bus: events.IEventBus,
         source: str,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -150,6 +150,10 @@ class Outbox(StatefulTable):
     def metric_oldest_unpublished(self) -> cloudwatch.Metric:
         """Age in seconds of the oldest event that is not published: the maximum of 5 minutes."""
         return runtime_metric(Metric.OLDEST_UNPUBLISHED, service_of(self.publisher), "Maximum")
+
+    def metric_published(self) -> cloudwatch.Metric:
+        """Events published: the sum of 5 minutes."""
+        return runtime_metric(Metric.EVENT_PUBLISHED, service_of(self.publisher), "Sum")
 
     def grant_put(self, grantee: iam.IGrantable) -> iam.Grant:
         """Put events in transactions. No read, no delete."""

@@ -6,10 +6,10 @@ from typing import Final
 
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between
 from constructs_lib.shared.types import checked
 
@@ -58,7 +58,7 @@ class PayloadBucket(Construct):
         id: str,
         *,
         keep_days: int = DEFAULT_KEEP_DAYS,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         access_logs: s3.IBucket | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -112,8 +112,9 @@ class PayloadBucket(Construct):
             grantee=grantee, actions=[action], resource_arns=[self.bucket.arn_for_objects("*")]
         )
         principal = grantee.grant_principal
-        if isinstance(principal, Construct):
-            Validations.of(principal).acknowledge(
+        holder = principal if isinstance(principal, Construct) else grantee
+        if isinstance(holder, Construct):
+            Validations.of(holder).acknowledge(
                 Acknowledgment(
                     id=f"AwsSolutions-IAM5[Resource::<{self._logical_id}.Arn>/*]",
                     reason="An object's key is made of a saga's id and a hash, unknown at deploy time; the "

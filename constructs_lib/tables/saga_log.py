@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import LogAttribute
 
@@ -19,7 +19,7 @@ class SagaLog(StatefulTable):
         scope: Construct,
         id: str,
         *,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(

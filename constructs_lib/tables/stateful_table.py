@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import cast
 
 import jsii
 from aws_cdk import CfnDeletionPolicy, CfnResource, IStableAnyProducer, Lazy, RemovalPolicy, Stack, Token
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct
+
+from constructs_lib.shared.accepted import AnyKey
 
 
 class StatefulTable(Construct):
@@ -32,7 +33,7 @@ class StatefulTable(Construct):
         time_to_live: str | None = None,
         global_secondary_indexes: Sequence[dynamodb.GlobalSecondaryIndexPropsV2] | None = None,
         stream: dynamodb.StreamViewType | None = None,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         super().__init__(scope, id)
@@ -67,12 +68,12 @@ class StatefulTable(Construct):
         )
         _protect_what_is_retained(self.table)
 
-    @cached_property
+    @property
     def table_arn(self) -> str:
         """Asked for once, as the name is: every question crosses to the process in which the CDK runs."""
         return self.table.table_arn
 
-    @cached_property
+    @property
     def table_name(self) -> str:
         """The table's name."""
         return self.table.table_name
@@ -85,7 +86,7 @@ class StatefulTable(Construct):
 
 
 def imported_table(
-    scope: Construct, table_name: str, key: kms.IKey | None, indexes: Sequence[str] = ()
+    scope: Construct, table_name: str, key: AnyKey | None, indexes: Sequence[str] = ()
 ) -> dynamodb.TableV2:
     """A table that another stack or app creates.
 

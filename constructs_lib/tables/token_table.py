@@ -5,20 +5,24 @@ from __future__ import annotations
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
+from constructs_lib.monitoring.alarms import runtime_metric
+from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TABLE_ACTIONS
+from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
-from constructs_lib.tables.stateful_table import StatefulTable
-from saga_runtime.protocol import DUE_INDEX, Env, TokenAttribute
+from constructs_lib.tables.interfaces import ITokenTable
+from constructs_lib.tables.stateful_table import StatefulTable, imported_table
+from saga_runtime.protocol import DUE_INDEX, Env, Metric, TokenAttribute
 
 ITEM_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
@@ -32,7 +36,39 @@ _SWEEPER_SECONDS: Final = 50
 """Shorter than the minute after which the next one starts: two would do no harm, and twice the work."""
 
 
-class TokenTable(StatefulTable):
+class _Tokens(StatefulTable):
+    """Metrics and grants of a token table, whether this app creates it or imports it."""
+
+    service: str
+
+    def metric_oldest_overdue(self) -> cloudwatch.Metric:
+        """Seconds for which the oldest callback has been overdue: the maximum of 5 minutes."""
+        return runtime_metric(Metric.OLDEST_WAITING, self.service, "Maximum")
+
+    def metric_redelivered(self) -> cloudwatch.Metric:
+        """Undelivered outcomes that the sweeper delivered: the sum of 5 minutes."""
+        return runtime_metric(Metric.CALLBACK_SENT_AGAIN, self.service, "Sum")
+
+    def metric_unanswered(self) -> cloudwatch.Metric:
+        """Jobs that their sagas abandoned and that were never reported: the sum of 5 minutes."""
+        return runtime_metric(Metric.CALLBACK_UNANSWERED, self.service, "Sum")
+
+    def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Read and write single rows: register waiting tasks, and store outcomes."""
+        return self._grant(grantee, *ITEM_ACTIONS)
+
+    def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Find rows, read them, tokens included, and record deliveries: for operators only."""
+        self._grant_due(grantee)
+        return self._grant(grantee, *TOKEN_TABLE_ACTIONS)
+
+    def _grant_due(self, grantee: iam.IGrantable) -> None:
+        """Query the index, and nothing else of the table."""
+        index = f"{self.table_arn}/index/{DUE_INDEX}"
+        iam.Grant.add_to_principal(grantee=grantee, actions=list(TOKEN_INDEX_ACTIONS), resource_arns=[index])
+
+
+class TokenTable(_Tokens):
     """One row per job that a state machine waits for, one per name that a provider has for it, one per event received.
 
     Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
@@ -64,6 +100,8 @@ class TokenTable(StatefulTable):
 
     Attributes:
         sweeper: the function that checks what is due.
+        sweeper_role: its role.
+        service: the dimension ``service`` of its metrics.
         schedule: the rule that calls it.
     """
 
@@ -73,7 +111,7 @@ class TokenTable(StatefulTable):
         scope: Construct,
         id: str,
         *,
-        encryption_key: kms.IKey | None = None,
+        encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
@@ -95,7 +133,7 @@ class TokenTable(StatefulTable):
         )
         if function_options is not None:
             function_options.apply_to(self)
-        self.sweeper = RuntimeFunction(
+        self.sweeper = sweeper = RuntimeFunction(
             self,
             "Sweeper",
             code=own_code(),
@@ -106,24 +144,72 @@ class TokenTable(StatefulTable):
             environment={Env.TOKEN_TABLE: self.table_name},
             removal_policy=removal_policy,
         )
-        name_role(self.sweeper, "the sweeper of tokens")
-        self._grant_due(self.sweeper)
-        self.grant_receive(self.sweeper)
+        self.sweeper_role: iam.IRole = sweeper.role
+        self.service = service_of(sweeper)
+        name_role(sweeper, "the sweeper of tokens")
+        self._grant_due(sweeper)
+        self._grant(sweeper, "dynamodb:GetItem", "dynamodb:UpdateItem")
         self.schedule = run_every(
-            self, "Schedule", self.sweeper, Duration.minutes(1), description="Checks token rows that are due"
+            self, "Schedule", sweeper, Duration.minutes(1), description="Checks token rows that are due"
         )
-        Manifest.of(self).add(Part.TOKENS, table=self.table_name, function=self.sweeper.function.function_name)
+        Manifest.of(self).add(Part.TOKENS, table=self.table_name, function=sweeper.function.function_name)
 
-    def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read and write single rows: register waiting tasks, and store outcomes."""
-        return self._grant(grantee, *ITEM_ACTIONS)
+    @staticmethod
+    @checked
+    def from_table_name(
+        scope: Construct,
+        id: str,
+        *,
+        table_name: str,
+        sweeper_role_name: str,
+        service: str,
+        encryption_key: AnyKey | None = None,
+    ) -> ITokenTable:
+        """Import a token table that another stack or app creates, for integrations of this one.
 
-    def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Find rows, read them, tokens included, and record deliveries: for operators only."""
-        self._grant_due(grantee)
-        return self._grant(grantee, *TOKEN_TABLE_ACTIONS)
+        Nothing is created. The sweeper is that of the table's own app: it delivers outcomes to this app's sagas too,
+        by a policy that each integration adds to the sweeper's role. So the role must be the one that the sweeper has:
+        otherwise an outcome that could not be delivered at once is never delivered.
 
-    def _grant_due(self, grantee: iam.IGrantable) -> None:
-        """Query the index, and nothing else of the table."""
-        index = f"{self.table_arn}/index/{DUE_INDEX}"
-        iam.Grant.add_to_principal(grantee=grantee, actions=list(TOKEN_INDEX_ACTIONS), resource_arns=[index])
+        Guaranteed: what a table of this app guarantees, as long as its own app keeps table and sweeper.
+        Not guaranteed: that the other app is not deleted: then undelivered outcomes stay so. The integration's alarm
+        ``overdue_callback_alarm`` is on when the sweeper reports nothing.
+
+        Args:
+            scope: parent construct.
+            id: construct id.
+            table_name: of the table, in this account and region: ``tokens.table_name`` there.
+            sweeper_role_name: name of the sweeper's role: ``tokens.sweeper_role.role_name`` there.
+            service: the dimension ``service`` of the sweeper's metrics: ``tokens.service`` there.
+            encryption_key: the table's KMS key, if it has one of its own.
+
+        Raises:
+            ValueError: for a blank name.
+        """
+        for name, value in (("sweeper_role_name", sweeper_role_name), ("service", service)):
+            if not value.strip():
+                raise ValueError(
+                    f"{name} of {id} must be that of the table's own app, got {value!r}; pass the value of "
+                    f"tokens.{'sweeper_role.role_name' if name == 'sweeper_role_name' else name} there"
+                )
+        return _ImportedTokens(scope, id, table_name, sweeper_role_name, service, encryption_key)
+
+
+class _ImportedTokens(_Tokens):
+    """A token table of another stack or app."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        table_name: str,
+        sweeper_role_name: str,
+        service: str,
+        encryption_key: AnyKey | None,
+    ) -> None:
+        Construct.__init__(self, scope, id)
+        self.encryption_key = encryption_key
+        self.table = imported_table(self, table_name, encryption_key, (DUE_INDEX,))
+        self.sweeper: RuntimeFunction | None = None
+        self.sweeper_role = iam.Role.from_role_name(self, "SweeperRole", sweeper_role_name)
+        self.service = service

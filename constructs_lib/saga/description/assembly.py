@@ -33,16 +33,22 @@ def metadata_in(assembly: Path, kind: str) -> Iterator[tuple[str, Any]]:
     Raises:
         ValueError: if the folder is not an assembly.
     """
-    for artifact in _artifacts(assembly):
-        if artifact.get("type") == "cdk:cloud-assembly":
-            yield from metadata_in(assembly / artifact["properties"]["directoryName"], kind)
-        for path, entries in _metadata(assembly, artifact).items():
+    for folder, _, artifact in artifacts_in(assembly):
+        for path, entries in _metadata(folder, artifact).items():
             for entry in entries:
                 if entry["type"] == kind:
                     yield path.removeprefix("/"), entry["data"]
 
 
-def _artifacts(folder: Path) -> Iterator[Mapping[str, Any]]:
+def artifacts_in(folder: Path) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
+    """Artifacts of an assembly, those of its stages included: the folder of its files, its id, and its description.
+
+    Args:
+        folder: the one that ``cdk synth`` wrote.
+
+    Raises:
+        ValueError: if the folder is not an assembly.
+    """
     file = folder / "manifest.json"
     try:
         manifest: Any = json.loads(file.read_text(encoding="utf-8"))
@@ -52,7 +58,10 @@ def _artifacts(folder: Path) -> Iterator[Mapping[str, Any]]:
         raise ValueError(f"{file} is not JSON ({error}); synthesize the app again: cdk synth") from None
     if not isinstance(manifest, dict) or "artifacts" not in manifest:
         raise ValueError(f"{file} is not the manifest of a cloud assembly; synthesize the app again: cdk synth")
-    yield from manifest["artifacts"].values()
+    for name, artifact in manifest["artifacts"].items():
+        if artifact.get("type") == "cdk:cloud-assembly":
+            yield from artifacts_in(folder / artifact["properties"]["directoryName"])
+        yield folder, name, artifact
 
 
 def _metadata(folder: Path, artifact: Mapping[str, Any]) -> Mapping[str, list[Mapping[str, Any]]]:

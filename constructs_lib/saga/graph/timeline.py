@@ -155,7 +155,12 @@ class _Axis:
 
 
 def timeline(
-    rows: Sequence[TimelineRow], *, width: int = 100, now_ms: int | None = None, unicode: bool = True
+    rows: Sequence[TimelineRow],
+    *,
+    width: int = 100,
+    details: int | None = None,
+    now_ms: int | None = None,
+    unicode: bool = True,
 ) -> list[str]:
     """Draw rows as lines, in the order in which they began; those that did not begin come last.
 
@@ -166,6 +171,7 @@ def timeline(
     Args:
         rows: of one saga.
         width: columns of the terminal.
+        details: columns of the details below the bars, if they are not those of the terminal.
         now_ms: the present, in epoch milliseconds, up to which open rows reach; by default the last moment in the rows.
         unicode: whether the terminal shows more than ASCII; see ``can_draw``.
     """
@@ -173,10 +179,11 @@ def timeline(
         return []
     style = _UNICODE if unicode else _ASCII
     width = max(width, MIN_WIDTH)
+    below = details if details is not None else width
     ordered = sorted(rows, key=lambda row: (row.started_ms is None, row.started_ms or 0))
     moments = [moment for row in rows for moment in (row.started_ms, row.ended_ms) if moment is not None]
     if not moments:
-        return [line for row in ordered for line in _plain(row, style, width)]
+        return [line for row in ordered for line in _plain(row, style, width, below)]
     start = min(moments)
     end = max([*moments, now_ms]) if now_ms is not None else max(moments)
 
@@ -196,7 +203,7 @@ def timeline(
             parts.append(_bar(row, axis, style))
         parts.append(pad(took, columns.length, right=True))
         lines.append(f"{_mark(row, style)} {_GAP.join(parts)}".rstrip())
-        lines += _details(row, style, width)
+        lines += _details(row, style, below)
     return lines
 
 
@@ -299,12 +306,12 @@ def _bar(row: TimelineRow, axis: _Axis, style: _Style) -> str:
     return "".join(cells)
 
 
-def _plain(row: TimelineRow, style: _Style, width: int) -> list[str]:
+def _plain(row: TimelineRow, style: _Style, width: int, below: int) -> list[str]:
     """A row of a saga of which nothing has begun."""
     text = (
         f"{_mark(row, style)} {clean(row.step, unicode=style.unicode)}{_GAP}{clean(row.status, unicode=style.unicode)}"
     )
-    return [shorten(text, width, style.cut), *_details(row, style, width)]
+    return [shorten(text, width, style.cut), *_details(row, style, below)]
 
 
 def _mark(row: TimelineRow, style: _Style) -> str:

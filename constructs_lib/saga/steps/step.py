@@ -10,7 +10,6 @@ from aws_cdk import Duration
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib.functions.handlers import require_made_by
@@ -27,6 +26,7 @@ from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.routes import NOTIFIER, ContinueWith, Route, check_fifo
 from constructs_lib.saga.steps.wait import CallbackVia, wait_of
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_match, require_seconds, require_unique, require_whole_seconds
 from constructs_lib.shared.types import checked
 from saga_runtime.errors import Rejected
@@ -38,7 +38,7 @@ from saga_runtime.protocol import (
     ErrorName,
 )
 
-StepCode = RuntimeFunction | lambda_.IFunction
+StepCode = RuntimeFunction | AnyFunction
 """What a step runs: a ``StepFunction``, or any function that runs ``saga_runtime``."""
 
 _ERROR_NAME = r"^[A-Za-z][A-Za-z0-9_.]{0,99}$"
@@ -64,8 +64,8 @@ class Step(StepContents):
         table: the table of its transaction.
     """
 
-    fn: lambda_.IFunction | None = None
-    compensate: lambda_.IFunction | None = None
+    fn: AnyFunction | None = None
+    compensate: AnyFunction | None = None
     pivot: bool = False
     on_error: Mapping[str, Route] = field(default_factory=dict)
     via: CallbackVia | None = None
@@ -799,7 +799,7 @@ def _dispatches(via: CallbackVia) -> FunctionDescription:
     return replace(via.dispatcher_facts or UNKNOWN, timeout=via.dispatcher_timeout)
 
 
-def _function(code: StepCode) -> lambda_.IFunction:
+def _function(code: StepCode) -> AnyFunction:
     return code.function if isinstance(code, RuntimeFunction) else code
 
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from aws_cdk import Duration
 
 from constructs_lib.saga.description.description import Wait
+from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_seconds
 
 if TYPE_CHECKING:
     from aws_cdk import aws_dynamodb as dynamodb
-    from aws_cdk import aws_lambda as lambda_
     from aws_cdk import aws_sqs as sqs
 
     from constructs_lib.saga.description.description import FunctionDescription
@@ -30,7 +30,7 @@ class CallbackVia(Protocol):
         """Queue of jobs."""
 
     @property
-    def dispatcher(self) -> lambda_.IFunction:
+    def dispatcher(self) -> AnyFunction:
         """The function that hands them to the provider."""
 
     @property

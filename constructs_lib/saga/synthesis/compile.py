@@ -7,8 +7,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from aws_cdk import aws_lambda as lambda_
-
 from constructs_lib.saga.asl import (
     CompiledGroup,
     CompiledStep,
@@ -26,11 +24,12 @@ from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import leaves_of, pivots_of, sides_of
 from constructs_lib.saga.validation.jsonata_reads import TOKEN
+from constructs_lib.shared.accepted import AnyFunction
 from saga_runtime.protocol import PROTOCOL_VERSION, ServedStepField
 
 
 def compiled(
-    steps: Sequence[Step | StepGroup], notifier: lambda_.IFunction | None, inline: Collection[str] = ()
+    steps: Sequence[Step | StepGroup], notifier: AnyFunction | None, inline: Collection[str] = ()
 ) -> list[Node]:
     """The steps as the generator sees them.
 
@@ -49,11 +48,11 @@ def compiled(
     return [_group(node, plain, shapes) if isinstance(node, StepGroup) else plain(node) for node in steps]
 
 
-def _arns() -> Callable[[lambda_.IFunction], str]:
+def _arns() -> Callable[[AnyFunction], str]:
     """Ask each function for its ARN once: every question crosses to the process in which the CDK runs."""
-    known: dict[lambda_.IFunction, str] = {}
+    known: dict[AnyFunction, str] = {}
 
-    def arn(function: lambda_.IFunction) -> str:
+    def arn(function: AnyFunction) -> str:
         if function not in known:
             known[function] = function.function_arn
         return known[function]
@@ -74,10 +73,10 @@ def _group(
 
 def _step(
     step: Step,
-    notifier: lambda_.IFunction | None,
+    notifier: AnyFunction | None,
     pivot: bool,
     inline: bool,
-    arn: Callable[[lambda_.IFunction], str],
+    arn: Callable[[AnyFunction], str],
 ) -> CompiledStep:
     function = notifier if step.queue is not None else step.fn
     queue = step.via.queue if step.via is not None else step.queue

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from aws_cdk import Duration
-from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from constructs_lib.saga.description.description import SagaDescription
-from constructs_lib.saga.description.function_facts import require_here
 from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.run import Run
@@ -29,7 +27,7 @@ from constructs_lib.saga.validation.expressions import RequestRead, checked_read
 from constructs_lib.saga.validation.inline import check_inline
 from constructs_lib.saga.validation.retention import retention_findings
 from constructs_lib.shared.arguments import require_between, require_seconds
-from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from saga_runtime.protocol import LEAST_LOG_DAYS
 
@@ -86,7 +84,7 @@ class Declared:
 def declared_saga(
     scope: Construct,
     *,
-    requests: IdempotencyTable,
+    requests: IIdempotencyTable,
     steps: Sequence[Step | StepGroup],
     timeout: Duration | None,
     result: str | None,
@@ -109,7 +107,6 @@ def declared_saga(
     check_inline(own, run, definition_file)
     reads = checked_reads(own, result=result, on_failed=on_failed)
     leaves = tuple(leaves_of(own))
-    _require_functions_here(scope, leaves)
     described = describe(
         scope.node.path,
         own,
@@ -152,14 +149,3 @@ def declared_saga(
         refusal_statuses=check_statuses(refused_http_status, http_status_by_error, own),
         description=dataclasses.replace(described, timeout=seconds),
     )
-
-
-def _require_functions_here(scope: Construct, leaves: Sequence[Step]) -> None:
-    named: dict[lambda_.IFunction, str] = {}
-    for step in leaves:
-        if step.fn is not None and step.via is None and step.recorded:
-            named.setdefault(step.fn, f"fn of step {step.name}")
-        if step.compensate is not None:
-            named.setdefault(step.compensate, f"compensate of step {step.name}")
-    for function, name in named.items():
-        require_here(scope, name, function)

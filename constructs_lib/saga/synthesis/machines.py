@@ -101,6 +101,12 @@ class Machines:
             Validations.of(self.express.machine).acknowledge(_LOGS_ERRORS)
             self.delegated_alarm = delegated_alarm(scope, self.express.machine, self.forward.machine)
 
+    @property
+    def all(self) -> list[Made]:
+        """Every state machine."""
+        made = [*self.phases.values(), self.forward, self.recovery]
+        return [*made, self.express] if self.express is not None else made
+
     def _with_machine(self, plan: SagaPlan, node: Node) -> Node:
         """A node with the ARN of its phase's state machine, which is made here."""
         if not isinstance(node, CompiledGroup) or node.machine is None:

@@ -34,10 +34,10 @@ def operators_of(
         )
     queue = given or _own_queue(scope, removal_policy)
     text = "A saga is parked until an operator resolves it: see cdk-sagas inspect"
-    return queue, SagaAlarm(scope, "ParkedAlarm", runbook=Runbook.SAGA_PARKED, text=text, metric=_entries(queue))
+    return queue, SagaAlarm(scope, "ParkedAlarm", runbook=Runbook.SAGA_PARKED, text=text, metric=entries_of(queue))
 
 
-def _entries(queue: sqs.IQueue) -> cloudwatch.IMetric:
+def entries_of(queue: sqs.IQueue) -> cloudwatch.IMetric:
     """All entries: for a moment a reconciler hides those that it reads, which must not switch the alarm off and on."""
     minute = Duration.minutes(1)
     return cloudwatch.MathExpression(

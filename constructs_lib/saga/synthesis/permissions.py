@@ -7,15 +7,18 @@ from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
+from constructs import Construct
 
+from constructs_lib.functions.access import policy_elsewhere
 from constructs_lib.saga.asl import State
 from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
 from constructs_lib.saga.steps.step import Step
+from constructs_lib.shared.accepted import AnyFunction, AnyKey
 from constructs_lib.shared.nag_ids import executions_id
-from constructs_lib.tables.idempotency_table import IdempotencyTable
+from constructs_lib.shared.stacks import refer_to
+from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from constructs_lib.tables.saga_log import SagaLog
 
@@ -42,7 +45,7 @@ def grant_invoke(role: iam.IRole, definition: State) -> None:
         iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=arns)
 
 
-Queues = Mapping[str, kms.IKey | None]
+Queues = Mapping[str, AnyKey | None]
 """Queues' keys, by the queues' ARNs."""
 
 
@@ -94,11 +97,37 @@ def function_grants(
     return list(dict.fromkeys(needed))
 
 
+def policies_elsewhere(scope: Construct, steps: Iterable[Step]) -> dict[iam.IGrantable, iam.Policy]:
+    """Policies of functions in other stacks than their saga, to which the saga's grants belong.
+
+    They are in the saga's stack, which names the functions in any case: a grant in the function's own stack would name
+    the saga log, so that each stack would depend on the other.
+
+    Raises:
+        ValueError: for a function in another stage, account or region.
+    """
+    named: dict[AnyFunction, str] = {}
+    for step in steps:
+        if step.fn is not None and step.via is None:
+            named.setdefault(step.fn, f"fn of step {step.name}")
+        if step.compensate is not None:
+            named.setdefault(step.compensate, f"compensate of step {step.name}")
+    here, made = Stack.of(scope), dict[iam.IGrantable, iam.Policy]()
+    for function, name in named.items():
+        # An imported function has no resource, and its role's policy is where it was imported.
+        if Stack.of(function) is here or function.node.default_child is None:
+            continue
+        refer_to(scope, name, function)
+        if function.role is not None:
+            made[function] = policy_elsewhere(scope, f"Grants{function.node.addr}", function.role)
+    return made
+
+
 def grant_tables(
-    role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IdempotencyTable, log: SagaLog
+    role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IIdempotencyTable, log: SagaLog
 ) -> None:
     """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction."""
-    own: dict[str, tuple[str, kms.IKey | None]] = {
+    own: dict[str, tuple[str, AnyKey | None]] = {
         table.table_name: (table.table_arn, table.encryption_key) for table in (requests, log)
     }
     theirs = dict.fromkeys(step.table for step in steps if step.table is not None)

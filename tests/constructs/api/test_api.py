@@ -18,6 +18,7 @@ from constructs_lib import (
     IdempotencyTable,
     InProgressResponse,
     KeyPolicy,
+    KeySource,
     Operation,
     TransactionApi,
 )
@@ -61,6 +62,33 @@ def test_the_gateway_checks_body_and_parameters_too(reference: Cloud) -> None:
         assert method["RequestValidatorId"] == f"${{{validator.path}}}"
     post = _methods(reference)["transfers/POST"]
     assert post["RequestModels"] == {"application/json": "${Api/RestApi/Default/transfers/Body}"}
+
+
+def test_post_declares_its_headers_and_the_gateway_requires_none(stack: Stack) -> None:
+    made = saga(stack)
+    operations = {
+        "plain": Operation(saga=made),
+        "waits": Operation(saga=made, max_wait=Duration.seconds(5)),
+        "natural": Operation(saga=made, key_source=KeySource.natural("/order")),
+    }
+    TransactionApi(stack, "Api", operations=operations)
+    own = apigateway.RestApi(stack, "Own")
+    below = own.root.add_resource("pay")
+    TransactionApi(stack, "Below", resource=below, operations={"moves": made})
+    cloud = Cloud(stack)
+
+    declared = {
+        method.path.removesuffix("/POST").rpartition("/")[2]: method.properties.get("RequestParameters", {})
+        for method in cloud.of_type(METHOD)
+        if method.properties["HttpMethod"] == "POST"
+    }
+    key = {"method.request.header.Idempotency-Key": False}
+    assert declared == {
+        "plain": key,
+        "waits": {**key, "method.request.header.Prefer": False},
+        "natural": {},
+        "moves": key,
+    }
 
 
 def test_the_gateways_model_leaves_the_operations_schema_to_the_function(reference: Cloud) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aws_cdk import App, Duration, Stack
+from aws_cdk import aws_apigateway as apigateway
+from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from openapi_spec_validator import validate
 
 from constructs_lib import (
     DirectFunction,
     DirectOperation,
+    HttpTransactionApi,
     IdempotencyTable,
     InProgressResponse,
     KeyPolicy,
@@ -22,6 +26,7 @@ from constructs_lib import (
 )
 from constructs_lib.api.openapi import documents_in
 from constructs_lib.cli.main import main
+from saga_runtime.http.idempotent_request import BadKey, idempotency_key_of
 from saga_runtime.http.response import Problem
 from tests.constructs.support.sagas import FUNCTIONS, saga
 
@@ -106,6 +111,107 @@ def test_a_direct_operation_accepts_where_a_saga_of_its_keys_may_run(
     document = TransactionApi(stack, "Api", operations={"pay": operation}).openapi
 
     assert ("202" in document["paths"]["/pay"]["post"]["responses"]) is accepts
+
+
+def test_statuses_allow_the_types_of_their_problems_and_no_others(stack: Stack) -> None:
+    document = _api(stack, docs_url="https://shop.example/problems#", waf=True).openapi
+
+    responses = document["paths"]["/transfers"]["post"]["responses"]
+    schema = responses["409"]["content"]["application/problem+json"]["schema"]
+    assert schema["properties"]["type"]["enum"] == ["https://shop.example/problems#request-in-progress"]
+    assert "Link" in responses["409"]["headers"]
+    assert set(responses["429"]["content"]) == {"application/problem+json", "application/json"}  # the web ACL's
+
+
+def test_a_recorded_request_links_to_its_status_and_its_duplicate(stack: Stack) -> None:
+    responses = _api(stack).openapi["paths"]["/transfers"]["post"]["responses"]
+
+    linked = {status for status, response in responses.items() if "links" in response}
+    assert linked == {"200", "202", "409", "410"}
+    assert responses["202"]["headers"]["Location"]["required"]
+    assert responses["202"]["links"]["again"]["parameters"] == {
+        "header.Idempotency-Key": "$request.header.Idempotency-Key"
+    }
+
+
+def test_a_request_without_a_key_has_no_duplicate_to_link_to(stack: Stack) -> None:
+    operation = Operation(saga=saga(stack), schema=SCHEMA, key_policy=KeyPolicy.OPTIONAL)
+    document = TransactionApi(stack, "Api", operations={"transfers": operation}).openapi
+
+    assert set(document["paths"]["/transfers"]["post"]["responses"]["202"]["links"]) == {"status"}
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [
+        ("7f3a", True),
+        ("a b", True),
+        ('"a \\"b\\", c"', True),
+        ("x" * 255, True),
+        ("x" * 256, False),
+        ('"' + "x" * 255 + '"', True),
+        ('"' + "x" * 256 + '"', False),
+        ('"', False),
+        ('"unfinished', False),
+        ('"  "', False),
+        (" ", False),
+        ("sch\u00f6n", False),
+    ],
+)
+def test_the_key_has_the_form_that_the_gatekeeper_accepts(stack: Stack, key: str, allowed: bool) -> None:
+    (header,) = _api(stack).openapi["paths"]["/pay-now"]["post"]["parameters"]
+
+    assert (re.search(header["schema"]["pattern"], key) is not None) is allowed
+    assert _is_key(key) is allowed
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return idempotency_key_of({"headers": {"Idempotency-Key": text}}) is not None
+    except BadKey:
+        return False
+
+
+def test_a_bare_key_of_an_http_api_has_no_comma(stack: Stack) -> None:
+    transfers = {"transfers": Operation(saga=saga(stack), schema=SCHEMA)}
+    document = HttpTransactionApi(stack, "Http", api=apigatewayv2.HttpApi(stack, "Api"), operations=transfers).openapi
+
+    validate(document)
+    (header,) = document["paths"]["/transfers"]["post"]["parameters"]
+    assert [bool(re.search(header["schema"]["pattern"], key)) for key in ("a,b", '"a,b"', "a;b")] == [False, True, True]
+    assert document["servers"][0]["url"] == "https://{host}"
+    assert set(document["paths"]["/transfers"]["post"]["responses"]["4XX"]["content"]) == {"application/json"}
+
+
+def test_operations_below_a_resource_have_its_path_and_stage(stack: Stack) -> None:
+    rest = apigateway.RestApi(stack, "Rest", deploy_options=apigateway.StageOptions(stage_name="live"))
+    document = TransactionApi(
+        stack, "Api", resource=rest.root.add_resource("pay"), operations={"transfers": saga(stack)}
+    ).openapi
+
+    validate(document)
+    assert set(document["paths"]) == {"/pay/transfers", "/pay/transfers/{saga_id}"}
+    assert document["servers"][0]["url"] == "https://{host}/live"
+    refused = document["paths"]["/pay/transfers"]["post"]["responses"]["403"]
+    assert set(refused["content"]) == {"application/problem+json", "application/json"}  # the latter is the gateway's
+
+
+def test_a_schema_keeps_its_references_and_has_the_members_of_the_key(stack: Stack) -> None:
+    schema = {
+        "properties": {"order": {"$ref": "#/definitions/order"}, "kind": {"const": {"$ref": "#"}}},
+        "definitions": {"order": {"type": "object"}},
+    }
+    operation = Operation(saga=saga(stack), schema=schema, key_source=KeySource.natural("/order/id"))
+    document = TransactionApi(stack, "Api", operations={"transfers": operation}).openapi
+
+    validate(document)
+    body = document["components"]["schemas"]["transfers"]
+    assert body["properties"] == {
+        "order": {"$ref": "#/components/schemas/transfers/definitions/order"},
+        "kind": {"const": {"$ref": "#"}},
+    }
+    (member,) = body["allOf"]
+    assert (member["required"], member["properties"]["order"]["required"]) == (["order"], ["id"])
 
 
 def test_the_command_prints_what_the_construct_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

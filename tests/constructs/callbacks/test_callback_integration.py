@@ -195,8 +195,9 @@ RECEIVE = {
     ("dynamodb:GetItem", REQUESTS),
     ("dynamodb:UpdateItem", REQUESTS),
     ("sqs:SendMessage", "${Saga/Operators.Arn}"),
-    *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure", "Heartbeat")),
+    *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure")),
 }
+HEARTBEAT = {("states:SendTaskHeartbeat", "${Saga/StateMachine}")}
 CONSUME = {(f"sqs:{action}", QUEUE) for action in ("ReceiveMessage", "DeleteMessage", "GetQueueAttributes")}
 LINKS = {("secretsmanager:GetSecretValue", "${Warehouse/Review/Secret}")}
 LOST = {(f"sqs:{action}", EVENT_DEAD_LETTERS) for action in ("SendMessage", "GetQueueAttributes", "GetQueueUrl")}
@@ -209,12 +210,17 @@ OPERATE = {
 """Which actions these are is held against what the command calls: tests/unit/cli/test_callbacks_command.py."""
 FUNCTIONS = {
     "HandOver": RECEIVE | CONSUME | LINKS,
-    "FromWarehouse": RECEIVE | {(action, SIGNING) for action, _ in LINKS},
-    "FromCarrier": RECEIVE | LOST,
-    "Warehouse/Direct": RECEIVE | LOST,
+    "FromWarehouse": RECEIVE | HEARTBEAT | {(action, SIGNING) for action, _ in LINKS},
+    "FromCarrier": RECEIVE | HEARTBEAT | LOST,
+    "Warehouse/Direct": RECEIVE | HEARTBEAT | LOST,
     "Warehouse/Review/Page": RECEIVE | LINKS,
-    "Warehouse/Tokens/Sweeper": RECEIVE
-    | {("dynamodb:Query", f"{TOKENS}/index/due"), ("sqs:SendMessage", "${Warehouse/DeadLetters.Arn}")},
+    "Warehouse/Tokens/Sweeper": {
+        ("dynamodb:Query", f"{TOKENS}/index/due"),
+        ("dynamodb:GetItem", LOG),
+        *((f"dynamodb:{action}", table) for action in ("GetItem", "UpdateItem") for table in (TOKENS, REQUESTS)),
+        *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure")),
+        ("sqs:SendMessage", "${Warehouse/DeadLetters.Arn}"),
+    },
 }
 
 
@@ -226,10 +232,13 @@ class TestPermissions:
         assert cloud.permissions(f"{function}/Role") == FUNCTIONS[function] | base
 
     def test_of_a_served_saga_are_in_no_policy_that_a_function_waits_for(self, cloud: Cloud) -> None:
-        served = cloud.one("Warehouse/Serves/Shop-Saga", "AWS::IAM::Policy")
-        for function in cloud.of_type("AWS::Lambda::Function"):
-            assert served.logical_id not in function.raw.get("DependsOn", [])
-        assert sorted(served.properties["Roles"]) == sorted(f"${{{function}/Role}}" for function in FUNCTIONS)
+        sweeper, receivers = "Warehouse/Tokens/Sweeper", ("FromWarehouse", "FromCarrier", "Warehouse/Direct")
+        of = {"": FUNCTIONS.keys() - {sweeper}, "/Heartbeats": receivers, "/Sweeps": (sweeper,)}
+        for name, functions in of.items():
+            served = cloud.one(f"Warehouse/Serves/Shop-Saga{name}", "AWS::IAM::Policy")
+            for function in cloud.of_type("AWS::Lambda::Function"):
+                assert served.logical_id not in function.raw.get("DependsOn", [])
+            assert sorted(served.properties["Roles"]) == sorted(f"${{{function}/Role}}" for function in functions)
 
     def test_have_no_wildcard_where_iam_has_a_resource(self, cloud: Cloud) -> None:
         for statement in cloud.statements():
@@ -402,7 +411,7 @@ class TestSharing:
         assert {via.sweeper for via in vias} == {tokens.sweeper}
         for via in vias:
             assert environment(cloud, f"{via.node.id}HandOver")[Env.TOKEN_TABLE] == "${Tokens/Table}"
-            assert "${Tokens/Sweeper/Role}" in cloud.one(f"{via.node.id}/Serves/Test-Saga").properties["Roles"]
+            assert "${Tokens/Sweeper/Role}" in cloud.one(f"{via.node.id}/Serves/Test-Saga/Sweeps").properties["Roles"]
 
     def test_each_integration_is_configured_with_its_own_steps_only(self, stack: Stack) -> None:
         vias = [integration(stack, name) for name in ("Warehouse", "Carrier")]

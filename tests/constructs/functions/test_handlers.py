@@ -7,25 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import Acknowledgment, Duration, NestedStack, Stack, Validations
+from aws_cdk import Acknowledgment, Duration, Stack, Validations
 from aws_cdk import aws_events as events
-from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Annotations, Match
 from constructs import Construct
 
 from constructs_lib import (
     CallbackIntegration,
-    IdempotencyTable,
     LedgerTable,
     Provider,
-    SagaStateMachine,
     StandardWebhooks,
     Step,
     StepFunction,
 )
-from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import secret
-from tests.constructs.support.sagas import plain_function
 
 HANDLERS = """
 from saga_runtime import (
@@ -132,45 +127,6 @@ def test_a_handler_that_does_not_exist_ends_the_synth(made: Made) -> None:
         ValueError, match=r"^handler of StepFunction F\d+ must name a function in steps.py, got 'steps.redo'"
     ):
         made.fn("redo")
-
-
-# ---- the saga's stack -----------------------------------------------------------------------------------------------
-
-
-def _saga(stack: Stack, *steps: Step) -> SagaStateMachine:
-    return SagaStateMachine(stack, "Saga", requests=IdempotencyTable(stack, "Requests"), steps=list(steps))
-
-
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("argument", ["fn", "compensate"])
-def test_a_function_of_another_stack_is_refused_with_the_way_out(
-    new_app: AppFactory, argument: str, nested: bool
-) -> None:
-    app = new_app()
-    sagas = Stack(app, "Sagas")
-    other = NestedStack(sagas, "Fns") if nested else Stack(app, "Fns")
-    near, far = plain_function(sagas, "Near"), plain_function(other, "Far")
-    functions: dict[str, Any] = {"fn": near, "compensate": near, argument: far}
-
-    with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
-        _saga(sagas, Step.atomic("Pay", **functions), Step.atomic("Last", fn=near))
-
-    path = "Sagas/Fns" if nested else "Fns"
-    assert str(raised.value) == (
-        f"{argument} of step Pay must be in the saga's stack Sagas, got {path}/Far of stack {path}: the state machine "
-        "names the function, and its role the saga log; create the function in the saga's stack"
-    )
-
-
-def test_an_imported_function_and_one_that_writes_no_row_may_be_elsewhere(new_app: AppFactory) -> None:
-    app = new_app()
-    sagas, other = Stack(app, "Sagas"), Stack(app, "Fns")
-    arn = "arn:aws:lambda:eu-west-1:111111111111:function:theirs"
-    theirs = lambda_.Function.from_function_arn(other, "Theirs", arn)
-    unrecorded = Step.read_only("Look", fn=plain_function(other, "Far"), record=False)
-
-    _saga(sagas, unrecorded, Step.atomic("Pay", fn=theirs, fn_timeout=Duration.seconds(9)))
-    app.synth()
 
 
 # ---- the ledger -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 from aws_cdk import App, Duration, Stack, Stage
+from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
@@ -20,6 +21,7 @@ from constructs import Construct, IConstruct
 from constructs_lib import (
     EventIntake,
     ExecutionWatch,
+    HttpTransactionApi,
     IdempotencyTable,
     KeyPolicy,
     LedgerTable,
@@ -262,6 +264,59 @@ def test_slow_responses_are_slower_than_what_clients_may_wait_for(stack: Stack) 
     assert cloud.one("Monitoring/Api/Slow").properties["Threshold"] == 22_000
 
 
+def _metric_of(alarm: Resource) -> tuple[str, str, Mapping[str, str], str]:
+    ((namespace, name, dimensions),) = _metrics(alarm)
+    return namespace, name, dimensions, alarm.properties.get("Statistic") or alarm.properties["ExtendedStatistic"]
+
+
+def test_http_api_has_alarms_of_its_errors_and_its_latency(stack: Stack) -> None:
+    """Names and dimensions of HTTP APIs' metrics: not those of REST APIs'."""
+    slow = Operation(saga=saga(stack), max_wait=Duration.seconds(20))
+    HttpTransactionApi(stack, "Api", api=apigatewayv2.HttpApi(stack, "Http"), operations={"slow": slow})
+    SagaMonitoring(stack, "Monitoring")
+    cloud = Cloud(stack)
+    of_api = {"ApiId": "${Http}"}
+
+    errors = cloud.one("Monitoring/Api/Errors")
+    assert _metric_of(errors) == ("AWS/ApiGateway", "5xx", of_api, "Sum")
+    assert (errors.properties["Threshold"], errors.properties["Period"]) == (5, 300)
+    latency = cloud.one("Monitoring/Api/Slow")
+    assert _metric_of(latency) == ("AWS/ApiGateway", "Latency", of_api, "p99")
+    assert (latency.properties["Threshold"], latency.properties["EvaluationPeriods"]) == (23_000, 3)
+
+
+def test_imported_http_api_has_the_alarms_too(stack: Stack) -> None:
+    theirs = apigatewayv2.HttpApi.from_http_api_attributes(stack, "Theirs", http_api_id="abc")
+    HttpTransactionApi(stack, "Api", api=theirs, operations={"orders": saga(stack)})
+    SagaMonitoring(stack, "Monitoring")
+
+    assert _metric_of(Cloud(stack).one("Monitoring/Api/Errors"))[2] == {"ApiId": "abc"}
+
+
+def test_operations_of_one_http_api_share_its_alarms(stack: Stack) -> None:
+    """A response of the second construct that waits is not slow for the first one."""
+    made, http = saga(stack), apigatewayv2.HttpApi(stack, "Http")
+    HttpTransactionApi(stack, "One", api=http, operations={"fast": made})
+    HttpTransactionApi(stack, "Two", api=http, operations={"slow": Operation(saga=made, max_wait=Duration.seconds(20))})
+    SagaMonitoring(stack, "Monitoring", dashboard=False)
+
+    alarms = {alarm.path: alarm for alarm in Cloud(stack).of_type(ALARM)}
+    of_api = [path for path in alarms if re.fullmatch("Monitoring/(One|Two)/[^/]+", path)]
+    assert sorted(of_api) == ["Monitoring/One/Errors", "Monitoring/One/Slow"]
+    assert alarms["Monitoring/One/Slow"].properties["Threshold"] == 23_000
+
+
+def test_dashboard_shows_requests_and_throttles_of_an_http_api(stack: Stack) -> None:
+    HttpTransactionApi(stack, "Api", api=apigatewayv2.HttpApi(stack, "Http"), operations={"orders": saga(stack)})
+    SagaMonitoring(stack, "Monitoring")
+    shown = _widgets(Cloud(stack))
+
+    requests = shown["Requests by answer"]["properties"]["metrics"]
+    assert ["CdkSagas", "RequestReserved", "service", "Test-Api-Gatekeeper-orders"] in [each[:4] for each in requests]
+    throttled = [each[:4] for each in shown["Throttles"]["properties"]["metrics"]]
+    assert ["AWS/Lambda", "Throttles", "FunctionName", "${Api/Gatekeeper/orders/Function}"] in throttled
+
+
 def test_actions_are_added_to_alarms_of_users_too(stack: Stack) -> None:
     made = saga(stack)
     metric = made.state_machine.metric_started()
@@ -274,6 +329,57 @@ def test_actions_are_added_to_alarms_of_users_too(stack: Stack) -> None:
     assert mine.node.path in {alarm.node.path for alarm in monitoring.alarms}
     for alarm in Cloud(stack).of_type(ALARM):
         assert alarm.properties["AlarmActions"] == alarm.properties["OKActions"] == ["${OnCall}"], alarm.path
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("https://docs.example/runbook/", "https://docs.example/runbook/{}"),
+        ("http://wiki.example:8080/view?page=", "http://wiki.example:8080/view?page={}"),
+        ("https://docs.example/runbook#", "https://docs.example/runbook#{}"),
+        ("https://git.example/sagas/v1/docs/runbook/{page}.md", "https://git.example/sagas/v1/docs/runbook/{}.md"),
+        ("https://docs.example/{page}/", "https://docs.example/{}/"),
+    ],
+)
+def test_descriptions_have_the_addresses_of_pages(stack: Stack, given: str, address: str) -> None:
+    made = saga(stack)
+    metric = made.state_machine.metric_started()
+    metric.create_alarm(stack, "Mine", threshold=1, evaluation_periods=1, alarm_description="Mine. Runbook: mine")
+    monitoring = SagaMonitoring(stack, "Monitoring", runbook_url=given)
+    cloud = Cloud(stack)
+
+    pages = {alarm.node.path: alarm.runbook for alarm in monitoring.alarms if isinstance(alarm, SagaAlarm)}
+    found = {f"Test/{a.path}": a.properties["AlarmDescription"].partition(". Runbook: ") for a in cloud.of_type(ALARM)}
+    assert {path: page for path, (_, _, page) in found.items()} == {
+        "Test/Mine": "mine",
+        **{path: address.format(page) for path, page in pages.items()},
+    }
+    assert found[made.parked_alarm.node.path][0].startswith("A saga is parked")
+    assert "Each alarm's description has the address" in _widgets(cloud)["text"]["properties"]["markdown"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        " ",
+        "docs/runbook/",
+        "ftp://docs.example/",
+        "https://",
+        "https:///runbook/",
+        "https://docs.example/runbook",
+        "https://docs.example/run book/",
+        "https://docs.example/{page}/{page}",
+        "https://docs.example/{name}/",
+        "https://docs.example/runbook/\n",
+        f"https://docs.example/{'a' * 500}/",
+    ],
+)
+def test_wrong_runbook_url_is_refused(stack: Stack, given: str) -> None:
+    saga(stack)
+
+    with pytest.raises(ValueError, match=r"^runbook_url must match .*, got .*; write an address that ends with /, #"):
+        SagaMonitoring(stack, "Monitoring", runbook_url=given)
 
 
 def test_alarms_of_other_stacks_are_left_alone(new_app: AppFactory) -> None:

@@ -425,7 +425,7 @@ def test_saga_that_two_executions_compensate_names_the_failure_in_its_record() -
 
 
 def _written(error: str) -> dict[str, Any]:
-    """What DynamoDB answers to the direction's write: the record keeps this failure."""
+    """Response of DynamoDB to the direction's write: the record keeps this failure."""
     failure = {"step": "Wallet", "error": error, "detail": "", "status": 422, "title": "t", "kind": "saga-refused"}
     return {"Attributes": {"failure": {"S": json.dumps(failure)}}}
 

@@ -306,7 +306,7 @@ def test_a_notice_costs_one_state_and_its_choice_another() -> None:
     assert second == first + 1
 
 
-def test_a_constructs_description_is_counted_as_its_definition(stack: Stack) -> None:
+def test_a_constructs_description_has_the_counts_of_its_definition(stack: Stack) -> None:
     first, second, third, last = (plain_function(stack, f"Function{n}") for n in range(4))
     undo = plain_function(stack, "Undo")
     machine = SagaStateMachine(
@@ -335,7 +335,7 @@ def test_a_constructs_description_is_counted_as_its_definition(stack: Stack) -> 
     assert counted.total(Meter.EXPRESS_REQUESTS) == 1
 
 
-def test_the_reference_app_is_counted_as_it_is_interpreted(reference_stack: Stack, reference: Cloud) -> None:
+def test_counts_of_the_reference_app_are_those_of_its_interpretation(reference_stack: Stack, reference: Cloud) -> None:
     (saga,) = (one for one in reference_stack.node.find_all() if isinstance(one, SagaStateMachine))
 
     done = run(

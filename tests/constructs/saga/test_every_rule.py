@@ -1,7 +1,8 @@
 """Every Catch, Retry and Choice rule of generated definitions is left out in turn, and is missed.
 
 A rule is missed by a law of ``test_asl_graph``, or by a saga that ends otherwise without it: stopped at a call, with a
-task that fails, or with a step that is refused.
+task that fails, or with a step that is refused. A run leaves out every third rule, from one that it draws; ``make
+samples`` leaves out all.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -22,8 +24,10 @@ from tests.constructs.saga import test_asl_graph as graph
 from tests.constructs.support.drawn_plans import Drawn
 from tests.constructs.support.interpreter import Failure, Run
 from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.once import once
 from tests.constructs.support.plans import PLANS
 from tests.constructs.support.simulation import FORWARD, Moment, Simulation, Stop
+from tests.sampling import WHOLE, a_third
 
 pytestmark = pytest.mark.exhaustive
 
@@ -117,6 +121,7 @@ class Rule:
     def __str__(self) -> str:
         return f"{self.saga.name}, {self.way}: {self.kind} of {self.state}: {self.text[:200]}"
 
+    @once
     def left_out(self, definition: dict[str, Any]) -> dict[str, Any]:
         """The definition without the rule, if it has it."""
         changed = copy.deepcopy(definition)
@@ -376,11 +381,14 @@ def test_every_rule_that_is_left_out_is_missed(monkeypatch: pytest.MonkeyPatch) 
     for rule in rules:
         shapes.setdefault(rule.shape, []).append(rule)
     ends = _Ends()
-    unmissed = {shape: same for shape, same in shapes.items() if not any(_is_missed(rule, ends) for rule in same)}
+    first, step = a_third()
+    run = dict(islice(shapes.items(), first, None, step))
+    unmissed = {shape: same for shape, same in run.items() if not any(_is_missed(rule, ends) for rule in same)}
     unexplained = [str(same[0]) for shape, same in unmissed.items() if not any(part in shape for part in EQUIVALENT)]
     equivalent = len(unmissed) - len(unexplained)
-    counts = f"{len(rules)} enumerated, {len(shapes)} distinct, {len(shapes)} run, {equivalent} equivalent"
+    counts = f"{len(rules)} enumerated, {len(shapes)} distinct, {len(run)} run, {equivalent} equivalent"
     print(f"rules: {counts}, {len(unexplained)} not missed yet")
 
     assert unexplained == []
-    assert [part for part in EQUIVALENT if not any(part in shape for shape in unmissed)] == []
+    if WHOLE:
+        assert [part for part in EQUIVALENT if not any(part in shape for shape in unmissed)] == []

@@ -406,7 +406,7 @@ def test_file_with_another_run_is_not_one_that_a_synth_wrote(tmp_path: Path, run
 
 
 @pytest.mark.parametrize("file", ["", " ", "."])
-def test_definition_file_that_is_no_file_is_refused(stack: Stack, file: str) -> None:
+def test_definition_file_that_names_nothing_to_write_is_refused(stack: Stack, file: str) -> None:
     fn = plain_function(stack, "Function")
     requests = IdempotencyTable(stack, "Requests")
 

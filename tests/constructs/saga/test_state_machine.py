@@ -179,7 +179,7 @@ def test_grants_for_starting_and_recovering_name_their_machines(stack: Stack) ->
         iam.Role(stack, name, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         for name in ("Starter", "Recoverer")
     )
-    subject.grant_start(starter)
+    subject.grant_begin(starter)
     subject.grant_recover(recoverer)
     cloud = Cloud(stack)
     assert cloud.permissions("Starter") == {("states:StartExecution", "${Saga/StateMachine}")}

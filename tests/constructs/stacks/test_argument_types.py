@@ -47,6 +47,7 @@ from constructs_lib import (
     MoneyField,
     Notify,
     Operation,
+    OperatorAccess,
     Outbox,
     OwnSignature,
     PaddleSignature,
@@ -99,6 +100,7 @@ class World:
         self.secret = secretsmanager.Secret(stack, "Secret")
         self.hexadecimal = secretsmanager.Secret.from_secret_name_v2(stack, "Hexadecimal", "adyen")
         self.saga = saga(stack)
+        self.reconciler = TimeoutReconciler(stack, "OfOperators", sagas=[self.saga])
         self.requests = IdempotencyTable(stack, "Requests")
         self.via: Any = CallbackIntegration(stack, "Carrier", fn=self.own)
         pass_ = sfn.DefinitionBody.from_string('{"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}')
@@ -159,6 +161,10 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
         ExecutionWatch,
         lambda w: {"machines": [lib.WatchedMachine(machine=w.machine, on_timeout=w.fn)]},
     ),
+    "OperatorAccess": (
+        OperatorAccess,
+        lambda w: {"reconciler": w.reconciler},
+    ),
     "TimeoutReconciler": (TimeoutReconciler, lambda w: {"sagas": [w.saga]}),
     "TokenTable": (TokenTable, lambda _: {}),
     "TransactionApi": (TransactionApi, lambda w: {"operations": {"moves": w.saga}}),
@@ -199,7 +205,9 @@ def test_every_public_construct_and_factory_is_among_them() -> None:
     public = {
         name
         for name in constructs_lib.__all__
-        if inspect.isclass(kind := getattr(constructs_lib, name)) and not issubclass(kind, Enum)
+        if inspect.isclass(kind := getattr(constructs_lib, name))
+        and not issubclass(kind, Enum)
+        and not getattr(kind, "_is_protocol", False)
     }
     factories = {f"Step.{name}" for name, made in vars(Step).items() if isinstance(made, staticmethod)}
     adding = {f"CallbackIntegration.{name}" for name in vars(CallbackIntegration) if name.startswith("add_")}
@@ -294,6 +302,17 @@ def test_names_are_a_list_of_texts(world: World, name: str, argument: str) -> No
         with pytest.raises(ValueError) as raised:  # noqa: PT011 -- the whole message is compared
             factory(**{**_whole(factory, given(world), world), argument: value})
         assert str(raised.value) == message
+
+
+WRONG: dict[str, Any] = {"api": 1, "operations": {}}
+NONE: dict[str, Any] = {}
+
+
+def test_an_argument_that_there_is_not_is_named_with_its_construct(world: World) -> None:
+    with pytest.raises(TypeError, match=r"^TransactionApi.__init__\(\) got an unexpected keyword argument 'api'$"):
+        constructs_lib.TransactionApi(world.stack, "Api", **WRONG)
+    with pytest.raises(TypeError, match=r"^Step.wait_for\(\) missing a required argument: 'via'$"):
+        Step.wait_for("Answer", **NONE)
 
 
 lib: Any = constructs_lib

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from aws_cdk import App, Stack
+from aws_cdk import App, CfnResource, CloudFormationValidatePlugin, Stack, Validations
 from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 
@@ -56,6 +56,29 @@ EXAMPLES: Final[tuple[Callable[[App, str], Stack], ...]] = (
 @pytest.fixture(scope="module")
 def examples(new_app: AppFactory) -> list[Cloud]:
     return [Cloud(stack(new_app(), "Shop")) for stack in EXAMPLES]
+
+
+def _found_by_the_cdk(app: App) -> list[str]:
+    """Rules that the CDK's own validation reports in an app."""
+    Validations.of(app).add_plugins(CloudFormationValidatePlugin(include_default_rules=True))
+    app.synth()
+    report: dict[str, Any] = json.loads((Path(app.outdir) / "validation-report.json").read_text("utf-8"))
+    plugins = [plugin for plugin in report["pluginReports"] if plugin["pluginName"] != "Construct Annotations"]
+    return [violation["ruleName"] for plugin in plugins for violation in plugin["violations"]]
+
+
+def test_the_cdk_finds_nothing_in_any_example(new_app: AppFactory) -> None:
+    app = new_app()
+    for number, stack in enumerate(EXAMPLES):
+        stack(app, f"Shop{number}")
+    assert _found_by_the_cdk(app) == []
+
+
+def test_the_cdk_finds_a_property_that_does_not_exist(new_app: AppFactory) -> None:
+    app = new_app()
+    CfnResource(Stack(app, "Shop"), "Queue", type="AWS::SQS::Queue", properties={"Colour": "red"})
+    with pytest.raises(RuntimeError, match="Additional properties are not allowed"):
+        _found_by_the_cdk(app)
 
 
 def _machines(cloud: Cloud) -> list[str]:

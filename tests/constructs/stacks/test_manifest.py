@@ -23,8 +23,8 @@ from constructs_lib import (
     TimeoutReconciler,
     WatchedMachine,
 )
-from constructs_lib.cli.shared.errors import CommandError
 from constructs_lib.cli.shared.manifest import Manifest, read_manifest
+from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, QueueRole
 from saga_runtime.protocol import CallField
 from saga_runtime.recovery.saga_reconciler import served_of

@@ -18,6 +18,7 @@ from saga_runtime.protocol import MAX_STATE_PAYLOAD
 from tests.constructs.support.jsonata import EvaluatesToNothing, context, evaluate, evaluated
 
 MANY = 5_000
+_TEXT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class TooLarge(Exception):
@@ -87,7 +88,7 @@ def run(
 
 def _fitting(value: Any) -> Any:
     """The value, if a state may hold it."""
-    if len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")) > MAX_STATE_PAYLOAD:
+    if len(_TEXT.encode(value).encode("utf-8")) > MAX_STATE_PAYLOAD:
         raise TooLarge
     return value
 

@@ -8,7 +8,7 @@ from aws_cdk import Duration
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from constructs_lib import IdempotencyTable, PayloadBucket, SagaStateMachine, Step, StepFunction
+from constructs_lib import IdempotencyTable, IIdempotencyTable, PayloadBucket, SagaStateMachine, Step, StepFunction
 
 FUNCTIONS = Path(__file__).parent / "functions"
 
@@ -34,7 +34,7 @@ def saga(
     scope: Construct,
     id: str = "Saga",
     *,
-    requests: IdempotencyTable | None = None,
+    requests: IIdempotencyTable | None = None,
     payloads: PayloadBucket | None = None,
 ) -> SagaStateMachine:
     """A saga of one step."""

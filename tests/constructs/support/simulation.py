@@ -26,6 +26,7 @@ from saga_runtime.errors import ManualResolutionRequired, PermanentError, Protoc
 from saga_runtime.shared import aws, clock
 from tests.constructs.support.interpreter import Failure, Run, run
 from tests.constructs.support.jsonata import EXECUTION, REQUEST_ID, context
+from tests.constructs.support.once import once
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 
 FORWARD = "arn:aws:states:eu-west-1:111111111111:stateMachine:forward"
@@ -35,6 +36,9 @@ _PAUSE_MS = 600_000
 _DECIDED = (PermanentError, ProtocolMismatch, SagaFenced, ManualResolutionRequired)
 """What no state tries again."""
 Handler = Callable[[Any, Any], Any]
+_definition_of = once(definition_of)
+_recovery_of = once(lambda plan: recovery_of(plan, FORWARD))
+_phase_definition = once(phase_definition)
 
 
 class Moment(StrEnum):
@@ -156,7 +160,7 @@ class Simulation:
     def _run(self) -> Simulation:
         self._reserve()
         self._starts += 1
-        self._execute(definition_of(self._deployed), EXECUTION, defined=self.plan.fingerprint)
+        self._execute(_definition_of(self._deployed), EXECUTION, defined=self.plan.fingerprint)
         return self._recover()
 
     def _recover(self) -> Simulation:
@@ -165,7 +169,7 @@ class Simulation:
             owner = f"{EXECUTION}-r{self._recoveries}"
             self._record["owner"] = {"S": owner}
             self._starts += 1
-            self._execute(recovery_of(self._deployed, FORWARD), owner)
+            self._execute(_recovery_of(self._deployed), owner)
         self._arrive()
         return self
 
@@ -221,7 +225,7 @@ class Simulation:
     def _execute(self, definition: dict[str, Any], name: str, **given: Any) -> Run | None:
         """Run an execution to its end; None if it was stopped."""
         definition = self.change(definition)
-        resources = dict(_resources(definition))
+        resources = _resources_of(definition)
 
         def answer(state: str, arguments: Any) -> Any:
             return self._call(resources[state], state, arguments, name)
@@ -269,7 +273,9 @@ class Simulation:
                 return {}
             case "aws-sdk:sfn:startExecution":
                 self._starts += 1
-                self._execute(definition_of(self._deployed), name, defined=json.loads(arguments["Input"])["definition"])
+                self._execute(
+                    _definition_of(self._deployed), name, defined=json.loads(arguments["Input"])["definition"]
+                )
                 return {}
             case "aws-sdk:sfn:startSyncExecution":
                 return self._phase(arguments["StateMachineArn"], json.loads(arguments["Input"]), express=True)
@@ -281,7 +287,7 @@ class Simulation:
     def _phase(self, arn: str, given: Mapping[str, Any], *, express: bool) -> dict[str, Any]:
         self._starts += 1
         group = next(n for n in self._deployed.steps if isinstance(n, CompiledGroup) and n.machine_arn == arn)
-        phase = phase_definition(self._deployed, group)
+        phase = _phase_definition(self._deployed, group)
         told = {"outputs": given["outputs"], "defined": given["definition"]}
         done = self._execute(phase, f"phase {group.name}", **told)
         if done is None:
@@ -389,3 +395,6 @@ def _resources(flow: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield name, state["Resource"]
         for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
             yield from _resources(inner)
+
+
+_resources_of = once(lambda definition: dict(_resources(definition)))

@@ -1,4 +1,4 @@
-"""Tables of another stack or app, and metrics by name."""
+"""Tables of another stack or app."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from typing import Any
 
 import pytest
 from aws_cdk import App, Duration, Environment, Stack
-from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 
 from constructs_lib import (
-    CallbackIntegration,
     CollectingAccounts,
     IdempotencyTable,
     LedgerTable,
-    Outbox,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
@@ -44,7 +40,6 @@ def test_an_imported_ledger_is_posted_to_as_its_own_app_declares_it(stack: Stack
     assert variables["CDK_SAGAS_LEDGER_TERMS"] == own.environment["CDK_SAGAS_LEDGER_TERMS"]
     granted = {action for action, arn in cloud.permissions("Move/Role") if arn == ARN}
     assert granted == {"dynamodb:BatchGetItem", "dynamodb:PutItem", "dynamodb:UpdateItem"}
-    assert imported.sweeper is None
     assert len(cloud.of_type(TABLE)) == 1
 
 
@@ -81,42 +76,3 @@ def test_a_blank_name_is_refused(stack: Stack, imports: Callable[..., Any]) -> N
 def test_times_of_an_imported_table_are_in_range(stack: Stack) -> None:
     with pytest.raises(ValueError, match=r"^remember_for must not be shorter than replay_for"):
         IdempotencyTable.from_table_name(stack, "Theirs", table_name="a", remember_for=Duration.days(1))
-
-
-def _metrics(stack: Stack) -> dict[str, cloudwatch.Metric]:
-    machine = saga(stack)
-    api = TransactionApi(stack, "Api", operations={"moves": machine})
-    reconciler = TimeoutReconciler(stack, "Reconciler", sagas=[machine])
-    return {
-        "RequestReserved": api.metric_reserved("moves"),
-        "IdempotencyReplay": api.metric_replayed("moves"),
-        "IdempotencyKeyReused": api.metric_key_reused("moves"),
-        "SagasInFlight": reconciler.metric_in_flight(),
-        "AgeOfOldestSagaInFlight": reconciler.metric_oldest_in_flight(),
-        "AgeOfOldestParkedSaga": reconciler.metric_oldest_parked(),
-        "RecoveriesStarted": reconciler.metric_recoveries(),
-        "AgeOfOldestOverdueCallback": CallbackIntegration(stack, "Carrier").metric_oldest_overdue(),
-        "AgeOfOldestUnpublishedEvent": Outbox(
-            stack, "Outbox", bus=events.EventBus(stack, "Bus"), source="shop"
-        ).metric_oldest_unpublished(),
-    }
-
-
-def test_a_metric_has_the_name_and_the_service_under_which_it_is_emitted(stack: Stack) -> None:
-    metrics = _metrics(stack)
-
-    assert {name: metric.metric_name for name, metric in metrics.items()} == {name: name for name in metrics}
-    services = {str((metric.dimensions or {})["service"]) for metric in metrics.values()}
-    emitted = {
-        function.properties["Environment"]["Variables"]["POWERTOOLS_SERVICE_NAME"]
-        for function in Cloud(stack).of_type("AWS::Lambda::Function")
-        if "Environment" in function.properties
-    }
-    assert services <= emitted
-
-
-def test_a_metric_of_an_unknown_operation_is_refused(stack: Stack) -> None:
-    api = TransactionApi(stack, "Api", operations={"moves": saga(stack)})
-
-    with pytest.raises(ValueError, match=r"^operation must be one of moves, got 'move'; name one of this API"):
-        api.metric_reserved("move")

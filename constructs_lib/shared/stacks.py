@@ -1,0 +1,86 @@
+"""Stacks that constructs of a system are in: which one may refer to which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Stack, Stage
+from constructs import IConstruct
+
+
+def root_of(construct: IConstruct) -> Stack:
+    """The stack that is deployed with a construct: of a nested stack, the one around it."""
+    stack = Stack.of(construct)
+    while stack.nested_stack_parent is not None:
+        stack = stack.nested_stack_parent
+    return stack
+
+
+def require_same_stack(scope: IConstruct, name: str, construct: IConstruct, why: str) -> None:
+    """Refuse a construct that is deployed with another stack than a scope.
+
+    Args:
+        scope: what refers to the construct, and is referred to.
+        name: of the argument.
+        construct: what was given.
+        why: reason, as a clause.
+
+    Raises:
+        ValueError: naming the argument, the construct, its stack and the remedy.
+    """
+    here, there = root_of(scope), root_of(construct)
+    if here is not there:
+        raise ValueError(
+            f"{name} must be in the stack {here.node.path} of {scope.node.path}, got {construct.node.path} of stack "
+            f"{there.node.path}: {why}; create it in {here.node.path}"
+        )
+
+
+def refer_to(
+    scope: IConstruct, name: str, function: IConstruct, named: Mapping[str, IConstruct | None] | None = None
+) -> None:
+    """Let a scope's stack depend on that of a function, with a reason that an error about a cycle shows.
+
+    Args:
+        scope: what names the function.
+        name: of the argument.
+        function: what was given.
+        named: constructs that the function names in turn, by their arguments.
+
+    Raises:
+        ValueError: if scope and function are in different stages, accounts or regions, or the function names something
+            in the scope's stack.
+    """
+    here, there = root_of(scope), root_of(function)
+    if here is there:
+        return
+    if Stage.of(there) is not Stage.of(here) or there.environment != here.environment:
+        raise ValueError(
+            f"{name} must be in the stage, account and region of {scope.node.path} ({here.environment}), got "
+            f"{function.node.path} of {there.environment}; create the function there"
+        )
+    for argument, construct in (named or {}).items():
+        if construct is not None and root_of(construct) is here:
+            raise ValueError(
+                f"{argument} must not be in stack {here.node.path} with {name} in stack {there.node.path}, got "
+                f"{construct.node.path}: each stack would depend on the other; move it into {there.node.path} or "
+                f"into a stack of its own, or the function into {here.node.path}"
+            )
+    depend_on(scope, "runs", function)
+
+
+def depend_on(scope: IConstruct, does: str, construct: IConstruct) -> None:
+    """Let a scope's stack depend on that of a construct, with a reason that an error about a cycle shows.
+
+    Args:
+        scope: what refers to the construct.
+        does: what it does with it: ``runs``.
+        construct: in any stack of the app.
+    """
+    here, there = root_of(scope), root_of(construct)
+    if here is not there:
+        here.add_stack_dependency(
+            there,
+            f"{scope.node.path} {does} {construct.node.path}, so nothing in {there.node.path} may refer to "
+            f"{here.node.path}: move what it refers to into {there.node.path}, or into a stack of its own",
+        )
