@@ -337,7 +337,7 @@ class CartFulfilmentStack(Stack):
                 "REVIEW_SECONDS": str(self._waits.review.to_seconds()),
             },
         )
-        mail.grant_send_messages(ask)
+        iam.Grant.add_to_principal(grantee=ask, actions=["sqs:SendMessage"], resource_arns=[mail.queue_arn])
         reviewers = CallbackIntegration(self, "Reviewers", fn=ask, tokens=self._tokens)
         page = reviewers.add_approval_page("Page", waf=True)
         self._outputs(ReviewMailQueueUrl=mail.queue_url, ReviewPageUrl=page.url)

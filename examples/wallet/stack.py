@@ -64,6 +64,9 @@ FACES: Final[Mapping[str, Collection[str]]] = {
     "Terminal": ("payments", "top-ups"),
 }
 """Operations of each face. One that two faces have is one builder, and two functions."""
+ALL_ACTIONS: Final = ("PutItem", "UpdateItem", "ConditionCheckItem")
+ACTIONS: Final = {"cards": ("PutItem", "UpdateItem"), "profiles": ("UpdateItem", "ConditionCheckItem")}
+"""Actions of the operations that do not need all of them."""
 FAILURE_STATUS: Final = {
     "CardUnknown": 404,
     "PaymentUnknown": 404,
@@ -153,17 +156,17 @@ class WalletStack(Stack):
             backoff=RETRIES,
             environment=self._variables,
         )
-        self._grant(fn)
+        self._grant(fn, *ACTIONS.get(name, ALL_ACTIONS))
         return fn
 
     def _stripe(self) -> EventIntake:
         fn = StepFunction(self, "Stripe", code=FUNCTIONS, handler="wallet.stripe.handler", environment=self._variables)
-        self._grant(fn)
+        self._grant(fn, *ALL_ACTIONS)
         intake = EventIntake(self, "StripeEvents", operation="stripe", fn=fn, requests=self.requests, backoff=RETRIES)
         scheme = StripeSignature(secrets=[self.secret])
         self._webhook = intake.add_webhook("Webhook", scheme=scheme, cloud_watch_role=False)
         return intake
 
-    def _grant(self, fn: DirectFunction | StepFunction) -> None:
-        """Write items, and check conditions of others. Nothing is read."""
-        self.table.grant(fn, "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:ConditionCheckItem")
+    def _grant(self, fn: DirectFunction | StepFunction, *actions: str) -> None:
+        """Write items, or check conditions of them. Nothing is read."""
+        self.table.grant(fn, *(f"dynamodb:{action}" for action in actions))

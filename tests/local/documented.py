@@ -9,8 +9,6 @@ from typing import Any
 from constructs_lib.testing import HttpResponse
 from saga_runtime.protocol import REPLAYED_HEADER
 
-_URN = "urn:cdk-sagas:problem:"
-
 
 @functools.cache
 def _documents(assembly: Path) -> dict[str, dict[str, Any]]:
@@ -36,11 +34,9 @@ def require_documented(assembly: Path, api: str, path: str, method: str, answer:
     response = responses.get(str(answer.status)) or responses.get(f"{answer.status // 100}XX")
     where = f"{method} {path}: {answer.status} {answer.text}"
     assert response is not None, where
-    (content_type,) = response["content"]
-    assert answer.headers["content-type"].partition(";")[0] == content_type, where
+    content_type = answer.headers["content-type"].partition(";")[0]
+    assert content_type in response["content"], where
     if REPLAYED_HEADER.lower() in answer.headers:
         assert REPLAYED_HEADER in response["headers"], where
     schema = {**response["content"][content_type]["schema"], "components": document["components"]}
     Draft202012Validator(schema).validate(answer.json())
-    if "x-problems" in response:
-        assert answer.json()["type"].removeprefix(_URN) in response["x-problems"], where

@@ -407,42 +407,71 @@ def test_parallel_takes_arguments_output_and_assign(emulators: Emulators) -> Non
     assert run_machine(emulators.without("parallel-branches").aws, states)["status"] == "FAILED"
 
 
-def test_a_failed_branch_stops_its_siblings_at_once(emulators: Emulators) -> None:
-    def fail_one_of_two(target: Deployed) -> tuple[str, str]:
-        """Fail a branch while its sibling waits to be answered: the execution, and the sibling's token."""
+def test_a_failed_branch_stops_its_siblings_at_once(emulators: Emulators, tmp_path: Path) -> None:
+    def fail_one_of_two(target: Deployed, name: str) -> tuple[str, Gate]:
+        """Fail a branch while its sibling's function runs: the execution, and what holds the function."""
+        gate, function = Gate(tmp_path / name), create_held_function(target.aws, name)
         put = {"TableName": target.outputs["TableName"], "Item": {"id": {"S": "sibling"}}}
         write = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:putItem", "Arguments": put, "End": True}
-        waits, fails = callback(target), callback(target)
-        del waits["End"]
-        fails["Arguments"]["MessageBody"]["fails"] = True
-        sibling = {"StartAt": "Wait", "States": {"Wait": {**waits, "Next": "Write"}, "Write": write}}
-        failing = {"StartAt": "Ask", "States": {"Ask": fails}}
-        catch = [{"ErrorEquals": ["Broken"], "Next": "Caught"}]
         states = {
-            "Both": {"Type": "Parallel", "Branches": [sibling, failing], "Catch": catch, "End": True},
+            "Both": {
+                "Type": "Parallel",
+                "Branches": [
+                    {"StartAt": "Held", "States": {"Held": held(function, gate, Next="Write"), "Write": write}},
+                    {"StartAt": "Ask", "States": {"Ask": callback(target)}},
+                ],
+                "Catch": [{"ErrorEquals": ["Broken"], "Next": "Caught"}],
+                "End": True,
+            },
             "Caught": {"Type": "Succeed"},
         }
         execution = start(target.aws, create_machine(target.aws, states))
-        asked = [next_message(target.aws, target.outputs["QueueUrl"]) for _ in range(2)]
-        tokens = {message.get("fails", False): message["token"] for message in asked}
-        target.aws.client("stepfunctions").send_task_failure(taskToken=tokens[True], error="Broken")
-        return execution, tokens[False]
+        gate.await_calls()
+        target.aws.client("stepfunctions").send_task_failure(taskToken=next_token(target), error="Broken")
+        return execution, gate
 
     def is_written(target: Deployed) -> bool:
         return target.aws.client("dynamodb").scan(TableName=target.outputs["TableName"])["Count"] == 1
 
     corrected, bare = emulators.corrected, emulators.without("parallel-branches")
-    execution, token = fail_one_of_two(corrected)
+    execution, gate = fail_one_of_two(corrected, "stopped-sibling")
     assert await_end(corrected.aws, execution)["status"] == "SUCCEEDED"
-    with pytest.raises(ClientError, match="TaskTimedOut"):
-        corrected.aws.client("stepfunctions").send_task_success(taskToken=token, output="{}")
+    gate.open()
+    eventually(lambda: calls_of(corrected.aws, "stopped-sibling") or None)
+    # As much time has passed as another execution needs to complete.
+    run_machine(corrected.aws, {"Wake": worker(corrected, {"do": "ok"}, End=True)})
     assert not is_written(corrected)
 
-    execution, token = fail_one_of_two(bare)
+    execution, gate = fail_one_of_two(bare, "sibling-goes-on")
     eventually(lambda: True if "TaskFailed" in events(bare.aws, execution) else None)
-    bare.aws.client("stepfunctions").send_task_success(taskToken=token, output="{}")
+    gate.open()
     assert await_end(bare.aws, execution)["status"] == "SUCCEEDED"
     assert is_written(bare)
+
+
+def test_a_task_of_a_stopped_branch_takes_no_answer(emulators: Emulators) -> None:
+    waits, fails = callback(emulators.corrected), callback(emulators.corrected)
+    fails["Arguments"]["MessageBody"]["fails"] = True
+    branches = [{"StartAt": "Wait", "States": {"Wait": waits}}, {"StartAt": "Ask", "States": {"Ask": fails}}]
+    states = {
+        "Both": {
+            "Type": "Parallel",
+            "Branches": branches,
+            "Catch": [{"ErrorEquals": ["Broken"], "Next": "Caught"}],
+            "End": True,
+        },
+        "Caught": {"Type": "Succeed"},
+    }
+    target = emulators.corrected
+    execution = start(target.aws, create_machine(target.aws, states))
+    asked = [next_message(target.aws, target.outputs["QueueUrl"]) for _ in range(2)]
+    tokens = {message.get("fails", False): message["token"] for message in asked}
+
+    target.aws.client("stepfunctions").send_task_failure(taskToken=tokens[True], error="Broken")
+
+    assert await_end(target.aws, execution)["status"] == "SUCCEEDED"
+    with pytest.raises(ClientError, match="TaskTimedOut"):
+        target.aws.client("stepfunctions").send_task_success(taskToken=tokens[False], output="{}")
 
 
 def test_the_context_object_is_that_of_aws(emulators: Emulators) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import pytest
 
 from constructs_lib.cli.main import main
+from constructs_lib.cli.shared.terminal import Screen
 from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
 from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.protocol import Env, StartField
@@ -142,9 +143,9 @@ def ward(transfer_systems: dict[str, TransferSystem], monkeypatch: pytest.Monkey
         ("AWS_SECRET_ACCESS_KEY", "test"),
         ("AWS_DEFAULT_REGION", system.aws.region),
         (Env.CLOCK, ward.clock),
-        ("COLUMNS", "100"),
     ):
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(Screen, "of", lambda _: Screen(width=100))
     system.open("alice", "bob")
     return ward
 

@@ -221,13 +221,15 @@ def test_two_emulators_share_nothing(target: Deployed, empty: LocalAws) -> None:
     [
         ({"speed": 0}, "speed must be a finite number above 0, got 0"),
         ({"speed": float("inf")}, "speed must be a finite number above 0, got inf"),
+        ({"speed": "10"}, "speed must be a finite number above 0, got '10'"),
+        ({"concurrency": True}, "concurrency must be at least 1, got True"),
         ({"concurrency": 0}, "concurrency must be at least 1, got 0"),
         ({"port": 70000}, "port must be between 0 and 65535, got 70000"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LocalAws(**options).start()
+        LocalAws(**options)
 
 
 def test_an_unknown_correction_is_refused() -> None:

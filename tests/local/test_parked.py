@@ -74,7 +74,6 @@ class Parked:
             "AWS_DEFAULT_REGION": self.aws.region,
             "AWS_CONFIG_FILE": os.devnull,
             Env.CLOCK: self.aws.clock,
-            "COLUMNS": "100",
         }
         done = subprocess.run(
             [sys.executable, "-m", "constructs_lib.cli", *words, "--stack", "Parked"],

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from constructs_lib.testing import LocalAws
 from constructs_lib.testing.http import HttpClient
-from tests.simulator.exchanges import EXCHANGES, MACHINES, PATTERN, ROUTES, Exchange, Services
+from tests.simulator.exchanges import (
+    EXCHANGES,
+    HTTP_ROUTES,
+    MACHINES,
+    PATTERN,
+    ROUTES,
+    Exchange,
+    Respond,
+    Services,
+)
 from tests.simulator.scenarios import CHILDREN, FUNCTIONS, SCENARIOS, Scenario
 from tests.simulator.test_scenarios import ENDS
 
@@ -85,12 +94,16 @@ def services(local_aws_server: LocalAws) -> Iterator[Services]:
     twice = create_queue(aws, "exchanges-twice", RedrivePolicy=redrive)
     aws.client("events").put_rule(Name="exchanges", EventPattern=json.dumps(PATTERN))
     aws.client("events").put_targets(Rule="exchanges", Targets=[{"Id": "1", "Arn": arn_of_queue(aws, matched)}])
-    base = _api(aws, create_function(aws, "exchange-proxied", FUNCTIONS["proxied"]))
+    rest = _api(aws, create_function(aws, "exchange-proxied", FUNCTIONS["proxied"]))
+    http = _http_api(aws, create_function(aws, "exchange-routed", FUNCTIONS["routed"]))
 
-    def request(method: str, path: str, body: str) -> tuple[int, Mapping[str, str], str]:
-        headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
-        response = HttpClient().send(method, f"{base}{path}", body=body.encode(), headers=headers)
-        return response.status, response.headers, response.text
+    def requests(base: str) -> Respond:
+        def request(method: str, path: str, body: str) -> tuple[int, Mapping[str, str], str]:
+            headers = {"Idempotency-Key": "k", "Content-Type": "application/json"}
+            response = HttpClient().send(method, f"{base}{path}", body=body.encode(), headers=headers)
+            return response.status, response.headers, response.text
+
+        return request
 
     def moved(url: str) -> str:
         messages = eventually(lambda: make_client("sqs").receive_message(QueueUrl=url).get("Messages"))
@@ -112,7 +125,8 @@ def services(local_aws_server: LocalAws) -> Iterator[Services]:
         twice=twice,
         dead=dead,
         matched=matched,
-        request=request,
+        request=requests(rest),
+        http_request=requests(http),
     )
     aws.client("dynamodb").delete_table(TableName="exchanges")
 
@@ -138,6 +152,33 @@ def _api(aws: LocalAws, function: str) -> str:
         )
     gateway.create_deployment(restApiId=api, stageName="v1")
     return aws.api_url(api, "v1")
+
+
+def _http_api(aws: LocalAws, function: str) -> str:
+    """Create an HTTP API with ``HTTP_ROUTES``; its base URL."""
+    gateway = aws.client("apigatewayv2")
+    api = gateway.create_api(Name="exchanges", ProtocolType="HTTP")["ApiId"]
+    integration = gateway.create_integration(
+        ApiId=api, IntegrationType="AWS_PROXY", IntegrationUri=function, PayloadFormatVersion="2.0"
+    )["IntegrationId"]
+    authorizer = gateway.create_authorizer(
+        ApiId=api,
+        Name="tokens",
+        AuthorizerType="JWT",
+        IdentitySource=["$request.header.Authorization"],
+        JwtConfiguration={"Issuer": "https://issuer.example", "Audience": ["exchanges"]},
+    )["AuthorizerId"]
+    for key, authorization in HTTP_ROUTES.items():
+        more: Any = {"AuthorizerId": authorizer} if authorization == "JWT" else {}
+        gateway.create_route(
+            ApiId=api,
+            RouteKey=key,
+            Target=f"integrations/{integration}",
+            AuthorizationType=cast("Any", authorization),
+            **more,
+        )
+    gateway.create_stage(ApiId=api, StageName="$default", AutoDeploy=True)
+    return aws.local_url(f"https://{api}.execute-api.us-east-1.amazonaws.com")
 
 
 def void(_result: object) -> None:

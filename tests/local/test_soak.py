@@ -16,7 +16,11 @@ SEED: Final = 6
 SECONDS: Final = 60.0
 REQUESTS: Final = 30
 """Of each example: fewer, and nothing may happen to them of what is to happen."""
+LONGEST_SECONDS: Final = 1_800
+"""More than the time limits of a soak, which waits on a busy machine."""
 CLIENTS: Final = {Example.TRANSFERS: 3, Example.ORDERS: 3, Example.PAYOUTS: 3, Example.CARTS: 6}
+
+pytestmark = pytest.mark.timeout(LONGEST_SECONDS)
 
 
 @pytest.fixture(scope="module")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from constructs_lib.testing import LocalAws
@@ -33,7 +35,18 @@ def _account(aws: LocalAws, folder: Path, place: Place | None = None) -> Account
         time.sleep(seconds / SPEED)
 
     place = place or Place(account=aws.account, region=aws.region)
-    return Account(aws.client, place, folder / "left.jsonl", prefix="verify", sleep=sleep)
+    return Account(aws.client, place, folder / "left.jsonl", session=aws.session(), prefix="verify", sleep=sleep)
+
+
+def _of_a_user(aws: LocalAws) -> boto3.Session:
+    """A session of a user: the root user of local AWS has a key of another form than AWS gives out."""
+    iam = aws.client("iam")
+    iam.create_user(UserName="asks")
+    allow = [{"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}]
+    document = json.dumps({"Version": "2012-10-17", "Statement": allow})
+    iam.put_user_policy(UserName="asks", PolicyName="assume", PolicyDocument=document)
+    key = iam.create_access_key(UserName="asks")["AccessKey"]
+    return boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name=aws.region)
 
 
 def _resources(aws: LocalAws) -> list[str]:
@@ -44,14 +57,18 @@ def _resources(aws: LocalAws) -> list[str]:
     return [name for name in found if "verify" in name]
 
 
-def test_local_aws_keeps_every_claim_and_nothing_is_left(fast: LocalAws, tmp_path: Path) -> None:
+def test_local_aws_keeps_every_claim_and_nothing_is_left(
+    fast: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", fast.endpoint_url)
     account = _account(fast, tmp_path)
+    account.session = _of_a_user(fast)
 
     found, failed = verified(account)
 
-    assert failed == []
-    assert [one for one in found if one.holds is False] == []
-    assert len(found) >= 15
+    assert failed == [], [one.observed for one in found if not one.holds]
+    assert [one.claim for one in found if one.holds is False] == []
+    assert len(found) >= 22
     assert _resources(fast) == []
     assert account.left() == []
     assert not (tmp_path / "left.jsonl").exists()
@@ -73,7 +90,7 @@ def test_resource_is_in_the_journal_before_it_exists(tmp_path: Path) -> None:
     def client(_service: str) -> object:
         raise ConnectionError
 
-    account = Account(client, PLACE, tmp_path / "left.jsonl", prefix="verify")
+    account = Account(client, PLACE, tmp_path / "left.jsonl", session=None, prefix="verify")
     with pytest.raises(ConnectionError):
         account.machine("one", {"End": {"Type": "Succeed"}})
     (made,) = account.left()
@@ -198,7 +215,9 @@ class Undeleted:
 
 def test_state_machine_that_is_still_described_stays_in_the_journal(tmp_path: Path) -> None:
     states = Undeleted()
-    account = Account(lambda _: states, PLACE, tmp_path / "left.jsonl", prefix="verify", sleep=lambda _: None)
+    account = Account(
+        lambda _: states, PLACE, tmp_path / "left.jsonl", session=None, prefix="verify", sleep=lambda _: None
+    )
     account.machine("one", {"End": {"Type": "Succeed"}})
 
     (left,) = account.destroy()

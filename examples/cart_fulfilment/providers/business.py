@@ -94,7 +94,7 @@ class Business(ABC):
 
     operations: tuple[Operation, ...]
     events: ClassVar[Mapping[str, str]]
-    """Type of an event, to the type of the opposite event ('' where there is none)."""
+    """Type of an event, to the type of the opposite event ('' without one)."""
 
     def __init__(self, plan: Plan, *, sign: Sign) -> None:
         self._plan = plan

@@ -6,7 +6,7 @@
     GET  /effects?key=…     what happened under a key                   200
 
 A webhook reports a pick's progress and outcome, under the caller's `reference`. A pick that is not done
-within `pick_within` seconds is canceled. A parcel that is ready is handed over to the carrier,
+within `pick_within` seconds is canceled. A parcel that is ready is given to the carrier,
 whose driver fetches it.
 """
 

@@ -23,6 +23,8 @@ _INTERNAL: Final = re.compile(
 )
 STEPS: Final = ("Transfer", "Debit", "Credit")
 """Steps that post."""
+_SENT_AGAIN: Final = frozenset({429, 502, 503, 504, None})
+"""Answers of the gateway, and none at all: they promise nothing, and the client sends its request again."""
 
 
 def check(evidence: Evidence) -> list[Invariant]:
@@ -154,7 +156,7 @@ def _every_request_ended_as_it_must(evidence: Evidence) -> Invariant:
         statuses = [exchange.status for exchange in evidence.answered.get((nonsense.user, nonsense.key), ())]
         if not statuses or statuses[-1] != nonsense.expected:
             violations.append(f"{nonsense.key} got {statuses}, expected {nonsense.expected}")
-    without_key = [e.status for e in evidence.exchanges if e.key is None and e.status not in {429, None}]
+    without_key = [e.status for e in evidence.exchanges if e.key is None and e.status not in _SENT_AGAIN]
     violations += [f"a request without a key got {status}, expected 400" for status in without_key if status != 400]
     checked = len(evidence.plan.transfers) + len(evidence.plan.nonsense)
     return Invariant(name="every request ended as it must", checked=checked, violations=tuple(violations))
@@ -177,9 +179,7 @@ def _answers_of_a_key_agree(evidence: Evidence) -> Invariant:
 
 
 def _imposters_were_refused(evidence: Evidence) -> Invariant:
-    imposters = [
-        e for e in evidence.exchanges if e.imposter and e.status is not None and e.status not in {429, 502, 503}
-    ]
+    imposters = [e for e in evidence.exchanges if e.imposter and e.status not in _SENT_AGAIN]
     wrong = tuple(f"{e.key} with another body got {e.status}" for e in imposters if e.status != 422)
     return Invariant(name="another body never gets a key's answer", checked=len(imposters), violations=wrong)
 

@@ -100,7 +100,7 @@ def _staircase(axis: _Axis, visits: Sequence[Visit], *, top: float) -> Iterator[
     for name, colour in legend:
         yield f'<rect x="{x}" y="{top - 9}" width="10" height="10" rx="2" style="fill:var(--{colour})"/>'
         yield _text(x + 14, top, name, "dim")
-        x += 24 + 6.6 * len(name)
+        x += 26 + 7 * len(name)
     top += 12
 
     def y(phase: float) -> float:

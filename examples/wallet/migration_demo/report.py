@@ -18,18 +18,20 @@ from .world import Fate
 JSON: Final = "migration-report.json"
 PAGE: Final = "migration-report.html"
 _CSS: Final = """
+  :root { color-scheme: light dark; }
   body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 1160px; padding: 0 1rem; color: #1f2328;
     background: #fff; }
   h1 { margin: 0 0 .2rem; font-size: 1.6rem; } h2 { margin: 2.2rem 0 .6rem; font-size: 1.15rem; }
   .verdict { font-weight: 600; } .holds { color: #1a7f37; } .broken { color: #cf222e; }
-  .tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin: 1.2rem 0 1.6rem; }
-  .tile { border: 1px solid #d8dee4; border-radius: 8px; padding: .6rem 1rem; min-width: 8.5rem; }
+  .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); gap: .8rem;
+    margin: 1.2rem 0 1.6rem; }
+  .tile { border: 1px solid #d8dee4; border-radius: 8px; padding: .6rem 1rem; }
   .tile b { display: block; font-size: 1.5rem; font-variant-numeric: tabular-nums; } .tile span { color: #59636e; }
   table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
   th, td { text-align: left; padding: .3rem .7rem; border-bottom: 1px solid #d8dee4; vertical-align: top; }
   td.n, th.n { text-align: right; } .chip { display: inline-block; width: .8rem; height: .8rem; border-radius: 3px;
     margin-right: .5rem; vertical-align: -1px; } .dim { color: #59636e; }
-  svg { width: 100%; height: auto; }
+  .wide { overflow-x: auto; } svg { width: 100%; min-width: 1000px; height: auto; }
   .legacy { background: #9aa4af; } .ready { background: #6e7781; } .expand { background: #2a78d6; }
   .migrate { background: #1a9c6b; } .contract { background: #d9890b; } .removed { background: #8250df; }
   @media (prefers-color-scheme: dark) {
@@ -103,9 +105,10 @@ def html(result: Result, *, seed: int) -> str:
     shown = "".join(f"<div class=tile><b>{number}</b><span>{what}</span></div>" for number, what in tiles)
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'><title>Migration under load</title>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<style>{_CSS}</style></head><body><h1>One record becomes six items while payments run</h1>{verdict}"
         f'<div class="tiles">{shown}</div>'
-        f"{timeline(result)}"
+        f'<div class="wide">{timeline(result)}</div>'
         "<h2>Invariants</h2>"
         f"{_table(('condition', 'checked', 'violated'), _invariants(result), numbers=(1, 2))}"
         "<h2>Phases</h2>"
@@ -156,4 +159,4 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]], *, numbers: t
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><tr>{cells('th', head)}</tr>{body}</table>"
+    return f'<div class="wide"><table><tr>{cells("th", head)}</tr>{body}</table></div>'

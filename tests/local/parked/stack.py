@@ -28,7 +28,7 @@ class ParkedStack(Stack):
         refund = self._function("Refund", "steps.refund", gateway_url)
         deliver = self._function("Deliver", "steps.charge", gateway_url)
         commit = self._function("Commit", "steps.commit", gateway_url)
-        saga = SagaStateMachine(
+        self.saga = saga = SagaStateMachine(
             self,
             "Saga",
             requests=requests,

@@ -1,0 +1,1 @@
+"""Hooks and settings of schemathesis for an API whose callers IAM authorizes."""
