@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.cli.doctor.repair import make_due_update
 from constructs_lib.cli.saga.adopt import Target, adopt_update
 from constructs_lib.testing.simulator.errors import ServiceError
 from saga_runtime import Account, CollectingAccounts, LedgerBuilder, Money
@@ -28,6 +27,7 @@ from saga_runtime.recovery import decisions as recovery
 from saga_runtime.recovery import resolution, takeover
 from saga_runtime.recovery.audit import decision_update
 from saga_runtime.recovery.cancel import cancel_update
+from saga_runtime.recovery.repairs import make_due_update
 from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
 from saga_runtime.watch import rows as watch

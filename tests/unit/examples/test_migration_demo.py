@@ -38,6 +38,15 @@ def test_report_has_what_a_reader_looks_for(result: Result, tmp_path: Path) -> N
     assert "<svg" in html(result, seed=3)
 
 
+def test_report_is_as_wide_as_its_window_and_its_tables_scroll(result: Result) -> None:
+    page = html(result, seed=3)
+
+    assert "<meta name='viewport' content='width=device-width, initial-scale=1'>" in page
+    assert "color-scheme: light dark" in page
+    assert page.count("<table") == page.count('<div class="wide"><table') == 3
+    assert '<div class="wide"><svg' in page
+
+
 @pytest.mark.exhaustive
 def test_same_seed_repeats_a_run(result: Result) -> None:
     again = run(seed=3, rate=12, least_seconds=1, way=(4, 1))

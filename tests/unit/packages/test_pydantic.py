@@ -1,5 +1,7 @@
 """Pydantic and requests, for every Lambda Python and processor. Needs a package index, or what was installed before.
 
+A run installs for every third of them, from one that it draws; ``make samples`` for all.
+
 ``test_requirements.py`` tests the same without a network, by wheels that it writes.
 """
 
@@ -9,6 +11,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +20,10 @@ import pytest
 from constructs_lib.functions.bundle import merged_code
 from constructs_lib.packages.local import local_code
 from constructs_lib.packages.lock import Target
+from tests.sampling import a_third
 
+TARGETS: Final = list(product(["3.11", "3.12", "3.13", "3.14"], ["aarch64", "x86_64"]))
+_FIRST, _STEP = a_third()
 LOCK: Final = Path(__file__).with_name("locks") / "pydantic.txt"
 
 
@@ -28,8 +34,7 @@ def _code(tmp_path: Path, target: Target) -> Path:
     return merged_code(folder, requirements=LOCK, target=target)
 
 
-@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
-@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+@pytest.mark.parametrize(("python", "machine"), TARGETS[_FIRST::_STEP])
 def test_pydantic_is_installed_for_the_function(tmp_path: Path, python: str, machine: str) -> None:
     code = _code(tmp_path, Target(python=python, machine=machine))
 

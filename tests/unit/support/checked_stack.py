@@ -42,7 +42,7 @@ from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
 COMMAND = import_module("constructs_lib.cli.doctor.command")
-SCAN = import_module("constructs_lib.cli.doctor.scan")
+SCAN = import_module("constructs_lib.cli.shared.reads")
 TOKEN_ROWS = import_module("constructs_lib.cli.callbacks.rows")
 TOKEN_WRITES = import_module("saga_runtime.callbacks.writes")
 MAPPING = "5f0e2c1a-0000-4000-8000-000000000001"

@@ -33,7 +33,8 @@ _BETWEEN = (
         "tests.unit.support.clauses",
         "tests.unit.support.checked_stack",
     ),
-    *("tests.unit.support.operated_saga", "tests.unit.support.dynamodb", "tests.unit.support.memory_dynamodb"),
+    *("tests.unit.support.asked_function", "tests.unit.support.operated_saga"),
+    *("tests.unit.support.dynamodb", "tests.unit.support.memory_dynamodb"),
     *("tests.unit.support.quick_moto", "tests.unit.support.watched", "tests.unit.support.wire"),
 )
 """Modules between the one that sends and a database."""

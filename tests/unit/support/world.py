@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -54,6 +54,8 @@ _INDEXES: dict[str, list[tuple[str, tuple[str, str], list[str]]]] = {
     "ledger": [(DUE_INDEX, (LedgerAttribute.DUE_SHARD, LedgerAttribute.DUE_AT), [])],
 }
 """Index, its keys, and its further attributes."""
+FUNCTION: Final = "arn:aws:lambda:eu-west-1:123456789012:function:Shop-Operators"
+"""The function of a context."""
 
 
 class Clock:
@@ -105,6 +107,7 @@ class Context:
     """A Lambda context."""
 
     remaining_ms: int = 15_000
+    invoked_function_arn: str = FUNCTION
 
     def get_remaining_time_in_millis(self) -> int:
         """Time left for this invocation."""

@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPException
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from constructs_lib.testing import FakeProvider, ProviderEffect, ProviderFault
+from constructs_lib.testing import FakeProvider, ProviderEffect, ProviderFault, pytest_plugin
 from constructs_lib.testing.faults import FaultsNotFiredError
 
 PATHS = {"charge": "/charges", "refund": "/charges/{id}/refunds"}
@@ -328,3 +329,13 @@ def test_books_of_a_provider_that_is_not_running_are_refused() -> None:
 def test_unknown_operation_of_the_books_is_refused(provider: FakeProvider) -> None:
     with pytest.raises(ValueError, match=r"operation must be one of .*, got 'chrage'"):
         provider.actions("chrage")
+
+
+def test_a_failed_test_shows_faults_that_did_not_fire(provider: FakeProvider) -> None:
+    item: Any = SimpleNamespace(funcargs={"provider": provider, "other": 1})
+    assert list(pytest_plugin._silent_faults(item)) == []
+
+    provider.plan(ProviderFault(on="charge", action="drop"))
+
+    (told,) = pytest_plugin._silent_faults(item)
+    assert "1 planned faults did not fire" in told
