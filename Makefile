@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak bench verify-aws lock clean clean-all
+.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak browser bench verify-aws lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -94,6 +94,8 @@ spec-full: setup ## check the specification in its large configurations (some mi
 
 samples: setup ## every case of which the tests draw a sample in each run: all calls of the examples (an hour)
 	@CDK_SAGAS_SAMPLE=all python -m pytest tests/simulator/test_each_call.py tests/simulator/test_inline.py \
+		tests/unit/packages/test_pydantic.py \
+		tests/constructs/saga/test_every_rule.py tests/constructs/saga/test_changed_in_flight.py \
 		tests/local/test_proven_examples.py tests/local/test_recovery.py tests/local/test_redrive.py
 
 simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
@@ -112,6 +114,9 @@ verify-aws: setup ## check claims about AWS in a real account; shows the cost an
 soak: setup ## sagas of all examples for 10 minutes while everything fails (SEED=n repeats); build/soak-report.html
 	@python -m tests.soak $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 
+browser: setup ## look at the approval page, reports and site in Chromium (Debian's package); pictures in build/browser (TESTS=files)
+	@python -m tests.browser $(TESTS)
+
 bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says what they mean)
 	@python -m benchmarks.gatekeeper
 	@python -m benchmarks.direct
@@ -124,7 +129,7 @@ bench: setup ## measure; results in build/benchmarks (docs/benchmarks.md says wh
 	@python -m benchmarks.synth
 
 lock: setup ## resolve the locks anew (requirements/*.txt, package-lock.json)
-	@for name in bundle build dev durable; do \
+	@for name in bundle build dev durable paddle; do \
 		uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 			--no-emit-find-links --custom-compile-command 'make lock' \
 			requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \

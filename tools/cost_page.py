@@ -124,7 +124,7 @@ def _two_steps() -> str:
 
 def _five_steps() -> str:
     others = alternatives(PLAIN)[1:]
-    names = ("one Express phase", "four steps in a phase, the call beside it", "five plain steps")
+    names = ("one Express phase", "four steps in a phase, the call next to it", "five plain steps")
     ours = [_row(f"this library, {name}", happy_path(saga)) for name, saga in zip(names, _LAYOUTS, strict=True)]
     ours += [_row(f"this library, {name}", happy_path(INLINE, inputs)) for name, inputs in _INLINE.items()]
     return _table(

@@ -2,20 +2,25 @@
 
 The navigation is `docs/index.md`: its headings are the sections, its links the pages, in that order. A link to another
 `index.md` brings that page's links too. Files of the repository that pages link to are published with the site, and
-terms of the glossary show their definitions where a page uses them first.
+terms of the glossary show their definitions where a page uses them first. What draws the diagrams comes with the site,
+too: a browser that reads it asks no other host.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -23,12 +28,22 @@ HOME = DOCS / "index.md"
 GLOSSARY = DOCS / "reference" / "glossary.md"
 PUBLISHED = "repository"
 """Folder of the site for files that are not below `docs`."""
+MERMAID = ROOT / "node_modules" / "@mermaid-js" / "tiny" / "dist" / "mermaid.tiny.js"
+DRAWS = "assets/javascripts/mermaid.js"
+"""Where the site has what draws diagrams."""
+_REACHED = {
+    'data-md-component="search" role="dialog"': 'aria-label="Search"',
+    '<label class="md-header__button md-icon" for="__drawer"': 'tabindex="0" role="button" aria-label="Navigation"',
+}
+"""What tags of the theme begin with, and what a keyboard and a screen reader miss in them."""
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 _HEADING = re.compile(r"(#{2,3}) +(.+?) *")
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _TESTED = re.compile(r"^( *```python)(?: (?:cdk|run|check|continued))+$", re.MULTILINE)
 _TERM = re.compile(r"^- \*\*(.+?)\*\*: (.+(?:\n  .+)*)", re.MULTILINE)
+_DIAGRAM = re.compile(r'(<pre class="mermaid"><code>)')
+_FULL_SIZE = "%%{init: " + json.dumps({k: {"useMaxWidth": False} for k in ("flowchart", "sequence", "state")}) + "}%%\n"
 _ABBREVIATION = re.compile(r'<(h[1-6])\b.*?</\1>|<abbr title="([^"]*)">(.*?)</abbr>', re.DOTALL)
 
 
@@ -40,7 +55,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the files of the repository that pages link to, and that those link to."""
+    """Add the files of the repository that pages link to, and that those link to; and what draws diagrams."""
+    if not MERMAID.is_file():
+        raise PluginError(f"{MERMAID.relative_to(ROOT)} must be installed, got nothing there; run `make setup`")
+    files.append(File.generated(config, DRAWS, abs_src_path=str(MERMAID)))
     known = {Path(file.abs_src_path) for file in files if file.abs_src_path}
     ahead = [path for path in known if path.suffix == ".md"]
     while ahead:
@@ -68,7 +86,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
 
 
 def on_page_content(html: str, *, page: Page, **_: Any) -> str:
-    """Keep the definition of a term at its first use, outside headings."""
+    """Keep the definition of a term at its first use, outside headings; and the size of the text in diagrams."""
     seen: set[str] = set()
 
     def first(match: re.Match[str]) -> str:
@@ -79,7 +97,17 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
         seen.add(match[2])
         return match[0]
 
-    return _ABBREVIATION.sub(first, html)
+    return _DIAGRAM.sub(lambda match: match[0] + escape(_FULL_SIZE, quote=False), _ABBREVIATION.sub(first, html))
+
+
+def on_post_page(output: str, *, page: Page, **_: Any) -> str:
+    """Load what draws diagrams where there is one, and complete the theme's tags."""
+    if '<pre class="mermaid">' in output:
+        script = f'<script src="{get_relative_url(DRAWS, page.url)}" defer></script>'
+        output = output.replace("</head>", f"{script}</head>", 1)
+    for theirs, more in _REACHED.items():
+        output = output.replace(theirs, f"{theirs} {more}", 1)
+    return output
 
 
 def navigation() -> list[Any]:
@@ -124,7 +152,7 @@ def _sections(page: Path, seen: set[Path]) -> list[Any]:
                     items += [published(target), *_sections(target, seen)]
                 else:
                     seen.add(target)
-                    items.append({text.strip("[]`"): published(target)})
+                    items.append({text.strip("[]").replace("`", ""): published(target)})
     return [section for section in found if any(section.values())]
 
 

@@ -36,7 +36,7 @@ th { font-weight: 600; color: var(--dim); } th:first-child, td:first-child { tex
 .row { display: flex; flex-wrap: wrap; gap: 12px 64px; align-items: flex-start; margin-top: 12px; }
 .row > div { max-width: 100%; } th:first-child, td:first-child { position: sticky; left: 0; background: var(--page); }
 @media (max-width: 600px) { td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 8em; } }
-.soak { width: 100%; height: auto; } .picture .soak { min-width: 760px; }
+.soak { width: 100%; height: auto; } .picture .soak { min-width: 1000px; }
 ul { padding-left: 20px; } li { overflow-wrap: anywhere; }
 """
 
