@@ -1,7 +1,7 @@
 """DynamoDB and Step Functions inside botocore, as far as a reconciler calls them: a store that counts what is read.
 
 Not an emulator. Records are stored in a SQLite file with a sparse index like the table's, so that a million
-of them is no matter; conditions and updates are evaluated by what the unit tests hold against moto. What is asked, and
+of them fit; conditions and updates are evaluated by what the unit tests hold against moto. What is asked, and
 what is answered, are real requests and responses of the SDK. What is billed is counted by the published rules
 (``read_units``), of the items that each request reads.
 

@@ -14,6 +14,10 @@ _BIN = Path(sys.prefix) / "bin"
 if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] != str(_BIN):
     os.environ["PATH"] = f"{_BIN}{os.pathsep}{os.environ.get('PATH', '')}"
 
+# The CDK's own validation of templates takes a fifth of a second for each app. One test runs it on every example
+# (tests/constructs/stacks/test_lint.py).
+os.environ["CDK_VALIDATION"] = "false"
+
 # What is alive here lives long (moto's models, constructs, snapshots): looking for garbage among it at every turn takes
 # a twelfth of the time.
 gc.set_threshold(200_000, 20, 50)

@@ -21,6 +21,11 @@ def head() -> str:
     return "sample: everything" if WHOLE else f"sample: CDK_SAGAS_SAMPLE={DRAW} repeats it"
 
 
+def seed_of(run: int) -> int:
+    """Seed of something that each run of the tests draws alike, unless a draw is asked for."""
+    return DRAW if _ASKED else run
+
+
 def a_third() -> tuple[int, int]:
     """Number of a part, and of parts: one of three, or the only one."""
     return (0, 1) if WHOLE else (DRAW % 3, 3)

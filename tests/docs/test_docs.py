@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
 from pathlib import Path
 
-from constructs_lib.cli.main import COMMANDS
+from constructs_lib.cli.main import parser_of
 from tests.docs.pages import DOCS, ROOT, Snippet, anchors, links, pages, prose, snippets
 from tests.for_each import for_each
 
@@ -125,10 +124,7 @@ def _commands(program: str) -> list[tuple[Snippet, str]]:
 
 @for_each(_commands("cdk-sagas"))
 def test_every_command_of_ours_is_one(snippet: Snippet, command: str) -> None:
-    parser = argparse.ArgumentParser(exit_on_error=False)
-    actions = parser.add_subparsers(required=True)
-    for module in COMMANDS:
-        module.add_parser(actions)
+    parser, _ = parser_of()
 
     assert parser.parse_args(shlex.split(command.partition(" > ")[0])[1:]).run
 

@@ -45,6 +45,10 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
 
 
+def test_navigation_has_no_markup() -> None:
+    assert "`" not in json.dumps(docs_site.navigation())
+
+
 def test_every_door_has_its_page_of_the_api() -> None:
     documented = {path.stem: re.findall(r"^::: (\S+)$", path.read_text("utf-8"), re.MULTILINE) for path in API}
 
@@ -88,6 +92,19 @@ def test_site_builds_strictly_with_search_hover_and_api(site: Path) -> None:
         text = _page(site, f"api/{page}")
         assert [name for name in door.__all__ if f'id="{door.__name__}.{name}"' not in text] == []
         assert text.count("<h1") == 1, "a docstring has a table or a heading that Markdown lacks"
+
+
+@pytest.mark.slow
+def test_site_draws_its_diagrams_itself_and_names_its_buttons(site: Path) -> None:
+    """`make browser` tests it in Chromium."""
+    diagram, home = _page(site, "explanation/callbacks"), _page(site, "")
+
+    assert '<script src="../../assets/javascripts/mermaid.js" defer></script></head>' in diagram
+    assert "mermaid.js" not in home
+    assert "globalThis" in (site / docs_site.DRAWS).read_text("utf-8")
+    assert "useMaxWidth" in diagram
+    assert 'role="dialog" aria-label="Search"' in home
+    assert 'for="__drawer" tabindex="0" role="button" aria-label="Navigation"' in home
 
 
 def _pages() -> list[str]:

@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).parents[2]
 JOURNAL: Final = ROOT / "build" / "verify-aws-resources.jsonl"
 PAGE: Final = ROOT / "docs" / "verified-on-aws.md"
 COST: Final = (
-    "About 40 state transitions, 20 queue requests, 2 writes: below 0.01 USD at list prices of us-east-1 "
+    "About 45 state transitions, 25 queue requests, 2 writes: below 0.01 USD at list prices of us-east-1 "
     "(25 USD per million transitions, 0.40 USD per million queue requests, 0.625 USD per million writes). 5 minutes."
 )
 PREFIX: Final = "cdk-sagas-verify"
@@ -61,7 +61,7 @@ def run(session: Any, journal: Path, report: Path, options: argparse.Namespace) 
         sys.stderr.write(f"error: credentials must be those of an AWS account, got {error}; configure a profile\n")
         return 1
     place = Place(account=caller["Account"], region=region, partition=caller["Arn"].split(":")[1])
-    account = Account(session.client, place, journal, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
+    account = Account(session.client, place, journal, session=session, prefix=f"{PREFIX}-{uuid.uuid4().hex[:8]}")
     if account.left():
         sys.stderr.write(f"an earlier run left {', '.join(map(_named, account.left()))}\n")
     if not confirmed(options.account, place.account, region, input):
@@ -82,8 +82,8 @@ def run(session: Any, journal: Path, report: Path, options: argparse.Namespace) 
 
 def confirmed(given: str | None, number: str, region: str, ask: Callable[[str], str]) -> bool:
     """Show what will happen, and what it costs; whether the account's id was given."""
-    sys.stdout.write(f"Account {number}, region {region}. Makes a queue, a table, a role and state machines named\n")
-    sys.stdout.write(f"{PREFIX}-…, and deletes them at the end. {COST}\n")
+    sys.stdout.write(f"Account {number}, region {region}. Makes a queue, a table, roles, stacks and state machines\n")
+    sys.stdout.write(f"named {PREFIX}-…, and deletes them at the end. {COST}\n")
     answer = given if given is not None else ask("Type the account's id to go: ")
     if answer.strip() != number:
         sys.stderr.write("error: the account's id must be typed; nothing was made\n")

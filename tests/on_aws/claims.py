@@ -1,4 +1,4 @@
-"""Claims about Step Functions that money depends on, each with the probe that checks it."""
+"""Claims about AWS that money depends on, each with the probe that checks it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import boto3
 from botocore.exceptions import ClientError
+
+from saga_runtime.recovery.callers import caller_of, prove
+from saga_runtime.recovery.resolution import CannotResolve
+from saga_runtime.shared.aws import clients_of
 
 from .resources import Account
 
@@ -57,14 +62,16 @@ def heartbeats(account: Account) -> Iterator[Found]:
     yield _found("each attempt has a token of its own", len({one["token"] for one in messages}), attempts)
     counts = sorted(message["retries"] for message in messages)
     yield _found("RetryCount is 0 for the first attempt and grows", counts, list(range(attempts)))
-    refusal = _refusal(account, messages[0]["token"])
+    refusal = _refusal(account.client("stepfunctions"), messages[0]["token"])
     yield _found("an answer after the time-out is refused as TaskTimedOut", refusal, "TaskTimedOut")
 
 
 def tokens(account: Account) -> Iterator[Found]:
     """Answers to tasks."""
     yield _found(
-        "a token that was never given out is refused as InvalidToken", _refusal(account, "none"), "InvalidToken"
+        "a token that was never given out is refused as InvalidToken",
+        _refusal(account.client("stepfunctions"), "none"),
+        "InvalidToken",
     )
     arn = account.machine("token", {"Wait": {**_waiting(account), "TimeoutSeconds": 60, "End": True}})
     states = account.client("stepfunctions")
@@ -72,7 +79,11 @@ def tokens(account: Account) -> Iterator[Found]:
     (message,) = _messages(account, 1)
     states.send_task_success(taskToken=message["token"], output="{}")
     yield _found("a task that is answered ends its execution", _ended(account, execution)["status"], "SUCCEEDED")
-    yield _found("a second answer is refused as TaskTimedOut", _refusal(account, message["token"]), "TaskTimedOut")
+    yield _found(
+        "a second answer is refused as TaskTimedOut",
+        _refusal(account.client("stepfunctions"), message["token"]),
+        "TaskTimedOut",
+    )
 
 
 def names(account: Account) -> Iterator[Found]:
@@ -144,6 +155,58 @@ def error_names(account: Account) -> Iterator[Found]:
         yield _found(f"a failed condition of {integration} is {name}", _ended(account, execution).get("error"), name)
 
 
+def narrow_roles(account: Account) -> Iterator[Found]:
+    """A role that may answer the tasks of one state machine."""
+    states = {"Wait": {**_waiting(account), "TimeoutSeconds": 60, "End": True}}
+    machines = [account.machine(name, states) for name in ("answered", "not-answered")]
+    caller = account.session.client("sts").get_caller_identity()["Account"]
+    role = account.role("answers", {"AWS": caller}, {"states:SendTaskSuccess": machines[0]})
+    assumed = account.session.client("sts").assume_role(RoleArn=role, RoleSessionName="verify")["Credentials"]
+    client = boto3.Session(
+        assumed["AccessKeyId"],
+        assumed["SecretAccessKey"],
+        assumed["SessionToken"],
+        region_name=account.session.region_name,
+    ).client("stepfunctions")
+    for arn, claim, wanted in zip(
+        machines,
+        ("a role that may answer a state machine's tasks answers them", "it does not answer another machine's"),
+        ("accepted", "AccessDeniedException"),
+        strict=True,
+    ):
+        account.client("stepfunctions").start_execution(stateMachineArn=arn, input="{}")
+        (message,) = _messages(account, 1)
+        yield _found(claim, _refusal(client, message["token"]), wanted)
+
+
+def outputs(account: Account) -> Iterator[Found]:
+    """An output of a stack as large as the manifest of a large app."""
+    handle = {"Handle": {"Type": "AWS::CloudFormation::WaitConditionHandle"}}
+    for size in (12_000, 48_000):
+        value = "x" * size
+        name = account.stack(f"output-{size}", {"Resources": handle, "Outputs": {"Large": {"Value": value}}})
+        described = account.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]["Outputs"]
+        kept = [len(one["OutputValue"]) for one in described]
+        yield _found(f"an output of {size:,} characters is kept and described whole", kept, [size])
+
+
+def identities(account: Account) -> Iterator[Found]:
+    """Proofs of who asks a function: signed by a caller, sent to STS by the function."""
+    function = f"{account.role_arn}/no-function"
+    proof = prove(account.client("sts"), account.session.get_credentials(), function, "one request")
+    with clients_of(account.session):
+        caller = caller_of(proof, function, "one request")
+        own = account.session.client("sts").get_caller_identity()
+        yield _found("STS answers who signed a request that another sends", caller.arn, own["Arn"])
+        yield _found("its user id is the caller's", caller.user_id, own["UserId"])
+        try:
+            observed = caller_of(proof, function, "another request").arn
+        except CannotResolve as refusal:
+            observed = str(refusal)
+        claim = "STS refuses a signature of another request, as SignatureDoesNotMatch"
+        yield Found(claim=claim, observed=observed, holds="SignatureDoesNotMatch" in observed)
+
+
 def _found(claim: str, observed: Any, wanted: Any) -> Found:
     return Found(claim=claim, observed=str(observed), holds=bool(observed == wanted))
 
@@ -172,9 +235,9 @@ def _messages(account: Account, count: int) -> list[dict[str, Any]]:
     return found
 
 
-def _refusal(account: Account, token: str) -> str:
+def _refusal(states: Any, token: str) -> str:
     try:
-        account.client("stepfunctions").send_task_success(taskToken=token, output="{}")
+        states.send_task_success(taskToken=token, output="{}")
     except ClientError as error:
         return str(error.response["Error"]["Code"])
     return "accepted"
@@ -198,11 +261,13 @@ PROBES: Final[dict[str, Probe]] = {
     "error names": error_names,
     "stopped executions and names": names,
     "payload sizes": sizes,
+    "identities of operators": identities,
+    "roles for one state machine": narrow_roles,
+    "large outputs": outputs,
 }
 """In the order of what depends on them."""
 BY_HAND: Final = (
     "a first deployment into a fresh region, `cdk diff` and drift after it, a second stack, and one that is deleted",
-    "`SendTask*` under a role that may answer one state machine only",
     "the reconciler's `GetItem` with `dynamodb:Attributes`: allowed with the projection, denied without",
     "the demo against the deployed API: conflicts, latencies, cold starts; audits of an export",
     "each row of the HTTP reference by a real request: signature, token, size, rate, throttled and slow function",

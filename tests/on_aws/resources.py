@@ -22,21 +22,17 @@ _GONE: Final = frozenset(
         "StateMachineDoesNotExist",
     }
 )
-_TRUST: Final = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "states.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-}
-
 
 _ARNS: Final = {
     "machine": "arn:{partition}:states:{region}:{account}:stateMachine:{name}",
     "queue": "arn:{partition}:sqs:{region}:{account}:{name}",
     "role": "arn:{partition}:iam::{account}:role/{name}",
+    "stack": "arn:{partition}:cloudformation:{region}:{account}:stack/{name}",
     "table": "arn:{partition}:dynamodb:{region}:{account}:table/{name}",
 }
 """ARNs are known before the resources exist."""
 _DELETION: Final = 60
-"""Seconds until a state machine that was deleted is described as such."""
+"""Seconds until a state machine or a stack that was deleted is described as such."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,7 @@ class Made:
     """A resource, and where it is.
 
     Attributes:
-        kind: ``machine``, ``queue``, ``role`` or ``table``.
+        kind: ``machine``, ``queue``, ``role``, ``stack`` or ``table``.
         arn: its ARN.
         account: the account's id.
         region: the region; of a role, which has none, that of the run.
@@ -110,6 +106,7 @@ class Account:
         client: makes a client of a service, by boto3's name.
         place: account and region of the clients.
         journal: the file; it stays until everything is deleted.
+        session: of boto3, with the credentials of the clients.
         prefix: of all names.
         sleep: waits.
     """
@@ -120,10 +117,12 @@ class Account:
         place: Place,
         journal: Path,
         *,
+        session: Any,
         prefix: str,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.client = client
+        self.session = session
         self._place = place
         self._journal = journal
         self._prefix = prefix
@@ -136,7 +135,7 @@ class Account:
 
     def prepare(self) -> None:
         """Make a queue, a table, and the role of the state machines, which may use both."""
-        sqs, dynamodb, iam = self.client("sqs"), self.client("dynamodb"), self.client("iam")
+        sqs, dynamodb = self.client("sqs"), self.client("dynamodb")
         name = self._named("queue")
         self._note("queue", name)
         self.queue_url = sqs.create_queue(QueueName=name)["QueueUrl"]
@@ -150,16 +149,36 @@ class Account:
             BillingMode="PAY_PER_REQUEST",
         )["TableDescription"]
         dynamodb.get_waiter("table_exists").wait(TableName=self.table)
-        role = self._named("role")
-        self._note("role", role)
-        self.role_arn = iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(_TRUST))["Role"]["Arn"]
-        statements = [
-            {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": queue_arn["QueueArn"]},
-            {"Effect": "Allow", "Action": ["dynamodb:PutItem"], "Resource": table["TableArn"]},
-        ]
-        document = json.dumps({"Version": "2012-10-17", "Statement": statements})
-        iam.put_role_policy(RoleName=role, PolicyName="verify", PolicyDocument=document)
-        self.sleep(15)  # until the role is known everywhere: IAM is eventually consistent
+        self.role_arn = self.role(
+            "role",
+            {"Service": "states.amazonaws.com"},
+            {"sqs:SendMessage": queue_arn["QueueArn"], "dynamodb:PutItem": table["TableArn"]},
+        )
+
+    def role(self, name: str, trusted: Mapping[str, str], allowed: Mapping[str, str]) -> str:
+        """Make a role, wait until AWS knows it everywhere, and return its ARN.
+
+        Args:
+            name: of the role.
+            trusted: who may assume it.
+            allowed: resources, by action.
+        """
+        iam, whole = self.client("iam"), self._named(name)
+        self._note("role", whole)
+        trust = [{"Effect": "Allow", "Principal": trusted, "Action": "sts:AssumeRole"}]
+        statements = [{"Effect": "Allow", "Action": action, "Resource": on} for action, on in allowed.items()]
+        made = iam.create_role(RoleName=whole, AssumeRolePolicyDocument=_document(trust))["Role"]["Arn"]
+        iam.put_role_policy(RoleName=whole, PolicyName="verify", PolicyDocument=_document(statements))
+        self.sleep(15)  # IAM is eventually consistent
+        return str(made)
+
+    def stack(self, name: str, template: Mapping[str, Any]) -> str:
+        """Deploy a template; return the stack's name."""
+        whole, client = self._named(name), self.client("cloudformation")
+        self._note("stack", whole)
+        client.create_stack(StackName=whole, TemplateBody=json.dumps(template))
+        client.get_waiter("stack_create_complete").wait(StackName=whole, WaiterConfig={"Delay": 2})
+        return whole
 
     def machine(self, name: str, states: Mapping[str, Any]) -> str:
         """Make a state machine that begins with the first of its states; return its ARN."""
@@ -209,6 +228,10 @@ class Account:
                 sqs.delete_queue(QueueUrl=url)
             case "table":
                 self.client("dynamodb").delete_table(TableName=made.arn)
+            case "stack":
+                client = self.client("cloudformation")
+                client.delete_stack(StackName=made.name)
+                client.get_waiter("stack_delete_complete").wait(StackName=made.name, WaiterConfig={"Delay": 2})
             case "role":
                 iam = self.client("iam")
                 for policy in iam.list_role_policies(RoleName=made.name)["PolicyNames"]:
@@ -241,3 +264,7 @@ class Account:
         fresh = self._journal.with_suffix(".new")
         fresh.write_text("".join(json.dumps(asdict(made)) + "\n" for made in left), encoding="utf-8")
         fresh.replace(self._journal)
+
+
+def _document(statements: list[dict[str, Any]]) -> str:
+    return json.dumps({"Version": "2012-10-17", "Statement": statements})

@@ -86,7 +86,8 @@ def running() -> Iterator[int]:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
-    options = [f"-Djava.library.path={folder}", "-cp", f"{folder}/*", _MAIN, "-inMemory", "-port", str(port)]
+    options = [f"-Djava.library.path={folder}", "-cp", f"{folder}/*", _MAIN]
+    options += ["-inMemory", "-disableTelemetry", "-port", str(port)]
     with tempfile.TemporaryFile() as log:
         server = subprocess.Popen(["java", *options], stdout=log, stderr=log)
         try:
