@@ -181,7 +181,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         apart = ("aws ", "cdk-sagas ", "reads table")  # commands are not wrapped: they are to be copied
         assert max(len(line) for line in told.splitlines() if not any(word in line for word in apart)) <= 100
 
-        status, told = ward.run("--full-scan", "--repair")
+        status, told = ward.run("--full-scan", "--repair", "--reason", "the nightly repair")
 
         print(told)
         assert status == 1
@@ -193,7 +193,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
         ward.waited(lambda: ward.record(unsettled).settled and ward.record(reserved).settled)
         assert ward.record(unsettled).http_status == 200
         aws.client("sqs").purge_queue(QueueUrl=ward.operators)
-        assert ward.finds("--repair") == {
+        assert ward.finds("--repair", "--reason", "the nightly repair") == {
             "rule disabled": "operator",
             "concurrency at zero": "operator",
             "dead letters": "operator",
@@ -227,7 +227,7 @@ def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_
     assert (found["execution unsettled"], found["record contradicted"]) == ("operator", "operator")
     said = " ".join(ward.run("--full-scan")[1].split())
     assert re.search(r"Transfer: ledger \S+ has its entry, and it has no row", said)
-    ward.run("--repair")
+    ward.run("--repair", "--reason", "the nightly repair")
     assert (ward.record(saga_id).parked_by, ward.record(saga_id).recoveries) == (saga_id, 0)
     assert ward.system.balances() == {"alice": 990, "bob": 1010}
 
@@ -246,9 +246,9 @@ def test_the_rights_in_the_guide_are_enough_to_look_and_not_to_write(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
 
     found = ward.finds("--full-scan")
-    refused = ward.run("--repair")[1]
+    refused = ward.run("--repair", "--reason", "the nightly repair")[1]
     iam.put_user_policy(UserName="doctor", PolicyName="repairs", PolicyDocument=repairs)
-    repaired = ward.run("--repair")[1]
+    repaired = ward.run("--repair", "--reason", "the nightly repair")[1]
 
     # The emulator does not know the actions of two of Lambda's operations, and refuses them to everybody.
     unknown = set(re.findall(r"not allowed: (\w+)", refused))

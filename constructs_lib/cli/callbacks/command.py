@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +26,7 @@ from constructs_lib.cli.shared.aws import (
 )
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
+from constructs_lib.cli.shared.saga import audit_of, keep_decision, reason_of, to_copy
 from constructs_lib.cli.shared.terminal import Line, Screen, whole_seconds
 from saga_runtime.callbacks import Receipt
 from saga_runtime.callbacks.store import read_token
@@ -34,6 +34,7 @@ from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.protocol import Env, TokenStatus, UnansweredField
+from saga_runtime.recovery.audit import Audit
 from saga_runtime.shared import aws, clock
 
 _NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
@@ -63,27 +64,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--redrive", action="store_true", help="put dead jobs back into the queue")
     parser.add_argument("--delete-unanswered", action="store_true", help="delete entries of unanswered jobs")
     parser.add_argument("--redeliver", metavar="JOB", help="deliver the outcome of a settling job, now")
+    parser.add_argument(
+        "--reason", help="with a change, and needed: why; kept with each saga, and shown by cdk-sagas inspect"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
-    _check(options)
+    acts = _check(options)
     session = session_of(options)
-    with _errors(options):
+    with _errors(options), aws.clients_of(session):
+        audit = audit_of(session, options.reason) if acts else None
         _find_integration(options, session)
+        if audit is None:
+            return _list(options, session)
         if options.redeliver is not None:
             with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
-                return _send_again(options, session)
-        if options.redrive or options.delete_unanswered:
-            return _go_through(options, session)
-        return _list(options, session)
+                return _send_again(options, audit)
+        return _go_through(options, session, audit)
 
 
-def _check(options: argparse.Namespace) -> None:
+def _check(options: argparse.Namespace) -> bool:
+    """Test whether something is to be changed."""
     if options.saga is not None and not is_saga_id(options.saga):
         raise CommandError(f"not a saga id: {options.saga!r}; give it as the API answered it")
     if options.redeliver is not None and (options.redrive or options.delete_unanswered):
         raise CommandError("--redeliver is about one job of the table; leave --redrive and --delete-unanswered out")
+    acts = bool(options.redeliver is not None or options.redrive or options.delete_unanswered)
+    if acts != (options.reason is not None):
+        options.misused("--redrive, --delete-unanswered and --redeliver need --reason, and nothing else does")
+    if acts:
+        reason_of(options.reason)
+    return acts
 
 
 def _find_integration(options: argparse.Namespace, session: boto3.Session) -> None:
@@ -99,6 +111,7 @@ def _find_integration(options: argparse.Namespace, session: boto3.Session) -> No
         )
     (integration,) = found
     options.tokens, options.queue, options.dead = integration.tokens, integration.queue, integration.dead_letters
+    options.requests = dict.fromkeys(served.requests for served in manifest.served)
 
 
 @contextmanager
@@ -163,7 +176,7 @@ def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
 
 def _recover(options: argparse.Namespace, row: JobView) -> str:
     """Command that compensates a late effect."""
-    return shlex.join(["cdk-sagas", "recover", row.saga_id or "SAGA", *options_again(options)])
+    return to_copy(["recover", row.saga_id or "SAGA"], options_again(options))
 
 
 def _document(listing: Listing) -> dict[str, Any]:
@@ -187,7 +200,7 @@ def _document(listing: Listing) -> dict[str, Any]:
     return document
 
 
-def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
+def _go_through(options: argparse.Namespace, session: boto3.Session, audit: Audit) -> int:
     """Put dead jobs back, and delete entries, as the options ask."""
     letters, done = DeadLetters(sqs=session.client("sqs"), url=options.dead), Counter[str]()
     if options.redrive:
@@ -195,7 +208,7 @@ def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
     try:
         with _let_go(letters):
             for held in letters.messages():
-                done[_go_on_with(options, letters, held)] += 1
+                done[_go_on_with(options, letters, held, audit)] += 1
                 if sum(done.values()) % 100 == 0:
                     sys.stderr.write(f"{done['moved']} put back, {done['deleted']} deleted so far\n")
     finally:
@@ -207,29 +220,42 @@ def _go_through(options: argparse.Namespace, session: boto3.Session) -> int:
     return 0
 
 
-def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held) -> str:
-    if options.saga not in (None, held.shown.saga_id):
+def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held, audit: Audit) -> str:
+    shown = held.shown
+    moves = shown.kind is DeadKind.JOB and options.redrive
+    if options.saga not in (None, shown.saga_id) or not (
+        moves or (shown.kind is DeadKind.UNANSWERED and options.delete_unanswered)
+    ):
         return "left"
-    if held.shown.kind is DeadKind.JOB and options.redrive:
+    try:
+        what = "put back" if moves else "deleted as unanswered"
+        _keep(options, audit, what, shown.job_id, str(shown.about.get(UnansweredField.REQUEST_TABLE, "")))
+    except CommandError as refusal:
+        sys.stderr.write(f"job {shown.job_id} is left: {refusal}\n")
+        return "left"
+    if moves:
         letters.move(held, options.queue)
         return "moved"
-    if held.shown.kind is DeadKind.UNANSWERED and options.delete_unanswered:
-        letters.delete(held)
-        return "deleted"
-    return "left"
+    letters.delete(held)
+    return "deleted"
 
 
-def _send_again(options: argparse.Namespace, session: boto3.Session) -> int:
+def _keep(options: argparse.Namespace, audit: Audit, what: str, job: str, table: str) -> None:
+    """Keep a decision with the saga's record: in the table that the job names, or in one of the stack."""
+    keep_decision(audit, f"job {job}: {what}", job, [table] if table else options.requests, clock.now_ms())
+
+
+def _send_again(options: argparse.Namespace, audit: Audit) -> int:
     """Deliver a job's outcome, as the sweeper does."""
-    with aws.clients_of(session):
-        receipt = _delivered(options.redeliver, options.tokens)
+    receipt = _delivered(options, audit)
     told = {"DELIVERED": "delivered", "UNDELIVERED": "no task waited any more"}
     delivered = told[receipt] if receipt is not None else "delivered by another process"
     sys.stdout.write(f"job {options.redeliver}: {delivered}\n")
     return 0
 
 
-def _delivered(job: str, tokens: str) -> Receipt | None:
+def _delivered(options: argparse.Namespace, audit: Audit) -> Receipt | None:
+    job, tokens = options.redeliver, options.tokens
     try:
         row = read_token(job)
     except ValueError as error:
@@ -238,6 +264,7 @@ def _delivered(job: str, tokens: str) -> Receipt | None:
         raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
     if row.status is not TokenStatus.DELIVERING:
         raise CommandError(f"job {job} is {row.status}: only DELIVERING outcomes are undelivered")
+    _keep(options, audit, "outcome delivered", job, row.request_table)
     try:
         return settle_row(row)
     except SagaError as error:

@@ -88,7 +88,9 @@ def dead_message(message: Mapping[str, Any]) -> DeadMessage:
     saga_id, step = job_parts(job_id)
     if kind is DeadKind.JOB and not saga_id:
         kind, job_id = DeadKind.UNREADABLE, ""
-    known = about if kind is DeadKind.UNANSWERED and isinstance(about, dict) else {}
+    known: Mapping[str, Any] = about if kind is DeadKind.UNANSWERED and isinstance(about, dict) else {}
+    if kind is DeadKind.JOB:
+        known = {name: found[name] for name in (UnansweredField.REQUEST_TABLE,) if name in found}
     system: Mapping[str, str] = message.get("Attributes", {})
     return DeadMessage(
         kind=kind,

@@ -30,7 +30,7 @@ from constructs_lib.cli.doctor.tables import Contradictions, Deep
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, options_again, session_of
 from constructs_lib.cli.shared.process import QUIET, environment, moment, say
 from constructs_lib.cli.shared.reads import RATE, Aws, Scan, patient
-from constructs_lib.cli.shared.saga import Asker
+from constructs_lib.cli.shared.saga import Asker, audit_of, reason_of
 from constructs_lib.cli.shared.terminal import Line, Screen, counted, whole_seconds
 from saga_runtime.shared import aws as runtime
 
@@ -50,6 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--rate", metavar="UNITS", type=_positive, help="with --full-scan: at most so many read units a second (500)"
     )
     parser.add_argument("--repair", action="store_true", help="repair what needs no operator")
+    parser.add_argument("--reason", help="with --repair, and needed: why; kept with each saga that is repaired")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead, with everything in it")
 
 
@@ -67,6 +68,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     if options.rate is not None and not options.full_scan:
         options.misused("--rate is about --full-scan")
+    if options.repair != (options.reason is not None):
+        options.misused("--repair and --reason go together: without them nothing is changed")
+    if options.repair:
+        reason_of(options.reason)
     session = session_of(options)
     with one_line_errors("not everything was checked"), environment(QUIET), runtime.clients_of(patient(session)):
         report = _report(options, session)
@@ -98,7 +103,8 @@ def _report(options: argparse.Namespace, session: Any) -> Report:
     findings = ordered([*(while_held(one) for one in found), *not_checked])
     if options.repair:
         asker = Asker.of(aws.session, system.manifest)
-        findings = Repairer(records=records, system=system, asker=asker).repair(findings)
+        audit = audit_of(session, options.reason)
+        findings = Repairer(records=records, system=system, audit=audit, asker=asker).repair(findings)
     findings = [records.with_money(one) for one in findings]
     return Report(
         system=system.manifest.said,

@@ -180,7 +180,7 @@ class Tokens:
     def _undone_by_itself(self, row: JobView, saga: Saga, late: LateSeen, what: str) -> Finding:
         if late.record is None:
             return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
-        undo = undo_late(watcher(self.records.aws, saga), late.record, saga.served.log)
+        undo = undo_late(watcher(self.records.aws, saga), late.record, saga.served.log, self.records.now_ms)
         name = f"-{str(undo.execution).rpartition('-')[2]}"
         if undo.finding is LateFinding.RUNNING:
             return self._about(row, Kind.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)

@@ -8,7 +8,6 @@ takes over writes the record before it ends, so the second read sees it.
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,9 +30,11 @@ from constructs_lib.cli.doctor.findings import (
 from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.process import moment
 from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, all_of, rows_of
+from constructs_lib.cli.shared.saga import to_copy
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute
+from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.decisions import Found, Need, kept_until, may_forget
 from saga_runtime.recovery.repairs import Repair, is_looked_at
 from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
@@ -178,11 +179,11 @@ class Records:
 
     def command(self, *words: str) -> str:
         """A command of ours, to be copied."""
-        return shlex.join(["cdk-sagas", *words, *self.more])
+        return to_copy(words, self.more)
 
-    def caretaker(self, saga: Saga) -> Caretaker:
-        """Reconciler of one saga, used for its assessment."""
-        return Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted)
+    def caretaker(self, saga: Saga, audit: Audit | None = None) -> Caretaker:
+        """Reconciler of one saga, used for its assessment; with the author of what it decides, also for repairs."""
+        return Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted, audit=audit)
 
     def _tables(self) -> dict[str, int]:
         shards: dict[str, int] = {}

@@ -19,12 +19,14 @@ from constructs_lib.cli.doctor.system import System
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.process import CommandError, environment, moment
 from constructs_lib.cli.shared.reads import UNREADABLE, all_of
-from constructs_lib.cli.shared.saga import Asker
+from constructs_lib.cli.shared.saga import Asker, keep_decision
+from saga_runtime.callbacks.rows import TokenRow
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.sweeper import look_after
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, TokenStatus
+from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.repairs import BY_ANOTHER, Repair, Repairs, clear
 from saga_runtime.recovery.takeover import MachineGone
@@ -41,12 +43,14 @@ class Repairer:
     Attributes:
         records: how request records are read.
         system: what is repaired.
+        audit: who repairs, and why: kept with each saga that a repair decides about.
         asker: asks the deployed function that acts for operators; None: the stacks have none.
         done: ids of findings about which something was done, or that were found to need nothing any more.
     """
 
     records: Records
     system: System
+    audit: Audit
     asker: Asker | None = None
     done: list[str] = field(default_factory=list)
 
@@ -105,7 +109,8 @@ class Repairer:
             return None
         about = {"queue": finding.table} if repair is Repair.CLEAR else {"saga": finding.saga_id}
         job = {"tokens": finding.table, "job": finding.id} if repair is Repair.COMPENSATE_LATE else {}
-        answer = self.asker.ask(do="repair", repair=repair, rows_end=finding.kind is Kind.ROWS_END, **about, **job)
+        how = {"repair": repair, "rows_end": finding.kind is Kind.ROWS_END, "reason": self.audit.why}
+        answer = self.asker.ask(do="repair", **how, **about, **job)
         return str(answer["repaired"]) if answer is not None else None
 
     def _held(self, finding: Finding) -> Held | None:
@@ -122,7 +127,7 @@ class Repairer:
             case Repair.MAKE_DUE:
                 return self._repairs(finding).make_due(finding.saga_id)
             case Repair.DELIVER:
-                return _tell(finding)
+                return self._tell(finding)
             case Repair.SWEEP:
                 return self._sweep(finding)
             case Repair.COMPENSATE_LATE:
@@ -132,7 +137,8 @@ class Repairer:
 
     def _repairs(self, finding: Finding) -> Repairs:
         saga = _saga(finding)
-        return Repairs(reconciler=self.records.caretaker(saga), saga=saga.served, now_ms=self.records.now_ms)
+        caretaker = self.records.caretaker(saga, self.audit)
+        return Repairs(reconciler=caretaker, saga=saga.served, now_ms=self.records.now_ms)
 
     def _sweep(self, finding: Finding) -> str:
         """Process a due row, as the sweeper of tokens does."""
@@ -142,19 +148,24 @@ class Repairer:
                 return BY_ANOTHER
             if not before.due_at or before.due_at > self.records.now_ms:
                 return ""  # it will be due: until then, its answer may come
+            self._keep(finding, "looked after", before)
             swept = look_after(finding.id, self.records.now_ms)
             return "its dead-letter queue was notified" if swept.unanswered else "not due any more"
 
+    def _tell(self, finding: Finding) -> str:
+        """Deliver an outcome, as the sweeper of tokens does."""
+        with environment({Env.TOKEN_TABLE: finding.table}):
+            row = read_token(finding.id)
+            if row is None or row.status is not TokenStatus.DELIVERING:
+                return BY_ANOTHER
+            self._keep(finding, "outcome delivered", row)
+            receipt = settle_row(row)
+        told = {"DELIVERED": "delivered", "UNDELIVERED": "delivered: no task waited any more"}
+        return told[receipt] if receipt is not None else BY_ANOTHER
 
-def _tell(finding: Finding) -> str:
-    """Deliver an outcome, as the sweeper of tokens does."""
-    with environment({Env.TOKEN_TABLE: finding.table}):
-        row = read_token(finding.id)
-        if row is None or row.status is not TokenStatus.DELIVERING:
-            return BY_ANOTHER
-        receipt = settle_row(row)
-    told = {"DELIVERED": "delivered", "UNDELIVERED": "delivered: no task waited any more"}
-    return told[receipt] if receipt is not None else BY_ANOTHER
+    def _keep(self, finding: Finding, what: str, row: TokenRow) -> None:
+        tables = [row.request_table] if row.request_table else [saga.served.requests for saga in self.system.sagas]
+        keep_decision(self.audit, f"job {finding.id}: {what}", finding.id, tables, self.records.now_ms)
 
 
 def _saga(finding: Finding) -> Saga:

@@ -209,7 +209,7 @@ class Deep:
                 saga=saga,
             )
             return
-        undo = undo_late(watcher(self.records.aws, saga), record, log)
+        undo = undo_late(watcher(self.records.aws, saga), record, log, self.records.now_ms)
         what = f"its saga is {record.status}, and it is applied: {row.status}"
         if undo.finding is LateFinding.RUNNING:
             yield replace(

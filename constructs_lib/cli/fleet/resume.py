@@ -307,7 +307,8 @@ class _Work:
             return _FOR_AN_OPERATOR, f"an operator holds it: {held.reason}"
         if record.parked_by is None:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
-            finding, started = replace(found.recoverer, log_days=saga.served.days).recover(record, found.now_ms)
+            recoverer = replace(found.recoverer, log_days=saga.served.days, audit=self.audit)
+            finding, started = recoverer.recover(record, found.now_ms)
             return _ended(finding, started, "recovered")
         if planned.parked not in (None, record.parked_by):
             return "left alone", f"was parked since it was listed, by {record.parked_by}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from constructs_lib.cli.saga.inspection import Inspection, StepView
 from constructs_lib.cli.shared.process import moment
-from constructs_lib.cli.shared.saga import PLACEHOLDER
+from constructs_lib.cli.shared.saga import to_copy
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import SAGA_CANCELLED, UNDO_STATE, Direction, Side, StepStatus
@@ -38,8 +37,7 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
     """
 
     def command(*words: str) -> str:
-        why = ["--reason", PLACEHOLDER] if words[0] in ("resolve", "confirm", "cancel") else []
-        return shlex.join(["cdk-sagas", words[0], saga.saga_id, *words[1:], *why, *options])
+        return to_copy([words[0], saga.saga_id, *words[1:]], options)
 
     proposed = [
         Advice(

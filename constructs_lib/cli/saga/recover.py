@@ -9,7 +9,16 @@ from dataclasses import replace
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.process import CommandError
-from constructs_lib.cli.shared.saga import FOR_AN_OPERATOR, FoundSaga, add_saga_options, deployed, find_saga
+from constructs_lib.cli.shared.saga import (
+    FOR_AN_OPERATOR,
+    FoundSaga,
+    add_reason_option,
+    add_saga_options,
+    audit_of,
+    deployed,
+    find_saga,
+)
+from saga_runtime.errors import Conflict
 from saga_runtime.recovery.late_effects import LateFinding, undo_again, undo_late
 from saga_runtime.recovery.takeover import MachineGone
 
@@ -39,7 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Reads the saga's record and its owner's execution. Takes an interrupted saga over by one "
         "conditional update, and starts a recovery, which goes forward or compensates: no effect is repeated. "
-        "Compensates late effects, also of a settled saga. Exit status: 0 the saga continues, or needs no "
+        "Compensates late effects, also of a settled saga. Your identity and your reason are kept with the saga, if "
+        "anything is started. Exit status: 0 the saga continues, or needs no "
         "recovery; 1 operator action is required, the saga is unknown, or AWS refused a call."
     )
     add_saga_options(parser)
@@ -48,23 +58,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also start compensations of late effects after 20 failed attempts: the cause is fixed",
     )
+    add_reason_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
-        saga = deployed(found)
+        saga, audit = deployed(found), audit_of(found.session, options.reason)
+        # Without its rows, a saga must not be run again.
+        found = replace(found, recoverer=replace(found.recoverer, log_days=saga.served.days, audit=audit))
         try:
-            # Without its rows, a saga must not be run again.
-            finding, started = replace(found.recoverer, log_days=saga.served.days).recover(found.record, found.now_ms)
+            finding, started = found.recoverer.recover(found.record, found.now_ms)
             waits = finding == "NOT_STARTED" and started is None
             sys.stdout.write(
                 f"saga {options.saga} {_SAID['CANCELLED' if waits else finding]}{f' by {started}' if started else ''}\n"
             )
             exhausted = _undo_late(found, saga, again=options.again)
-        except MachineGone as gone:
-            raise CommandError(str(gone)) from None
+        except (Conflict, MachineGone, ValueError) as refusal:
+            raise CommandError(str(refusal)) from None
     return 1 if exhausted or finding in {"PARKED", *FOR_AN_OPERATOR} else 0
 
 
@@ -72,7 +84,10 @@ def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
     """Start compensations of late effects; return whether operator action is required."""
     if not saga.has_jobs:
         return False
-    late = (undo_again if again else undo_late)(found.recoverer, found.record, saga.served.log)
+    record = found.recoverer.read(found.record.request_id)  # a decision may have been appended
+    if record is None or record.saga_id != found.record.saga_id:
+        return False
+    late = (undo_again if again else undo_late)(found.recoverer, record, saga.served.log, found.now_ms)
     if late.finding is not LateFinding.NOTHING:
         by = f" by {late.execution}" if late.execution else ""
         exhausted = late.finding is LateFinding.EXHAUSTED

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -18,13 +19,14 @@ from botocore.exceptions import ClientError, HTTPClientError
 from constructs_lib.cli.shared.aws import add_stack_options, session_of
 from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError
+from saga_runtime.callbacks.rows import JobId
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env, RecordAttribute
 from saga_runtime.recovery.audit import Audit, require_reason
 from saga_runtime.recovery.callers import prove
 from saga_runtime.recovery.takeover import Recoverer
-from saga_runtime.shared import clock
+from saga_runtime.shared import aws, clock
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.aws import error_code
 
@@ -38,6 +40,20 @@ FOR_AN_OPERATOR: Final = frozenset({"NAME_EXPIRED", "OWNER_SUCCEEDED", "OWNER_UN
 """Findings about a saga that is not parked, and that no command continues without an operator's decision about it."""
 PLACEHOLDER: Final = "WHY"
 """The reason in a command that is printed for an operator to complete."""
+_LOOKS: Final = 4
+_DECIDE: Final = frozenset({"adopt", "cancel", "confirm", "recover", "resolve"})
+"""Commands that need one."""
+
+
+def to_copy(words: Sequence[str], more: Sequence[str]) -> str:
+    """A command to be copied, and its reason to be written.
+
+    Args:
+        words: the command and its arguments.
+        more: options behind them.
+    """
+    why = ["--reason", PLACEHOLDER] if words[0] in _DECIDE else []
+    return shlex.join(["cdk-sagas", *words, *why, *more])
 
 
 def add_saga_options(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +133,7 @@ def asking(options: argparse.Namespace) -> Callable[..., Mapping[str, Any] | Non
     Raises:
         CommandError: if the function refuses, or failed; or the reason is blank, too long, or not one.
     """
-    reason = _reason(options.reason)
+    reason = reason_of(options.reason)
     session, manifest = stacks_of(options)
     asker = Asker.of(session, manifest) if options.log_table is None else None
     return partial(asker.ask, saga=options.saga, reason=reason) if asker is not None else None
@@ -212,10 +228,15 @@ def audit_of(session: boto3.Session, reason: str) -> Audit:
     Raises:
         CommandError: if the reason is blank or too long.
     """
-    return Audit(who=session.client("sts").get_caller_identity()["Arn"], why=_reason(reason))
+    return Audit(who=session.client("sts").get_caller_identity()["Arn"], why=reason_of(reason))
 
 
-def _reason(given: str) -> str:
+def reason_of(given: str) -> str:
+    """A reason, as it is kept.
+
+    Raises:
+        CommandError: if it is blank, too long, or not one.
+    """
     reason = given.strip()
     if reason == PLACEHOLDER:
         raise CommandError(f"--reason must be yours, got {PLACEHOLDER}; write one sentence")
@@ -224,6 +245,39 @@ def _reason(given: str) -> str:
     except ValueError as refusal:
         raise CommandError(f"--reason: {refusal}") from None
     return reason
+
+
+def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], now_ms: int) -> None:
+    """Keep a decision about a job with its saga, before it is carried out; with the runtime's clients.
+
+    A job of no saga, or of one whose record has ended, decides about nothing that could keep it.
+
+    Args:
+        audit: who decides, and why.
+        what: the decision.
+        job_id: the job.
+        tables: where its saga's record may be.
+        now_ms: the time.
+
+    Raises:
+        CommandError: if the record keeps changing, or is full: nothing is to be done.
+    """
+    job = JobId.parse(job_id)
+    if job is None:
+        return
+    for table in tables:
+        recoverer = Recoverer(table=table, dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
+        for _ in range(_LOOKS):
+            record = recoverer.read(request_id_from(job.saga_id))
+            if record is None or record.saga_id != job.saga_id:
+                break
+            try:
+                if recoverer.keeps(audit, what, record, now_ms):
+                    return
+            except ValueError as refusal:
+                raise CommandError(str(refusal)) from None
+        else:
+            raise CommandError(f"the record of job {job_id} keeps changing; repeat this")
 
 
 def deployed(found: FoundSaga) -> DeployedSaga:

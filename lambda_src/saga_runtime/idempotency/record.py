@@ -225,6 +225,7 @@ class RequestRecord:
     Attributes:
         input: what its executions are started with; empty: it is a tombstone, or a direct operation's.
         failure: why it compensates, as JSON; None: no reason is written.
+        decisions: how many of operators it keeps.
     """
 
     request_id: str
@@ -251,6 +252,7 @@ class RequestRecord:
     late_at: int | None = None
     parked_reason: str | None = None
     failure: str | None = None
+    decisions: int = 0
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -287,6 +289,7 @@ class RequestRecord:
                 late_at=_number(item, a.LATE_AT),
                 parked_reason=_text(item, a.PARKED_REASON),
                 failure=_text(item, a.FAILURE),
+                decisions=len(item.get(a.DECISIONS, {}).get("L", [])),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error

@@ -31,6 +31,7 @@ from typing import Any, Final
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.idempotency.record import OWNED, AttributeMap, RequestRecord, owned
 from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute, RecordStatus
+from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.takeover import Finding, express_ends_in, rows_are_kept_until
 from saga_runtime.shared.expressions import update, when
 
@@ -231,13 +232,14 @@ def look_later_update(record: RequestRecord, now_ms: int, after_ms: int) -> dict
     return {"Key": {a.ID: {"S": record.request_id}}, **update(as_read, {a.DUE_AT: {"N": str(now_ms + after_ms)}})}
 
 
-def clear_update(record: RequestRecord) -> dict[str, Any]:
+def clear_update(record: RequestRecord, more: Appended = NOTHING) -> dict[str, Any]:
     """Arguments of the update that removes a settled saga from the index; unless it was made due meanwhile."""
     a = RecordAttribute
     as_read = when(
         STILL_SETTLED, saga_id={"S": record.saga_id}, found={"S": record.status}, was={"N": str(record.due_at)}
     )
-    return {"Key": {a.ID: {"S": record.request_id}}, **update(as_read, removes=(a.DUE_AT, a.DUE_SHARD))}
+    change = update(as_read, more[0], removes=(a.DUE_AT, a.DUE_SHARD), values=more[1])
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
 def parked_reason_of(reason: ParkedFor) -> dict[str, str]:
@@ -245,7 +247,7 @@ def parked_reason_of(reason: ParkedFor) -> dict[str, str]:
     return {"step": "", "error": reason, "detail": _SAID[reason]}
 
 
-def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[str, Any]:
+def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int, more: Appended = NOTHING) -> dict[str, Any]:
     """Arguments of the update that leaves a saga to a person."""
     a = RecordAttribute
     now = {"N": str(now_ms)}
@@ -256,7 +258,9 @@ def park_update(record: RequestRecord, reason: ParkedFor, now_ms: int) -> dict[s
             a.PARKED_AT: now,
             a.PARKED_REASON: {"S": json.dumps(parked_reason_of(reason))},
             a.UPDATED_AT: now,
+            **more[0],
         },
+        values=more[1],
     )
     return {"Key": {a.ID: {"S": record.request_id}}, **change}
 

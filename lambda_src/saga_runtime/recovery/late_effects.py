@@ -19,6 +19,7 @@ from typing import Any, Final
 from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StartField, StepStatus
+from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.expressions import update, when
@@ -58,15 +59,19 @@ class LateUndo:
     tried: int = 0
 
 
-def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
+def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str, now_ms: int) -> LateUndo:
     """Find rows with late effects, and start the execution that compensates them.
 
     Safe at any time, any number of times, concurrently, next to any other execution of the saga.
 
     Args:
         recoverer: starts executions.
-        record: the saga's record; it stays as it is.
+        record: the saga's record; it stays as it is, but for an operator's decision.
         log_table: the saga log.
+        now_ms: the time.
+
+    Raises:
+        Conflict: an operator starts it, and the record changed since it was read. Nothing was written.
     """
     rows, undone = _rows(recoverer, record, log_table)
     if not rows:
@@ -83,7 +88,8 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
         if status is None:
             if record.tombstone or (given_up and number == given_up + 1):
                 break  # what it would be started with is gone; or an operator starts it
-            recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
+            if not recoverer.begins(record.recovery_machine_arn, name, late_input(record.input), record, now_ms):
+                raise _changed(record)
             return LateUndo(finding=LateFinding.STARTED, rows=rows, execution=name)
         tried, died = number, died + (status != "SUCCEEDED")
         if died == MOST_TRIES:
@@ -91,23 +97,29 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str) -> La
     return LateUndo(finding=LateFinding.EXHAUSTED, rows=rows, tried=tried)
 
 
-def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateUndo:
+def undo_again(recoverer: Recoverer, record: RequestRecord, log_table: str, now_ms: int) -> LateUndo:
     """Start the next execution after many failed to compensate late effects.
 
     An operator calls it when the cause is fixed. Before the limit, it does what ``undo_late`` does.
-    Repeated, it starts the same execution: the record notes which ones could not before the next one is started.
+    Repeated, it starts the same execution: the record notes which ones could not before the next one is started, and
+    with the same update the operator's decision.
     """
-    undo = undo_late(recoverer, record, log_table)
+    undo = undo_late(recoverer, record, log_table, now_ms)
     if undo.finding is not LateFinding.EXHAUSTED or record.tombstone:
         return undo
-    if not recoverer.updated(give_up_update(record, undo.tried, at_ms=None)):
-        raise Conflict(f"the record of saga {record.saga_id} changed meanwhile; repeat this")
     name = late_name(record.saga_id, undo.tried + 1)
+    noted = recoverer.noted(f"started {name}, although {undo.tried} could not", record, now_ms)
+    if not recoverer.updated(give_up_update(record, undo.tried, at_ms=None, more=noted)):
+        raise _changed(record)
     recoverer.start(record.recovery_machine_arn, name, late_input(record.input))
     return LateUndo(finding=LateFinding.STARTED, rows=undo.rows, execution=name)
 
 
-def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> dict[str, Any]:
+def _changed(record: RequestRecord) -> Conflict:
+    return Conflict(f"the record of saga {record.saga_id} changed meanwhile; repeat this")
+
+
+def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None, more: Appended = NOTHING) -> dict[str, Any]:
     """Arguments of the update that records which executions failed to compensate late effects.
 
     On condition that it is the same saga, and that no later one is recorded. Repeated, it writes the same.
@@ -116,13 +128,15 @@ def give_up_update(record: RequestRecord, tried: int, *, at_ms: int | None) -> d
         record: as it was read.
         tried: number of the last one.
         at_ms: when it is checked again, epoch milliseconds; None: at the next check.
+        more: what else is assigned, and its values.
     """
     a = RecordAttribute
-    sets: dict[RecordAttribute, Any] = {a.LATE_TRIED: ":tried"}
+    sets: dict[RecordAttribute, Any] = {a.LATE_TRIED: ":tried", **more[0]}
     if at_ms is not None:
         sets[a.LATE_AT] = {"N": str(at_ms)}
     grow = when(TRIES_GROW, saga_id={"S": record.saga_id}, tried={"N": str(tried)})
-    return {"Key": {a.ID: {"S": record.request_id}}, **update(grow, sets, removes=[a.LATE_AT] if at_ms is None else [])}
+    change = update(grow, sets, removes=[a.LATE_AT] if at_ms is None else [], values=more[1])
+    return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
 def late_name(saga_id: str, number: int) -> str:

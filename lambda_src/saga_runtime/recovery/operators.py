@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from saga_runtime.errors import Invalid
+from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.idempotency.identity import is_saga_id, parse_json, request_id_from
 from saga_runtime.idempotency.record import AttributeMap, RequestRecord
 from saga_runtime.protocol import Env, Metric, RecordAttribute, SecondPerson, Side
@@ -49,7 +49,7 @@ _MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "repair": frozenset({"repair", "queue", "rows_end", "tokens", "job"}),
 }
 """Members of requests, apart from those of all."""
-REFUSALS: Final = (CannotResolve, CannotCancel, MachineGone, ValueError)
+REFUSALS: Final = (CannotResolve, CannotCancel, Conflict, MachineGone, ValueError)
 Answer = dict[str, Any]
 
 
@@ -138,7 +138,7 @@ class Operators:
                 case "cancel":
                     return self._cancel(request, caller)
                 case "repair":
-                    return {"repaired": self._repair(request)}
+                    return {"repaired": self._repair(request, caller)}
                 case other:
                     raise CannotResolve(
                         f"a request must ask for resolve, confirm, show, cancel or repair, got {other!r}; use the "
@@ -152,7 +152,7 @@ class Operators:
     # -- resolve and confirm ----------------------------------------------------------------------------------------
 
     def _resolve(self, request: Mapping[str, Any], caller: Caller) -> Answer:
-        audit = Audit(who=caller.arn, why=_text(request, "reason").strip())
+        audit = _audit(request, caller)
         found, now_ms = self._found(request), clock.now_ms()
         step, statement = _statement(request)
         _require_as_seen(found, request)
@@ -238,12 +238,7 @@ class Operators:
             raise CannotResolve(
                 f"proposal {proposal.number} must be as it was shown, got another digest; repeat cdk-sagas confirm"
             )
-        audit = Audit(
-            who=caller.arn,
-            why=_text(request, "reason").strip(),
-            proposal=proposal.number,
-            proposed_by=proposal.who,
-        )
+        audit = replace(_audit(request, caller), proposal=proposal.number, proposed_by=proposal.who)
         resolver = self._resolver(found, audit, proposal)
         confirmed = {"confirmed": {"number": proposal.number, "what": proposal.what}}
         if not proposal.is_decided(decisions):
@@ -271,13 +266,13 @@ class Operators:
     # -- cancel and repair ------------------------------------------------------------------------------------------
 
     def _cancel(self, request: Mapping[str, Any], caller: Caller) -> Answer:
-        audit = Audit(who=caller.arn, why=_text(request, "reason").strip())
+        audit = _audit(request, caller)
         found = self._found(request)
         done = cancel(self._recoverer(found), found.served.log, found.record, audit, clock.now_ms())
         return {"cancelled": {**asdict(done), "jobs": list(done.jobs)}}
 
-    def _repair(self, request: Mapping[str, Any]) -> str:
-        repair = Repair(_text(request, "repair"))
+    def _repair(self, request: Mapping[str, Any], caller: Caller) -> str:
+        repair, audit = Repair(_text(request, "repair")), _audit(request, caller)
         if repair is Repair.CLEAR:
             queue = _text(request, "queue")
             if queue not in {saga.operators for saga in self.served}:
@@ -288,7 +283,7 @@ class Operators:
         saga_id = found.record.saga_id
         self._require_free(saga_id)
         repairs = Repairs(
-            reconciler=Caretaker(served=self.served, limit=self.limit, count=_uncounted),
+            reconciler=Caretaker(served=self.served, limit=self.limit, count=_uncounted, audit=audit),
             saga=found.served,
             now_ms=clock.now_ms(),
         )
@@ -376,6 +371,10 @@ def _text(request: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not value.strip():
         raise CannotResolve(f"{name} must be text that is not blank, got {value!r}")
     return value
+
+
+def _audit(request: Mapping[str, Any], caller: Caller) -> Audit:
+    return Audit(who=caller.arn, why=_text(request, "reason").strip())
 
 
 def _request(text: str) -> Mapping[str, Any]:

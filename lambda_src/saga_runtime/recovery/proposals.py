@@ -19,13 +19,11 @@ from typing import Any, Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import ProposalField, RecordAttribute, RecordStatus, SecondPerson, StepStatus
-from saga_runtime.recovery.audit import SAME_SAGA, Audit, Decision, appended
+from saga_runtime.recovery.audit import AS_READ, Audit, Decision, appended
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared.expressions import Arguments, update, when
 
-AS_PROPOSED: Final = f"{SAME_SAGA} AND #status = :was_status AND #owner = :was_owner"
-"""The record is still of the saga, the state and the owner about which the proposal is."""
 MOST_BYTES: Final = 100_000
 """Of all open proposals in one record: an item of DynamoDB holds 400 KB, and has the request, too."""
 _FEDERATED: Final = ":federated-user/"
@@ -245,7 +243,7 @@ def require_row(proposal: Proposal, row: LogRow | None) -> None:
 
 def as_proposed(record: RequestRecord, proposal: Proposal) -> Arguments:
     """Arguments of the condition that a record is as when it was proposed."""
-    condition = f"{AS_PROPOSED} AND attribute_{'' if proposal.parked else 'not_'}exists(#parked_by)"
+    condition = f"{AS_READ} AND attribute_{'' if proposal.parked else 'not_'}exists(#parked_by)"
     return when(
         condition,
         saga_id={"S": record.saga_id},

@@ -6,15 +6,17 @@ by then. Two at once, or a repair and a reconciler, do what one does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.callbacks.rows import JobId
+from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.identity import due_shard_of, request_id_from
 from saga_runtime.idempotency.record import OWNED, AttributeMap, RequestRecord, owned
 from saga_runtime.protocol import RecordAttribute
+from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.decisions import Need, ParkedFor
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
 from saga_runtime.recovery.operators_queue import OperatorsQueue, record_in
@@ -25,6 +27,7 @@ from saga_runtime.shared.clock import moment
 from saga_runtime.shared.expressions import update
 
 BY_ANOTHER: Final = "done by another process"
+_NOTHING_LATE: Final = "it is undone by now"
 GONE: Final = "its record is gone by now"
 
 
@@ -49,7 +52,9 @@ def is_looked_at(record: RequestRecord, item: AttributeMap, shards: int) -> bool
     return record.due_at is not None and len(shard) == 2 and shard.isdecimal() and int(shard) < shards
 
 
-def make_due_update(record: RequestRecord, item: AttributeMap, shard: str, now_ms: int) -> dict[str, Any]:
+def make_due_update(
+    record: RequestRecord, item: AttributeMap, shard: str, now_ms: int, more: Appended = NOTHING
+) -> dict[str, Any]:
     """Arguments of the update that makes a record due; on condition that it is as it was read."""
     a = RecordAttribute
     conditions, was = [OWNED], {}
@@ -60,7 +65,8 @@ def make_due_update(record: RequestRecord, item: AttributeMap, shard: str, now_m
         else:
             conditions.append(f"attribute_not_exists(#{name})")
     as_read = owned(record.owner, " AND ".join(conditions), **was)
-    change = update(as_read, {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}})
+    sets = {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}, **more[0]}
+    change = update(as_read, sets, values=more[1])
     return {"Key": {a.ID: {"S": record.request_id}}, **change}
 
 
@@ -69,7 +75,7 @@ class Repairs:
     """Repairs one saga, with the clients of ``saga_runtime.shared.aws``; each returns in words what was done.
 
     Attributes:
-        reconciler: reconciles it.
+        reconciler: reconciles it, in the name of the operator whose decisions these are.
         saga: where it is at home.
         now_ms: the time.
     """
@@ -103,7 +109,7 @@ class Repairs:
         match need:
             case Need.CLEAR if done:
                 return "not due any more"
-            case Need.START:
+            case Need.START if done:
                 return f"started {record.owner}"
             case Need.STOP:
                 return "stopped: an operator cancelled it"
@@ -126,7 +132,8 @@ class Repairs:
         record = RequestRecord.from_item(item)
         if record.settled or is_looked_at(record, item, self.saga.shards):
             return BY_ANOTHER
-        change = make_due_update(record, item, due_shard_of(request_id, self.saga.shards), self.now_ms)
+        noted = self._recoverer().noted("made due", record, self.now_ms)
+        change = make_due_update(record, item, due_shard_of(request_id, self.saga.shards), self.now_ms, noted)
         if writes.write({"Update": {"TableName": self.saga.requests, **change}}) is not None:
             return BY_ANOTHER
         return "due now: the next look finds it"
@@ -147,12 +154,20 @@ class Repairs:
             if parsed is None or parsed.saga_id != saga_id:
                 raise ValueError(f"job must be one of saga {saga_id}, got {job!r}; run cdk-sagas doctor again")
             late = self.reconciler.look_late(tokens, job)
-            return "it is undone by now" if late is None else _undo_said(self.reconciler.undo(late, self.now_ms))
+            return _NOTHING_LATE if late is None else _undone(lambda: self.reconciler.undo(late, self.now_ms))
         found = self.reconciler.read(self.saga.requests, request_id_from(saga_id))
         if found is None or found.record.saga_id != saga_id:
             return ""
-        recoverer = Recoverer(table=self.saga.requests, dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
-        return _undo_said(undo_late(recoverer, found.record, self.saga.log))
+        record = found.record
+        return _undone(lambda: undo_late(self._recoverer(), record, self.saga.log, self.now_ms))
+
+    def _recoverer(self) -> Recoverer:
+        return Recoverer(
+            table=self.saga.requests,
+            dynamodb=aws.dynamodb(),
+            step_functions=aws.step_functions(),
+            audit=self.reconciler.audit,
+        )
 
 
 def clear(url: str, served: Iterable[Served]) -> str:
@@ -168,10 +183,14 @@ def clear(url: str, served: Iterable[Served]) -> str:
     return f"{queue.deleted} deleted, {queue.left} left"
 
 
-def _undo_said(undo: LateUndo) -> str:
+def _undone(act: Callable[[], LateUndo]) -> str:
+    try:
+        undo = act()
+    except Conflict:
+        return BY_ANOTHER
     match undo.finding:
         case LateFinding.NOTHING:
-            return "it is undone by now"
+            return _NOTHING_LATE
         case LateFinding.STARTED:
             return f"being undone by {undo.execution}, which is started"
         case LateFinding.RUNNING:

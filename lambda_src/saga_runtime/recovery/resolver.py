@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
@@ -192,7 +192,7 @@ class Resolver:
         return self._recovered(found, now_ms)
 
     def _recovered(self, record: RequestRecord, now_ms: int) -> Resumed:
-        finding, started = self.recoverer.recover(record, now_ms)
+        finding, started = replace(self.recoverer, audit=self.audit).recover(record, now_ms)
         if finding not in (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED):
             return Resumed(finding=finding, started=started)
         self.recoverer.require_machine(record.recovery_machine_arn)

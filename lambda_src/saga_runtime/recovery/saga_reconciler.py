@@ -22,6 +22,7 @@ from saga_runtime.callbacks.saga_writes import LATE_DAYS, SagaRecord
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
+from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.decisions import (
     DENIED_MS,
     LONGEST_LOOK_MS,
@@ -42,6 +43,7 @@ from saga_runtime.recovery.decisions import (
 )
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, give_up_update, late_rows, undo_late
 from saga_runtime.recovery.takeover import (
+    TAKEN_OVER,
     Finding,
     Owner,
     Recoverer,
@@ -166,6 +168,7 @@ class Caretaker:
         step_functions: the client of Step Functions.
         runs: whether an execution of a state machine is known to run; it is not asked for then.
         count: called with the metric and the saga's id, once it is certain.
+        audit: the operator whose decisions these are, and why; None: nobody decides.
     """
 
     served: Sequence[Served]
@@ -174,6 +177,7 @@ class Caretaker:
     step_functions: Callable[[], SFNClient] = aws.step_functions
     runs: Callable[[str, str], bool] = _unknown
     count: Callable[[Metric, str], None] = _count
+    audit: Audit | None = None
 
     def read(self, table: str, request_id: str) -> Found | None:
         """Read a request's record strongly; None: it does not exist.
@@ -267,7 +271,7 @@ class Caretaker:
         if record is None or (record.late_at is not None and record.late_at > now_ms):
             return LateUndo(finding=LateFinding.EXHAUSTED, rows=late.rows)
         _keep_whole(late.saga, record, now_ms)
-        undo = undo_late(self._recoverer(late.saga), record, late.saga.log)
+        undo = undo_late(self._recoverer(late.saga), record, late.saga.log, now_ms)
         if undo.finding is LateFinding.EXHAUSTED and undo.tried:
             _updated(late.saga.requests, give_up_update(record, undo.tried, at_ms=now_ms + self.longest_look_ms))
         return undo
@@ -279,26 +283,33 @@ class Caretaker:
 
     def _recoverer(self, saga: Served) -> Recoverer:
         return Recoverer(
-            table=saga.requests, dynamodb=aws.dynamodb(), step_functions=self.step_functions(), runs=self.runs
+            table=saga.requests,
+            dynamodb=aws.dynamodb(),
+            step_functions=self.step_functions(),
+            runs=self.runs,
+            audit=self.audit,
         )
 
     def _carry_out(self, seen: Seen) -> bool:
         saga, record, decision, now_ms = seen.saga, seen.found.record, seen.decision, seen.now_ms
+        recoverer = self._recoverer(saga)
         match decision.need:
             case Need.NOTHING:
                 return False
             case Need.CLEAR:
-                return _updated(saga.requests, clear_update(record))
+                noted = recoverer.noted("not due any more", record, now_ms)
+                return _updated(saga.requests, clear_update(record, noted))
             case Need.LOOK_LATER:
                 return _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
             case Need.START:
                 first = record.owner == record.saga_id
                 machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-                self._recoverer(saga).start(machine, record.owner, record.input)
+                if not recoverer.begins(machine, record.owner, record.input, record, now_ms):
+                    return False
                 self.count(Metric.ORPHANS, record.saga_id)
                 return True
             case Need.STOP:
-                self._recoverer(saga).stop(record)
+                recoverer.stop(record)
                 if seen.found.is_due(now_ms):
                     _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
                 return True
@@ -309,9 +320,10 @@ class Caretaker:
 
     def _take_over(self, seen: Seen) -> bool:
         """One update, then the start by the name that it wrote. Another process's update to that name is equivalent."""
-        saga, record = seen.saga, seen.found.record
+        saga, record, recoverer = seen.saga, seen.found.record, self._recoverer(seen.saga)
         name = recovery_name(record.saga_id, record.recoveries + 1)
-        done = _updated(saga.requests, take_over_update(record, seen.now_ms, seen.decision.after_ms))
+        noted = recoverer.noted(TAKEN_OVER, record, seen.now_ms)
+        done = _updated(saga.requests, take_over_update(record, seen.now_ms, seen.decision.after_ms, noted))
         if done:
             self.count(Metric.ORPHANS, record.saga_id)
             self.count(Metric.RECOVERIES, record.saga_id)
@@ -324,14 +336,15 @@ class Caretaker:
                 or again.record.owner != name
             ):
                 return False
-        self._recoverer(saga).start(record.recovery_machine_arn, name, record.input)
+        recoverer.start(record.recovery_machine_arn, name, record.input)
         return done
 
     def _park(self, seen: Seen, reason: ParkedFor) -> bool:
         """Send the entry before the record is marked as parked: at least once."""
         saga, found = seen.saga, seen.found
         aws.sqs().send_message(QueueUrl=saga.operators, MessageBody=operators_entry(found, reason))
-        done = _updated(saga.requests, park_update(found.record, reason, seen.now_ms))
+        noted = self._recoverer(saga).noted("parked", found.record, seen.now_ms)
+        done = _updated(saga.requests, park_update(found.record, reason, seen.now_ms, noted))
         if done and reason is ParkedFor.OWNER_SUCCEEDED:
             self.count(Metric.UNSETTLED, found.record.saga_id)
         return done

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
 from saga_runtime.protocol import EXECUTION_NAME_DAYS, OUTLIVE_EXPRESS_SECONDS, RecordAttribute
-from saga_runtime.recovery.audit import NOTHING, Appended
+from saga_runtime.recovery.audit import NOTHING, Appended, Audit, appended, decision_update, list_as_read
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.expressions import Arguments, update
@@ -29,6 +30,10 @@ _DEAD: Final = frozenset({"TIMED_OUT", "ABORTED", "FAILED"})
 _SUCCEEDED: Final = "SUCCEEDED"
 CERTAIN_AFTER_MS: Final = 60_000
 """``DescribeExecution`` is eventually consistent: for so long after an execution ended, another may be missing."""
+
+
+TAKEN_OVER: Final = "taken over"
+"""The decision to recover an interrupted saga."""
 
 
 class MachineGone(RuntimeError):
@@ -216,6 +221,7 @@ class Recoverer:
         due_after_ms: when the record is checked again after a takeover.
         log_days: how long rows of the saga's log are kept; None: not known, so that age blocks nothing.
         runs: whether an execution of a state machine is known to run; it is not asked for then.
+        audit: the operator whose decision everything is that is done, and why; None: nobody decides.
     """
 
     table: str
@@ -224,6 +230,7 @@ class Recoverer:
     due_after_ms: int = 60_000
     log_days: int | None = None
     runs: Callable[[str, str], bool] = _unknown
+    audit: Audit | None = None
 
     def read(self, request_id: str) -> RequestRecord | None:
         """The request record, read strongly."""
@@ -268,6 +275,7 @@ class Recoverer:
 
         Raises:
             MachineGone: if it would have to be started, and its state machine was deleted. Nothing was written.
+            Conflict: an operator starts it, and it changed meanwhile. Nothing was written.
         """
         owner = self.owner(record)
         if record.cancelled and owner.status in _RUNNING:
@@ -286,14 +294,16 @@ class Recoverer:
             if not record.cancelled:
                 first = record.owner == record.saga_id
                 machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-                self.start(machine, record.owner, record.input)
+                if not self.begins(machine, record.owner, record.input, record, now_ms):
+                    raise Conflict(f"saga {record.saga_id} changed meanwhile; repeat this")
                 return finding, record.owner
             if express_ends_in(record, now_ms):
                 return finding, None
         elif finding is not Finding.DEAD:
             return finding, None
         self.require_machine(record.recovery_machine_arn)
-        if not self.updated(take_over_update(record, now_ms, self.due_after_ms)):
+        taken = take_over_update(record, now_ms, self.due_after_ms, self.noted(TAKEN_OVER, record, now_ms))
+        if not self.updated(taken):
             return Finding.RUNNING, None  # another process took it over, settled or parked it in between
         name = recovery_name(record.saga_id, record.recoveries + 1)
         self.start(record.recovery_machine_arn, name, record.input)
@@ -327,6 +337,34 @@ class Recoverer:
             self.step_functions.stop_execution(executionArn=record.execution_arn)
         except self.step_functions.exceptions.ExecutionDoesNotExist:
             return
+
+    def noted(self, what: str, record: RequestRecord, now_ms: int) -> Appended:
+        """What an update assigns in addition when an operator decides it; nothing if nobody does."""
+        return appended(self.audit, what, record, now_ms) if self.audit is not None else NOTHING
+
+    def begins(self, machine_arn: str, name: str, start_input: str, record: RequestRecord, now_ms: int) -> bool:
+        """Start an execution that no update decides about: of an operator's decision, the record keeps it first.
+
+        Returns:
+            False: an operator starts it, and the record changed since it was read: nothing is written, nor started.
+
+        Raises:
+            MachineGone: as ``start``; nothing was written.
+        """
+        if self.audit is not None:
+            self.require_machine(machine_arn)
+            if not self.keeps(self.audit, f"started {name}", record, now_ms):
+                return False
+        self.start(machine_arn, name, start_input)
+        return True
+
+    def keeps(self, audit: Audit, what: str, record: RequestRecord, now_ms: int) -> bool:
+        """Append a decision that no update carries out, before it is carried out: what no record keeps does not happen.
+
+        Returns:
+            False: the record changed since it was read, and keeps nothing.
+        """
+        return self.updated(decision_update(audit, what, record, now_ms, list_as_read(record)))
 
     def start(self, machine_arn: str, name: str, start_input: str) -> None:
         """Start an execution by name, with the stored bytes; one that exists already was started by another process.

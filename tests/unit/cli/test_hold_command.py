@@ -22,6 +22,7 @@ from tests.unit.support.wire import Action, Fault, Moment, before
 from tests.unit.support.world import World
 
 HOLD = import_module("constructs_lib.cli.hold")
+REPAIR = ("--repair", "--reason", "repairs")
 WHO: Final = "arn:aws:sts::123456789012:user/moto"
 
 
@@ -258,7 +259,7 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
     hold("on", "--reason", "restore")
     before = stack.stored
 
-    found = findings(capsys, "--repair")
+    found = findings(capsys, *REPAIR)
 
     assert stack.stored == before
     assert (found["interrupted"]["severity"], found["interrupted"]["repaired"]) == ("operator", "")
@@ -266,7 +267,7 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
 
     hold("off")
 
-    assert findings(capsys, "--repair")["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
+    assert findings(capsys, *REPAIR)["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
 
 
 # One saga
@@ -335,7 +336,7 @@ def test_doctor_repairs_nothing_of_a_held_saga(stack: CheckedStack, capsys: pyte
     hold("on", "--saga", SAGA_ID, "--reason", "examined")
     before = stack.stored
 
-    found = findings(capsys, "--repair")["interrupted"]
+    found = findings(capsys, *REPAIR)["interrupted"]
 
     assert stack.stored == before
     assert (found["severity"], found["repaired"]) == ("operator", "")
@@ -344,4 +345,4 @@ def test_doctor_repairs_nothing_of_a_held_saga(stack: CheckedStack, capsys: pyte
 
     hold("off", "--saga", SAGA_ID)
 
-    assert findings(capsys, "--repair")["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
+    assert findings(capsys, *REPAIR)["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")

@@ -230,7 +230,7 @@ def test_an_accepted_job_and_a_late_effect() -> None:
     assert "it was applied late" in told
     assert 'skipped, with {"ship":null}' in told
     assert [command for one in found for _, command in one.commands] == [
-        f"cdk-sagas recover {SAGA} --again",
+        f"cdk-sagas recover {SAGA} --again --reason WHY",
         f"cdk-sagas resolve {SAGA} Ship --compensation --applied --attempt a-1 --reason WHY",
     ]
 
@@ -261,8 +261,8 @@ def test_an_applied_step_of_a_compensating_saga_may_be_compensated_by_hand() -> 
     [
         (Finding.SETTLED, []),
         (Finding.RUNNING, []),
-        (Finding.DEAD, [f"cdk-sagas recover {SAGA} --table 'My table'"]),
-        (Finding.NOT_STARTED, [f"cdk-sagas recover {SAGA} --table 'My table'"]),
+        (Finding.DEAD, [f"cdk-sagas recover {SAGA} --reason WHY --table 'My table'"]),
+        (Finding.NOT_STARTED, [f"cdk-sagas recover {SAGA} --reason WHY --table 'My table'"]),
         (Finding.NAME_EXPIRED, [f"cdk-sagas resolve {SAGA} --resume --reason WHY --table 'My table'"]),
         (Finding.PARKED, [f"cdk-sagas resolve {SAGA} --resume --reason WHY --table 'My table'"]),
     ],

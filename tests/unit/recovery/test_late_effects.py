@@ -18,7 +18,7 @@ from saga_runtime.recovery.late_effects import MOST_TRIES, LateFinding, late_nam
 from saga_runtime.shared import aws
 from tests.unit.support.client import remove_response
 from tests.unit.support.reconciled import LOOKING, SHARD, A, Watch, late_job, put_row
-from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID
 
 pytestmark = pytest.mark.exhaustive
 
@@ -123,7 +123,7 @@ def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> 
         watch.pass_time(DAY_MS)
 
     assert len(ends) < 60 / 3
-    assert undo_again(watch.operated.recoverer, watch.record, "log").finding is LateFinding.STARTED
+    assert undo_again(watch.operated.recoverer, watch.record, "log", NOW_MS).finding is LateFinding.STARTED
 
     put_row("Pick", StepStatus.COMPENSATED)
     watch.sweep()

@@ -25,7 +25,7 @@ from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
-from tests.unit.support.samples import RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -68,7 +68,7 @@ def settle() -> None:
 
 
 def look(operated: OperatedSaga) -> LateUndo:
-    return undo_late(operated.recoverer, operated.record, "log")
+    return undo_late(operated.recoverer, operated.record, "log", NOW_MS)
 
 
 @pytest.mark.parametrize("status", [s for s in StepStatus if s is not StepStatus.APPLIED_LATE])
@@ -158,7 +158,7 @@ def exhausted(operated: OperatedSaga) -> None:
 
 
 def again(operated: OperatedSaga) -> LateUndo:
-    return undo_again(operated.recoverer, operated.record, "log")
+    return undo_again(operated.recoverer, operated.record, "log", NOW_MS)
 
 
 def test_an_operator_starts_the_next_one_once_the_cause_is_gone(operated: OperatedSaga) -> None:

@@ -763,7 +763,7 @@ def interrupted(operated: OperatedSaga) -> None:
 
 
 def request(**members: Any) -> str:
-    return json.dumps({"do": "repair", "saga": SAGA_ID, **members})
+    return json.dumps({"do": "repair", "saga": SAGA_ID, "reason": "y", **members})
 
 
 def resolution(**members: Any) -> str:

@@ -368,7 +368,7 @@ def test_a_late_success_of_a_tombstone_notifies_the_operators(
     assert "the saga's record is gone" in entry["parked_reason"]["detail"]
     assert picking.world.items("requests") == before
     recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
-    assert undo_late(recoverer, RequestRecord.from_item(before[0]), "log").finding is LateFinding.EXHAUSTED
+    assert undo_late(recoverer, RequestRecord.from_item(before[0]), "log", NOW_MS).finding is LateFinding.EXHAUSTED
 
 
 def test_response_is_not_removed_while_a_late_effect_is_to_be_compensated(picking: Picking) -> None:

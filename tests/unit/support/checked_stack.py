@@ -36,7 +36,7 @@ from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.job_saga import JobSaga
 from tests.unit.support.manifests import DAYS, described, manifest, refused, saga_entry
-from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
+from tests.unit.support.operated_saga import WHY, OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
@@ -62,6 +62,7 @@ READS = frozenset(
         "DescribeStateMachineForExecution",
         "GetExecutionHistory",
         "DescribeTable",
+        "GetCallerIdentity",
         "GetEventSourceMapping",
         "GetFunctionConcurrency",
         "GetItem",
@@ -116,7 +117,8 @@ class CheckedStack:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                status = main(["doctor", *system, *words])
+                reason = ["--reason", WHY] if "--repair" in words and "--reason" not in words else []
+                status = main(["doctor", *system, *words, *reason])
             except SystemExit as ended:
                 status = int(str(ended.code))
         return status, out.getvalue(), err.getvalue()
@@ -273,7 +275,7 @@ def checked_stack_in(world: World, monkeypatch: pytest.MonkeyPatch, session: bot
         monkeypatch.setattr(BotocoreStubber, "__call__", send)
         made: dict[tuple[str, int], tuple[Any, Any]] = {}
 
-        def client(service: Any, config: Any) -> Any:
+        def client(service: Any, config: Any = None) -> Any:
             """One per configuration, which is kept, with its identity: to make one takes longer than to use it."""
             if (service, id(config)) not in made:
                 made[service, id(config)] = session.client(service, config=config), config

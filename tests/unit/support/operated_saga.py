@@ -44,6 +44,7 @@ ANSWERED = (
     "StopExecution",
 )
 RETRY = [{"ErrorEquals": ["States.ALL"], "IntervalSeconds": 60, "MaxAttempts": 9}]
+DECIDE = ("resolve", "adopt", "cancel", "recover")
 WHY = "the provider's books"
 AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why=WHY)
 
@@ -89,7 +90,7 @@ class OperatedSaga:
         """Run a command about the saga: its exit status and its output."""
         told = io.StringIO()
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
-            reason = ["--reason", WHY] if words[0] in ("resolve", "adopt", "cancel") and "--reason" not in words else []
+            reason = ["--reason", WHY] if words[0] in DECIDE and "--reason" not in words else []
             status = main([words[0], SAGA_ID, *words[1:], *reason, "--stack", "Shop"])
         return status, told.getvalue()
 
