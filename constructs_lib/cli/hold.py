@@ -13,12 +13,13 @@ from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, se
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
-from constructs_lib.cli.shared.saga import audit_of, find_in, require_saga_id
-from saga_runtime.protocol import HoldAttribute
-from saga_runtime.recovery.audit import Audit
-from saga_runtime.recovery.hold import HOLD_KEY, Held, off, on
+from constructs_lib.cli.shared.saga import audit_of, find_in, require_saga_id, say_decisions
+from saga_runtime.protocol import HOLD_DECISIONS, HoldAttribute
+from saga_runtime.recovery.hold import HOLD_KEY, Held, decisions_key, kept, off, on
 from saga_runtime.shared import clock, writes
+from saga_runtime.shared.decisions import Audit, Decision, decided
 
+_LOOKS: Final = 4
 _WANTED: Final = {"on": "held for the reason given", "off": "released"}
 
 
@@ -33,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
     parser.add_argument("--saga", metavar="SAGA", help="hold this saga only; its id, as in the answer of the API")
     add_stack_options(parser)
-    parser.add_argument("--reason", help="with on, and needed: why; kept with the switch and your identity, and shown")
+    parser.add_argument("--reason", help="with on and off, and needed: why; kept with your identity, and shown")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -45,21 +46,22 @@ def run(options: argparse.Namespace) -> int:
     session = session_of(options)
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
-        audit = audit_of(session, options.reason) if options.action == "on" else None
+        audit = audit_of(session, options.reason) if options.action != "status" else None
         if options.action == "on" and saga_id is not None:
             find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
         switches = _switches(aws, options.stack, saga_id)
         for switch in switches:
-            if audit is not None and switch.held is None:
-                _hold(aws, switch, saga_id, audit)
-            elif options.action == "off" and switch.held is not None:
-                _release(aws, switch, saga_id, switch.held)
+            if audit is not None and (options.action == "on") == (switch.held is None):
+                _switch(aws, switch, saga_id, audit)
         found = switches if options.action == "status" else _switches(aws, options.stack, saga_id)
+        shows = found if options.action == "status" else []
+        decisions = {one.table: Decision.all_of(aws.read(one.table, decisions_key(saga_id)) or {}) for one in shows}
         lists = options.action == "status" and saga_id is None
         single = [one for switch in found for one in _of_single_sagas(aws, switch)] if lists else []
     subject = "" if saga_id is None else f", saga {saga_id},"
     for switch in found:
         say(f"{switch.function}{subject} {_state(switch)}\n")
+        say_decisions(decisions.get(switch.table, []))
     for held, switch in single:
         say(f"{switch.function}, saga {held}, {_state(switch)}\n")
     if options.action == "on":
@@ -69,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _status(action: str, audit: Audit | None, found: list[Switch]) -> int:
     """Exit status; the hold of another operator is named, and neither taken for this one nor deleted."""
-    if audit is not None:
+    if audit is not None and action == "on":
         others = [one for one in found if one.held is None or one.held.reason != audit.why]
         remedy = "its operator may release it at any time: agree on one reason"
     else:
@@ -81,21 +83,27 @@ def _status(action: str, audit: Audit | None, found: list[Switch]) -> int:
 
 
 def _require_reason(options: argparse.Namespace) -> None:
-    if options.reason is not None and options.action != "on":
-        raise CommandError(f"--reason goes with on, got {options.action}; leave it out")
-    if options.reason is None and options.action == "on":
-        raise CommandError('--reason must be given with on, got none; write one sentence: --reason "…"')
+    if options.reason is not None and options.action == "status":
+        raise CommandError("--reason goes with on and off, got status; leave it out")
+    if options.reason is None and options.action != "status":
+        raise CommandError(f'--reason must be given with {options.action}, got none; write one sentence: --reason "…"')
 
 
-def _hold(aws: Aws, switch: Switch, saga_id: str | None, audit: Audit) -> None:
+def _switch(aws: Aws, switch: Switch, saga_id: str | None, audit: Audit) -> None:
+    """Hold, or release what was read, and keep the decision: both, or neither."""
     # AWS states whole seconds; two holds for one reason within a second differ in the rest.
-    since = aws.now_ms(switch.table) // 1_000 * 1_000 + clock.now_ms() % 1_000
-    held = Held(since_ms=since, reason=audit.why, who=audit.who)
-    writes.write(on(switch.table, saga_id, held), client=aws.dynamodb)
-
-
-def _release(aws: Aws, switch: Switch, saga_id: str | None, held: Held) -> None:
-    writes.write(off(switch.table, saga_id, held), client=aws.dynamodb)
+    now_ms = aws.now_ms(switch.table) // 1_000 * 1_000 + clock.now_ms() % 1_000
+    if switch.held is None:
+        what, entry = "held", on(switch.table, saga_id, Held(since_ms=now_ms, reason=audit.why, who=audit.who))
+    else:
+        what, entry = "released", off(switch.table, saga_id, switch.held)
+    for _ in range(_LOOKS):
+        was = aws.read(switch.table, decisions_key(saga_id))
+        keep = kept(switch.table, saga_id, was, decided(audit, what, now_ms))
+        refused = writes.transact([entry, keep], client=aws.dynamodb)
+        if refused is None or 0 in refused.items:
+            return  # done, or another operator has
+    raise CommandError(f"decisions about {switch.function} keep changing; repeat this")
 
 
 def _switches(aws: Aws, stacks: list[str], saga_id: str | None) -> list[Switch]:
@@ -116,7 +124,7 @@ def _of_single_sagas(aws: Aws, switch: Switch) -> Iterator[tuple[str, Switch]]:
     a = HoldAttribute
     pages = aws.client("dynamodb").get_paginator("scan").paginate(TableName=switch.table, ConsistentRead=True)
     for item in sorted((item for page in pages for item in page["Items"]), key=lambda item: str(item[a.ID]["S"])):
-        if item[a.ID] != HOLD_KEY[a.ID]:
+        if item[a.ID] != HOLD_KEY[a.ID] and not item[a.ID]["S"].endswith(HOLD_DECISIONS):
             yield item[a.ID]["S"], replace(switch, held=Held.from_item(item))
 
 

@@ -14,7 +14,7 @@ import boto3
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
-from constructs_lib.cli.shared.saga import time_of
+from constructs_lib.cli.shared.saga import audit_of, reason_of, say_decisions, time_of
 from constructs_lib.cli.shared.terminal import progress
 from saga_runtime.errors import Conflict
 from saga_runtime.migration.gates import Facts, ahead, back
@@ -25,8 +25,10 @@ from saga_runtime.migration.terms import Terms
 from saga_runtime.migration.worker import Worker, read_progress
 from saga_runtime.protocol import Env
 from saga_runtime.shared import aws, clock
+from saga_runtime.shared.decisions import Audit
 
-_ACTIONS: Final = ("status", "backfill", "verify", "advance", "back")
+_CHANGES: Final = ("advance", "back")
+_ACTIONS: Final = ("status", "backfill", "verify", *_CHANGES)
 _WIDTH: Final = 30
 _FOREVER_MS: Final = 10**9
 _MOST_SKEW_MS: Final = 60_000
@@ -60,10 +62,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="PHASE", type=int, help="of advance and back: the phase to reach; done if it is there already"
     )
+    parser.add_argument("--reason", help="of advance and back, and needed: why; kept with the phase, and shown")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
+    changes = options.action in _CHANGES
+    if changes != (options.reason is not None):
+        options.misused("advance and back need --reason, and nothing else does")
+    if changes:
+        reason_of(options.reason)
     session = session_of(options)
     with (
         one_line_errors("the migration was not read, or not changed"),
@@ -77,7 +85,8 @@ def run(options: argparse.Namespace) -> int:
                     return _status(found)
                 case "backfill" | "verify":
                     return _pass(found, Job(options.action))
-            return _change(found, 1 if options.action == "advance" else -1, options.to)
+            audit = audit_of(session, options.reason)
+            return _change(found, 1 if options.action == "advance" else -1, options.to, audit)
         except LayoutChanged as error:
             raise CommandError(error.message) from None
 
@@ -186,6 +195,7 @@ def _status(found: Deployed) -> int:
     for what, those in (("differ", different), ("left", left)):
         if those:
             say(f"{what}: {', '.join(map(str, those))}\n")
+    say_decisions(phase.decisions)
     reasons = ahead(found.terms, facts)
     if not reasons:
         say(f"may advance to {phase.number + 1}: {layout.describe(phase.number + 1)}\n")
@@ -265,7 +275,7 @@ def _show(bar: Callable[..., None], note: str, progress: Progress) -> None:
 # -- phases ---------------------------------------------------------------------------------------------------------
 
 
-def _change(found: Deployed, step: int, to: int | None) -> int:
+def _change(found: Deployed, step: int, to: int | None, audit: Audit) -> int:
     """Change the phase by one; sent again with the phase to reach, it changes nothing more."""
     facts, layout = _facts(found), found.terms.layout
     number = facts.phase.number
@@ -280,7 +290,7 @@ def _change(found: Deployed, step: int, to: int | None) -> int:
             say(f"not yet: {reason}\n")
         return 1
     try:
-        changed = found.store.change_phase(facts.phase, facts.phase.number + step, facts.now_ms)
+        changed = found.store.change_phase(facts.phase, facts.phase.number + step, facts.now_ms, audit)
     except Conflict:
         raise CommandError(
             f"the phase must still be {facts.phase.number}, got another one; another operator changed it: see "

@@ -16,9 +16,11 @@ from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, sess
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
+from constructs_lib.cli.shared.saga import audit_of, reason_of, say_decisions
 from saga_runtime.protocol import ONCE_PREFIX, OnceAttribute, RecordAttribute
 from saga_runtime.shared import writes
 from saga_runtime.shared.backoff import PATIENT
+from saga_runtime.shared.decisions import Decision, decided, grown, stored
 from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -49,6 +51,7 @@ class Run:
         host: where it was started.
         started_at: epoch milliseconds.
         exit_status: the command's, None while it is running.
+        decisions: those to run it again, the earliest first.
     """
 
     owner: str
@@ -56,6 +59,7 @@ class Run:
     host: str
     started_at: int
     exit_status: int | None
+    decisions: tuple[Decision, ...] = ()
 
     @classmethod
     def from_item(cls, item: Any) -> Run:
@@ -67,6 +71,7 @@ class Run:
             host=item[a.HOST]["S"],
             started_at=int(item[a.STARTED_AT]["N"]),
             exit_status=int(item[a.EXIT_STATUS]["N"]) if a.EXIT_STATUS in item else None,
+            decisions=tuple(Decision.all_of(item)),
         )
 
 
@@ -90,6 +95,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run it although it failed, or seems to be running: you have checked that its process is gone",
     )
+    parser.add_argument("--reason", help="with --again, and needed: why; kept with the run, and shown")
     add_aws_options(parser)
 
 
@@ -100,6 +106,10 @@ def run(options: argparse.Namespace) -> int:
     found = _PERIOD.fullmatch(options.period)
     if found is None:
         raise CommandError(f"PERIOD must be a number of minutes, hours or days, like 1d, got {options.period!r}")
+    if options.again != (options.reason is not None):
+        raise CommandError("--again and --reason go together; write one sentence: why it is to run again")
+    if options.again:
+        reason_of(options.reason)
     command = options.behind or options.command
     period_ms = int(found[1]) * _UNIT_MS[found[2]]
     session = session_of(options)
@@ -114,6 +124,9 @@ def run(options: argparse.Namespace) -> int:
         item: Any = {**key, **_item(owner, now_ms, expires_at=begins + period_ms + _KEPT_MS)}
         met = _begin(aws, table, item, owner)
         if met is not None and options.again and met.state is not State.DONE:
+            what = f"run again, {met.state} since {moment(met.started_at)} on {met.host}"
+            new = decided(audit_of(session, options.reason), what, now_ms)
+            item |= {OnceAttribute.DECISIONS: stored(grown(met.decisions, new))}
             met = _take(aws, table, item, owner, met)
     if met is not None:
         return _explain(options.name, met, until)
@@ -191,6 +204,7 @@ def _execute(command: list[str]) -> int:
 
 def _explain(name: str, met: Run, until: str) -> int:
     started = f"at {moment(met.started_at)} on {met.host}"
+    say_decisions(met.decisions)
     if met.state is State.DONE:
         say(f"{name} was done {started}; the next period begins at {until}\n")
         return 0

@@ -394,10 +394,14 @@ class HoldAttribute(StrEnum):
     REASON = "reason"
     WHO = "who"
     """ARN of the operator."""
+    DECISIONS = "decisions"
+    """Of another item, which stays: the newest decisions about that switch, as ``RecordAttribute.DECISIONS``."""
 
 
 HOLD_ID: Final = "hold"
 """Of the item for all sagas; the others have the ids of their sagas."""
+HOLD_DECISIONS: Final = "#decisions"
+"""Ends the id of a switch's decisions."""
 
 
 class OnceAttribute(StrEnum):
@@ -410,6 +414,8 @@ class OnceAttribute(StrEnum):
     STARTED_AT = "started_at"
     """Epoch milliseconds."""
     EXIT_STATUS = "exit_status"
+    DECISIONS = "decisions"
+    """Those to run it again, as ``RecordAttribute.DECISIONS``."""
 
 
 ONCE_PREFIX: Final = "once#"
@@ -432,6 +438,8 @@ class MigrationAttribute(StrEnum):
     """Number of changes of the phase. Of a pass: that of the phase that it serves."""
     LAYOUT = "layout"
     """Of the phase: hash of the layout with which it changed."""
+    DECISIONS = "decisions"
+    """Of the phase: its newest changes, as ``RecordAttribute.DECISIONS``."""
     VERSION = "version"
     """Of a job's progress: +1 with each page. Of two runs of one job, one writes it."""
     CURSOR = "cursor"

@@ -39,7 +39,8 @@ class Operator:
         """Run ``cdk-sagas migrate``: exit status and output."""
         said = io.StringIO()
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            status = main(["migrate", action, "--stack", STACK])
+            reason = ["--reason", "its gate is open"] if action in ("advance", "back") else []
+            status = main(["migrate", action, "--stack", STACK, *reason])
         return status, said.getvalue()
 
     def add(self) -> None:

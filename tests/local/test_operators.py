@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from constructs_lib.testing import LocalAws
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
 from saga_runtime.protocol import Env
-from saga_runtime.recovery.audit import Decision
+from saga_runtime.shared.decisions import Decision
 
 from .operated.stack import OPERATORS
 from .test_doctor import GUIDE

@@ -24,11 +24,11 @@ from constructs_lib.testing.fault_plan import Moment
 from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
 from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.protocol import Env, StartField
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.hold import KEPT_MS
 from saga_runtime.recovery.takeover import Owner, Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.decisions import Audit
 
 from .reconcilers import LONGEST_SECONDS
 from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, Callbacks
@@ -204,7 +204,7 @@ def test_a_held_reconciler_leaves_a_stopped_saga_alone_until_it_is_released(
     assert main(["hold", "status", "--stack", "Callbacks"]) == 0
     assert ": a restore" in capsys.readouterr().out
 
-    assert main(["hold", "off", "--stack", "Callbacks"]) == 0
+    assert main(["hold", "off", "--stack", "Callbacks", "--reason", "it is restored"]) == 0
     while not record_of(system, "held").recoveries:
         assert time.monotonic() < deadline
         time.sleep(1)

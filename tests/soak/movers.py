@@ -144,7 +144,7 @@ class Movers:
 def operate() -> None:
     """Go forward and back, one phase at a time, whenever a gate is open; print each change."""
     for action in itertools.cycle(["advance"] * (LAST - FIRST) + ["back"] * (LAST - FIRST)):
-        while main(["migrate", action, "--stack", STACK]):
+        while main(["migrate", action, "--stack", STACK, "--reason", "the soak"]):
             main(["migrate", "verify", "--stack", STACK])
         sys.stdout.flush()
 

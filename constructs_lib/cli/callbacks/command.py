@@ -34,8 +34,8 @@ from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.protocol import Env, TokenStatus, UnansweredField
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.shared import aws, clock
+from saga_runtime.shared.decisions import Audit
 
 _NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
 """No such table; or one that has not the keys, or the index, of a token table."""

@@ -34,7 +34,6 @@ from constructs_lib.cli.shared.saga import to_copy
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.decisions import Found, Need, kept_until, may_forget
 from saga_runtime.recovery.repairs import Repair, is_looked_at
 from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
@@ -42,6 +41,7 @@ from saga_runtime.recovery.takeover import Finding as Finds
 from saga_runtime.recovery.takeover import Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.aws import error_code
+from saga_runtime.shared.decisions import Audit
 
 _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""

@@ -26,11 +26,11 @@ from saga_runtime.callbacks.sweeper import look_after
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, TokenStatus
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.repairs import BY_ANOTHER, Repair, Repairs, clear
 from saga_runtime.recovery.takeover import MachineGone
 from saga_runtime.shared import aws as runtime
+from saga_runtime.shared.decisions import Audit
 
 _BY_ONE_THREAD: Final = (Repair.DELIVER, Repair.SWEEP)
 """A variable of the process names the table."""

@@ -11,6 +11,7 @@ from constructs_lib.cli.doctor.findings import Finding, Kind, Saga, Severity
 from constructs_lib.cli.shared.manifest import DeployedRule, DeployedSource, Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment
 from constructs_lib.cli.shared.reads import Aws, all_of
+from constructs_lib.cli.shared.saga import PLACEHOLDER
 from constructs_lib.shared.manifest_format import QueueRole
 from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.repairs import Repair
@@ -253,7 +254,8 @@ def _switched_off(system: System) -> Iterator[Finding]:
         if switch is not None and switch.held is not None:
             # Which of several stacks has this reconciler is not known, and the others may be held on purpose.
             stacks = system.manifest.stacks
-            release = ("cdk-sagas", "hold", "off", "--stack", *stacks) if len(stacks) == 1 else ()
+            words = ("cdk-sagas", "hold", "off", "--reason", PLACEHOLDER, "--stack", *stacks)
+            release = words if len(stacks) == 1 else ()
             yield _of_person(
                 Kind.HELD,
                 function,

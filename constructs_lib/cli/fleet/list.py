@@ -26,9 +26,9 @@ from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.idempotency.identity import request_id_of, scope_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute, RecordStatus
-from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.decisions import Decision
 
 _AGE: Final = re.compile(r"([1-9][0-9]{0,6})([smhd])")
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -32,13 +32,14 @@ from constructs_lib.cli.shared.saga import (
     require_saga_id,
 )
 from constructs_lib.cli.shared.terminal import Screen, progress
+from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.hold import Held
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Finding, MachineGone
+from saga_runtime.shared.decisions import Audit
 
 _RATE: Final = 5.0
 """Sagas a second: they start at the providers that were down, all at once."""
@@ -291,7 +292,7 @@ class _Work:
     def _tried(self, planned: Planned) -> tuple[str, str]:
         try:
             return self._resumed(planned)
-        except (CommandError, CannotResolve, MachineGone, ValueError, BotoCoreError) as refusal:
+        except (CommandError, CannotResolve, Conflict, MachineGone, ValueError, BotoCoreError) as refusal:
             return _FAILED, " ".join(str(refusal).split())
         except ClientError as error:
             if error.response.get("Error", {}).get("Code") in _FATAL:

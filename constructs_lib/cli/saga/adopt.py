@@ -15,9 +15,10 @@ from constructs_lib.cli.shared.reads import rows_of
 from constructs_lib.cli.shared.saga import FoundSaga, add_reason_option, add_saga_options, audit_of, find_saga
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute as A
-from saga_runtime.recovery.audit import Appended, Audit, appended
+from saga_runtime.recovery.audit import Appended, appended
 from saga_runtime.recovery.takeover import MachineGone, may_have_forgotten, recovery_name, what_to_do
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.decisions import Audit
 from saga_runtime.shared.expressions import update, when
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             else:
                 _require_movable(found, target, options.log_table)
                 started = _moved(found, target, audit)
-        except MachineGone as gone:
+        except (MachineGone, ValueError) as gone:
             raise CommandError(str(gone)) from None
     sys.stdout.write(f"saga {options.saga} is on {target.recovery}{f': started {started}' if started else ''}\n")
     return 0

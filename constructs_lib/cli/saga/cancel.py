@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
         audit = audit_of(found.session, options.reason)
         try:
             done = cancel(recoverer, served.log, found.record, audit, found.now_ms)
-        except (CannotCancel, MachineGone) as refusal:
+        except (CannotCancel, MachineGone, ValueError) as refusal:
             raise CommandError(str(refusal)) from None
     _say(options.saga, done)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
@@ -12,17 +13,18 @@ from botocore.exceptions import ClientError
 from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.manifest import DeployedSaga
-from constructs_lib.cli.shared.reads import rows_of
+from constructs_lib.cli.shared.reads import Aws, rows_of
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
-from saga_runtime.recovery.audit import Decision
+from saga_runtime.recovery.hold import decisions_key
 from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.decisions import Decision
 
 _NEWEST_RECOVERIES: Final = 20
 """As many executions are looked up; a saga that was recovered more often shows its last ones."""
@@ -154,7 +156,7 @@ class Inspection:
         now_ms: when it was read.
         executions: those that Step Functions remembers, in the order of their starts.
         steps: rows in order of their first writes, then steps without one in the definition's order.
-        decisions: those of operators, the earliest first.
+        decisions: those of operators, to hold it too, the earliest first.
         proposals: of operators, the earliest first.
         retries: tasks of its owner that failed and are retried, the longest first; None: they may not be read.
     """
@@ -218,7 +220,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         now_ms=found.now_ms,
         executions=executions,
         steps=tuple(_steps(found, saga)),
-        decisions=tuple(Decision.all_of(found.item)),
+        decisions=tuple(sorted((*Decision.all_of(found.item), *_holds(found)), key=lambda one: one.at_ms)),
         proposals=tuple(_proposals(found)),
         retries=_retries(found, executions) if finding is Finding.RUNNING else (),
     )
@@ -277,6 +279,15 @@ def _executions(found: FoundSaga) -> Iterator[ExecutionView]:
             error=said.get("error"),
             cause=said.get("cause"),
         )
+
+
+def _holds(found: FoundSaga) -> Iterator[Decision]:
+    """Decisions to hold the saga, and to release it; those that may not be read are left out."""
+    aws = Aws(session=found.session)
+    for table in dict.fromkeys(one.hold for one in found.manifest.reconcilers):
+        read = partial(aws.read, table, decisions_key(found.record.saga_id))
+        kept: Mapping[str, Any] | None = aws.allowed(f"table {table}", read)
+        yield from Decision.all_of(kept or {})
 
 
 def _proposals(found: FoundSaga) -> Iterator[ProposalView]:

@@ -18,7 +18,7 @@ from constructs_lib.cli.shared.saga import (
     deployed,
     find_saga,
 )
-from saga_runtime.errors import Invalid
+from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import StepStatus
 from saga_runtime.recovery.resolution import CannotResolve, Change, Statement
@@ -86,7 +86,7 @@ def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
         if found.record.settled and statement is not None:
             return 0  # what was left to undo is undone; the saga itself has ended
         resumed = resolver.resume(found.record, found.now_ms)
-    except (CannotResolve, MachineGone, ValueError) as refusal:
+    except (CannotResolve, Conflict, MachineGone, ValueError) as refusal:
         raise CommandError(str(refusal)) from None
     _say_resumed(options.saga, resumed.finding, resumed.started)
     return 0

@@ -129,7 +129,7 @@ class Aws:
                 raise
             return time_of(error.response)
 
-    def allowed(self, what: str, look: Callable[[], T]) -> T | None:
+    def allowed(self, what: str, look: Callable[[], T | None]) -> T | None:
         """Result of a read; None, and later a finding, if it is refused, or its subject is gone."""
         try:
             return look()

@@ -18,17 +18,17 @@ from botocore.exceptions import ClientError, HTTPClientError
 
 from constructs_lib.cli.shared.aws import add_stack_options, session_of
 from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest, read_manifest
-from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.process import CommandError, moment, say
 from saga_runtime.callbacks.rows import JobId
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env, RecordAttribute
-from saga_runtime.recovery.audit import Audit, require_reason
 from saga_runtime.recovery.callers import prove
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared import aws, clock
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.aws import error_code
+from saga_runtime.shared.decisions import Audit, Decision, require_reason
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -229,6 +229,12 @@ def audit_of(session: boto3.Session, reason: str) -> Audit:
         CommandError: if the reason is blank or too long.
     """
     return Audit(who=session.client("sts").get_caller_identity()["Arn"], why=reason_of(reason))
+
+
+def say_decisions(decisions: Iterable[Decision]) -> None:
+    """Print decisions of operators, the earliest first."""
+    for one in decisions:
+        say(f"  {moment(one.at_ms)}  {one.who}: {one.what}; why: {one.why}\n")
 
 
 def reason_of(given: str) -> str:

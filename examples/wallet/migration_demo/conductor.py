@@ -19,10 +19,13 @@ from saga_runtime.migration.layout import LEGACY, READY, Place
 from saga_runtime.migration.progress import Job, Phase
 from saga_runtime.migration.terms import Terms
 from saga_runtime.migration.worker import read_progress
+from saga_runtime.shared.decisions import Audit
 
 from .checks import Checks
 from .load import Load
 from .world import LIFETIME_MS, OPERATOR, WALLET, Context, World
+
+_AUDIT: Final = Audit(who="arn:aws:iam::123456789012:user/operator", why="its gate is open")
 
 TERMS: Final = Terms(
     layout=LAYOUT,
@@ -156,7 +159,7 @@ class Conductor:
             self._world.sleep(0.25)
         # The command may die, too, or lose its response.
         with suppress(SagaError, BotoCoreError, ClientError):
-            self._world.start("command", lambda: store().change_phase(read, to, self._world.now_ms)).wait()
+            self._world.start("command", lambda: store().change_phase(read, to, self._world.now_ms, _AUDIT)).wait()
         if self._phase().number != to:
             self._reach(to)
             return

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from saga_runtime.migration.layout import LEGACY
 from saga_runtime.protocol import MigrationAttribute, PassField
+from saga_runtime.shared.decisions import Decision
 
 _A: Final = MigrationAttribute
 
@@ -23,12 +24,14 @@ class Phase:
         changed_at_ms: when it changed last; 0: never.
         changes: how often it changed: the same number may come again, and is another time then.
         layout: ``Layout.fingerprint`` of the deployment that changed it.
+        decisions: its newest changes, the earliest first: who, when, what, why.
     """
 
     number: int = LEGACY
     changed_at_ms: int = 0
     changes: int = 0
     layout: str = ""
+    decisions: tuple[Decision, ...] = ()
 
 
 class Job(StrEnum):

@@ -28,6 +28,7 @@ from saga_runtime.protocol import Env, MigrationAttribute
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, writes
 from saga_runtime.shared.backoff import Backoff
+from saga_runtime.shared.decisions import Audit, Decision, decided, grown, stored
 
 Items = Mapping[str, Item]
 """Items of one customer by sort key."""
@@ -198,6 +199,7 @@ class Store:
             changed_at_ms=int(item[_A.CHANGED_AT]["N"]),
             changes=int(item[_A.CHANGES]["N"]),
             layout=item[_A.LAYOUT]["S"],
+            decisions=tuple(Decision.all_of(item)),
         )
         if phase.number != LEGACY and phase.layout != self.layout.fingerprint:
             raise LayoutChanged(
@@ -206,13 +208,14 @@ class Store:
             )
         return phase
 
-    def change_phase(self, read: Phase, to: int, now_ms: int) -> Phase:
-        """Change the phase by one, if it is as it was read.
+    def change_phase(self, read: Phase, to: int, now_ms: int, audit: Audit) -> Phase:
+        """Change the phase by one, if it is as it was read, and keep who did it, when and why.
 
         Args:
             read: the phase item.
             to: the phase.
             now_ms: epoch milliseconds by AWS's clock: an operator's may be wrong.
+            audit: who changes it, and why.
 
         Raises:
             ValueError: if it is not a step of one, or there is no such phase.
@@ -222,7 +225,8 @@ class Store:
         if abs(to - read.number) != 1 or not LEGACY <= to <= self.layout.last:
             raise ValueError(f"phase must change by one, to {LEGACY} to {self.layout.last}, got {read.number} to {to}")
         layout = self.layout.fingerprint
-        changed = Phase(number=to, changed_at_ms=now_ms, changes=read.changes + 1, layout=layout)
+        decisions = grown(read.decisions, decided(audit, f"phase {read.number} to {to}", now_ms))
+        changed = Phase(number=to, changed_at_ms=now_ms, changes=read.changes + 1, layout=layout, decisions=decisions)
         first = read == Phase()
         put: dict[str, Any] = {
             "TableName": self.table,
@@ -232,6 +236,7 @@ class Store:
                 _A.CHANGED_AT: {"N": str(changed.changed_at_ms)},
                 _A.CHANGES: {"N": str(changed.changes)},
                 _A.LAYOUT: {"S": layout},
+                _A.DECISIONS: stored(decisions),
             },
             "ConditionExpression": "attribute_not_exists(#changes)" if first else "#changes = :changes",
             "ExpressionAttributeNames": {"#changes": _A.CHANGES},

@@ -27,8 +27,9 @@ from saga_runtime.protocol import (
     Side,
     StepStatus,
 )
-from saga_runtime.recovery.audit import Audit, appended
+from saga_runtime.recovery.audit import appended
 from saga_runtime.recovery.takeover import Finding, Recoverer
+from saga_runtime.shared.decisions import Audit
 from saga_runtime.shared.expressions import Arguments, update
 
 CANCELLED: Final = "cancelled"

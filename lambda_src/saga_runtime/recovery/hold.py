@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from saga_runtime.protocol import HOLD_ID, Env, HoldAttribute
+from saga_runtime.idempotency.record import AttributeMap
+from saga_runtime.protocol import HOLD_DECISIONS, HOLD_ID, Env, HoldAttribute
 from saga_runtime.shared import aws, clock
+from saga_runtime.shared.decisions import Decision, grown, stored
 from saga_runtime.shared.expressions import when
 from saga_runtime.shared.writes import Entry
 
@@ -70,6 +72,26 @@ def on(table: str, saga_id: str | None, held: Held) -> Entry:
         a.WHO: {"S": held.who},
     }
     return {"Put": {"TableName": table, "Item": item, **when("attribute_not_exists(#id)")}}
+
+
+def decisions_key(saga_id: str | None) -> dict[str, dict[str, str]]:
+    """Key of the item that keeps the decisions about a switch, also when it is released."""
+    return {HoldAttribute.ID: {"S": hold_key(saga_id)[HoldAttribute.ID]["S"] + HOLD_DECISIONS}}
+
+
+def kept(table: str, saga_id: str | None, was: AttributeMap | None, decision: Decision) -> Entry:
+    """Return the write that keeps a decision about a switch, in one transaction with ``on`` or ``off``.
+
+    Args:
+        table: the table of switches.
+        saga_id: the saga's; None: the switch for all sagas.
+        was: the item of its decisions as it was read; None: there is none.
+        decision: the new one.
+    """
+    list_ = HoldAttribute.DECISIONS
+    as_read = when("attribute_not_exists(#id)") if was is None else when(f"#{list_} = :was", was=dict(was[list_]))
+    item = {**decisions_key(saga_id), list_: stored(grown(Decision.all_of(was or {}), decision))}
+    return {"Put": {"TableName": table, "Item": item, **as_read}}
 
 
 def off(table: str, saga_id: str | None, held: Held) -> Entry:

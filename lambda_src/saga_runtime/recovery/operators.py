@@ -15,7 +15,6 @@ from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.idempotency.identity import is_saga_id, parse_json, request_id_from
 from saga_runtime.idempotency.record import AttributeMap, RequestRecord
 from saga_runtime.protocol import Env, Metric, RecordAttribute, SecondPerson, Side
-from saga_runtime.recovery.audit import Audit, Decision
 from saga_runtime.recovery.callers import require_operator
 from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.hold import Hold, hold_of_env
@@ -35,6 +34,7 @@ from saga_runtime.recovery.takeover import Finding, MachineGone, Recoverer, what
 from saga_runtime.shared import aws, clock
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.clock import moment
+from saga_runtime.shared.decisions import Audit, Decision
 from saga_runtime.steps.step import encode_output
 
 _LOOKS: Final = 4

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import ProposalField, RecordAttribute, RecordStatus, SecondPerson, StepStatus
-from saga_runtime.recovery.audit import AS_READ, Audit, Decision, appended
+from saga_runtime.recovery.audit import AS_READ, appended
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.shared.decisions import Audit, Decision
 from saga_runtime.shared.expressions import Arguments, update, when
 
 MOST_BYTES: Final = 100_000

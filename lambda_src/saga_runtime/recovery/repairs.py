@@ -65,7 +65,7 @@ def make_due_update(
         else:
             conditions.append(f"attribute_not_exists(#{name})")
     as_read = owned(record.owner, " AND ".join(conditions), **was)
-    sets = {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}, **more[0]}
+    sets: dict[RecordAttribute, Any] = {a.DUE_AT: {"N": str(now_ms)}, a.DUE_SHARD: {"S": shard}, **more[0]}
     change = update(as_read, sets, values=more[1])
     return {"Key": {a.ID: {"S": record.request_id}}, **change}
 

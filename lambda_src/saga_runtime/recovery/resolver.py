@@ -13,7 +13,7 @@ from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, Side, StepStatus
-from saga_runtime.recovery.audit import Audit, appended, decision_update
+from saga_runtime.recovery.audit import appended, decision_update
 from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
 from saga_runtime.recovery.resolution import (
     CannotResolve,
@@ -30,6 +30,7 @@ from saga_runtime.recovery.resolution import (
 from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, take_over_update
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow, log_key
 from saga_runtime.shared import writes
+from saga_runtime.shared.decisions import Audit
 
 RESUMED: Final = "resumed"
 """The decision to resume a saga."""

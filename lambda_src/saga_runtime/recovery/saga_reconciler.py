@@ -22,7 +22,6 @@ from saga_runtime.callbacks.saga_writes import LATE_DAYS, SagaRecord
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, Metric, ReconciledField, RecordAttribute, TokenAttribute
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.decisions import (
     DENIED_MS,
     LONGEST_LOOK_MS,
@@ -55,6 +54,7 @@ from saga_runtime.recovery.takeover import (
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.decisions import Audit
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import OWNED, RequestRecord, owned
 from saga_runtime.protocol import EXECUTION_NAME_DAYS, OUTLIVE_EXPRESS_SECONDS, RecordAttribute
-from saga_runtime.recovery.audit import NOTHING, Appended, Audit, appended, decision_update, list_as_read
+from saga_runtime.recovery.audit import NOTHING, Appended, appended, decision_update, list_as_read
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.decisions import Audit
 from saga_runtime.shared.expressions import Arguments, update
 
 if TYPE_CHECKING:
@@ -351,7 +352,8 @@ class Recoverer:
         Raises:
             MachineGone: as ``start``; nothing was written.
         """
-        if self.audit is not None:
+        decided_before = name == record.owner != record.saga_id  # by the update that made this recovery the owner
+        if self.audit is not None and not decided_before:
             self.require_machine(machine_arn)
             if not self.keeps(self.audit, f"started {name}", record, now_ms):
                 return False

@@ -11,9 +11,9 @@ import pytest
 
 from constructs_lib.cli.saga.adopt import Target, adopt_update
 from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
-from saga_runtime.recovery.audit import Decision
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.manifests import saga_entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from saga_runtime.protocol import (
     UnansweredField,
 )
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, JobSaga
 from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
@@ -39,6 +41,7 @@ from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
 COMMAND = import_module("constructs_lib.cli.callbacks.command")
+AUDIT = import_module("saga_runtime.recovery.audit")
 DEAD = import_module("constructs_lib.cli.callbacks.dead_letters")
 MANIFEST = import_module("constructs_lib.cli.shared.manifest")
 OTHER_SAGA = f"{reservation_of().request_id}-zzzzzzzz"
@@ -92,8 +95,8 @@ class Operator:
 
     def kills(self, saga_id: str = SAGA_ID, step: str = STEP, **more: str) -> str:
         """A message of a job ends in the dead-letter queue; its body."""
-        fields = {CallField.SAGA_ID: saga_id, CallField.STEP: step, CallField.TOKEN: f"token-of-{step}", **more}
-        return self.puts(json.dumps(fields))
+        fields = {CallField.SAGA_ID: saga_id, CallField.STEP: step, CallField.TOKEN: f"token-of-{step}"}
+        return self.puts(json.dumps({**fields, CallField.REQUEST_TABLE: "requests", **more}))
 
     def puts(self, body: str) -> str:
         """Something ends in the dead-letter queue."""
@@ -110,6 +113,7 @@ class Operator:
             f.FAILED_DISPATCHES: 2,
             f.DISPATCH_ERROR: "ConnectionError",
             f.ACCEPTED_AT: 0,
+            f.REQUEST_TABLE: "requests",
         }
         return self.puts(json.dumps({UNANSWERED_FIELD: fields}))
 
@@ -184,11 +188,58 @@ def test_an_undelivered_outcome_is_listed_and_delivered_at_once(operator: Operat
 
     assert "settling" in operator.lists()
     assert operator.lists("--redeliver", JOB_ID) == f"job {JOB_ID}: delivered\n"
+    assert [what for what, _, _ in kept(operator)] == [f"job {JOB_ID}: outcome delivered"]
 
     assert operator.job_saga.outcome()
     assert operator.job_saga.token["status"] == "DELIVERED"
     assert "nothing waits" in operator.lists()
     assert "is DELIVERED: only DELIVERING outcomes are undelivered" in operator.is_refused("--redeliver", JOB_ID)
+
+
+def kept(operator: Operator) -> list[tuple[str, str, str]]:
+    found = [Decision.all_of(item) for item in operator.job_saga.world.items("requests")]
+    return [(one.what, one.who, one.why) for one in itertools.chain.from_iterable(found)]
+
+
+def test_what_an_operator_does_to_jobs_is_kept_with_their_saga(operator: Operator) -> None:
+    operator.kills()
+    operator.report_unanswered()
+
+    operator.lists("--redrive")
+    operator.lists("--delete-unanswered")
+
+    who = "arn:aws:sts::123456789012:user/moto"
+    assert kept(operator) == [
+        (f"job {JOB_ID}: put back", who, WHY),
+        (f"job {JOB_ID}: deleted as unanswered", who, WHY),
+    ]
+
+
+@pytest.mark.parametrize("words", [("--redrive",), ("--delete-unanswered",)])
+def test_what_no_record_keeps_is_not_done(operator: Operator, words: tuple[str, ...]) -> None:
+    letters = sorted([operator.kills(), operator.report_unanswered()])
+    operator.job_saga.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL))
+
+    with pytest.raises(Killed):
+        operator.run(*words)
+
+    assert (operator.bodies(operator.dead), kept(operator)) == (letters, [])
+
+
+def test_a_full_record_keeps_its_jobs_where_they_are(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AUDIT, "MOST_DECISIONS", 0)
+    operator.kills()
+
+    status, out, err = operator.run("--redrive")
+
+    assert (status, out) == (0, "0 put back, 0 deleted, 1 left\n")
+    assert f"job {JOB_ID} is left: the record of saga {SAGA_ID} must have less than 0 decisions" in err
+
+
+@pytest.mark.parametrize("words", [("--redrive",), ("--reason", "why"), ("--delete-unanswered",), ("--redeliver", "j")])
+def test_reason_goes_with_a_change(operator: Operator, words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit):
+        main(["callbacks", "--stack", "Shop", *words])
 
 
 def test_a_redelivery_reports_that_no_task_waits(operator: Operator) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
-from saga_runtime.recovery.audit import Decision
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support.checked_stack import (
     LIMIT,
     READS,

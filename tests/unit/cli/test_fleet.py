@@ -17,12 +17,12 @@ import pytest
 from constructs_lib.cli.main import main
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import HoldAttribute, RecordAttribute, RecordStatus
-from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.hold import HOLD_KEY, hold_key
 from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support import settling
 from tests.unit.support.checked_stack import SWITCH, create_hold_table
 from tests.unit.support.executions import ExecutionStatus

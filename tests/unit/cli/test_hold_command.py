@@ -13,15 +13,18 @@ import pytest
 
 from constructs_lib.cli.main import main
 from saga_runtime.protocol import HoldAttribute
-from saga_runtime.recovery.hold import HOLD_KEY, Held, hold_key
+from saga_runtime.recovery.hold import HOLD_KEY, Held, decisions_key, hold_key
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support.checked_stack import SWITCH, CheckedStack, checked_stack_in
 from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import SAGA_ID
-from tests.unit.support.wire import Action, Fault, Moment, before
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
 HOLD = import_module("constructs_lib.cli.hold")
+DECISIONS = import_module("saga_runtime.shared.decisions")
+DONE = ("--reason", "it is restored")
 REPAIR = ("--repair", "--reason", "repairs")
 WHO: Final = "arn:aws:sts::123456789012:user/moto"
 
@@ -55,18 +58,83 @@ def test_hold_and_release(stack: CheckedStack, capsys: pytest.CaptureFixture[str
     assert f" by {WHO}: tables are restored" in said
     assert "end within a minute" in said
 
-    assert hold("off") == 0
+    assert hold("off", *DONE) == 0
     assert held() is None
     assert capsys.readouterr().out == "Reconciler is not held\n"
+
+
+def kept() -> list[tuple[str, str, str]]:
+    item = aws.dynamodb().get_item(TableName=SWITCH, Key=decisions_key(None)).get("Item", {})
+    return [(one.what, one.who, one.why) for one in Decision.all_of(item)]
+
+
+def test_each_hold_and_release_is_kept_and_shown(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        hold("on", "--reason", "tables are restored")
+        hold("on", "--reason", "tables are restored")
+        hold("off", *DONE)
+
+    assert kept() == [("held", WHO, "tables are restored"), ("released", WHO, DONE[1])] * 2
+    capsys.readouterr()
+    hold("status")
+    assert capsys.readouterr().out.count(f"  {WHO}: released; why: {DONE[1]}\n") == 2
+
+
+def test_inspect_shows_who_held_and_released_a_saga(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    hold("on", "--saga", SAGA_ID, "--reason", "examined")
+    hold("off", "--saga", SAGA_ID, *DONE)
+    capsys.readouterr()
+
+    assert main(["inspect", SAGA_ID, "--stack", "Shop", "--json"]) == 0
+
+    shown = json.loads(capsys.readouterr().out)["decisions"]
+    assert [(one["what"], one["who"], one["why"]) for one in shown] == [
+        ("held", WHO, "examined"),
+        ("released", WHO, DONE[1]),
+    ]
+
+
+def test_of_a_switch_the_newest_decisions_are_kept(stack: CheckedStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DECISIONS, "MOST_DECISIONS", 3)
+    for number in range(3):
+        hold("on", "--reason", f"hold {number}")
+        hold("off", *DONE)
+
+    assert [what for what, _, _ in kept()] == ["released", "held", "released"]
+
+
+def test_of_two_decisions_at_once_none_is_lost(stack: CheckedStack) -> None:
+    def others() -> None:
+        hold("on", "--reason", "other")
+        hold("off", *DONE)
+
+    before(stack.world.wire, "TransactWriteItems", others)
+
+    assert hold("on", "--reason", "mine") == 0
+
+    assert [why for _, _, why in kept()] == ["other", DONE[1], "mine"]
+
+
+@pytest.mark.parametrize("action", ["on", "off"])
+def test_hold_without_its_decision_is_not_written(stack: CheckedStack, action: str) -> None:
+    if action == "off":
+        hold("on", "--reason", "first")
+    was, decided = held(), kept()
+    stack.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL))
+
+    with pytest.raises(Killed):
+        hold(action, *DONE)
+
+    assert (held(), kept()) == (was, decided)
 
 
 @pytest.mark.parametrize("action", ["status", "off"])
 def test_nothing_is_written_where_nothing_is_to_change(
     stack: CheckedStack, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
-    calls = stack.world.calls_of(lambda: hold(action))
+    calls = stack.world.calls_of(lambda: hold(action, *(DONE if action == "off" else ())))
 
-    assert not {"PutItem", "DeleteItem", "UpdateItem"}.intersection(calls)
+    assert not {"PutItem", "DeleteItem", "UpdateItem", "TransactWriteItems"}.intersection(calls)
     assert capsys.readouterr().out == "Reconciler is not held\n"
 
 
@@ -93,7 +161,7 @@ def put_other(reason: str = "other") -> None:
 
 
 def test_of_two_concurrent_holds_the_first_ones_reason_is_kept(stack: CheckedStack) -> None:
-    before(stack.world.wire, "PutItem", put_other)
+    before(stack.world.wire, "TransactWriteItems", put_other)
 
     assert hold("on", "--reason", "second") == 1
 
@@ -109,9 +177,9 @@ def test_release_leaves_the_hold_that_another_operator_put_meanwhile(
         aws.dynamodb().delete_item(TableName=SWITCH, Key=HOLD_KEY)
         put_other()
 
-    before(stack.world.wire, "DeleteItem", others)
+    before(stack.world.wire, "TransactWriteItems", others)
 
-    assert hold("off") == 1
+    assert hold("off", *DONE) == 1
 
     assert held() == Held(since_ms=1, reason="other", who="")
     assert "Reconciler must be released, got is held since" in capsys.readouterr().err
@@ -133,7 +201,7 @@ def _without(attribute: str, **instead: Any) -> dict[str, Any]:
 def test_release_deletes_a_hold_whatever_it_lacks(stack: CheckedStack, item: dict[str, Any]) -> None:
     aws.dynamodb().put_item(TableName=SWITCH, Item={**HOLD_KEY, **item})
 
-    assert hold("off") == 0
+    assert hold("off", *DONE) == 0
     assert held() is None
 
 
@@ -154,27 +222,27 @@ def test_release_leaves_a_hold_that_differs_in_one_attribute(
 ) -> None:
     aws.dynamodb().put_item(TableName=SWITCH, Item={**HOLD_KEY, **was})
     changed: Any = {**HOLD_KEY, **becomes}
-    before(stack.world.wire, "DeleteItem", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=changed))
+    before(stack.world.wire, "TransactWriteItems", lambda: aws.dynamodb().put_item(TableName=SWITCH, Item=changed))
 
-    assert hold("off") == 1
+    assert hold("off", *DONE) == 1
     assert aws.dynamodb().get_item(TableName=SWITCH, Key=HOLD_KEY)["Item"] == changed
 
 
 def test_release_whose_answer_is_lost_leaves_the_next_hold(stack: CheckedStack) -> None:
     hold("on", "--reason", "first")
-    stack.world.wire.plan(Fault(operation="DeleteItem", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
-    before(stack.world.wire, "DeleteItem", put_other, on=2)
+    stack.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
+    before(stack.world.wire, "TransactWriteItems", put_other, on=2)
 
-    assert hold("off") == 1
+    assert hold("off", *DONE) == 1
 
     assert held() == Held(since_ms=1, reason="other", who="")
 
 
 def test_release_whose_answer_is_lost_is_a_release(stack: CheckedStack) -> None:
     hold("on", "--reason", "first")
-    stack.world.wire.plan(Fault(operation="DeleteItem", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
+    stack.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
 
-    assert hold("off") == 0
+    assert hold("off", *DONE) == 0
 
     assert held() is None
 
@@ -187,7 +255,7 @@ def test_hold_that_lacks_an_attribute_is_released(stack: CheckedStack, lacks: st
         TableName=SWITCH, Key=HOLD_KEY, UpdateExpression="REMOVE #lacks", ExpressionAttributeNames=name
     )
 
-    assert hold("off") == 0
+    assert hold("off", *DONE) == 0
 
     assert held() is None
 
@@ -198,7 +266,8 @@ def test_hold_that_lacks_an_attribute_is_released(stack: CheckedStack, lacks: st
         (["on"], "--reason must be given with on, got none"),
         (["on", "--reason", "  "], "a reason must be 1 to 1000 characters"),
         (["on", "--reason", "x" * 1_001], "a reason must be 1 to 1000 characters"),
-        (["off", "--reason", "x"], "--reason goes with on, got off"),
+        (["status", "--reason", "x"], "--reason goes with on and off, got status"),
+        (["off"], "--reason must be given with off, got none"),
     ],
 )
 def test_wrong_options_are_refused(
@@ -231,8 +300,8 @@ def test_doctor_finds_a_held_reconciler(stack: CheckedStack, capsys: pytest.Capt
     assert found["severity"] == "operator"
     assert found["what"].startswith("it changes nothing since ")
     assert found["what"].endswith(": restore")
-    assert found["command"] == "cdk-sagas hold off --stack Shop"
-    assert main(found["command"].split()[1:]) == 0
+    assert found["command"] == "cdk-sagas hold off --reason WHY --stack Shop"
+    assert main(found["command"].replace("WHY", "done").split()[1:]) == 0
     assert held() is None
 
 
@@ -265,7 +334,7 @@ def test_doctor_repairs_nothing_while_the_reconciler_is_held(
     assert (found["interrupted"]["severity"], found["interrupted"]["repaired"]) == ("operator", "")
     assert found["interrupted"]["then"] == "its reconciler is held: nothing is repaired until it is released"
 
-    hold("off")
+    hold("off", *DONE)
 
     assert findings(capsys, *REPAIR)["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
 
@@ -284,7 +353,7 @@ def test_one_saga_is_held_and_released(stack: CheckedStack, capsys: pytest.Captu
     assert f"Reconciler, saga {SAGA_ID}, is held since" in capsys.readouterr().out
 
     assert hold("on", "--reason", "restore") == 0
-    assert hold("off", "--saga", SAGA_ID) == 0
+    assert hold("off", "--saga", SAGA_ID, *DONE) == 0
     assert (held() is not None, held_saga()) == (True, None)
 
     assert hold("status", "--saga", SAGA_ID) == 0
@@ -309,7 +378,7 @@ def test_unknown_saga_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFix
     assert hold("on", "--saga", unknown, "--reason", "examined") == 1
 
     assert f"must have saga {unknown}, got no record of it" in capsys.readouterr().err
-    assert hold("off", "--saga", unknown) == 0
+    assert hold("off", "--saga", unknown, *DONE) == 0
     assert stack.world.items(SWITCH) == []
 
 
@@ -324,7 +393,7 @@ def test_what_is_not_a_saga_id_is_not_held(stack: CheckedStack, capsys: pytest.C
 def test_two_holds_within_a_second_differ(stack: CheckedStack) -> None:
     hold("on", "--reason", "same")
     first = held()
-    hold("off")
+    hold("off", *DONE)
     stack.world.clock.ms += 1
     hold("on", "--reason", "same")
 
@@ -343,6 +412,6 @@ def test_doctor_repairs_nothing_of_a_held_saga(stack: CheckedStack, capsys: pyte
     assert "an operator holds this saga since" in found["then"]
     assert found["then"].endswith(": examined; nothing is repaired")
 
-    hold("off", "--saga", SAGA_ID)
+    hold("off", "--saga", SAGA_ID, *DONE)
 
     assert findings(capsys, *REPAIR)["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")

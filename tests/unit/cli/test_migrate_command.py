@@ -23,6 +23,7 @@ from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Tabl
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
+WHY = "its gate is open"
 MIGRATE = import_module("constructs_lib.cli.migrate")
 TERMS = Terms(
     layout=LAYOUT,
@@ -77,7 +78,8 @@ class Deployment:
     def run(self, action: str, *more: str) -> tuple[int, str]:
         """Exit status and output."""
         self.capsys.readouterr()
-        status = main(["migrate", action, "--stack", "Shop", *more])
+        reason = ["--reason", WHY] if action in ("advance", "back") else []
+        status = main(["migrate", action, "--stack", "Shop", *more, *reason])
         said = self.capsys.readouterr()
         return status, said.out + said.err
 
@@ -120,6 +122,23 @@ def test_every_phase_is_reached_by_the_command(shop: Deployment) -> None:
     status, said = shop.run("back")
     assert status == 1
     assert "old items are deleted" in said
+
+
+def test_status_shows_who_changed_the_phase_and_why(shop: Deployment) -> None:
+    shop.table.go_to(1)
+    shop.table.go_to(0)
+    shop.run("advance")
+
+    kept = [(one.what, one.why) for one in shop.table.store.phase().decisions]
+    assert kept == [(what, WHY) for what in ("phase 0 to 1", "phase 1 to 0", "phase 0 to 1")]
+    assert f"  arn:aws:sts::123456789012:user/moto: phase 0 to 1; why: {WHY}\n" in shop.run("status")[1]
+
+
+def test_reason_goes_with_a_change_of_the_phase(shop: Deployment) -> None:
+    for words in (["status", "--reason", WHY], ["advance"], ["back"]):
+        with pytest.raises(SystemExit):
+            main(["migrate", *words, "--stack", "Shop"])
+    assert main(["migrate", "advance", "--stack", "Shop", "--reason", " "]) == 1
 
 
 def test_advance_refuses_with_each_reason_until_its_gate_opens(shop: Deployment) -> None:

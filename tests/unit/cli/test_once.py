@@ -15,6 +15,7 @@ import boto3
 import pytest
 
 from constructs_lib.cli.main import main
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support.manifests import manifest, saga_entry
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -22,6 +23,7 @@ from tests.unit.support.world import World
 ONCE: Any = import_module("constructs_lib.cli.once")
 AWS = import_module("constructs_lib.cli.shared.reads")
 DAY_MS = 86_400_000
+AGAIN = ("--again", "--reason", "its host is gone")
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +73,39 @@ def test_of_ten_starts_at_once_one_runs(tmp_path: Path) -> None:
     assert runs(tmp_path) == 1
 
 
+def test_who_runs_it_again_and_why_is_kept_with_the_run(
+    table: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once(command=job(tmp_path, fails=7))
+    once(*AGAIN, command=job(tmp_path, fails=8))
+    once(*AGAIN, command=job(tmp_path))
+    capsys.readouterr()
+
+    assert once(command=job(tmp_path)) == 0
+
+    (item,) = table.items("requests")
+    kept = Decision.all_of(item)
+    assert {(one.what.partition(" since")[0], one.why) for one in kept} == {("run again, FAILED", AGAIN[-1])}
+    assert (len(kept), kept[0].who) == (2, "arn:aws:sts::123456789012:user/moto")
+    assert capsys.readouterr().out.count(f"; why: {AGAIN[-1]}\n") == 2
+
+
+@pytest.mark.parametrize("options", [("--again",), AGAIN[1:], ("--again", "--reason", " ")])
+def test_it_is_run_again_with_a_reason_only(tmp_path: Path, options: tuple[str, ...]) -> None:
+    once(command=job(tmp_path, fails=7))
+
+    assert once(*options, command=job(tmp_path)) == 1
+    assert runs(tmp_path) == 1
+
+
 def test_a_run_that_failed_is_run_again_by_request_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert once(command=job(tmp_path, fails=7)) == 7
     assert once(command=job(tmp_path)) == 7
     assert "failed with 7; --again runs it again" in capsys.readouterr().out
     assert runs(tmp_path) == 1
 
-    assert once("--again", command=job(tmp_path)) == 0
-    assert once("--again", command=job(tmp_path)) == 0
+    assert once(*AGAIN, command=job(tmp_path)) == 0
+    assert once(*AGAIN, command=job(tmp_path)) == 0
     assert runs(tmp_path) == 2
 
 
@@ -111,7 +138,7 @@ def test_a_process_that_dies_or_loses_a_response_runs_it_at_most_once(
 
     assert once(command=job(tmp_path)) == then
     assert runs(tmp_path) == max(ran, 1 if then == 0 else 0)
-    assert once("--again", command=job(tmp_path)) == 0
+    assert once(*AGAIN, command=job(tmp_path)) == 0
 
 
 def test_the_result_of_a_run_that_was_taken_over_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +146,7 @@ def test_the_result_of_a_run_that_was_taken_over_is_not_noted(tmp_path: Path, mo
 
     def slow(_: list[str]) -> int:
         monkeypatch.setattr(ONCE, "_execute", execute)
-        assert once("--again", command=job(tmp_path)) == 0
+        assert once(*AGAIN, command=job(tmp_path)) == 0
         return 1
 
     monkeypatch.setattr(ONCE, "_execute", slow)

@@ -12,7 +12,7 @@ from saga_runtime.migration import Change, LayoutChanged
 from saga_runtime.migration.gates import Facts, ahead, back, due
 from saga_runtime.migration.progress import Job, Pass, Phase
 from saga_runtime.migration.terms import Terms
-from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, open_table
+from tests.unit.support.migrations import AUDIT, CASH, LAST, LAYOUT, POINT, open_table
 from tests.unit.support.world import World
 
 NOW, SECOND = 10_000_000, 1_000
@@ -216,16 +216,16 @@ def test_phase_changes_by_one_and_once(world: World) -> None:
     store = open_table(world).store
     read = store.phase()
 
-    changed = store.change_phase(read, 1, NOW)
+    changed = store.change_phase(read, 1, NOW, AUDIT)
 
     assert store.phase() == changed
     with pytest.raises(ValueError, match="must change by one"):
-        store.change_phase(changed, 3, NOW)
+        store.change_phase(changed, 3, NOW, AUDIT)
     with pytest.raises(ValueError, match="must change by one"):
-        store.change_phase(read, -1, NOW)
-    assert store.change_phase(read, 1, NOW) == changed, "an operator whose answer was lost sends it again"
+        store.change_phase(read, -1, NOW, AUDIT)
+    assert store.change_phase(read, 1, NOW, AUDIT) == changed, "an operator whose answer was lost sends it again"
     with pytest.raises(Conflict):
-        store.change_phase(read, 1, NOW + 1)
+        store.change_phase(read, 1, NOW + 1, AUDIT)
 
 
 def test_layout_of_phase_1_is_kept(world: World) -> None:
@@ -234,7 +234,7 @@ def test_layout_of_phase_1_is_kept(world: World) -> None:
         LAYOUT, groups=(LAYOUT.groups[0], (replace(POINT, attributes={"balance": "point", "t": "t"}), CASH))
     )
     other = replace(table.store, layout=changed)
-    other.change_phase(other.change_phase(other.phase(), 1, NOW), 0, NOW)
+    other.change_phase(other.change_phase(other.phase(), 1, NOW, AUDIT), 0, NOW, AUDIT)
     table.go_to(1)
 
     with pytest.raises(LayoutChanged, match="must be the one of phase 1"):
@@ -246,7 +246,7 @@ def test_layout_of_phase_1_is_kept(world: World) -> None:
     with pytest.raises(LayoutChanged):
         other.read("anna", "POINT")
     with pytest.raises(LayoutChanged):
-        other.change_phase(Phase(), 1, NOW)
+        other.change_phase(Phase(), 1, NOW, AUDIT)
     with pytest.raises(LayoutChanged):
         replace(table.worker(), store=other).run()
     table.go_to(0)
@@ -275,8 +275,10 @@ def test_writer_compares_its_layout_once_a_minute(world: World) -> None:
 
 def test_phase_item_of_an_operator_who_was_late_is_refused(world: World) -> None:
     store = open_table(world).store
-    first = store.change_phase(store.phase(), 1, NOW)
-    store.change_phase(store.change_phase(first, 2, NOW), 1, NOW)  # there and back: the number is the same
+    first = store.change_phase(store.phase(), 1, NOW, AUDIT)
+    store.change_phase(
+        store.change_phase(first, 2, NOW, AUDIT), 1, NOW, AUDIT
+    )  # there and back: the number is the same
 
     with pytest.raises(Conflict):
-        store.change_phase(first, 2, NOW)
+        store.change_phase(first, 2, NOW, AUDIT)

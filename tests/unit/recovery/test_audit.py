@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import boto3
 import pytest
 
 from saga_runtime.protocol import RecordAttribute
-from saga_runtime.recovery.audit import Audit, Decision
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Audit, Decision
 from tests.unit.support.gateway import STEP
 from tests.unit.support.operated_saga import WHY, OperatedSaga, operated_saga_in
-from tests.unit.support.samples import REQUEST_ID
-from tests.unit.support.wire import Action, Fault, Killed
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
+
+AUDIT_MODULE = import_module("saga_runtime.recovery.audit")
 
 
 @pytest.fixture
@@ -98,6 +101,69 @@ def test_without_a_reason_nothing_is_decided(operated: OperatedSaga, capsys: pyt
 
     assert ended.value.code == 2
     assert "--reason" in capsys.readouterr().err
+
+
+def test_a_takeover_is_kept_with_it(operated: OperatedSaga) -> None:
+    aws.dynamodb().update_item(**interrupted())
+
+    assert operated.run("recover", "--reason", "the region works again")[0] == 0
+
+    (taken,) = decisions(operated)
+    assert (taken.what, taken.why) == ("taken over", "the region works again")
+    assert operated.record.recoveries == 1
+
+
+def test_a_start_is_kept_before_it(operated: OperatedSaga) -> None:
+    aws.dynamodb().update_item(**interrupted())
+    operated.world.executions.forget(SAGA_ID)
+    operated.world.wire.plan(Fault(operation="StartExecution", action=Action.KILL, times=1))
+
+    with pytest.raises(Killed):
+        operated.run("recover")
+    assert [one.what for one in decisions(operated)] == [f"started {SAGA_ID}"]
+    assert operated.run("recover")[0] == 0
+
+    assert [one.what for one in decisions(operated)] == [f"started {SAGA_ID}"] * 2
+    assert SAGA_ID in operated.world.executions.by_name
+
+
+def test_what_no_record_keeps_is_not_started(operated: OperatedSaga) -> None:
+    aws.dynamodb().update_item(**interrupted())
+    operated.world.executions.forget(SAGA_ID)
+    before(operated.world.wire, "UpdateItem", lambda: operated.run("recover"))
+
+    status, told = operated.run("recover", "--reason", "mine")
+
+    assert (status, "changed meanwhile; repeat this" in told) == (1, True), told
+    assert [one.why for one in decisions(operated)] == [WHY]
+
+
+def test_an_answer_that_is_lost_keeps_one_entry(operated: OperatedSaga) -> None:
+    aws.dynamodb().update_item(**interrupted())
+    operated.world.executions.forget(SAGA_ID)
+    operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.DROP, moment=Moment.AFTER, on=1, times=1))
+
+    operated.run("recover")
+
+    assert len(decisions(operated)) == 1
+
+
+def test_a_full_list_takes_no_more(operated: OperatedSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AUDIT_MODULE, "MOST_DECISIONS", 0)
+    full, state = f"the record of saga {SAGA_ID} must have less than 0 decisions, got 0", operated.state
+
+    for words in (("resolve", STEP, "--applied"), ("resolve", "--resume")):
+        assert full in operated.run(*words)[1]
+    assert operated.state == state
+    aws.dynamodb().update_item(**interrupted())
+    assert full in operated.run("recover")[1]
+    assert operated.state[1:] == state[1:]
+
+
+def interrupted() -> dict[str, Any]:
+    """Arguments of the update by which the saga is not parked: its owner died."""
+    change = "REMOVE parked_by, parked_at, parked_reason"
+    return {"TableName": "requests", "Key": {RecordAttribute.ID: {"S": REQUEST_ID}}, "UpdateExpression": change}
 
 
 def test_an_author_must_have_a_name() -> None:

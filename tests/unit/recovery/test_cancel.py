@@ -14,10 +14,10 @@ import pytest
 
 from saga_runtime.idempotency.record import Met, what_was_met
 from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS, Direction, LogAttribute, RecordStatus, Side, StepStatus
-from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.cancel import FAILURE
 from saga_runtime.saga_log.rows import done_put, log_key
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import WHY, OperatedSaga, operated_saga_in

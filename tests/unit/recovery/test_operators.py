@@ -18,7 +18,6 @@ from handlers import operators as entry
 from saga_runtime.idempotency.record import remove_response_update
 from saga_runtime.protocol import Direction, Env, ProposalField, RecordAttribute, RecordStatus, SecondPerson
 from saga_runtime.recovery import proposals as proposals_module
-from saga_runtime.recovery.audit import Decision
 from saga_runtime.recovery.callers import caller_of, hash_of
 from saga_runtime.recovery.hold import hold_key
 from saga_runtime.recovery.operators import Operators
@@ -26,6 +25,7 @@ from saga_runtime.recovery.proposals import Caller, Proposal
 from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision
 from tests.unit.support import settling
 from tests.unit.support.asked_function import (
     ANN,
@@ -781,6 +781,7 @@ def test_repair_does_what_the_reconciler_does(alone: AskedFunction) -> None:
     answer = Operators.from_env().answer(request(repair=Repair.RECONCILE), CALLER)
 
     assert answer == {"repaired": f"started {SAGA_ID}"}
+    assert decisions(alone) == [(f"started {SAGA_ID}", EVE[0], None, None)]
 
 
 def test_saga_that_is_held_is_not_repaired(alone: AskedFunction) -> None:

@@ -12,7 +12,10 @@ from saga_runtime.migration.progress import Job, Pass
 from saga_runtime.migration.worker import Worker, _Page
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Audit
 from tests.unit.support.world import World
+
+AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why="its gate is open")
 
 TABLE, OLD = "customers", "customer"
 PROFILE = Concern(name="PROFILE", item="PROFILE", attributes={"name": "name", "mail": "email"})
@@ -70,7 +73,7 @@ class Table:
         """Change the phase, step by step, without a gate; time passes."""
         while (read := self.store.phase()).number != phase:
             self.world.clock.ms += 1
-            self.store.change_phase(read, read.number + (1 if phase > read.number else -1), self.world.clock.ms)
+            self.store.change_phase(read, read.number + (1 if phase > read.number else -1), self.world.clock.ms, AUDIT)
         self.world.clock.ms += 1
 
     def run(self, job: Job = Job.BACKFILL, **options: Any) -> Pass | None:

@@ -21,11 +21,11 @@ from constructs_lib.cli.main import main
 from constructs_lib.cli.shared import saga as saga_command
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
 from saga_runtime.protocol import Direction, Env, Side
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.resolution import DeclaredStep
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Audit
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.gateway import GRACE_MS, Shop

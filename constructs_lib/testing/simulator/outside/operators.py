@@ -16,7 +16,6 @@ from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
-from saga_runtime.recovery.audit import Audit
 from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.hold import Held, off, on
 from saga_runtime.recovery.resolution import CannotResolve, Statement
@@ -24,6 +23,7 @@ from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone, Recoverer
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.decisions import Audit
 from saga_runtime.shared.writes import Entry, write
 
 if TYPE_CHECKING:
