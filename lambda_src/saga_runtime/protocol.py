@@ -422,6 +422,30 @@ ONCE_PREFIX: Final = "once#"
 """Begins the ids of these items; no request's id has a ``#``."""
 
 
+class ListAttribute(StrEnum):
+    """Attributes of a proposal to resume many sagas, in the table of request records: no saga's item."""
+
+    AT = "at"
+    """Epoch milliseconds, as all its times."""
+    WHO = "who"
+    """ARN of the proposer."""
+    USER_ID = "user_id"
+    """Its unique id, from AWS."""
+    WHY = "why"
+    EXPIRES_AT = "expires_at"
+    SAGAS = "sagas"
+    """JSON text of a list: of each saga its id, its owner, and when it was parked."""
+    CONFIRMED_AT = "confirmed_at"
+    """Absent, as the two below: nobody has confirmed it."""
+    CONFIRMED_BY = "confirmed_by"
+    CONFIRMED_WHY = "confirmed_why"
+    EXPIRATION = "expiration"
+
+
+LIST_PREFIX: Final = "list#"
+"""Begins the ids of these items; a hash follows."""
+
+
 class MigrationAttribute(StrEnum):
     """Attributes that a migration adds to a table, besides the table's own keys.
 

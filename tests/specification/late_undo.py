@@ -31,7 +31,7 @@ class LateCondition(Condition):
     NOTED_BEFORE_NEXT = Because(
         "an operator's command records which executions failed before it starts the next one",
         LATE,
-        "if not recoverer.updated(give_up_update(record, undo.tried, at_ms=None)):",
+        "if not recoverer.updated(give_up_update(record, undo.tried, at_ms=None, more=noted)):",
     )
     LIMIT_NOTED = Because(
         "the reconciler records which executions failed when it starts no more", RECONCILER, "give_up_update("

@@ -16,6 +16,7 @@ from typing import Final
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
 
+AUDIT: Final = "lambda_src/saga_runtime/recovery/audit.py"
 PROPOSALS: Final = "lambda_src/saga_runtime/recovery/proposals.py"
 OPERATORS: Final = "lambda_src/saga_runtime/recovery/operators.py"
 RESOLUTION: Final = "lambda_src/saga_runtime/recovery/resolution.py"
@@ -27,7 +28,7 @@ class ProposalCondition(Condition):
     OTHER_PRINCIPAL = Because(
         "two people decide: who proposed does not confirm",
         PROPOSALS,
-        "if principal_of(caller.user_id, second) == principal_of(proposal.user_id, second):",
+        "if principal_of(caller.user_id, second) == principal_of(user_id, second):",
     )
     UNEXPIRED = Because(
         "what was true when it was proposed is confirmed soon, or proposed again",
@@ -51,8 +52,8 @@ class ProposalCondition(Condition):
     )
     RECORD_AS_PROPOSED = Because(
         "the answer is about the saga as it was parked when it was proposed: resumed and parked again, it is another",
-        PROPOSALS,
-        'AS_PROPOSED: Final = f"{SAME_SAGA} AND #status = :was_status AND #owner = :was_owner"',
+        AUDIT,
+        'AS_READ: Final = f"{SAME_SAGA} AND #status = :was_status AND #owner = :was_owner"',
     )
     ROW_AS_PROPOSED = Because(
         "the answer is about the attempt that the proposer saw, and is written once",

@@ -22,6 +22,7 @@ from tests.specification.late_undo import LatePromise
 from tests.specification.migration import MigrationPromise
 from tests.specification.migration_layout import LayoutPromise
 from tests.specification.proposed_decision import ProposalPromise
+from tests.specification.proposed_list import ListPromise
 from tests.specification.record_conditions import RecordPromise
 from tests.specification.saga_conditions import SagaPromise
 from tests.specification.transitions import TransitionPromise
@@ -38,6 +39,7 @@ PROMISES = (
     CollectingPromise,
     ExternalPromise,
     ProposalPromise,
+    ListPromise,
     SagaPromise,
     InlinePromise,
     CallbackPromise,

@@ -51,6 +51,7 @@ SCENARIOS: Final = (
     "recovery/test_cancel.py",
     "recovery/test_late_effects.py",
     "recovery/test_late_undo.py",
+    "recovery/test_lists.py",
     "recovery/test_log_retention.py",
     "recovery/test_operators.py",
     "recovery/test_reconciler.py",

@@ -25,11 +25,13 @@ from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import FailedStatus, Side, StepStatus, TokenStatus, WatchStatus
 from saga_runtime.recovery import decisions as recovery
 from saga_runtime.recovery import resolution, takeover
-from saga_runtime.recovery.audit import decision_update
+from saga_runtime.recovery.audit import decision_update, list_as_read
 from saga_runtime.recovery.cancel import cancel_update
+from saga_runtime.recovery.lists import ListProposal, SeenSaga, list_key
 from saga_runtime.recovery.repairs import make_due_update
 from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
+from saga_runtime.shared.decisions import decided
 from saga_runtime.watch import rows as watch
 from tests.unit.support.checked_stack import create_watch_table
 from tests.unit.support.operated_saga import AUDIT
@@ -170,6 +172,7 @@ OWNED: dict[str, Mapping[str, Any]] = {
     "another owner": {"owner": s("another")},
     "gone": GONE,
 }
+MADE = decided(AUDIT, "resumed", NOW_MS)
 IS_PARKED = {"parked": {"parked_by": s("x")}}
 
 
@@ -211,6 +214,24 @@ def of_recoveries() -> dict[str, Race]:
             answered={"late_outcome_at": n(1)},
             **IS_PARKED,
         ),
+        "resume, of a list": race(
+            {**PARKED, "parked_at": n(5)},
+            lambda record: resolution.unpark_update(record, NOW_MS, 1, parked_at=5),
+            resumed={"parked_by": None},
+            parked_again={"parked_at": n(6)},
+        ),
+        "keep a decision": race(
+            RECORD,
+            lambda record: decision_update(AUDIT, "started", record, NOW_MS, list_as_read(record)),
+            another_saga=machines["another saga"],
+            decided={"decisions": {"L": [MADE.entry]}},
+        ),
+        "keep one more": race(
+            {**RECORD, "decisions": {"L": [MADE.entry]}},
+            lambda record: decision_update(AUDIT, "started", record, NOW_MS, list_as_read(record)),
+            another_saga=machines["another saga"],
+            decided={"decisions": {"L": [MADE.entry] * 2}},
+        ),
         "resume": race(PARKED, lambda record: resolution.unpark_update(record, NOW_MS, 1), resumed={"parked_by": None}),
         "an answer is noted": Race(
             table="requests",
@@ -247,6 +268,46 @@ def of_recoveries() -> dict[str, Race]:
             lambda record: make_due_update(record, bare, "0", NOW_MS),
             due={"due_at": n(1)},
             shard={"due_shard": s("another")},
+        ),
+    }
+
+
+# Proposed lists
+
+PROPOSED = ListProposal(
+    at_ms=NOW_MS, who="ann", user_id="A", why="y", expires_at=NOW_MS + 9, sagas=(SeenSaga(SAGA_ID, SAGA_ID, 5),)
+)
+LISTED: Item = {
+    **list_key(PROPOSED.id),
+    "at": n(NOW_MS),
+    "who": s("ann"),
+    "user_id": s("A"),
+    "why": s("y"),
+    "expires_at": n(NOW_MS + 9),
+    "sagas": s(f'[["{SAGA_ID}","{SAGA_ID}",5]]'),
+}
+
+
+def of_lists() -> dict[str, Race]:
+    confirmed = {"confirmed": {"confirmed_by": s("eve"), "confirmed_why": s("y")}}
+    return {
+        "confirm": Race(
+            table="requests",
+            item=LISTED,
+            write=lambda item: update("requests", ListProposal.from_item(item).confirm_update(AUDIT, NOW_MS)),
+            lost={**confirmed, "proposed again": {"at": n(9)}, "expired": {"expires_at": n(NOW_MS)}, "gone": GONE},
+        ),
+        "propose, expired": Race(
+            table="requests",
+            item=LISTED,
+            write=lambda item: update("requests", ListProposal.from_item(item).propose_update(NOW_MS + 9)),
+            lost={**confirmed, "proposed again": {"expires_at": n(NOW_MS + 10)}},
+        ),
+        "propose": Race(
+            table="requests",
+            item=None,
+            write=lambda _: update("requests", PROPOSED.propose_update(NOW_MS)),
+            lost={"proposed": LISTED},
         ),
     }
 
@@ -505,6 +566,7 @@ RACES: dict[str, Race] = {
         "tokens": of_tokens(),
         "records": of_records(),
         "recoveries": of_recoveries(),
+        "lists": of_lists(),
         "rows": of_rows(),
         "accounts": of_accounts(),
         "ends": of_ends(),

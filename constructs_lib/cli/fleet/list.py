@@ -20,12 +20,12 @@ from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, se
 from constructs_lib.cli.shared.manifest import Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, say
 from constructs_lib.cli.shared.reads import RATE, UNREADABLE, Aws, Item, Scan
-from constructs_lib.cli.shared.saga import parked_reason_of
 from constructs_lib.cli.shared.terminal import Screen, counted
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.idempotency.identity import request_id_of, scope_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery.lists import stuck_at
 from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.decisions import Decision
@@ -317,7 +317,7 @@ class Search:
 
 def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]) -> Listed:
     machine = machine_of(record.execution_arn)
-    stuck = parked_reason_of(record)
+    stuck = stuck_at(record)
     return Listed(
         saga_id=record.saga_id,
         path=path(machine) or machine.rpartition(":")[2],

@@ -6,10 +6,12 @@ import argparse
 import json
 import math
 import os
+import re
+import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TextIO
@@ -18,24 +20,16 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from constructs_lib.cli.doctor.system import read_switches
-from constructs_lib.cli.shared.aws import NO_RIGHTS, add_stack_options, one_line_errors, session_of
+from constructs_lib.cli.shared.aws import NO_RIGHTS, add_stack_options, one_line_errors, options_again, session_of
 from constructs_lib.cli.shared.manifest import Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
-from constructs_lib.cli.shared.saga import (
-    FOR_AN_OPERATOR,
-    FoundSaga,
-    audit_of,
-    deployed,
-    find_in,
-    parked_reason_of,
-    require_saga_id,
-)
+from constructs_lib.cli.shared.saga import FOR_AN_OPERATOR as UNDECIDED
+from constructs_lib.cli.shared.saga import Asker, audit_of, deployed, find_in, reason_of, require_saga_id
 from constructs_lib.cli.shared.terminal import Screen, progress
 from saga_runtime.errors import Conflict
-from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.hold import Held
+from saga_runtime.recovery.lists import FOR_AN_OPERATOR, is_doubtful, outlook, stuck_at
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Finding, MachineGone
@@ -44,8 +38,9 @@ from saga_runtime.shared.decisions import Audit
 _RATE: Final = 5.0
 """Sagas a second: they start at the providers that were down, all at once."""
 _FAILED: Final = "failed"
-_FOR_AN_OPERATOR: Final = "needs an operator"
-_AGAIN: Final = frozenset({_FAILED, _FOR_AN_OPERATOR})
+_UNKNOWN: Final = "unknown"
+_LIST_ID: Final = re.compile(r"[0-9a-f]{32}")
+_AGAIN: Final = frozenset({_FAILED, FOR_AN_OPERATOR})
 """Outcomes that are not final: the command, repeated, tries these sagas again."""
 _FATAL: Final = frozenset({*NO_RIGHTS, "ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException"})
 """Refusals that every further call would meet."""
@@ -73,10 +68,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Without --yes it only shows what it would do. A saga that was parked again since it was listed is left "
         "alone; one whose record was restored or edited needs an operator, and none is resumed while a reconciler of "
         "the stack is held. Each outcome is written to FILE.results; repeated, the command continues, and tries again "
-        "what failed. Exit status: 0 shown, or all are done; 1 some failed or need an operator, a reconciler is held, "
-        "or AWS refused a call; 130 interrupted."
+        "what failed. Where the stack requires a second operator, the list is proposed, and --proposal shows, confirms "
+        "and resumes it. Exit status: 0 shown, proposed, or all are done; 1 some failed or need an operator, a "
+        "reconciler is held, or AWS refused a call; 130 interrupted."
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the list")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("file", metavar="FILE", nargs="?", type=Path, help="the list")
+    what.add_argument("--proposal", metavar="ID", help="a list that another operator proposed")
     add_stack_options(parser)
     parser.add_argument("--yes", action="store_true", help="do it")
     parser.add_argument("--reason", help="with --yes: why; kept with each saga, and shown by cdk-sagas inspect")
@@ -90,24 +88,38 @@ def run(options: argparse.Namespace) -> int:
         options.misused("--yes and --reason go together: without them nothing is changed")
     if not 0 < options.rate <= 1_000:
         options.misused(f"--rate must be more than 0 and at most 1000, got {options.rate:g}")
-    planned = list(_planned(options.file))
-    results = options.results or options.file.with_name(f"{options.file.name}.results")
-    if results.exists() and results.samefile(options.file):
+    reason = reason_of(options.reason) if options.yes else ""
+    listed = options.file if options.file is not None else Path(_require_list_id(options.proposal))
+    results = options.results or listed.with_name(f"{listed.name}.results")
+    if options.file is not None and results.exists() and results.samefile(options.file):
         raise CommandError(f"--results must be another file than the list, got {results}")
+    planned = list(_planned(options.file)) if options.file is not None else []
     done, cut_off = _done(results)
-    left = [one for one in planned if (one.saga_id, one.parked) not in done]
-    before = len(planned) - len(left)
     session = session_of(options)
     with one_line_errors("not every saga was resumed; repeat this"):
         manifest = read_manifest(session.client("cloudformation"), options.stack)
+        asker = Asker.of(session, manifest)
+        shown: Mapping[str, Any] = {}
+        if options.proposal is not None:
+            shown = _ask_about_list(asker, manifest, do="show_list", list=options.proposal)
+            planned = [Planned(saga_id=saga_id, parked=owner) for saga_id, owner, _ in shown["list"]]
+        left = [one for one in planned if (one.saga_id, one.parked) not in done]
+        before = len(planned) - len(left)
         if not options.yes:
+            if options.proposal is not None:
+                return _show_proposal(shown, left, before)
             _require_released(session, manifest)
             return _show(session, manifest, left, before)
-        if any(one.second for one in manifest.operators):
-            raise CommandError(
-                f"{manifest.said} requires a second operator for each decision; propose each with cdk-sagas resolve"
-            )
-        work = _Work(session=session, manifest=manifest, audit=audit_of(session, options.reason), rate=options.rate)
+        if options.proposal is not None:
+            _ask_about_list(asker, manifest, do="confirm_list", list=options.proposal, reason=reason)
+        elif asker is not None and any(one.second for one in manifest.operators):
+            return _propose(options, asker, left, reason)
+        else:
+            asker = None
+        audit = audit_of(session, reason)
+        work = _Work(
+            session=session, manifest=manifest, audit=audit, rate=options.rate, asker=asker, proposal=options.proposal
+        )
         try:
             file = results.open("a", encoding="utf-8")
         except OSError as error:
@@ -120,6 +132,65 @@ def run(options: argparse.Namespace) -> int:
             counts = work.all_of(left, file)
     say(f"{_counted(counts)}; {before:,} before; outcomes in {results}\n")
     return 1 if any(counts[outcome] for outcome in _AGAIN) else 0
+
+
+def _require_list_id(text: str) -> str:
+    if not _LIST_ID.fullmatch(text):
+        raise CommandError(f"--proposal must be the id of a list, 32 hexadecimal digits, got {text!r}")
+    return text
+
+
+def _ask_about_list(asker: Asker | None, manifest: Manifest, **request: Any) -> Mapping[str, Any]:
+    """Ask the function that has a proposed list about it.
+
+    Raises:
+        CommandError: if none has it, or it refuses.
+    """
+    answer = asker.ask(**request) if asker is not None else None
+    if answer is None:
+        raise CommandError(
+            f"{manifest.said} must have list {request['list']}, got none; check the id that its proposer was told"
+        )
+    listed: Mapping[str, Any] = answer["listed"]
+    return listed
+
+
+def _propose(options: argparse.Namespace, asker: Asker, planned: list[Planned], reason: str) -> int:
+    """Propose to each function the sagas that it knows; what is not proposed is shown."""
+    wanted = {one.saga_id: one.parked for one in planned}
+    undone = False
+    for each in asker.each():
+        answer = each.ask(do="propose_list", sagas=list(wanted.items()), reason=reason) if wanted else None
+        if answer is None:
+            continue
+        left = dict(answer["left"])
+        undone = undone or FOR_AN_OPERATOR in left.values()
+        wanted = {saga_id: wanted[saga_id] for saga_id, what in left.items() if what == _UNKNOWN}
+        for saga_id, what in left.items():
+            if what != _UNKNOWN:
+                say(f"{saga_id}  {what}\n")
+        if "listed" in answer:
+            told, again = answer["listed"], shlex.join(options_again(options))
+            say(
+                f"proposed as {told['id']}: {told['sagas']:,} sagas; a second operator shows it, and confirms it with "
+                f"--yes and --reason before {moment(told['expires_at'])}:\n"
+                f"cdk-sagas resume --proposal {told['id']} {again}\n"
+            )
+    for saga_id in wanted:
+        say(f"{saga_id}  unknown: no function of the stack that acts for operators has it\n")
+    return 1 if wanted or undone else 0
+
+
+def _show_proposal(shown: Mapping[str, Any], left: list[Planned], done: int) -> int:
+    """Show a proposed list, and what would be done about each of its sagas now."""
+    by = f"confirmed by {shown['confirmed_by']}" if shown["confirmed_by"] else f"until {moment(shown['expires_at'])}"
+    say(f"proposed by {shown['who']}, {by}\n  why  {shown['why']}\n")
+    outlooks = {saga_id: what for saga_id, _, what in shown["list"]}
+    for one in left:
+        say(f"{one.saga_id}  {outlooks[one.saga_id]}\n")
+    counts = Counter(outlooks[one.saga_id] for one in left)
+    say(f"{_counted(counts)}; {done:,} done before; nothing was changed: use --yes and --reason\n")
+    return 0
 
 
 def _planned(file: Path) -> Iterator[Planned]:
@@ -217,8 +288,8 @@ def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], do
         except CommandError as error:
             outcome, where = "unknown", str(error)
         else:
-            outcome = _outlook(found, one)
-            stuck = parked_reason_of(found.record)
+            outcome = outlook(found.record, one.parked)
+            stuck = stuck_at(found.record)
             where = ": ".join(part for part in (stuck.get("step"), stuck.get("error")) if part)
             where = where if found.record.parked_by is not None else ""
         counts[outcome] += 1
@@ -227,34 +298,20 @@ def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], do
     return 0
 
 
-def _outlook(found: FoundSaga, planned: Planned) -> str:
-    record = found.record
-    if record.settled:
-        return "is settled"
-    if record.parked_by is None:
-        return "is not parked: recovered if it does not run"
-    if planned.parked not in (None, record.parked_by):
-        return "was parked since it was listed: left alone"
-    return _FOR_AN_OPERATOR if _is_doubtful(record) else "is parked: resumed"
-
-
-def _is_doubtful(record: RequestRecord) -> bool:
-    """Test whether a saga was parked because its record may not be true: it was restored, or edited."""
-    return parked_reason_of(record).get("error") in (ParkedFor.OWNER_SUCCEEDED, ParkedFor.OWNER_UNKNOWN)
-
-
 def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in sorted(counts.items())) or "nothing to do"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """Resumes sagas, one after the other."""
+    """Resumes sagas, one after the other; those of a proposed list by asking the function that has it."""
 
     session: boto3.Session
     manifest: Manifest
     audit: Audit
     rate: float
+    asker: Asker | None = None
+    proposal: str | None = None
 
     def all_of(self, planned: list[Planned], file: TextIO) -> Counter[str]:
         """Resume sagas, and write each outcome before the next one begins."""
@@ -264,7 +321,8 @@ class _Work:
             with progress(len(planned)) as bar:
                 for one in planned:
                     began = time.monotonic()
-                    if began - released_at >= _SWITCHES_READ_SECONDS:
+                    # A function that is asked reads the switches itself.
+                    if self.asker is None and began - released_at >= _SWITCHES_READ_SECONDS:
                         _require_released(self.session, self.manifest)
                         released_at = began
                     outcome, detail = self._tried(one)
@@ -300,12 +358,15 @@ class _Work:
             return _FAILED, " ".join(str(error).split())
 
     def _resumed(self, planned: Planned) -> tuple[str, str]:
+        if self.asker is not None:
+            answer = self.asker.ask(do="resume_listed", list=self.proposal, saga=planned.saga_id)
+            return (str(answer["outcome"]), str(answer["detail"])) if answer is not None else (_FAILED, "unknown list")
         found = find_in(self.session, self.manifest, planned.saga_id)
         record, saga = found.record, deployed(found)
         if record.settled:
             return "settled", record.status
         if (held := self._held(planned.saga_id)) is not None:
-            return _FOR_AN_OPERATOR, f"an operator holds it: {held.reason}"
+            return FOR_AN_OPERATOR, f"an operator holds it: {held.reason}"
         if record.parked_by is None:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
             recoverer = replace(found.recoverer, log_days=saga.served.days, audit=self.audit)
@@ -313,8 +374,8 @@ class _Work:
             return _ended(finding, started, "recovered")
         if planned.parked not in (None, record.parked_by):
             return "left alone", f"was parked since it was listed, by {record.parked_by}"
-        if _is_doubtful(record):
-            return _FOR_AN_OPERATOR, f"was parked as {parked_reason_of(record)['error']}: see cdk-sagas inspect"
+        if is_doubtful(record):
+            return FOR_AN_OPERATOR, f"was parked as {stuck_at(record)['error']}: see cdk-sagas inspect"
         resolver = Resolver(
             recoverer=found.recoverer, log_table=saga.served.log, audit=self.audit, log_days=saga.served.days
         )
@@ -326,4 +387,4 @@ def _ended(finding: Finding, started: str | None, done: str) -> tuple[str, str]:
     """Outcome, and its detail, of a saga that was read and perhaps started."""
     if started is not None:
         return done, started
-    return (_FOR_AN_OPERATOR if finding in FOR_AN_OPERATOR else "left alone"), finding.value
+    return (FOR_AN_OPERATOR if finding in UNDECIDED else "left alone"), finding.value

@@ -151,8 +151,8 @@ def _decisions(saga: Inspection, screen: Screen) -> Iterator[Line]:
         parked = f" (parked for {one.parked_reason})" if one.parked_reason else ""
         yield f"  {moment(one.at_ms)}  {one.who}"
         yield f"    {screen.clean(one.what)}{parked}"
-        if one.proposal is not None:
-            yield f"    as {one.proposed_by} proposed ({one.proposal})"
+        if one.proposed_by is not None:
+            yield f"    as {one.proposed_by} proposed{f' ({one.proposal})' if one.proposal is not None else ''}"
         yield from screen.paragraph(f"why: {one.why}", 4)
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -213,15 +213,6 @@ def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: 
     return replace(like, served=replace(like.served, log=log_table), steps={} if known is None else known.steps)
 
 
-def parked_reason_of(record: RequestRecord) -> Mapping[str, Any]:
-    """Step and error at which a saga was parked; empty for a text of another form."""
-    try:
-        found = json.loads(record.parked_reason or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, Mapping) else {}
-
-
 def audit_of(session: boto3.Session, reason: str) -> Audit:
     """Return the caller of this command, as AWS knows it, and the reason.
 
@@ -340,6 +331,10 @@ class Asker:
             functions=session.client("lambda", config=_ONCE),
             sts=session.client("sts"),
         )
+
+    def each(self) -> Iterator[Asker]:
+        """One for each of the functions."""
+        return (replace(self, manifest=replace(self.manifest, operators=(one,))) for one in self.manifest.operators)
 
     def ask(self, **request: Any) -> Mapping[str, Any] | None:
         """Ask the function whose saga it is; None: its stack has no such function.

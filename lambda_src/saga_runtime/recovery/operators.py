@@ -18,6 +18,7 @@ from saga_runtime.protocol import Env, Metric, RecordAttribute, SecondPerson, Si
 from saga_runtime.recovery.callers import require_operator
 from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.hold import Hold, hold_of_env
+from saga_runtime.recovery.listed import Lists
 from saga_runtime.recovery.proposals import (
     Caller,
     Proposal,
@@ -47,6 +48,10 @@ _MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "show": frozenset({"step", "proposal"}),
     "cancel": frozenset(),
     "repair": frozenset({"repair", "queue", "rows_end", "tokens", "job"}),
+    "propose_list": frozenset({"sagas"}),
+    "show_list": frozenset({"list"}),
+    "confirm_list": frozenset({"list"}),
+    "resume_listed": frozenset({"list"}),
 }
 """Members of requests, apart from those of all."""
 REFUSALS: Final = (CannotResolve, CannotCancel, Conflict, MachineGone, ValueError)
@@ -139,10 +144,18 @@ class Operators:
                     return self._cancel(request, caller)
                 case "repair":
                     return {"repaired": self._repair(request, caller)}
+                case "propose_list":
+                    return self._lists().propose(request.get("sagas"), caller, _audit(request, caller))
+                case "show_list":
+                    return self._lists().show(_text(request, "list"))
+                case "confirm_list":
+                    return self._lists().confirm(_text(request, "list"), caller, _audit(request, caller))
+                case "resume_listed":
+                    return self._lists().resume(_text(request, "list"), _text(request, "saga"))
                 case other:
                     raise CannotResolve(
-                        f"a request must ask for resolve, confirm, show, cancel or repair, got {other!r}; use the "
-                        "command of the release that deployed this function"
+                        f"a request must ask for {', '.join(_MEMBERS)}, got {other!r}; use the command of the release "
+                        "that deployed this function"
                     )
         except UnknownSaga:
             return {"unknown": True}
@@ -156,7 +169,7 @@ class Operators:
         found, now_ms = self._found(request), clock.now_ms()
         step, statement = _statement(request)
         _require_as_seen(found, request)
-        resolver = self._resolver(found, audit)
+        resolver = self.resolver(found, audit)
         if self.second is None:
             return _carried_out(resolver, found, step, statement, now_ms)
         require_principal(caller)
@@ -190,7 +203,7 @@ class Operators:
         shown: Answer = {"owner": found.record.owner, "parked_at": found.parked_at}
         if request.get("step") is not None:
             audit = Audit(who="nobody", why="to read")
-            row, _ = self._resolver(found, audit).row_of(found.record.saga_id, _text(request, "step"))
+            row, _ = self.resolver(found, audit).row_of(found.record.saga_id, _text(request, "step"))
             shown["attempt"] = row.attempt if row is not None else None
         if "proposal" in request:
             self._second()
@@ -239,7 +252,7 @@ class Operators:
                 f"proposal {proposal.number} must be as it was shown, got another digest; repeat cdk-sagas confirm"
             )
         audit = replace(_audit(request, caller), proposal=proposal.number, proposed_by=proposal.who)
-        resolver = self._resolver(found, audit, proposal)
+        resolver = self.resolver(found, audit, proposal)
         confirmed = {"confirmed": {"number": proposal.number, "what": proposal.what}}
         if not proposal.is_decided(decisions):
             require_confirmable(proposal, record, caller, second, now_ms)
@@ -263,6 +276,9 @@ class Operators:
             raise CannotResolve("this stack requires no second operator; nothing is to be confirmed")
         return self.second
 
+    def _lists(self) -> Lists:
+        return Lists(operators=self, second=self._second())
+
     # -- cancel and repair ------------------------------------------------------------------------------------------
 
     def _cancel(self, request: Mapping[str, Any], caller: Caller) -> Answer:
@@ -277,11 +293,11 @@ class Operators:
             queue = _text(request, "queue")
             if queue not in {saga.operators for saga in self.served}:
                 raise CannotResolve(f"a queue must be of these sagas' operators, got {queue!r}")
-            self._require_free(None)
+            self.require_free(None)
             return clear(queue, self.served)
         found = self._found(request)
         saga_id = found.record.saga_id
-        self._require_free(saga_id)
+        self.require_free(saga_id)
         repairs = Repairs(
             reconciler=Caretaker(served=self.served, limit=self.limit, count=_uncounted, audit=audit),
             saga=found.served,
@@ -299,17 +315,32 @@ class Operators:
             case _:
                 raise CannotResolve(f"a repair must be of a saga or of its operators' queue, got {repair}")
 
-    def _require_free(self, saga_id: str | None) -> None:
+    def require_free(self, saga_id: str | None) -> None:
+        """Refuse to act while all sagas are held, or this one.
+
+        Raises:
+            CannotResolve: with the reason.
+        """
         held = self.hold.read()
         if held is not None:
             raise CannotResolve(f"an operator holds all sagas since {moment(held.since_ms)}: {held.reason}")
         if saga_id is not None and self.hold.holds(saga_id):
-            raise CannotResolve(f"an operator holds saga {saga_id}; nothing is repaired")
+            raise CannotResolve(f"an operator holds saga {saga_id}; nothing is done")
 
     # -- the saga ---------------------------------------------------------------------------------------------------
 
     def _found(self, request: Mapping[str, Any]) -> FoundSaga:
-        saga_id = _text(request, "saga")
+        found = self.find(_text(request, "saga"))
+        if found is None:
+            raise UnknownSaga
+        return found
+
+    def find(self, saga_id: str) -> FoundSaga | None:
+        """Read a saga's record strongly; None: no table of the function's sagas has it.
+
+        Raises:
+            CannotResolve: if it is no saga id.
+        """
         if not is_saga_id(saga_id):
             raise CannotResolve(f"not a saga id: {saga_id!r}; give it as the API answered it")
         key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
@@ -322,7 +353,7 @@ class Operators:
             for saga, steps in zip(self.served, self.steps, strict=True):
                 if (saga.requests, saga.machine) == (table, machine):
                     return FoundSaga(record=record, item=item, served=saga, steps=steps)
-        raise UnknownSaga
+        return None
 
     def _recoverer(self, found: FoundSaga) -> Recoverer:
         return Recoverer(
@@ -332,7 +363,8 @@ class Operators:
             log_days=found.served.days,
         )
 
-    def _resolver(self, found: FoundSaga, audit: Audit, proposal: Proposal | None = None) -> Resolver:
+    def resolver(self, found: FoundSaga, audit: Audit, proposal: Proposal | None = None) -> Resolver:
+        """What applies a decision about a saga."""
         return Resolver(
             # As the command: that its rows may have expired is its own refusal.
             recoverer=replace(self._recoverer(found), log_days=None),

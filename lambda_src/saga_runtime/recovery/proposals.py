@@ -202,6 +202,29 @@ def require_principal(caller: Caller) -> None:
         )
 
 
+def require_other(what: str, who: str, user_id: str, caller: Caller, second: SecondPerson) -> None:
+    """Refuse the proposer's principal.
+
+    Args:
+        what: the proposal, in words.
+        who: ARN of its proposer.
+        user_id: the proposer's unique id.
+        caller: who confirms.
+        second: by what two people are distinguished.
+
+    Raises:
+        CannotResolve: naming both.
+    """
+    if principal_of(caller.user_id, second) == principal_of(user_id, second):
+        kinds = {
+            SecondPerson.OTHER_ROLE: "IAM user or role",
+            SecondPerson.OTHER_SESSION: "user or name of a role's session",
+        }
+        raise CannotResolve(
+            f"{what} must be confirmed by another {kinds[second]} than its proposer's, {who}, got {caller.arn}"
+        )
+
+
 def require_confirmable(
     proposal: Proposal, record: RequestRecord, caller: Caller, second: SecondPerson, now_ms: int
 ) -> None:
@@ -210,15 +233,7 @@ def require_confirmable(
     Raises:
         CannotResolve: by the same principal, after its time, or of a saga that changed since.
     """
-    if principal_of(caller.user_id, second) == principal_of(proposal.user_id, second):
-        kinds = {
-            SecondPerson.OTHER_ROLE: "IAM user or role",
-            SecondPerson.OTHER_SESSION: "user or name of a role's session",
-        }
-        raise CannotResolve(
-            f"proposal {proposal.number} must be confirmed by another {kinds[second]} than its proposer's, "
-            f"{proposal.who}, got {caller.arn}"
-        )
+    require_other(f"proposal {proposal.number}", proposal.who, proposal.user_id, caller, second)
     if now_ms >= proposal.expires_at:
         ago = (now_ms - proposal.expires_at) // 1_000
         raise CannotResolve(f"proposal {proposal.number} expired {ago} s ago; inspect the saga, and propose it again")

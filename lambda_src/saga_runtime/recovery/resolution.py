@@ -36,6 +36,8 @@ AS_READ: Final = "#status = :found AND #attempt_id = :held"
 """The row is still in the state, and still of the attempt, about which the person spoke."""
 PARKED: Final = f"{OWNED} AND attribute_exists(#parked_by)"
 """The record is still parked, and still owned by the execution that was read: two people start one recovery."""
+PARKED_THEN: Final = "#parked_at = :parked_then"
+"""And it was not resumed by an outcome, and parked again by the same execution."""
 _ROW: Final = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]+)\])?$")
 LONGEST_GRACE_MS: Final = 3_600_000
 """The longest grace that a provider can be declared with: what counts where the declared one is not known."""
@@ -334,8 +336,21 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
     return {"Update": place | update(as_read, sets)}
 
 
-def unpark_update(record: RequestRecord, now_ms: int, due_after_ms: int, more: Appended = NOTHING) -> dict[str, Any]:
-    """Arguments of the ONE conditional update that starts a parked saga's next recovery; ``more`` as of a takeover."""
+def unpark_update(
+    record: RequestRecord, now_ms: int, due_after_ms: int, more: Appended = NOTHING, parked_at: int | None = None
+) -> dict[str, Any]:
+    """Arguments of the ONE conditional update that starts a parked saga's next recovery; ``more`` as of a takeover.
+
+    Args:
+        record: as it was read.
+        now_ms: the time.
+        due_after_ms: when it is checked again.
+        more: what else is assigned, and its values.
+        parked_at: when it was parked, about which two people decided; None: they decided about no time.
+    """
     a = RecordAttribute
     removes = (a.PARKED_BY, a.PARKED_AT, a.PARKED_REASON, a.LATE_OUTCOME_AT)
-    return recovery_update(record, PARKED, now_ms, due_after_ms, removes=removes, more=more)
+    condition = PARKED
+    if parked_at is not None:
+        condition, more = f"{PARKED} AND {PARKED_THEN}", (more[0], {**more[1], "parked_then": {"N": str(parked_at)}})
+    return recovery_update(record, condition, now_ms, due_after_ms, removes=removes, more=more)

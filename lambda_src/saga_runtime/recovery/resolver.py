@@ -7,7 +7,7 @@ its name. After a crash in between, repeat the command: what is written already 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -30,7 +30,7 @@ from saga_runtime.recovery.resolution import (
 from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, take_over_update
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow, log_key
 from saga_runtime.shared import writes
-from saga_runtime.shared.decisions import Audit
+from saga_runtime.shared.decisions import Audit, Decision
 
 RESUMED: Final = "resumed"
 """The decision to resume a saga."""
@@ -177,13 +177,12 @@ class Resolver:
             MachineGone: if its state machine was deleted. Nothing was written: it stays parked, with its reason.
         """
         self.require_unsettled(record)
-        self._require_young(record, now_ms)
         if record.parked_by is None:
+            self._require_young(record, now_ms)
             return self._recovered(record, now_ms)
-        self.recoverer.require_machine(record.recovery_machine_arn)
-        noted = appended(self.audit, RESUMED, record, now_ms)
-        if self.recoverer.updated(unpark_update(record, now_ms, self.recoverer.due_after_ms, noted)):
-            return Resumed(finding=Finding.PARKED, started=self._next(record))
+        started = self.unpark(record, now_ms)
+        if started is not None:
+            return Resumed(finding=Finding.PARKED, started=started)
         # Another process did it in between, or this command's response was lost and the update was sent again.
         found = self.recoverer.read(record.request_id)
         if found is None or found.saga_id != record.saga_id or found.settled:
@@ -191,6 +190,32 @@ class Resolver:
         if found.parked_by is not None:
             raise CannotResolve(f"saga {record.saga_id} was resumed and parked again meanwhile; inspect it")
         return self._recovered(found, now_ms)
+
+    def unpark(
+        self,
+        record: RequestRecord,
+        now_ms: int,
+        *,
+        what: str = RESUMED,
+        parked_at: int | None = None,
+        before: Sequence[Decision] = (),
+    ) -> str | None:
+        """Resume a parked saga that is as it was read; the name of its recovery; None: it changed meanwhile.
+
+        Args:
+            record: the record, of a parked saga.
+            now_ms: the time.
+            what: the decision.
+            parked_at: as of ``unpark_update``.
+            before: decisions that are kept before it.
+
+        Raises: as ``resume``; ValueError if the record's list of decisions is full.
+        """
+        self._require_young(record, now_ms)
+        self.recoverer.require_machine(record.recovery_machine_arn)
+        noted = appended(self.audit, what, record, now_ms, *before)
+        change = unpark_update(record, now_ms, self.recoverer.due_after_ms, noted, parked_at)
+        return self._next(record) if self.recoverer.updated(change) else None
 
     def _recovered(self, record: RequestRecord, now_ms: int) -> Resumed:
         finding, started = replace(self.recoverer, audit=self.audit).recover(record, now_ms)

@@ -282,14 +282,6 @@ def test_without_yes_nothing_is_changed(operated: OperatedSaga, plan: Path) -> N
     assert not plan.with_name(f"{plan.name}.results").exists()
 
 
-def test_nothing_is_resumed_where_a_second_operator_is_required(operated: OperatedSaga, plan: Path) -> None:
-    operated.manifests["Shop"]["operators"] = [{"function": "Operators", "second": "OTHER_ROLE"}]
-
-    status, _, err = run("resume", str(plan), *WHY)
-
-    assert (status, "requires a second operator for each decision" in err) == (1, True), err
-
-
 def test_a_proposal_is_listed_with_its_saga(operated: OperatedSaga) -> None:
     key = KEYS[0]
     park(operated.world, key)

@@ -103,16 +103,19 @@ def test_of_a_switch_the_newest_decisions_are_kept(stack: CheckedStack, monkeypa
     assert [what for what, _, _ in kept()] == ["released", "held", "released"]
 
 
-def test_of_two_decisions_at_once_none_is_lost(stack: CheckedStack) -> None:
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_of_two_decisions_at_once_none_is_lost(stack: CheckedStack, earlier: int) -> None:
     def others() -> None:
         hold("on", "--reason", "other")
         hold("off", *DONE)
 
+    for _ in range(earlier):
+        others()
     before(stack.world.wire, "TransactWriteItems", others)
 
     assert hold("on", "--reason", "mine") == 0
 
-    assert [why for _, _, why in kept()] == ["other", DONE[1], "mine"]
+    assert [why for _, _, why in kept()] == ["other", DONE[1]] * (1 + earlier) + ["mine"]
 
 
 @pytest.mark.parametrize("action", ["on", "off"])

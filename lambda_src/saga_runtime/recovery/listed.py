@@ -1,0 +1,179 @@
+"""Requests to the function that acts for operators about a list of sagas: propose, show, confirm, resume one of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from saga_runtime.protocol import SecondPerson
+from saga_runtime.recovery.lists import (
+    LEFT,
+    MOST_SAGAS,
+    RESUMED,
+    ListProposal,
+    SeenSaga,
+    list_key,
+    outlook,
+)
+from saga_runtime.recovery.proposals import Caller, require_principal
+from saga_runtime.recovery.resolution import CannotResolve
+from saga_runtime.recovery.takeover import Finding
+from saga_runtime.shared import aws, clock, writes
+from saga_runtime.shared.decisions import Audit
+
+if TYPE_CHECKING:
+    from saga_runtime.recovery.operators import FoundSaga, Operators
+
+UNKNOWN: Final = "unknown"
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """Does what operators ask for about a list.
+
+    Attributes:
+        operators: does what they ask for about one saga.
+        second: who confirms.
+    """
+
+    operators: Operators
+    second: SecondPerson
+
+    def propose(self, sagas: object, caller: Caller, audit: Audit) -> Answer:
+        """Propose to resume those of some sagas that are parked as they were listed, and that no doubt is about."""
+        require_principal(caller)
+        now_ms, seen, left = clock.now_ms(), list[SeenSaga](), list[tuple[str, str]]()
+        for saga_id, parked in _planned(sagas):
+            found = self.operators.find(saga_id)
+            what = UNKNOWN if found is None else outlook(found.record, parked)
+            if found is None or found.parked_at is None or what != RESUMED:
+                left.append((saga_id, what))
+            else:
+                seen.append(SeenSaga(saga_id, found.record.owner, found.parked_at))
+        if not seen:
+            return {"left": left} if any(what != UNKNOWN for _, what in left) else {UNKNOWN: True}
+        proposal = ListProposal(
+            at_ms=now_ms,
+            who=caller.arn,
+            user_id=caller.user_id,
+            why=audit.why,
+            expires_at=now_ms + self.operators.proposal_ms,
+            sagas=tuple(seen),
+        )
+        table = self._tables[0]
+        change = {"TableName": table, **proposal.propose_update(now_ms)}
+        refused = writes.write({"Update": change})
+        if refused is not None and refused.item is not None:
+            proposal = ListProposal.from_item(refused.item)
+        return {"listed": _told(proposal), "left": left}
+
+    def show(self, list_id: str) -> Answer:
+        """A proposal, and what would be done about each of its sagas now; or that this function has none."""
+        read = self._read(list_id)
+        if read is None:
+            return {UNKNOWN: True}
+        _, proposal = read
+        sagas = [(seen.saga_id, seen.owner, self._outlook(proposal, seen)) for seen in proposal.sagas]
+        return {"listed": {**_told(proposal), "who": proposal.who, "why": proposal.why, "list": sagas}}
+
+    def confirm(self, list_id: str, caller: Caller, audit: Audit) -> Answer:
+        """Confirm a proposal, once; of one that was confirmed before, any operator continues the work."""
+        require_principal(caller)
+        read, now_ms = self._read(list_id), clock.now_ms()
+        if read is None:
+            return {UNKNOWN: True}
+        table, proposal = read
+        if proposal.confirmed is None:
+            proposal.require_confirmable(caller, self.second, now_ms)
+            self.operators.require_free(None)
+            change = {"TableName": table, **proposal.confirm_update(audit, now_ms)}
+            if writes.write({"Update": change}) is not None:
+                again = self._read(list_id)
+                if again is None or again[1].confirmed is None:
+                    raise CannotResolve(f"list {list_id} changed meanwhile; repeat this")
+                proposal = again[1]
+        return {"listed": _told(proposal)}
+
+    def resume(self, list_id: str, saga_id: str) -> Answer:
+        """Resume one saga of a confirmed proposal, if it is as it was seen; once, however often it is asked for."""
+        read = self._read(list_id)
+        if read is None:
+            return {UNKNOWN: True}
+        _, proposal = read
+        seen = next((one for one in proposal.sagas if one.saga_id == saga_id), None)
+        if proposal.confirmed is None or seen is None:
+            wrong = "be confirmed" if seen is not None else f"have saga {saga_id}"
+            raise CannotResolve(f"list {list_id} must {wrong} to resume it; see cdk-sagas resume --proposal {list_id}")
+        found = self.operators.find(saga_id)
+        if found is None:
+            return _ended("failed", "its record is gone by now")
+        record, now_ms = found.record, clock.now_ms()
+        if record.settled:
+            return _ended("settled", record.status)
+        self.operators.require_free(saga_id)
+        resolver = self.operators.resolver(found, proposal.confirmed)
+        if seen.is_of(record, found.parked_at):
+            started = resolver.unpark(
+                record, now_ms, what=proposal.what, parked_at=seen.parked_at, before=[proposal.proposed]
+            )
+            return _ended("resumed", started) if started is not None else _ended("left alone", "changed meanwhile")
+        if record.parked_by is None and proposal.is_resumed(found.decisions):
+            # A request that died had resumed it: what it did not start is started.
+            finding, started = replace(resolver.recoverer, log_days=found.served.days).recover(record, now_ms)
+            if started is not None:
+                return _ended("recovered", started)
+            if finding in (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED, Finding.ROWS_EXPIRED):
+                return _ended("needs an operator", finding)
+            return _ended("left alone", finding)
+        return _ended("left alone", "changed since it was proposed")
+
+    @property
+    def _tables(self) -> list[str]:
+        return list(dict.fromkeys(saga.requests for saga in self.operators.served))
+
+    def _read(self, list_id: str) -> tuple[str, ListProposal] | None:
+        for table in self._tables:
+            item = aws.dynamodb().get_item(TableName=table, Key=list_key(list_id), ConsistentRead=True).get("Item")
+            if item is not None:
+                return table, ListProposal.from_item(item)
+        return None
+
+    def _outlook(self, proposal: ListProposal, seen: SeenSaga) -> str:
+        found: FoundSaga | None = self.operators.find(seen.saga_id)
+        if found is None:
+            return UNKNOWN
+        if found.record.settled or seen.is_of(found.record, found.parked_at):
+            return outlook(found.record, None)
+        return "was resumed by this list" if proposal.is_resumed(found.decisions) else LEFT
+
+
+def _planned(sagas: object) -> Iterator[tuple[str, str | None]]:
+    """Saga ids, and the execution that had parked each; None if that is not known."""
+    if not isinstance(sagas, Sequence) or isinstance(sagas, str):
+        raise CannotResolve(f"sagas must be a list, got {type(sagas).__name__}; use the command cdk-sagas")
+    if not 0 < len(sagas) <= MOST_SAGAS:
+        raise CannotResolve(
+            f"a list to propose must have 1 to {MOST_SAGAS:,} sagas, got {len(sagas):,}; propose it in parts"
+        )
+    for one in sagas:
+        match one:
+            case [str(saga_id), (str() | None) as parked]:
+                yield saga_id, parked
+            case _:
+                raise CannotResolve(f"a saga must be its id and what parked it, got {one!r}; use the command cdk-sagas")
+
+
+def _told(proposal: ListProposal) -> Answer:
+    confirmed = proposal.confirmed
+    return {
+        "id": proposal.id,
+        "sagas": len(proposal.sagas),
+        "expires_at": proposal.expires_at,
+        "confirmed_by": confirmed.who if confirmed is not None else None,
+    }
+
+
+def _ended(outcome: str, detail: str) -> Answer:
+    return {"outcome": outcome, "detail": detail}
