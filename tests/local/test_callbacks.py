@@ -23,6 +23,7 @@ from saga_runtime.shared.arns import machine_of
 
 SPEED: Final = 60.0
 PATIENCE_SECONDS: Final = 300.0
+WHY: Final = ("--reason", "the provider was asked")
 PARCEL: Final = {"ok": True, "output": {"parcel": "p"}}
 NONE_LEFT: Final = {"ok": False, "error": "OutOfStock", "detail": "none left"}
 
@@ -262,7 +263,7 @@ def test_a_job_without_a_callback_is_verified_at_the_warehouse(system: Callbacks
     system.thinks("lost-papers", "given")
     assert system.reports("lost-papers", PARCEL) == "UNDELIVERED"
     assert "parked_by" not in system.record("lost-papers")
-    system.command("recover", system.sagas["lost-papers"])
+    system.command("recover", system.sagas["lost-papers"], *WHY)
     system.ends("lost-papers", "FAILED")
     assert system.books("lost-papers")["cancelled"] == "1"
     # It was requested again, and did: an outcome of that job completes the saga, or its silence ends it.
@@ -279,12 +280,12 @@ def test_a_success_after_a_failure_is_compensated_automatically_once(system: Cal
 
     assert system.reports("changed-mind", PARCEL, event="f") == "APPLIED_LATE"
     assert system.row("changed-mind")["status"] == "APPLIED_LATE"
-    said = system.command("recover", system.sagas["changed-mind"])
+    said = system.command("recover", system.sagas["changed-mind"], *WHY)
     assert "Pick applied late: compensating it" in said, said
 
     system.waited(lambda: system.row("changed-mind"), lambda row: row["status"] == "COMPENSATED")
     assert system.books("changed-mind")["cancelled"] == "1"
-    assert "applied late" not in system.command("recover", system.sagas["changed-mind"])
+    assert "applied late" not in system.command("recover", system.sagas["changed-mind"], *WHY)
     assert system.record("changed-mind")["status"] == "FAILED"
 
 
@@ -314,7 +315,7 @@ def test_a_saga_stopped_while_it_waited_resumes_with_the_outcome(system: Callbac
 
     assert system.reports("stopped", PARCEL) == "UNDELIVERED"
     assert "due_at" in system.record("stopped")
-    system.command("recover", saga)
+    system.command("recover", saga, *WHY)
     # The pivot had not run: the recovery compensates.
     system.ends("stopped", "FAILED")
     assert system.books("stopped")["cancelled"] == "1"
@@ -326,7 +327,7 @@ def test_a_cancelled_saga_compensates_the_job_that_it_waited_for(system: Callbac
 
     said = system.command("cancel", saga, "--reason", "the customer called")
     assert f"saga {saga} is cancelled" in said, said
-    assert "cancelled" not in system.command("recover", saga)
+    assert "cancelled" not in system.command("recover", saga, *WHY)
     system.reports("cancelled", PARCEL)
 
     problem = system.ends("cancelled", "FAILED")
@@ -334,7 +335,8 @@ def test_a_cancelled_saga_compensates_the_job_that_it_waited_for(system: Callbac
     assert "customer" not in json.dumps(problem)
     assert system.books("cancelled")["cancelled"] == "1"
     assert "was cancelled; it has settled as FAILED" in system.command("cancel", saga, "--reason", "once more")
-    assert "the customer called" in system.command("inspect", saga)
+    told = system.command("inspect", saga)
+    assert "the customer called" in told
 
 
 def test_a_saga_behind_its_pivot_is_not_cancelled(system: Callbacks) -> None:
@@ -357,7 +359,7 @@ def test_after_the_pivot_a_recovery_uses_an_outcome_that_arrived_before(system: 
     system.aws.client("stepfunctions").stop_execution(executionArn=system.record("scanned")["execution_arn"])
 
     assert system.reports("scanned", {"ok": True, "output": {"at": "gate 3"}}, step="Scan") == "UNDELIVERED"
-    system.command("recover", saga)
+    system.command("recover", saga, *WHY)
 
     assert system.ends("scanned", "COMPLETED")["result"]["Scan"] == {"at": "gate 3"}
     assert system.books("scanned")["handed_over"] == "1"

@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from constructs_lib.testing import LocalAws
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import Env
 from saga_runtime.shared.decisions import Decision
 
@@ -27,6 +28,7 @@ from .test_parked import PATIENCE_SECONDS, SPEED, Parked
 from .two_ledgers import drain
 
 ORDER = "charged"
+LISTED = ("listed-1", "listed-2")
 REPAIRS = 4
 
 
@@ -42,11 +44,13 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
             FunctionName=aws.resolve_function("Parked/Api/Gatekeeper/orders/Function"), Timeout=FUNCTION_SECONDS
         )
         made = Parked(aws, outputs, gateway, aws.create_api_user("alice", api_id=outputs["ApiId"]))
-        gateway.plan(
-            Trouble(on=Operation.CHARGE, action=Action.DROP, moment=Moment.AFTER, containing=f'"{ORDER}-Charge')
-        )
-        made.begin(ORDER)
-        made.waited(ORDER, lambda record: "parked_by" in record)
+        for order in (ORDER, *LISTED):
+            gateway.plan(
+                Trouble(on=Operation.CHARGE, action=Action.DROP, moment=Moment.AFTER, containing=f'"{order}-Charge')
+            )
+            made.begin(order)
+        for order in (ORDER, *LISTED):
+            made.waited(order, lambda record: "parked_by" in record)
         yield made
 
 
@@ -77,7 +81,7 @@ def run(parked: Parked, credentials: dict[str, str], *words: str) -> tuple[int, 
         Env.CLOCK: parked.aws.clock,
         **credentials,
     }
-    of_saga = [] if words[0] == "doctor" else [parked.sagas[ORDER]]
+    of_saga = [] if words[0] in ("doctor", "resume") else [parked.sagas[ORDER]]
     command = [sys.executable, "-m", "constructs_lib.cli", words[0], *of_saga, *words[1:]]
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -98,10 +102,10 @@ def session_of(parked: Parked, credentials: dict[str, str]) -> boto3.Session:
     )
 
 
-def decisions(parked: Parked) -> list[tuple[str, str, str | None]]:
-    items = parked.aws.client("dynamodb").scan(TableName=parked.outputs["RequestTableName"])["Items"]
-    item: Any = items[0]
-    return [(one.what, one.who.rpartition("/")[2], one.proposed_by) for one in Decision.all_of(item)]
+def decisions(parked: Parked, order: str = ORDER) -> list[tuple[str, str, str | None]]:
+    key: Any = {"id": {"S": request_id_from(parked.sagas[order])}}
+    found: Any = parked.aws.client("dynamodb").get_item(TableName=parked.outputs["RequestTableName"], Key=key)
+    return [(one.what, one.who.rpartition("/")[2], one.proposed_by) for one in Decision.all_of(found["Item"])]
 
 
 def test_two_operators_decide_with_one_right_each(parked: Parked) -> None:
@@ -128,6 +132,56 @@ def test_two_operators_decide_with_one_right_each(parked: Parked) -> None:
         ("Charge: applied", "ben", "ann"),
         ("resumed", "ben", "ann"),
     ]
+
+
+def test_two_operators_resume_a_list_with_one_right_each(parked: Parked, tmp_path: Path) -> None:
+    ann, ben = operator(parked, "ann"), operator(parked, "ben")
+    plan, results = tmp_path / "parked", tmp_path / "results"
+    plan.write_text("\n".join([*(parked.sagas[order] for order in LISTED), f"{'a' * 26}-mdwqr4j1"]))
+    why, sure = ("--yes", "--reason", "the provider is back"), ("--yes", "--reason", "I asked it, too")
+
+    status, told = run(parked, ann, "resume", str(plan), *why)
+    assert (status, f"{'a' * 26}-mdwqr4j1  unknown" in told) == (1, True), told
+    found = re.search(r"proposed as ([0-9a-f]{32}): 2 sagas", told)
+    assert found is not None, told
+    proposal = ("--proposal", found[1], "--results", str(results))
+    assert all("parked_by" in parked.record(order) for order in LISTED)
+
+    status, told = run(parked, ann, "resume", *proposal, *sure)
+    assert (status, "must be confirmed by another IAM user or role" in told) == (1, True), told
+
+    status, told = run(parked, ben, "resume", *proposal)
+    assert (status, told.count("is parked: resumed\n"), "the provider is back" in told) == (0, 2, True), told
+    assert not results.exists()
+
+    status, told = run(parked, ben, "resume", *proposal, *sure)
+    assert (status, told.startswith("2 resumed; 0 before")) == (0, True), told
+    status, told = run(parked, ann, "resume", *proposal, *sure)
+    assert (status, told.startswith("nothing to do; 2 before")) == (0, True), told
+
+    # The provider still does not report the charge: each saga is parked again, which the two did not decide about.
+    for order in LISTED:
+        parked.waited(order, lambda record: str(record.get("parked_by")).endswith("-r1"))
+    status, told = run(parked, ann, "resume", *proposal[:2], "--results", str(tmp_path / "again"), *sure)
+    assert (status, told.startswith("2 left alone")) == (0, True), told
+    for order in LISTED:
+        assert parked.record(order)["recoveries"] == "1"
+        proposed, resumed = decisions(parked, order)
+        assert proposed == (f"proposed in list {found[1]}: resume", "ann", None)
+        assert (resumed[:2], str(resumed[2]).rpartition("/")[2]) == ((f"resumed by list {found[1]}", "ben"), "ann")
+
+
+def test_who_holds_and_releases_a_saga_is_shown(parked: Parked) -> None:
+    """A person who may do anything, and the saga that another test settles."""
+    saga = parked.sagas[ORDER]
+
+    assert parked.run("hold", "on", "--saga", saga, "--reason", "examined")[0] == 0
+    assert parked.run("hold", "off", "--saga", saga, "--reason", "it is right")[0] == 0
+
+    told = parked.run("inspect", saga)[1]
+    assert re.search(r"\n    held\n    why: examined\n(.*\n)+    released\n    why: it is right\n", told), told
+    status, told = parked.run("hold", "status", "--saga", saga)
+    assert (status, "is not held" in told, told.count("; why: ")) == (0, True, 2), told
 
 
 def test_doctor_repairs_by_the_function_what_its_caller_may_only_read(parked: Parked) -> None:

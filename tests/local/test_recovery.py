@@ -29,6 +29,7 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of
+from saga_runtime.shared.decisions import Decision
 from tests.sampling import a_third
 
 from .transfer_system import at_once, until
@@ -606,6 +607,8 @@ def recover_by_hand(system: TwoLedgers, *arguments: str, **environment: str) -> 
             "recover",
             *arguments,
             *stack,
+            "--reason",
+            "its execution died",
         ],
         env=given,
         capture_output=True,
@@ -628,6 +631,8 @@ class TestTheCommand:
         assert first == (0, f"saga {saga_id} was interrupted: taken over by {owner}\n", "")
         assert second == (0, f"saga {saga_id} is settled: nothing to do\n", "")
         assert money_of(system, way) == NOT_MOVED
+        kept = [(one.what, one.why) for one in Decision.all_of(system.item(saga_id))]
+        assert kept == [("taken over", "its execution died")]
 
     @pytest.mark.parametrize(
         ("arguments", "complaint"),
