@@ -13,7 +13,7 @@ from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, se
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
-from constructs_lib.cli.shared.saga import audit_of, find_in, require_saga_id, say_decisions
+from constructs_lib.cli.shared.saga import audit_of, find_in, require_reason_with, require_saga_id, say_decisions
 from saga_runtime.protocol import HOLD_DECISIONS, HoldAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, Held, decisions_key, kept, off, on
 from saga_runtime.shared import clock, writes
@@ -40,7 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     saga_id = options.saga
-    _require_reason(options)
+    require_reason_with("on and off", options.reason, changes=options.action != "status")
     if saga_id is not None:
         require_saga_id(saga_id)
     session = session_of(options)
@@ -80,13 +80,6 @@ def _status(action: str, audit: Audit | None, found: list[Switch]) -> int:
     for one in others:
         sys.stderr.write(f"{one.function} must be {_WANTED[action]}, got {_state(one)}; {remedy}\n")
     return 1 if others else 0
-
-
-def _require_reason(options: argparse.Namespace) -> None:
-    if options.reason is not None and options.action == "status":
-        raise CommandError("--reason goes with on and off, got status; leave it out")
-    if options.reason is None and options.action != "status":
-        raise CommandError(f'--reason must be given with {options.action}, got none; write one sentence: --reason "…"')
 
 
 def _switch(aws: Aws, switch: Switch, saga_id: str | None, audit: Audit) -> None:

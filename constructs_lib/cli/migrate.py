@@ -14,7 +14,7 @@ import boto3
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
-from constructs_lib.cli.shared.saga import audit_of, reason_of, say_decisions, time_of
+from constructs_lib.cli.shared.saga import audit_of, require_reason_with, say_decisions, time_of
 from constructs_lib.cli.shared.terminal import progress
 from saga_runtime.errors import Conflict
 from saga_runtime.migration.gates import Facts, ahead, back
@@ -67,11 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
-    changes = options.action in _CHANGES
-    if changes != (options.reason is not None):
-        options.misused("advance and back need --reason, and nothing else does")
-    if changes:
-        reason_of(options.reason)
+    require_reason_with("advance and back", options.reason, changes=options.action in _CHANGES)
     session = session_of(options)
     with (
         one_line_errors("the migration was not read, or not changed"),

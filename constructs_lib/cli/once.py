@@ -16,7 +16,7 @@ from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, sess
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
-from constructs_lib.cli.shared.saga import audit_of, reason_of, say_decisions
+from constructs_lib.cli.shared.saga import audit_of, require_reason_with, say_decisions
 from saga_runtime.protocol import ONCE_PREFIX, OnceAttribute, RecordAttribute
 from saga_runtime.shared import writes
 from saga_runtime.shared.backoff import PATIENT
@@ -106,10 +106,7 @@ def run(options: argparse.Namespace) -> int:
     found = _PERIOD.fullmatch(options.period)
     if found is None:
         raise CommandError(f"PERIOD must be a number of minutes, hours or days, like 1d, got {options.period!r}")
-    if options.again != (options.reason is not None):
-        raise CommandError("--again and --reason go together; write one sentence: why it is to run again")
-    if options.again:
-        reason_of(options.reason)
+    require_reason_with("--again", options.reason, changes=options.again)
     command = options.behind or options.command
     period_ms = int(found[1]) * _UNIT_MS[found[2]]
     session = session_of(options)

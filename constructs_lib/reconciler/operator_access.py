@@ -37,7 +37,8 @@ class OperatorAccess(Construct):
     for this request alone, and the function sends it to STS. The content of an event cannot name another caller, and
     only roles and users of ``grant_operate`` are accepted, even if others may invoke the function. With
     ``second_person``, what ``resolve`` decides is written as a proposal, and executed once another principal
-    confirms it: exactly as it was proposed, if the record and the row are as they were then.
+    confirms it: exactly as it was proposed, if the record and the row are as they were then. ``cdk-sagas resume``
+    proposes a list likewise, which is confirmed once.
     Not guaranteed: that two principals are two people; nor anything about writes without the function:
     a principal that may write the tables needs no second one. ``cancel`` and repairs need no second person.
 
@@ -51,7 +52,7 @@ class OperatorAccess(Construct):
         scope: parent construct.
         id: construct id.
         reconciler: whose sagas operators decide about.
-        second_person: who confirms what ``resolve`` decides; None, the default: no second person.
+        second_person: who confirms what ``resolve`` and ``resume`` decide; None, the default: no second person.
         proposals_expire_after: how long a proposal can be confirmed; 5 minutes to 14 days, 1 day by default.
         function_options: ``FunctionOptions`` for the function and its log group.
         removal_policy: of the log group; retained by default.

@@ -436,7 +436,7 @@ class ListAttribute(StrEnum):
     SAGAS = "sagas"
     """JSON text of a list: of each saga its id, its owner, and when it was parked."""
     CONFIRMED_AT = "confirmed_at"
-    """Absent, as the two below: nobody has confirmed it."""
+    """Absent, as the two below, until it is confirmed."""
     CONFIRMED_BY = "confirmed_by"
     CONFIRMED_WHY = "confirmed_why"
     EXPIRATION = "expiration"

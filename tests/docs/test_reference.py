@@ -149,6 +149,7 @@ def test_every_stored_kind_has_its_table() -> None:
         "TokenAttribute",
         "WatchAttribute",
         "HoldAttribute",
+        "ListAttribute",
         "OnceAttribute",
         "StartField",
         "CallField",

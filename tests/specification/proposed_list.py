@@ -43,7 +43,7 @@ class ListCondition(Condition):
         LISTS,
         '"attribute_not_exists(#id) OR (attribute_not_exists(#confirmed_by)',
     )
-    CONFIRMED = Because("one operator alone resumes nothing", LISTED, "if proposal.confirmed is None or seen is None:")
+    CONFIRMED = Because("one operator alone resumes nothing", LISTED, 'wrong = "be confirmed" if seen')
     AS_SEEN = Because(
         "two people decided about the saga as it was parked when it was proposed",
         LISTED,
@@ -60,7 +60,7 @@ class ListCondition(Condition):
     CONTINUED = Because(
         "a request that died before its start is repeated, and starts it",
         LISTED,
-        "if record.parked_by is None and proposal.is_resumed(found.decisions):",
+        "and proposal.is_resumed(found.decisions):",
     )
 
 
@@ -187,7 +187,7 @@ class ListModel(Conditional):
         return not world.commands and not left and all(saga.started for saga in world.sagas)
 
     def broken(self, world: World) -> Iterator[str]:
-        """No state by itself breaks a promise."""
+        """Only moves break promises."""
         return iter(())
 
     def moves(self, world: World) -> Moves:

@@ -26,7 +26,7 @@ from constructs_lib.cli.shared.aws import (
 )
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
-from constructs_lib.cli.shared.saga import audit_of, keep_decision, reason_of, to_copy
+from constructs_lib.cli.shared.saga import audit_of, keep_decision, require_reason_with, to_copy
 from constructs_lib.cli.shared.terminal import Line, Screen, whole_seconds
 from saga_runtime.callbacks import Receipt
 from saga_runtime.callbacks.store import read_token
@@ -91,10 +91,7 @@ def _check(options: argparse.Namespace) -> bool:
     if options.redeliver is not None and (options.redrive or options.delete_unanswered):
         raise CommandError("--redeliver is about one job of the table; leave --redrive and --delete-unanswered out")
     acts = bool(options.redeliver is not None or options.redrive or options.delete_unanswered)
-    if acts != (options.reason is not None):
-        options.misused("--redrive, --delete-unanswered and --redeliver need --reason, and nothing else does")
-    if acts:
-        reason_of(options.reason)
+    require_reason_with("a change", options.reason, changes=acts)
     return acts
 
 

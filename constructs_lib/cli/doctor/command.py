@@ -30,7 +30,7 @@ from constructs_lib.cli.doctor.tables import Contradictions, Deep
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, options_again, session_of
 from constructs_lib.cli.shared.process import QUIET, environment, moment, say
 from constructs_lib.cli.shared.reads import RATE, Aws, Scan, patient
-from constructs_lib.cli.shared.saga import Asker, audit_of, reason_of
+from constructs_lib.cli.shared.saga import Asker, audit_of, require_reason_with
 from constructs_lib.cli.shared.terminal import Line, Screen, counted, whole_seconds
 from saga_runtime.shared import aws as runtime
 
@@ -68,10 +68,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     if options.rate is not None and not options.full_scan:
         options.misused("--rate is about --full-scan")
-    if options.repair != (options.reason is not None):
-        options.misused("--repair and --reason go together: without them nothing is changed")
-    if options.repair:
-        reason_of(options.reason)
+    require_reason_with("--repair", options.reason, changes=options.repair)
     session = session_of(options)
     with one_line_errors("not everything was checked"), environment(QUIET), runtime.clients_of(patient(session)):
         report = _report(options, session)

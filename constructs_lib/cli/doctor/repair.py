@@ -148,7 +148,7 @@ class Repairer:
                 return BY_ANOTHER
             if not before.due_at or before.due_at > self.records.now_ms:
                 return ""  # it will be due: until then, its answer may come
-            self._keep(finding, "looked after", before)
+            self._keep(finding, "swept", before)
             swept = look_after(finding.id, self.records.now_ms)
             return "its dead-letter queue was notified" if swept.unanswered else "not due any more"
 

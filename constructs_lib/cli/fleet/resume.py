@@ -149,7 +149,7 @@ def _ask_about_list(asker: Asker | None, manifest: Manifest, **request: Any) -> 
     answer = asker.ask(**request) if asker is not None else None
     if answer is None:
         raise CommandError(
-            f"{manifest.said} must have list {request['list']}, got none; check the id that its proposer was told"
+            f"{manifest.said} must have list {request['list']}, got none; check its id with its proposer"
         )
     listed: Mapping[str, Any] = answer["listed"]
     return listed

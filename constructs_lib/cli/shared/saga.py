@@ -228,6 +228,25 @@ def say_decisions(decisions: Iterable[Decision]) -> None:
         say(f"  {moment(one.at_ms)}  {one.who}: {one.what}; why: {one.why}\n")
 
 
+def require_reason_with(what: str, given: str | None, *, changes: bool) -> None:
+    """Require a reason with options that decide something, and only with these.
+
+    Args:
+        what: the options, in words.
+        given: the reason.
+        changes: whether one of them is given.
+
+    Raises:
+        CommandError: if it is missing, blank or too long; or given without them.
+    """
+    if changes != (given is not None):
+        raise CommandError(
+            f"--reason must be given with {what}, and only with it, got {given!r}; write one sentence: why"
+        )
+    if given is not None:
+        reason_of(given)
+
+
 def reason_of(given: str) -> str:
     """A reason, as it is kept.
 
@@ -245,7 +264,7 @@ def reason_of(given: str) -> str:
 
 
 def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], now_ms: int) -> None:
-    """Keep a decision about a job with its saga, before it is carried out; with the runtime's clients.
+    """Keep a decision about a job with its saga, before it is executed; with the runtime's clients.
 
     A job of no saga, or of one whose record has ended, decides about nothing that could keep it.
 

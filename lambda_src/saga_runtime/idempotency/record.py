@@ -226,6 +226,7 @@ class RequestRecord:
         input: what its executions are started with; empty: it is a tombstone, or a direct operation's.
         failure: why it compensates, as JSON; None: no reason is written.
         decisions: how many of operators it keeps.
+        decisions_size: their bytes, at most.
     """
 
     request_id: str
@@ -253,6 +254,7 @@ class RequestRecord:
     parked_reason: str | None = None
     failure: str | None = None
     decisions: int = 0
+    decisions_size: int = 0
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -289,7 +291,8 @@ class RequestRecord:
                 late_at=_number(item, a.LATE_AT),
                 parked_reason=_text(item, a.PARKED_REASON),
                 failure=_text(item, a.FAILURE),
-                decisions=len(item.get(a.DECISIONS, {}).get("L", [])),
+                decisions=len(decisions := item.get(a.DECISIONS, {}).get("L", [])),
+                decisions_size=len(json.dumps(decisions)),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error

@@ -13,13 +13,15 @@ from typing import Any, Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute
-from saga_runtime.shared.decisions import MOST_DECISIONS, Audit, Decision, decided, stored
+from saga_runtime.shared.decisions import Audit, Decision, decided, stored
 from saga_runtime.shared.expressions import Arguments, update, when
 
 SAME_SAGA: Final = "#saga_id = :saga_id"
 """The key still has the saga that was read: a forgotten key may be a newer request's."""
 AS_READ: Final = f"{SAME_SAGA} AND #status = :was_status AND #owner = :was_owner"
 """And it is in the state, and has the owner, that were read."""
+MOST_BYTES: Final = 50_000
+"""Of the decisions before a new one: a record that is full could not be written any more, and its saga not settled."""
 _NO_LIST: Final = f"attribute_not_exists(#{RecordAttribute.DECISIONS})"
 Appended = tuple[Mapping[Any, str], Mapping[str, Any]]
 """What an update assigns in addition, and the values of it."""
@@ -40,10 +42,10 @@ def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int, *befor
     Raises:
         ValueError: if the record's list is full.
     """
-    if record.decisions + len(before) >= MOST_DECISIONS:
+    if record.decisions_size > MOST_BYTES:
         raise ValueError(
-            f"the record of saga {record.saga_id} must have less than {MOST_DECISIONS} decisions, got "
-            f"{record.decisions}; find out why it was decided about so often, and let its reconciler continue it"
+            f"the decisions about saga {record.saga_id} must have at most {MOST_BYTES:,} bytes, got "
+            f"{record.decisions_size:,}; find out why it was decided about so often, and let its reconciler continue it"
         )
     new = decided(audit, what, now_ms, parked_reason=_parked_at(record))
     values = {"no_decisions": {"L": []}, "decision": stored((*before, new))}

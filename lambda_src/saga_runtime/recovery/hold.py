@@ -85,7 +85,7 @@ def kept(table: str, saga_id: str | None, was: AttributeMap | None, decision: De
     Args:
         table: the table of switches.
         saga_id: the saga's; None: the switch for all sagas.
-        was: the item of its decisions as it was read; None: there is none.
+        was: the item of its decisions as it was read; None: it does not exist.
         decision: the new one.
     """
     list_ = HoldAttribute.DECISIONS

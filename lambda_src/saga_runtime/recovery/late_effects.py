@@ -66,7 +66,7 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str, now_m
 
     Args:
         recoverer: starts executions.
-        record: the saga's record; it stays as it is, but for an operator's decision.
+        record: the saga's record; unchanged, except for an operator's decision.
         log_table: the saga log.
         now_ms: the time.
 

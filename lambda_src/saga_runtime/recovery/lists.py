@@ -31,7 +31,7 @@ MOST_SAGAS: Final = 1_000
 KEPT_MS: Final = 90 * 86_400_000
 """For so long an item is kept behind its time; the decisions are kept with the sagas."""
 FREE: Final = "attribute_not_exists(#id) OR (attribute_not_exists(#confirmed_by) AND #expires_at <= :now)"
-"""There is no such proposal, or its time passed and nobody confirmed it."""
+"""There is no such proposal, or its time passed before it was confirmed."""
 OPEN: Final = "#at = :was_at AND #expires_at > :now AND attribute_not_exists(#confirmed_by)"
 RESUMED: Final = "is parked: resumed"
 LEFT: Final = "was parked since it was listed: left alone"
@@ -62,7 +62,7 @@ class ListProposal:
         why: its reason.
         expires_at: epoch milliseconds.
         sagas: the sagas, as the proposer's function read them.
-        confirmed: who confirmed it, and why; None: nobody did.
+        confirmed: who confirmed it, and why; None: it is not confirmed.
     """
 
     at_ms: int
@@ -158,7 +158,7 @@ def list_key(list_id: str) -> dict[str, dict[str, str]]:
 
 
 def outlook(record: RequestRecord, parked: str | None) -> str:
-    """What a command to resume does with a saga.
+    """Describe the action of a command to resume a saga.
 
     Args:
         record: as it was read.

@@ -339,7 +339,7 @@ class Operators:
         """Read a saga's record strongly; None: no table of the function's sagas has it.
 
         Raises:
-            CannotResolve: if it is no saga id.
+            CannotResolve: for another text than a saga id.
         """
         if not is_saga_id(saga_id):
             raise CannotResolve(f"not a saga id: {saga_id!r}; give it as the API answered it")
@@ -364,7 +364,7 @@ class Operators:
         )
 
     def resolver(self, found: FoundSaga, audit: Audit, proposal: Proposal | None = None) -> Resolver:
-        """What applies a decision about a saga."""
+        """The component that applies a decision about a saga."""
         return Resolver(
             # As the command: that its rows may have expired is its own refusal.
             recoverer=replace(self._recoverer(found), log_days=None),

@@ -168,7 +168,7 @@ class Caretaker:
         step_functions: the client of Step Functions.
         runs: whether an execution of a state machine is known to run; it is not asked for then.
         count: called with the metric and the saga's id, once it is certain.
-        audit: the operator whose decisions these are, and why; None: nobody decides.
+        audit: the operator whose decisions these are, and why; None: the reconciler itself.
     """
 
     served: Sequence[Served]

@@ -222,7 +222,7 @@ class Recoverer:
         due_after_ms: when the record is checked again after a takeover.
         log_days: how long rows of the saga's log are kept; None: not known, so that age blocks nothing.
         runs: whether an execution of a state machine is known to run; it is not asked for then.
-        audit: the operator whose decision everything is that is done, and why; None: nobody decides.
+        audit: the operator whose decision everything is that is done, and why; None: the system itself.
     """
 
     table: str
@@ -340,7 +340,7 @@ class Recoverer:
             return
 
     def noted(self, what: str, record: RequestRecord, now_ms: int) -> Appended:
-        """What an update assigns in addition when an operator decides it; nothing if nobody does."""
+        """Assignments that an update adds to record an operator's decision; none without an operator."""
         return appended(self.audit, what, record, now_ms) if self.audit is not None else NOTHING
 
     def begins(self, machine_arn: str, name: str, start_input: str, record: RequestRecord, now_ms: int) -> bool:
@@ -361,7 +361,7 @@ class Recoverer:
         return True
 
     def keeps(self, audit: Audit, what: str, record: RequestRecord, now_ms: int) -> bool:
-        """Append a decision that no update carries out, before it is carried out: what no record keeps does not happen.
+        """Append a decision that no update executes, before it is executed: what no record keeps does not happen.
 
         Returns:
             False: the record changed since it was read, and keeps nothing.

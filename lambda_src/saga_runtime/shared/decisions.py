@@ -14,8 +14,8 @@ from saga_runtime.protocol import DecisionField, RecordAttribute
 
 MOST_REASON: Final = 1_000
 """Characters of a reason."""
-MOST_DECISIONS: Final = 100
-"""In one list: an item of DynamoDB holds 400 KB, and a saga that could not be written any more could not be settled."""
+MOST_DECISIONS: Final = 50
+"""Of what has no end: an item of DynamoDB holds 400 KB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -266,11 +266,11 @@ def test_hold_that_lacks_an_attribute_is_released(stack: CheckedStack, lacks: st
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["on"], "--reason must be given with on, got none"),
+        (["on"], "--reason must be given with on and off, and only with it, got None"),
         (["on", "--reason", "  "], "a reason must be 1 to 1000 characters"),
         (["on", "--reason", "x" * 1_001], "a reason must be 1 to 1000 characters"),
-        (["status", "--reason", "x"], "--reason goes with on and off, got status"),
-        (["off"], "--reason must be given with off, got none"),
+        (["status", "--reason", "x"], "and only with it, got 'x'"),
+        (["off"], "--reason must be given with on and off"),
     ],
 )
 def test_wrong_options_are_refused(

@@ -149,8 +149,8 @@ def test_an_answer_that_is_lost_keeps_one_entry(operated: OperatedSaga) -> None:
 
 
 def test_a_full_list_takes_no_more(operated: OperatedSaga, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AUDIT_MODULE, "MOST_DECISIONS", 0)
-    full, state = f"the record of saga {SAGA_ID} must have less than 0 decisions, got 0", operated.state
+    monkeypatch.setattr(AUDIT_MODULE, "MOST_BYTES", 1)
+    full, state = f"the decisions about saga {SAGA_ID} must have at most 1 bytes, got 2;", operated.state
 
     for words in (("resolve", STEP, "--applied"), ("resolve", "--resume")):
         assert full in operated.run(*words)[1]

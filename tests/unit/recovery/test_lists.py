@@ -47,12 +47,12 @@ class Crew:
     Attributes:
         asked: the function that acts for them.
         plan: the list.
-        told: what the last command printed.
+        printed: by the last command.
     """
 
     asked: AskedFunction
     plan: Path
-    told: str = field(default="")
+    printed: str = field(default="")
 
     @property
     def world(self) -> World:
@@ -64,12 +64,12 @@ class Crew:
         out = io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             status = main(["resume", "--stack", "Shop", *words])
-        self.told = out.getvalue()
+        self.printed = out.getvalue()
         return status
 
     def propose(self, caller: tuple[str, str] = ANN) -> str:
         """Propose the list; its id."""
-        assert self.run(caller, str(self.plan), *PROPOSES) == 0, self.told
+        assert self.run(caller, str(self.plan), *PROPOSES) == 0, self.printed
         return self.list_id
 
     def confirm(self, caller: tuple[str, str] = EVE, *more: str) -> int:
@@ -176,13 +176,13 @@ def test_two_operators_resume_a_list(crew: Crew) -> None:
     state = crew.state[1:]
     list_id = crew.propose()
     assert crew.state[1:] == state
-    assert f"proposed as {list_id}: 3 sagas" in crew.told
-    assert f"cdk-sagas resume --proposal {list_id} --stack Shop\n" in crew.told
+    assert f"proposed as {list_id}: 3 sagas" in crew.printed
+    assert f"cdk-sagas resume --proposal {list_id} --stack Shop\n" in crew.printed
 
-    assert crew.confirm() == 0, crew.told
+    assert crew.confirm() == 0, crew.printed
 
     is_carried_out(crew)
-    assert crew.told == f"3 resumed; 0 before; outcomes in {crew.results}\n"
+    assert crew.printed == f"3 resumed; 0 before; outcomes in {crew.results}\n"
     crew.asked.operated.run("inspect")
 
 
@@ -206,16 +206,16 @@ def test_a_list_is_shown_before_it_is_confirmed(crew: Crew) -> None:
     assert crew.run(EVE, "--proposal", list_id) == 0
 
     assert crew.state == state
-    assert f"proposed by {ANN[0]}, until " in crew.told
-    assert f"  why  {PROPOSES[-1]}\n" in crew.told
+    assert f"proposed by {ANN[0]}, until " in crew.printed
+    assert f"  why  {PROPOSES[-1]}\n" in crew.printed
     for key, what in zip(
         KEYS, ("is parked: resumed", "was parked since it was listed: left alone", "is settled"), strict=True
     ):
-        assert f"{SAGAS[key]}  {what}\n" in crew.told
+        assert f"{SAGAS[key]}  {what}\n" in crew.printed
     crew.confirm()
     crew.run(BEN, "--proposal", list_id, "--results", str(crew.results))
-    assert f", confirmed by {EVE[0]}\n" in crew.told
-    assert "nothing to do; 3 done before" in crew.told
+    assert f", confirmed by {EVE[0]}\n" in crew.printed
+    assert "nothing to do; 3 done before" in crew.printed
 
 
 def test_a_proposal_that_is_repeated_is_the_same(crew: Crew) -> None:
@@ -245,7 +245,7 @@ def test_a_proposal_is_confirmed_by_another_principal(crew: Crew) -> None:
 
     assert crew.confirm(BEN) == 1
 
-    assert "must be confirmed by another IAM user or role than its proposer's" in crew.told
+    assert "must be confirmed by another IAM user or role than its proposer's" in crew.printed
     assert crew.state == state
 
 
@@ -260,7 +260,7 @@ def test_a_federated_user_neither_proposes_nor_confirms(
 
     assert crew.run(FEDERATED, *words) == 1
 
-    assert "must be an IAM user or a role" in crew.told
+    assert "must be an IAM user or a role" in crew.printed
 
 
 ANN_ROLE = "arn:aws:iam::123456789012:role/ops/Operator"
@@ -281,7 +281,7 @@ def test_an_expired_proposal_is_refused_and_may_be_made_again(crew: Crew, after_
         crew.world.clock.ms += DAY_MS
 
     assert crew.confirm() == 1
-    assert ("changed meanwhile" if after_it_was_read else "expired 0 s ago") in crew.told
+    assert ("changed meanwhile" if after_it_was_read else "expired 0 s ago") in crew.printed
     assert crew.propose() == list_id
     assert crew.confirm() == 0
     is_carried_out(crew)
@@ -295,7 +295,7 @@ def test_of_two_confirmations_one_counts(crew: Crew) -> None:
     request = json.dumps({"do": "confirm_list", "list": crew.list_id, "reason": CONFIRMS[2]})
     before(crew.world.wire, "UpdateItem", lambda: operators.answer(request, Caller(arn=EVE[0], user_id=EVE[1])))
 
-    assert crew.confirm(carl, "--reason", "mine") == 0, crew.told
+    assert crew.confirm(carl, "--reason", "mine") == 0, crew.printed
 
     is_carried_out(crew)
 
@@ -310,7 +310,7 @@ def test_a_saga_that_changed_since_is_left(crew: Crew, change: Any, after_it_was
     else:
         change(crew, "key-1")
 
-    assert crew.confirm() == 0, crew.told
+    assert crew.confirm() == 0, crew.printed
 
     left = "settled" if change is Crew.settle and not after_it_was_read else "left alone"
     assert crew.outcomes == {"key-1": left, "key-2": "resumed", "key-3": "resumed"}
@@ -333,7 +333,7 @@ def test_a_confirmation_that_dies_continues_where_it_stopped(
     crew.world.clock.ms += DAY_MS if confirmed else 0  # what is confirmed may be continued by anybody, at any time
     crew.world.wire.fired.clear()
 
-    assert crew.confirm(BEN if confirmed else EVE) == 0, crew.told
+    assert crew.confirm(BEN if confirmed else EVE) == 0, crew.printed
 
     assert set(crew.outcomes.values()) <= {"resumed", "recovered", "left alone"}
     is_carried_out(crew)
@@ -347,7 +347,7 @@ def test_what_is_done_is_not_asked_again(crew: Crew) -> None:
     assert crew.confirm() == 0
 
     assert len(crew.asked.asked) - asked == 2, "shown and confirmed"
-    assert crew.told.startswith("nothing to do; 3 before")
+    assert crew.printed.startswith("nothing to do; 3 before")
 
 
 def test_each_failure_is_in_the_results_and_tried_again(crew: Crew) -> None:
@@ -371,7 +371,7 @@ def test_nothing_is_confirmed_while_the_reconciler_is_held(crew: Crew) -> None:
 
     assert crew.confirm() == 1
 
-    assert "an operator holds all sagas" in crew.told
+    assert "an operator holds all sagas" in crew.printed
     assert crew.state == state
 
 
@@ -385,8 +385,8 @@ def test_only_what_is_parked_as_listed_is_proposed(crew: Crew) -> None:
 
     assert crew.run(ANN, str(crew.plan), *PROPOSES) == 1
 
-    assert (crew.items, "proposed" in crew.told) == ([], False)
-    assert [line.partition("  ")[2].partition(":")[0] for line in crew.told.splitlines()] == [
+    assert (crew.items, "proposed" in crew.printed) == ([], False)
+    assert [line.partition("  ")[2].partition(":")[0] for line in crew.printed.splitlines()] == [
         "needs an operator",
         "is settled",
         "was parked since it was listed",
@@ -399,20 +399,20 @@ def test_a_list_is_bounded(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert crew.run(ANN, str(crew.plan), *PROPOSES) == 1
 
-    assert "a list to propose must have 1 to 2 sagas, got 3; propose it in parts" in crew.told
+    assert "a list to propose must have 1 to 2 sagas, got 3; propose it in parts" in crew.printed
     assert crew.items == []
 
 
 @pytest.mark.parametrize("list_id", ["../x", "0" * 31, "G" * 32])
-def test_what_is_no_id_of_a_list_is_refused(crew: Crew, list_id: str) -> None:
+def test_another_text_than_an_id_is_refused(crew: Crew, list_id: str) -> None:
     assert crew.run(EVE, "--proposal", list_id) == 1
-    assert "--proposal must be the id of a list" in crew.told
+    assert "--proposal must be the id of a list" in crew.printed
 
 
 def test_an_unknown_list_is_refused(crew: Crew) -> None:
     for words in ((), CONFIRMS):
         assert crew.run(EVE, "--proposal", "0" * 32, *words) == 1
-        assert "must have list 00000000000000000000000000000000, got none" in crew.told
+        assert "must have list 00000000000000000000000000000000, got none" in crew.printed
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_without_a_second_person_no_list_is_proposed(crew: Crew) -> None:
     assert "requires no second operator" in answer["refused"]
 
 
-def test_ids_of_lists_are_no_records(crew: Crew) -> None:
+def test_a_list_is_not_read_as_a_record(crew: Crew) -> None:
     crew.propose()
 
     assert RecordAttribute.SAGA_ID not in crew.items[0]

@@ -62,7 +62,6 @@ READS = frozenset(
         "DescribeStateMachineForExecution",
         "GetExecutionHistory",
         "DescribeTable",
-        "GetCallerIdentity",
         "GetEventSourceMapping",
         "GetFunctionConcurrency",
         "GetItem",
