@@ -24,6 +24,7 @@ from constructs_lib.testing.simulator.promise import audit, results
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World, running
 from saga_runtime.protocol import (
+    HOLD_DECISIONS,
     HoldAttribute,
     LogAttribute,
     OutboxAttribute,
@@ -267,7 +268,8 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS
     ]:
         left["sagas"] = open_now
-    if holds := [str(item[HoldAttribute.ID]["S"]) for table in world.parts.holds for item in world.table(table)]:
+    switches = (str(item[HoldAttribute.ID]["S"]) for table in world.parts.holds for item in world.table(table))
+    if holds := [one for one in switches if not one.endswith(HOLD_DECISIONS)]:
         left["holds"] = holds
     if events := [str(item[OutboxAttribute.ID]["S"]) for table in world.parts.outboxes for item in world.table(table)]:
         left["events"] = events

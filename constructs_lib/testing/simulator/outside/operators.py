@@ -17,14 +17,14 @@ from constructs_lib.testing.simulator.world import World
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.cancel import CannotCancel, cancel
-from saga_runtime.recovery.hold import Held, off, on
+from saga_runtime.recovery.hold import Held, decisions_key, kept, off, on
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone, Recoverer
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import machine_of
-from saga_runtime.shared.decisions import Audit
-from saga_runtime.shared.writes import Entry, write
+from saga_runtime.shared.decisions import Audit, decided
+from saga_runtime.shared.writes import Entry, transact
 
 if TYPE_CHECKING:
     from constructs_lib.testing.simulator.engine.actors import Actor
@@ -111,25 +111,30 @@ class Operator:
             saga_id = str(in_progress[chosen % len(in_progress)][1][RecordAttribute.SAGA_ID]["S"])
         held = Held(since_ms=(self._world.kernel.now + actor.skew) // 1_000, reason=actor.name, who=_AUDIT.who)
         for table in self._world.parts.holds:
-            self._switch(on(table, saga_id, held), f"holds {saga_id or 'every saga'}")
+            self._switch(actor, table, saga_id, on(table, saga_id, held), "holds")
         self._world.kernel.after(lasts, partial(self._spawn, actor, partial(self._release, actor, saga_id, held)))
 
     def _release(self, actor: Actor, saga_id: str | None, held: Held) -> None:
         """Release what this operator holds, as ``cdk-sagas hold off`` does, until an answer comes."""
-        what = f"releases {saga_id or 'every saga'}"
-        answered = [self._switch(off(table, saga_id, held), what) for table in self._world.parts.holds]
+        holds = self._world.parts.holds
+        answered = [self._switch(actor, table, saga_id, off(table, saga_id, held), "releases") for table in holds]
         if not all(answered):
             again = partial(self._spawn, actor, partial(self._release, actor, saga_id, held))
             self._world.kernel.after(_RELEASED_AGAIN, again)
 
-    def _switch(self, entry: Entry, what: str) -> bool:
-        """Set or release a switch, unless another operator did; whether an answer came."""
+    def _switch(self, actor: Actor, table: str, saga_id: str | None, entry: Entry, what: str) -> bool:
+        """Set or release a switch, and keep the decision, unless another operator did; whether that is certain."""
+        dynamodb, certain = boto3.client("dynamodb"), False
+        decision = decided(_AUDIT, what, (self._world.kernel.now + actor.skew) // 1_000)
         try:
-            done: object = "done" if write(entry, client=boto3.client("dynamodb")) is None else "another operator does"
+            was = dynamodb.get_item(TableName=table, Key=decisions_key(saga_id), ConsistentRead=True).get("Item")
+            refused = transact([entry, kept(table, saga_id, was, decision)], client=dynamodb)
+            certain = refused is None or 0 in refused.items
+            done: object = "done" if refused is None else "another operator does"
         except (ClientError, BotoCoreError) as error:
             done = error
-        self._world.trace.note("operator", f"{what}: {done}")
-        return not isinstance(done, Exception)
+        self._world.trace.note("operator", f"{what} {saga_id or 'every saga'}: {done}")
+        return certain
 
     def _spawn(self, actor: Actor, act: Callable[[], None]) -> None:
         def work() -> None:
