@@ -14,7 +14,7 @@ from typing import Final
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
 
-ADOPT: Final = "constructs_lib/cli/saga/adopt.py"
+ADOPT: Final = "lambda_src/saga_runtime/recovery/adoption.py"
 
 
 class AdoptCondition(Condition):
@@ -28,7 +28,7 @@ class AdoptCondition(Condition):
     OWNER_ENDED = Because(
         "the owner's execution has ended, or the saga is parked",
         ADOPT,
-        "if what_to_do(record, owner, found.now_ms, log_days=target.log_days) not in _ADOPTABLE:",
+        "if what_to_do(record, owner, now_ms, log_days=target.log_days) not in _ADOPTABLE:",
     )
     OWNER_AS_READ = Because(
         "no recovery has taken the saga over since the record was read",
@@ -56,7 +56,7 @@ class AdoptCondition(Condition):
     REPEATED = Because(
         "an operator who repeats the command starts what an interrupted one did not",
         ADOPT,
-        "started = _repeated(found, target)",
+        "return self._repeated(record, now_ms)",
     )
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.cli.saga.adopt import Target, adopt_update
 from constructs_lib.testing.simulator.errors import ServiceError
 from saga_runtime import Account, CollectingAccounts, LedgerBuilder, Money
 from saga_runtime.callbacks import decisions as callback_decisions
@@ -25,6 +24,7 @@ from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import FailedStatus, Side, StepStatus, TokenStatus, WatchStatus
 from saga_runtime.recovery import decisions as recovery
 from saga_runtime.recovery import resolution, takeover
+from saga_runtime.recovery.adoption import Target, adopt_update
 from saga_runtime.recovery.audit import decision_update, list_as_read
 from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.lists import ListProposal, SeenSaga, list_key

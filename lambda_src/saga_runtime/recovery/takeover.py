@@ -320,12 +320,16 @@ class Recoverer:
         Raises:
             MachineGone: if it does not exist, or is being deleted.
         """
+        if self.definition(machine_arn) is None:
+            raise MachineGone(machine_arn)
+
+    def definition(self, machine_arn: str) -> str | None:
+        """Read a state machine's definition; None if it does not exist, or is being deleted."""
         try:
             described = self.step_functions.describe_state_machine(stateMachineArn=machine_arn)
         except self.step_functions.exceptions.StateMachineDoesNotExist:
-            raise MachineGone(machine_arn) from None
-        if described.get("status") == "DELETING":
-            raise MachineGone(machine_arn)
+            return None
+        return described["definition"] if described.get("status") != "DELETING" else None
 
     def stop(self, record: RequestRecord) -> None:
         """Stop the saga's first execution, which its record names; a recovery follows.

@@ -9,8 +9,8 @@ from typing import Any
 import boto3
 import pytest
 
-from constructs_lib.cli.saga.adopt import Target, adopt_update
 from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.recovery.adoption import Target, adopt_update
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.decisions import Decision
