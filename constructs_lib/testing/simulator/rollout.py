@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.testing.simulator.aws.roles import Roles
+from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 if TYPE_CHECKING:
     from constructs_lib.testing.simulator.world import World
+
+_LAGGING: Final = 0.5
+"""Share of the releases with other state machines in which policies refuse what they leave out at the end only."""
 
 
 class Rollout:
     """Deploys releases one after another, as CloudFormation updates one stack.
 
     New tables, queues and the policies of roles come first, then functions, state machines, functions that know the
-    state machines, rules, and the API. What a release leaves out stays until it is complete. State machines and their
-    roles, tables and queues are retained.
+    state machines, rules, and the API. What a release leaves out stays until it is complete: then state machines are
+    deleted, unless they are retained, and the role of each as soon as that is gone. Tables and queues stay.
 
     Args:
         world: where they are deployed.
@@ -28,14 +34,21 @@ class Rollout:
     def __init__(self, world: World) -> None:
         self._world = world
         self._deployed = [world.deployment]
+        self._leaving: Mapping[str, Any] = {}
         self._waiting: deque[tuple[Deployment, Iterator[int]]] = deque()
         self._active = False
         self._planned = 0
+        world.machines.gone = self._change_roles
 
     @property
     def done(self) -> bool:
         """True once every release is complete, also those that are planned."""
         return not self._active and not self._planned
+
+    @property
+    def latest(self) -> Deployment:
+        """The release that began last."""
+        return self._deployed[-1]
 
     def plan(self, release: Deployment, delay: int, pauses: Iterator[int]) -> None:
         """Deploy a release after some microseconds."""
@@ -53,7 +66,11 @@ class Rollout:
         Args:
             release: the other version.
             pauses: microseconds between two resources.
+
+        Raises:
+            NotSimulatedError: if CloudFormation would make a state machine under another name than the simulator.
         """
+        _require_names([*self._deployed, *(waiting for waiting, _ in self._waiting), release])
         self._world.deployment.switch.include([image.bundle for image in release.images.values()])
         self._waiting.append((release, pauses))
         if not self._active:
@@ -66,13 +83,18 @@ class Rollout:
             self._begin(release, pauses)
 
     def _begin(self, release: Deployment, pauses: Iterator[int]) -> None:
-        world, blueprint, former = self._world, release.blueprint, self._deployed[-1].blueprint
+        world, blueprint, former = self._world, release.blueprint, self.latest.blueprint
         self._deployed.append(release)
         world.trace.note("CloudFormation", "a release begins")
         world.provide(release)
-        # A policy is updated in place, before the functions that depend on it: it refuses at once what it leaves out.
-        world.calls.change(Roles({**former.roles, **self._retained(), **blueprint.roles}))
         machines = {machine.arn: machine for machine in blueprint.machines.values()}
+        others = [machine for machine in former.machines.values() if machine.arn not in machines]
+        # A policy is updated in place, before the functions that depend on it: it refuses at once what it leaves out.
+        self._leaving = {role: given for role, given in former.roles.items() if role not in blueprint.roles}
+        if others and Random(world.kernel.now).random() < _LAGGING:
+            self._leaving = {role: [*given, *blueprint.roles.get(role, ())] for role, given in former.roles.items()}
+        self._change_roles()
+        left_out = deque(machine for machine in others if not machine.retained)
         early: list[Callable[[], None]] = []
         late: list[Callable[[], None]] = []
         for image in release.images.values():
@@ -84,22 +106,49 @@ class Rollout:
             *late,
             partial(world.connect_services, release),
             partial(world.gateway.change, blueprint.apis),
-            partial(self._complete, release),
+            partial(self._complete, left_out, pauses),
         ]
         moment = world.kernel.now
         for change in changes:
             moment += next(pauses)
             world.kernel.at(moment, change)
 
-    def _retained(self) -> dict[str, list[Mapping[str, Any]]]:
-        """Roles of state machines of every version so far."""
-        found: dict[str, list[Mapping[str, Any]]] = {}
+    def _change_roles(self) -> None:
+        """Let roles be those of the release, of state machines that exist, and of what it leaves out until then."""
+        found: dict[str, Any] = {}
         for version in self._deployed:
-            roles = {machine.role for machine in version.blueprint.machines.values()}
-            found |= {name: list(given) for name, given in version.blueprint.roles.items() if name in roles}
-        return found
+            roles, machines = version.blueprint.roles, version.blueprint.machines.values()
+            there = {one.role for one in machines if one.arn in self._world.machines.machines}
+            found |= {name: roles[name] for name in there & roles.keys()}
+        self._world.calls.change(Roles({**found, **self.latest.blueprint.roles, **self._leaving}))
 
-    def _complete(self, release: Deployment) -> None:
-        self._world.calls.change(Roles({**self._retained(), **release.blueprint.roles}))
+    def _complete(self, left_out: deque[MachineSpec], pauses: Iterator[int]) -> None:
+        self._leaving = {}
+        self._change_roles()
         self._world.trace.note("CloudFormation", "a release is complete")
-        self._next()
+        self._clean_up(left_out, pauses)
+
+    def _clean_up(self, left_out: deque[MachineSpec], pauses: Iterator[int]) -> None:
+        """Delete state machines one after another; then begin the next release."""
+        if not left_out:
+            self._next()
+            return
+        self._world.machines.delete(left_out.popleft().arn)
+        self._world.kernel.after(next(pauses), partial(self._clean_up, left_out, pauses))
+
+
+def _require_names(versions: Sequence[Deployment]) -> None:
+    """Refuse releases after which AWS has other state machines than the simulator: it names them by logical id."""
+    *_, former, release = (version.blueprint.machines for version in versions)
+    for arn, machine in release.items():
+        if arn in former:
+            if machine.kind != former[arn].kind:
+                raise NotSimulatedError(
+                    f"a release that makes {former[arn].kind} state machine {machine.name} {machine.kind} is not "
+                    "simulated: CloudFormation replaces it under another name; give it another logical id"
+                )
+        elif any(arn in version.blueprint.machines for version in versions[:-2]):
+            raise NotSimulatedError(
+                f"a release that brings back state machine {machine.name}, which a former one left out, is not "
+                "simulated: CloudFormation makes a new one under another name; give it another logical id"
+            )

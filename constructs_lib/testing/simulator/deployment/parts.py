@@ -1,13 +1,16 @@
-"""Parts that tables, machines and queues of a stack play in its sagas, read from the functions' environments."""
+"""Parts that tables, machines and queues of a stack play in its sagas, read from functions' environments."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from constructs_lib.shared.manifest_format import OUTPUT, ManifestField, Part
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from saga_runtime.protocol import Env, ReconciledField
+from saga_runtime.recovery.adoption import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Parts:
         direct: table of request records of each direct operation, by the operation's name.
         holds: tables of the switches that hold reconcilers.
         outboxes: tables of events that a publisher sweeps.
+        targets: state machines that write each log, to which a saga of it can be moved.
     """
 
     operations: Mapping[str, Operation]
@@ -53,13 +57,15 @@ class Parts:
     direct: Mapping[str, str]
     holds: tuple[str, ...]
     outboxes: tuple[str, ...]
+    targets: Mapping[str, Target]
 
     def with_those_of(self, later: Parts) -> Parts:
-        """These parts and those of a later release: a saga that was replaced still has its log."""
+        """These parts and those of a later release: a saga that was replaced still has its log and its requests."""
+        known = {(operation.name, operation.machine) for operation in later.operations.values()}
         replaced = {
-            f"{operation.name} before {operation.log}": operation
-            for name, operation in self.operations.items()
-            if name not in later.operations or later.operations[name].log != operation.log
+            f"{operation.name} on {operation.machine}": operation
+            for operation in self.operations.values()
+            if (operation.name, operation.machine) not in known
         }
         return Parts(
             operations={**replaced, **later.operations},
@@ -70,6 +76,7 @@ class Parts:
             direct={**self.direct, **later.direct},
             holds=_once((*self.holds, *later.holds)),
             outboxes=_once((*self.outboxes, *later.outboxes)),
+            targets={**self.targets, **later.targets},
         )
 
     @property
@@ -85,11 +92,12 @@ class Parts:
 
 def parts_of(blueprint: Blueprint) -> Parts:
     """Find the parts of a blueprint."""
-    return parts_in([function.environment for function in blueprint.functions.values()])
+    manifests = [outputs[OUTPUT] for outputs in blueprint.outputs.values() if OUTPUT in outputs]
+    return parts_in([function.environment for function in blueprint.functions.values()], manifests)
 
 
-def parts_in(environments: Sequence[Mapping[str, str]]) -> Parts:
-    """Find the parts that the environments of all functions name."""
+def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str] = ()) -> Parts:
+    """Find the parts that the environments of all functions, and manifests of stacks, name."""
     operators, log_days, logs = {}, {}, {}
     for environment in environments:
         for served in json.loads(environment.get(Env.RECONCILED, "[]")):
@@ -123,7 +131,13 @@ def parts_in(environments: Sequence[Mapping[str, str]]) -> Parts:
         direct=direct,
         holds=_once(env[Env.HOLD_TABLE] for env in environments if Env.HOLD_TABLE in env),
         outboxes=_once(env[Env.OUTBOX_TABLE] for env in environments if Env.OUTBOX_BUS in env),
+        targets={saga[ManifestField.LOG]: _target(saga) for text in manifests for saga in json.loads(text)[Part.SAGAS]},
     )
+
+
+def _target(saga: Mapping[str, Any]) -> Target:
+    f = ManifestField
+    return Target(forward=saga[f.ARN], recovery=saga[f.RECOVERY], log=saga[f.LOG], log_days=saga[f.DAYS])
 
 
 def _once(names: Iterable[str]) -> tuple[str, ...]:

@@ -36,6 +36,7 @@ from constructs_lib.testing.simulator.deployment.schedules import cron_of
 from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 _SECONDS: Final = {"minute": 60, "hour": 3_600, "day": 86_400}
+_KEPT_BY: Final = ("DeletionPolicy", "UpdateReplacePolicy")
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _FUNCTION_IN_URI: Final = re.compile(r"/functions/(?:arn:aws:lambda:[^/]*:function:)?([^/:]+)(?::[^/]*)?/invocations")
 _STREAM: Final = ".StreamArn"
@@ -364,12 +365,14 @@ class _Reader:
 
     def _machine(self, logical_id: str, given: dict[str, Any]) -> None:
         name = self._name(logical_id)
+        resource = self._resources[logical_id]
         definition: Any = given.get("DefinitionString") or given.get("Definition")
         self._to.machines[name] = MachineSpec(
             name=name,
             definition=json.loads(definition) if isinstance(definition, str) else definition,
             kind=str(given.get("StateMachineType", "STANDARD")),
             role=str(given["RoleArn"]).rpartition("/")[2],
+            retained=all(str(resource.get(policy)).startswith("Retain") for policy in _KEPT_BY),
             logged=bool(given.get("LoggingConfiguration", {}).get("Destinations")),
             traced=bool(given.get("TracingConfiguration", {}).get("Enabled")),
         )

@@ -168,6 +168,7 @@ CALM: Final = Climate()
 HEARTBEAT_MATCHED: Final = "a Retry or Catch on States.HeartbeatTimeout matches a lost heartbeat"
 LIMIT_MATCHED: Final = "a Retry or Catch on States.ALL matches States.DataLimitExceeded"
 """AWS documents that it does not; in a recording of AWS of 2024-03-21 a Catch matches that of a task's result."""
+EXECUTIONS_GO: Final = "executions of a deleted state machine do not exist any more, once it is gone"
 _AT_CALLS: Final = (0.002, 0.15)
 _ON_OCCASIONS: Final = (0.02, 0.7)
 """Rarest and most frequent share: of calls, and of occasions, which are fewer."""
@@ -209,7 +210,7 @@ def drawn_climate(random: Random, *, start: int, length: int, services: tuple[st
         unproven=_half(random, HEARTBEAT_MATCHED),
         page=random.choice((0, 0, 1, 2, 5)),
     )
-    return replace(drawn, unproven=drawn.unproven | _half(random, LIMIT_MATCHED))
+    return replace(drawn, unproven=drawn.unproven | _half(random, LIMIT_MATCHED) | _half(random, EXECUTIONS_GO))
 
 
 def _half(random: Random, claim: str) -> frozenset[str]:

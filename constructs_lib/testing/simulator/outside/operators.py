@@ -1,8 +1,13 @@
-"""Operators: they find parked sagas, resolve their steps, resume them, cancel those that run, and hold reconcilers."""
+"""Operators: they find parked sagas, resolve their steps, resume them, cancel those that run, and hold reconcilers.
+
+They also care for sagas that no reconciler serves since a release: they move them, or recover them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -16,8 +21,10 @@ from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.recovery.adoption import Adopter, CannotAdopt
 from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.hold import Held, decisions_key, kept, off, on
+from saga_runtime.recovery.late_effects import undo_late
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone, Recoverer
@@ -44,6 +51,10 @@ _OF_ONE_SAGA: Final = 0.5
 """Share of the holds that are of one saga."""
 _HOLD_LASTS: Final = (2.1, 3.5)
 """Powers of 10 of its seconds: from two minutes, for which no request travels, to an hour."""
+_HASTY: Final = 0.1
+"""Share of the looks at a saga that runs in which an operator tries to move it all the same."""
+_RECOVERIES_FIRST: Final = 3
+"""So often an operator recovers a saga on machines that a release left out, before deleting them."""
 _RELEASED_AGAIN: Final = 60 * SECOND
 """After this time, an operator releases again what could not be released."""
 
@@ -57,10 +68,13 @@ class Operator:
 
     Attributes:
         resumed: how often each saga was resumed.
+        moved: sagas that were moved to other state machines.
     """
 
     def __init__(self, world: World, workload: Workload) -> None:
         self.resumed: dict[str, int] = {}
+        self.moved: set[str] = set()
+        self._recovered: Counter[str] = Counter()
         self._world = world
         self._workload = workload
         self._actor: Actor = world.actor("operator")
@@ -73,7 +87,7 @@ class Operator:
     def _look(self) -> None:
         if not self._active:
             self._active = True
-            self._spawn(self._actor, self._resume_all)
+            self._spawn(self._actor, self._care)
         self.begin()
 
     def begin_to_cancel(self, random: Random, length: int) -> None:
@@ -167,13 +181,87 @@ class Operator:
                 if self._is_of(operation, item):
                     yield operation, item
 
-    def _resume_all(self) -> None:
+    def _care(self) -> None:
+        """Move and recover what no reconciler serves, and resume what is parked."""
+        served = self._world.rollout.latest.parts.operators
         try:
             for operation, item in self._sagas():
-                if RecordAttribute.PARKED_BY in item:
+                if operation.machine.rpartition(":")[2] not in served:
+                    self._care_for(operation, item)
+                elif RecordAttribute.PARKED_BY in item:
                     self._resume(operation, item)
         finally:
             self._active = False
+
+    def _care_for(self, operation: Operation, item: Mapping[str, Any]) -> None:
+        """Move a saga to the machines of the release, as ``cdk-sagas adopt`` does; if its own exist, continue there.
+
+        These may have lost the right to do so: then they are deleted, and the saga is moved later.
+        """
+        record = RequestRecord.from_item(item)
+        if record.settled and not self._has_late_effects(operation, record):
+            return
+        if self._runs(record) and self._world.weather.share() > _HASTY:
+            return
+        if self._adopt(operation, record):
+            return
+        self._recovered[record.saga_id] += 1
+        if self._recovered[record.saga_id] > _RECOVERIES_FIRST:
+            self._delete(record)
+        elif record.parked_by is not None:
+            self._resume(operation, item)
+        else:
+            self._recover(operation, record)
+
+    def _runs(self, record: RequestRecord) -> bool:
+        return any(execution.name == record.owner for execution in self._world.machines.running())
+
+    def _delete(self, record: RequestRecord) -> None:
+        """Delete the state machines that a saga has."""
+        for arn in (machine_of(record.execution_arn), record.recovery_machine_arn):
+            self._world.machines.delete(arn)
+
+    def _has_late_effects(self, operation: Operation, record: RequestRecord) -> bool:
+        return any(
+            row[LogAttribute.SAGA_ID]["S"] == record.saga_id
+            and row[LogAttribute.STATUS]["S"] == StepStatus.APPLIED_LATE
+            for row in self._world.db.items(operation.log)
+        )
+
+    def _adopt(self, operation: Operation, record: RequestRecord) -> bool:
+        """Move a saga, if it can be; an operator who is told that no row is there names the log.
+
+        A hasty one chooses any saga of the stack.
+        """
+        targets, share = self._world.rollout.latest.parts.targets, self._world.weather.share
+        now = targets.get(operation.log)
+        if targets and share() < _HASTY:
+            now = list(targets.values())[int(share() * len(targets))]
+        if now is None:
+            return False
+        for log_table in (None, operation.log):
+            recoverer = replace(self._recoverer(operation), log_days=now.log_days)
+            adopter = Adopter(recoverer=recoverer, target=now, log_table=log_table, audit=_AUDIT)
+            try:
+                started = adopter.adopt(record, (self._world.kernel.now + self._actor.skew) // 1_000)
+            except (CannotAdopt, MachineGone, ClientError, BotoCoreError) as refusal:
+                self._world.trace.note("operator", f"cannot move {record.saga_id}: {refusal}")
+                continue
+            self.moved.add(record.saga_id)
+            self._world.trace.note("operator", f"moves {record.saga_id} to {now.forward}: {started}")
+            return True
+        return False
+
+    def _recover(self, operation: Operation, record: RequestRecord) -> None:
+        """Do what ``cdk-sagas recover`` does."""
+        now_ms = (self._world.kernel.now + self._actor.skew) // 1_000
+        try:
+            done: object = self._recoverer(operation).recover(record, now_ms)[0]
+            if record.settled:
+                done = undo_late(self._recoverer(operation), record, operation.log).finding
+        except (MachineGone, ClientError, BotoCoreError) as refusal:
+            done = refusal
+        self._world.trace.note("operator", f"recovers {record.saga_id}: {done}")
 
     def _is_of(self, operation: Operation, item: Mapping[str, Any]) -> bool:
         execution_arn = item[RecordAttribute.EXECUTION_ARN]["S"]  # a direct operation has none

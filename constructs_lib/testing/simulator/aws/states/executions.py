@@ -64,6 +64,7 @@ class Execution:
         timer: its machine's TimeoutSeconds.
         stop_after: states after which it is stopped; 0: it is not.
         stop_as: the status that it is stopped with.
+        deleted: whether its state machine was deleted: it ends at its next state.
         context: the part of the context object that stays.
     """
 
@@ -87,6 +88,7 @@ class Execution:
     timer: Timer | None = None
     stop_after: int = 0
     stop_as: str = "ABORTED"
+    deleted: bool = False
     context: dict[str, Any] = field(default_factory=dict)
 
     @property

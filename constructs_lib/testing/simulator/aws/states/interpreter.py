@@ -163,9 +163,11 @@ class Interpreter:
         return {**execution.context, **around, "State": state}
 
     def _interrupt(self, execution: Execution) -> None:
-        """End the execution here, if that was drawn; and if its history is full."""
+        """End the execution here, if that was drawn, its history is full, or its state machine was deleted."""
         if execution.events > MOST_EVENTS:
             raise StateFailedError(RUNTIME, "The execution reached the maximum number of history events", final=True)
+        if execution.deleted:
+            raise StateFailedError(RUNTIME, f"State machine {execution.machine.name} has been deleted.", final=True)
         if execution.stop_after:
             execution.stop_after -= 1
             if not execution.stop_after:

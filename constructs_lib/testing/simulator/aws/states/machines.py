@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec, a
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Future, Kernel, current_process
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
-from constructs_lib.testing.simulator.faults.climate import Event
+from constructs_lib.testing.simulator.faults.climate import EXECUTIONS_GO, Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
 _MOST_CAUSE: Final = 32_768
@@ -54,6 +54,8 @@ class StateMachines:
 
     Attributes:
         machines: by ARN; an update replaces one, and running executions keep the former.
+        deleting: ARNs of those that were deleted, and are not gone yet.
+        gone: is called once one of them is gone.
         executions: by ARN.
     """
 
@@ -67,6 +69,8 @@ class StateMachines:
         publish: Publish,
     ) -> None:
         self.machines: dict[str, MachineSpec] = {}
+        self.deleting: set[str] = set()
+        self.gone: Callable[[], None] = lambda: None
         self.executions: dict[str, Execution] = {}
         self._kernel = kernel
         self._weather = weather
@@ -92,13 +96,15 @@ class StateMachines:
         machine = self.machines.get(machine_arn)
         if machine is None:
             raise ServiceError("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        express = machine.kind == "EXPRESS"
+        if machine_arn in self.deleting and not express:
+            raise ServiceError("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
         _check_input(text)
         if name is None:
             self._number += 1
             name = f"{self._number:08d}-{self._kernel.entropy.getrandbits(64):016x}"
         if not NAME.fullmatch(name):
             raise ServiceError("InvalidName", f"Invalid Name: '{name}'")
-        express = machine.kind == "EXPRESS"
         known = None if express else self.executions.get(arn("states", f"execution:{machine.name}:{name}"))
         if known is not None and not self._is_forgotten(known):
             if known.running and known.input == text:
@@ -115,6 +121,36 @@ class StateMachines:
             self._trace.note(execution.name, f"execution {status}")
             self._end(execution, status, error=error, cause=cause)
 
+    def delete(self, machine_arn: str) -> None:
+        """Delete a state machine, as DeleteStateMachine does; what is deleted already is accepted.
+
+        A Standard one can be started no more, its executions fail at their next state, and it is gone when none runs.
+        An Express one is gone within a minute, and its executions continue.
+        """
+        machine = self.machines.get(machine_arn)
+        if machine is None or machine_arn in self.deleting:
+            return
+        self._trace.note(machine.name, "is deleted")
+        self.deleting.add(machine_arn)
+        if machine.kind == "EXPRESS":
+            self._kernel.after(int(self._weather.share() * 60 * SECOND), partial(self._remove, machine_arn))
+            return
+        for execution in self._of(machine_arn):
+            execution.deleted = True
+        self._remove_if_idle(machine_arn)
+
+    def _remove_if_idle(self, machine_arn: str) -> None:
+        if machine_arn in self.deleting and not any(execution.running for execution in self._of(machine_arn)):
+            self._remove(machine_arn)
+
+    def _remove(self, machine_arn: str) -> None:
+        self._trace.note(self.machines.pop(machine_arn).name, "is gone")
+        self.deleting.remove(machine_arn)
+        self.gone()
+
+    def _of(self, machine_arn: str) -> Iterator[Execution]:
+        return (execution for execution in self.executions.values() if execution.machine.arn == machine_arn)
+
     def redrive(self, execution: Execution) -> None:
         """Continue an execution that failed, at its position.
 
@@ -125,6 +161,7 @@ class StateMachines:
         too_late = execution.stopped is None or now - execution.stopped > REDRIVE_MICROSECONDS
         if (
             execution.express
+            or execution.deleted
             or too_late
             or execution.events >= MOST_EVENTS
             or execution.status not in ("FAILED", "ABORTED", "TIMED_OUT")
@@ -240,9 +277,11 @@ class StateMachines:
         # Who ends its own execution ends last.
         for strand in sorted(strands, key=lambda strand: strand is present):
             strand.kill()
+        if execution.deleted:
+            self._remove_if_idle(execution.machine.arn)
 
     def _redrive_if_possible(self, execution: Execution) -> None:
-        if execution.status in ("FAILED", "ABORTED", "TIMED_OUT"):
+        if execution.status in ("FAILED", "ABORTED", "TIMED_OUT") and not execution.deleted:
             self.redrive(execution)
 
     def _announce(self, execution: Execution) -> None:
@@ -251,6 +290,10 @@ class StateMachines:
 
     def _is_forgotten(self, execution: Execution) -> bool:
         return execution.stopped is not None and self._kernel.now - execution.stopped > NAME_MICROSECONDS
+
+    def _went(self, execution: Execution) -> bool:
+        """Test whether an execution went with its state machine."""
+        return EXECUTIONS_GO in self._weather.climate.unproven and execution.machine.arn not in self.machines
 
     # --- The API
 
@@ -285,7 +328,11 @@ class StateMachines:
                     "name": machine.name,
                     "definition": definition,
                     "type": machine.kind,
+                    "status": "DELETING" if machine.arn in self.deleting else "ACTIVE",
                 }
+            case "DeleteStateMachine":
+                self.delete(params["stateMachineArn"])
+                return {}
             case "SendTaskSuccess" | "SendTaskFailure" | "SendTaskHeartbeat":
                 return self._send(operation, params)
         raise NotSimulatedError(f"states:{operation} is not simulated")
@@ -299,7 +346,7 @@ class StateMachines:
 
     def _execution(self, params: Mapping[str, Any]) -> Execution:
         found = self.executions.get(params["executionArn"])
-        if found is None or self._is_forgotten(found):
+        if found is None or self._is_forgotten(found) or self._went(found):
             raise ServiceError("ExecutionDoesNotExist", f"Execution Does Not Exist: '{params['executionArn']}'")
         return found
 
@@ -317,11 +364,13 @@ class StateMachines:
         return execution.described()
 
     def _list(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        wanted = params.get("statusFilter")
+        machine_arn, wanted = params["stateMachineArn"], params.get("statusFilter")
+        if machine_arn not in self.machines:
+            raise ServiceError("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
         found = [
             execution.described()
             for execution in reversed(self.executions.values())
-            if execution.machine.arn == params["stateMachineArn"] and wanted in (None, execution.status)
+            if execution.machine.arn == machine_arn and wanted in (None, execution.status)
         ]
         start = int(params.get("nextToken") or 0)
         page = found[start : start + int(params.get("maxResults") or 100)]
