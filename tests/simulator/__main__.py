@@ -14,7 +14,7 @@ from typing import Any, Final
 from constructs_lib.testing.simulator import SimulationReport
 
 from .campaign import SHARES, Campaign, shares, unproven
-from .drawn.shrink import shrunk, suspects
+from .drawn.shrink import Setting, shrunk, suspects
 
 ROOT: Final = Path(__file__).parents[2]
 REPORT: Final = ROOT / "build" / "simulation-report.json"
@@ -92,12 +92,14 @@ def _shrink(campaign: Campaign) -> None:
         run = report.violated[0]
         for number in suspects(run) if block.drawn else ():
             release = block.releases[number] if block.releases else None
-            failure = shrunk(block.drawn[number], run.seed, run.sagas, release=release)
+            setting = Setting(machines=block.machines)
+            failure = shrunk(block.drawn[number], run.seed, run.sagas, setting=setting, release=release)
             if failure is not None:
                 break
         else:
             failure = block.shortened(run)
-        sys.stdout.write(f"the same, smaller:\n{failure}\n")
+        replaced = f"a release has {block.machines}\n" if block.machines is not None else ""
+        sys.stdout.write(f"the same, smaller:\n{replaced}{failure}\n")
 
 
 def _total(campaign: Campaign) -> dict[str, Any]:

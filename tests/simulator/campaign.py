@@ -19,6 +19,7 @@ from .drawn.releases import DrawnRelease, drawn_release
 from .drawn.sagas import DrawnSaga, drawn_saga
 from .drawn.workload import Drawn
 from .examples import EXAMPLES, assembly
+from .machines import Replacement, drawn_replacement
 from .shorter import Failure, shortened
 
 DRAWN: Final = "drawn"
@@ -54,6 +55,7 @@ class Block:
         drawn: what the assembly holds, if it was drawn.
         later: the assembly of the later release, if there is one.
         releases: what the later release makes of each saga.
+        machines: how the last release replaces all state machines, if it does.
     """
 
     name: str
@@ -63,6 +65,13 @@ class Block:
     drawn: tuple[DrawnSaga, ...] = ()
     later: Path | None = None
     releases: tuple[DrawnRelease, ...] = ()
+    machines: Replacement | None = None
+
+    def deployed(self) -> tuple[Deployment, list[Deployment]]:
+        """The first version, and its releases."""
+        folders = [self.folder, *([self.later] if self.later is not None else [])]
+        first, *later = map(_deployment, folders if self.machines is None else self.machines.of(folders))
+        return first, later
 
     def workload(self) -> Workload:
         """Make the requests' source."""
@@ -70,8 +79,8 @@ class Block:
 
     def shortened(self, run: RunResult) -> Failure:
         """Make a failed run shorter, of the stack as it is."""
-        releases = [_deployment(self.later)] if self.later is not None else []
-        return shortened(run, _deployment(self.folder), self.workload(), releases=releases)
+        first, releases = self.deployed()
+        return shortened(run, first, self.workload(), releases=releases)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,6 +163,7 @@ class Campaign:
                 drawn=drawn,
                 later=drawn_assembly(drawn, releases) if releases else None,
                 releases=releases,
+                machines=drawn_replacement(self.seed + done // 10),
             )
 
 
@@ -181,14 +191,8 @@ def unproven(reports: Mapping[str, SimulationReport]) -> list[str]:
 
 def simulated(block: Block) -> SimulationReport:
     """Simulate a block in this process."""
-    return simulate(
-        _deployment(block.folder),
-        block.workload(),
-        sagas=block.sagas,
-        seed=block.seed,
-        stop_at_first=False,
-        releases=[_deployment(block.later)] if block.later is not None else [],
-    )
+    first, releases = block.deployed()
+    return simulate(first, block.workload(), sagas=block.sagas, seed=block.seed, stop_at_first=False, releases=releases)
 
 
 @functools.lru_cache(maxsize=16)

@@ -5,14 +5,48 @@ from __future__ import annotations
 import functools
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 _MACHINE: Final = "AWS::StepFunctions::StateMachine"
 _POLICY: Final = "AWS::IAM::Policy"
 _POLICIES: Final = ("DeletionPolicy", "UpdateReplacePolicy")
 _AGAIN: Final = "Again"
+_REPLACED: Final = 0.15
+"""Share of what is simulated under a release that replaces state machines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Replacement of all state machines in a last release.
+
+    Attributes:
+        deleted: whether the former machines are deleted, instead of retained.
+        roles: whether the others have roles of their own. Otherwise roles are updated: the former machines lose rights.
+    """
+
+    deleted: bool
+    roles: bool
+
+    def of(self, versions: Sequence[Path]) -> list[Path]:
+        """The versions of an assembly, and one more."""
+        former = [deleting(folder) if self.deleted else folder for folder in versions]
+        return [*former, with_others(versions[-1], roles=self.roles)]
+
+    def __str__(self) -> str:
+        former = "deleted" if self.deleted else "retained"
+        return f"other state machines, with {'other' if self.roles else 'the same'} roles; the former are {former}"
+
+
+def drawn_replacement(seed: int) -> Replacement | None:
+    """Draw the replacement of a seed; None: there is none."""
+    random = Random(f"{seed}:machines")
+    if random.random() >= _REPLACED:
+        return None
+    return Replacement(deleted=random.random() < 0.7, roles=random.random() < 0.5)
 
 
 def with_others(folder: Path, *, roles: bool) -> Path:

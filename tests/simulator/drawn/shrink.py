@@ -14,6 +14,7 @@ from typing import Final
 from constructs_lib.testing.simulator import Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.run import RunResult, climate_of
 from constructs_lib.testing.simulator.workload import Wrapped
+from tests.simulator.machines import Replacement
 from tests.simulator.shorter import STEPS, Budget, Failure, Run, runs_of, shorter, shortest, tried, tried_often
 
 from .assembly import drawn_assembly
@@ -46,11 +47,18 @@ class Setting:
         workload: makes the requests to one saga, for its release and the deployed versions.
         order: numbers of the versions that are deployed while sagas run, if there is a release.
         prepare: is called with each world before its run; for intentional faults.
+        machines: how a last release replaces its state machines, if one does.
     """
 
     workload: Callable[[DrawnSaga, DrawnRelease | None, _Versions], Drawn] = asked
     order: Sequence[int] = (1,)
     prepare: Prepare | None = None
+    machines: Replacement | None = None
+
+    def releases(self, versions: _Versions, release: DrawnRelease | None) -> list[Deployment]:
+        """Releases of the versions, in order."""
+        order = self.order if release is not None else ()
+        return [*(versions[number] for number in order), *(versions[-1:] if self.machines is not None else ())]
 
 
 class _Alike(Wrapped):
@@ -90,14 +98,16 @@ def suspects(run: RunResult) -> list[int]:
 
 
 @contextmanager
-def _deployed(saga: DrawnSaga, release: DrawnRelease | None, left: Budget) -> Iterator[_Versions]:
-    """Deploy a saga, and prepare its later release."""
+def _deployed(saga: DrawnSaga, release: DrawnRelease | None, left: Budget, setting: Setting) -> Iterator[_Versions]:
+    """Deploy a saga, and prepare its later releases."""
     with ExitStack() as opened:
         left.steps -= _SYNTH
         folders = [drawn_assembly([saga])]
         if release is not None:
             left.steps -= _SYNTH
             folders.append(drawn_assembly([saga], [release]))
+        if setting.machines is not None:
+            folders = setting.machines.of(folders)
         yield [opened.enter_context(Deployment.of_assembly(folder)) for folder in folders]
 
 
@@ -107,7 +117,7 @@ def _runs(saga: DrawnSaga, release: DrawnRelease | None, versions: _Versions, se
     def workload(failure: Failure) -> Workload:
         return _Alike(setting.workload(saga, release, versions), failure.behaves, setting.prepare)
 
-    return runs_of(versions[0], workload, [versions[number] for number in setting.order] if release is not None else [])
+    return runs_of(versions[0], workload, setting.releases(versions, release))
 
 
 def shrunk(
@@ -136,7 +146,7 @@ def shrunk(
         The smallest failure that was found; None if the saga alone does not fail.
     """
     left = Budget(steps)
-    with _deployed(saga, release, left) as versions:
+    with _deployed(saga, release, left, setting) as versions:
         run = _runs(saga, release, versions, setting)
         found = None
         for number in range(seed, seed + _SEEDS):
@@ -154,7 +164,7 @@ def shrunk(
             return None
         found = shorter(found, run, left)
     found, smallest = _with_a_smaller_saga(found, saga, left, setting)
-    with _deployed(smallest, found.release, left) as versions:
+    with _deployed(smallest, found.release, left, setting) as versions:
         run = _runs(smallest, found.release, versions, setting)
         found = found if (smallest, found.release) == (saga, release) else shorter(found, run, left)
         return shortest(found, run, left)
@@ -172,7 +182,7 @@ def _with_a_smaller_saga(found: Failure, saga: DrawnSaga, left: Budget, setting:
                 continue
             done.add((candidate, release))
             try:
-                with _deployed(candidate, release, left) as versions:
+                with _deployed(candidate, release, left, setting) as versions:
                     run = _runs(candidate, release, versions, setting)
                     other = dataclasses.replace(found, saga=candidate, release=release)
                     less = tried_often(other, found.kinds, run, left)

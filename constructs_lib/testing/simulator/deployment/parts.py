@@ -131,7 +131,11 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
         direct=direct,
         holds=_once(env[Env.HOLD_TABLE] for env in environments if Env.HOLD_TABLE in env),
         outboxes=_once(env[Env.OUTBOX_TABLE] for env in environments if Env.OUTBOX_BUS in env),
-        targets={saga[ManifestField.LOG]: _target(saga) for text in manifests for saga in json.loads(text)[Part.SAGAS]},
+        targets={
+            saga[ManifestField.LOG]: _target(saga)
+            for text in manifests
+            for saga in json.loads(text).get(Part.SAGAS, ())
+        },
     )
 
 
