@@ -19,6 +19,7 @@ from tests.simulator.exchanges import (
     Exchange,
     Respond,
     Services,
+    code_of,
 )
 from tests.simulator.scenarios import CHILDREN, FUNCTIONS, SCENARIOS, Scenario
 from tests.simulator.test_scenarios import ENDS
@@ -110,17 +111,20 @@ def services(local_aws_server: LocalAws) -> Iterator[Services]:
         make_client("sqs").delete_message(QueueUrl=url, ReceiptHandle=messages[0]["ReceiptHandle"])
         return str(messages[0]["Body"])
 
+    def is_gone(arn: str) -> bool:
+        return code_of(aws.client("stepfunctions").describe_state_machine, stateMachineArn=arn) != "none"
+
     yield Services(
         client=make_client,
         ended=lambda arn: void(await_end(aws, arn)),
+        gone=lambda arn: void(eventually(lambda: is_gone(arn))),
         moved=moved,
         plain=plain,
         fifo=fifo,
         table="exchanges",
         bucket="exchanges",
         secret=secret,
-        done=machines["done"],
-        waits=machines["waits"],
+        **machines,
         fails=create_function(aws, "exchange-fails", FUNCTIONS["fail"]),
         twice=twice,
         dead=dead,

@@ -16,7 +16,7 @@ WAITING: Final = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
 
 
 def _waits(url: str) -> dict[str, Any]:
-    body = {"token": "{% $states.context.Task.Token %}"}
+    body = {"token": "{% $states.context.Task.Token %}", "of": "{% $states.context.Execution.Name %}"}
     task = {"Type": "Task", "Resource": WAITING, "Arguments": {"QueueUrl": url, "MessageBody": body}, "End": True}
     return {"StartAt": "A", "States": {"A": task}}
 
@@ -25,7 +25,13 @@ def _done(_url: str) -> dict[str, Any]:
     return {"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}
 
 
-MACHINES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {"waits": _waits, "done": _done}
+def _leaves(url: str) -> dict[str, Any]:
+    waits: dict[str, Any] = _waits(url)["States"]["A"]
+    del waits["End"]
+    return {"StartAt": "A", "States": {"A": {**waits, "Next": "B"}, "B": {"Type": "Pass", "End": True}}}
+
+
+MACHINES: Final[dict[str, Callable[[str], dict[str, Any]]]] = {"waits": _waits, "done": _done, "leaves": _leaves}
 """State machines by name: from the URL of a queue."""
 
 
@@ -65,6 +71,7 @@ class Services:
     Attributes:
         client: makes a boto3 client.
         ended: waits until an execution has ended, by ARN.
+        gone: waits until a machine that was deleted does not exist any more, by ARN.
         moved: waits until an execution that runs has sent its message, by the queue's URL; the message's body.
         plain, fifo: URLs of queues; ``fifo`` does not deduplicate by content.
         table: name of a table with the partition key ``id``.
@@ -72,6 +79,7 @@ class Services:
         secret: id of a secret with the value ``first``.
         done: ARN of a machine that ends at once.
         waits: ARN of a machine that sends its task token to ``plain``.
+        leaves: ARN of such a machine with a state more, which one exchange deletes.
         fails: name of a function that raises an error of the class ``Oops``.
         twice: URL of a queue whose messages are received twice, and then moved to the queue ``dead``.
         dead: URL of its dead-letter queue.
@@ -82,6 +90,7 @@ class Services:
 
     client: Callable[[str], Any]
     ended: Callable[[str], None]
+    gone: Callable[[str], None]
     moved: Callable[[str], str]
     plain: str
     fifo: str
@@ -90,6 +99,7 @@ class Services:
     secret: str
     done: str
     waits: str
+    leaves: str
     fails: str
     twice: str
     dead: str
@@ -172,6 +182,37 @@ def execution_that_is_refused(of: Services) -> Any:
         code_of(states.describe_execution, executionArn=execution),
         code_of(states.stop_execution, executionArn=execution),
     ]
+
+
+def machine_that_is_deleted(of: Services) -> Any:
+    """Delete a machine while executions run: they end at their next state, nothing starts it, and then it is gone."""
+    states = of.client("stepfunctions")
+    start, described = states.start_execution, states.describe_execution
+    first, second = (start(stateMachineArn=of.leaves, name=name)["executionArn"] for name in ("one", "two"))
+    tokens = {}
+    for _ in range(2):
+        message = json.loads(of.moved(of.plain))
+        tokens[message["of"]] = message["token"]
+    deleting = [
+        code_of(states.delete_state_machine, stateMachineArn=of.leaves),
+        states.describe_state_machine(stateMachineArn=of.leaves)["status"],
+        code_of(start, stateMachineArn=of.leaves, name="three"),
+        described(executionArn=first)["status"],
+        code_of(states.delete_state_machine, stateMachineArn=of.leaves),
+        code_of(states.send_task_success, taskToken=tokens["one"], output="{}"),
+    ]
+    of.ended(first)
+    ended = described(executionArn=first)
+    deleting += [ended["status"], ended["error"], code_of(states.redrive_execution, executionArn=first)]
+    states.stop_execution(executionArn=second)
+    of.gone(of.leaves)
+    gone = [
+        code_of(start, stateMachineArn=of.leaves, name="four"),
+        code_of(states.list_executions, stateMachineArn=of.leaves),
+        code_of(states.delete_state_machine, stateMachineArn=of.leaves),
+        code_of(described, executionArn=first),
+    ]
+    return [deleting, ended["cause"].split()[-3:], gone]
 
 
 def task_tokens(of: Services) -> Any:
@@ -372,6 +413,17 @@ EXCHANGES: Final = (
         answers=[
             *("InvalidName", "InvalidExecutionInput", "StateMachineDoesNotExist"),
             *("ExecutionDoesNotExist", "ExecutionDoesNotExist"),
+        ],
+    ),
+    Exchange(
+        act=machine_that_is_deleted,
+        answers=[
+            [
+                *("none", "DELETING", "StateMachineDeleting", "RUNNING", "none", "none"),
+                *("FAILED", "States.Runtime", "ExecutionNotRedrivable"),
+            ],
+            ["has", "been", "deleted."],
+            ["StateMachineDoesNotExist", "StateMachineDoesNotExist", "none", "ExecutionDoesNotExist"],
         ],
     ),
     Exchange(

@@ -19,6 +19,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     arn,
 )
 from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.faults.climate import EXECUTIONS_GO, Climate
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
@@ -49,8 +50,8 @@ def services() -> Iterator[tuple[World, Services]]:
     )
     made.apis["http"] = ApiSpec(id="http", stage="$default", routes=http_routes, http=True)
     made.buckets.append("bucket")
-    waits, done = (add_machine(made, name, given(plain.url)) for name, given in MACHINES.items())
-    with world_of(made) as world:
+    machines = {name: add_machine(made, name, given(plain.url)) for name, given in MACHINES.items()}
+    with world_of(made, Climate(unproven=frozenset({EXECUTIONS_GO}))) as world:
         secret = arn("secretsmanager", "secret:one-abcdef")
         world.secrets.put(secret, "first")
 
@@ -76,14 +77,14 @@ def services() -> Iterator[tuple[World, Services]]:
             Services(
                 client=client,
                 ended=lambda _: world.kernel.sleep(10 * SECOND),
+                gone=lambda _: world.kernel.sleep(10 * SECOND),
                 moved=moved,
                 plain=plain.url,
                 fifo=fifo.url,
                 table="table",
                 bucket="bucket",
                 secret=secret,
-                done=done,
-                waits=waits,
+                **machines,
                 fails="fail",
                 twice=twice.url,
                 dead=dead.url,

@@ -152,6 +152,8 @@ def _why_not(execution: ExecutionRecord, emulator: Emulator) -> str | None:
     """Why an execution cannot be redriven; None: it can."""
     if execution["status"] in {"RUNNING", "SUCCEEDED"}:
         return f"Execution is {execution['status']} and cannot be redriven"
+    if (states._state_machines.get(execution["stateMachineArn"]) or {}).get("status") == "DELETING":
+        return "State machine is in DELETING status"
     if execution.get("sync") or _TRACE not in execution:
         return "Execution is not redrivable"
     stopped = states._parse_ts(execution["stopDate"])

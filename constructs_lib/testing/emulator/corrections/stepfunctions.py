@@ -24,6 +24,7 @@ _MAX_PAYLOAD_BYTES: Final = 262_144
 MOST_EVENTS: Final = 25_000
 """Of the history of a Standard execution, its last one included."""
 _FULL_HISTORY: Final = f"The execution reached the maximum number of history events ({MOST_EVENTS})."
+_DELETING: Final = "DELETING"
 _NAME: Final = re.compile(r'^[^\s<>{}\[\]?*"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}$')
 
 
@@ -347,6 +348,78 @@ def execution_time(emulator: Emulator) -> None:
     replace(states, "time", lambda _original: pauseless)
 
 
+def deleted_machine(_emulator: Emulator) -> None:
+    """A deleted Standard machine is DELETING while executions run, which fail at their next state; nothing starts it.
+
+    The emulator removes it at once, with its executions, whose threads continue. AWS:
+    https://docs.aws.amazon.com/step-functions/latest/apireference/API_DeleteStateMachine.html; the error of such an
+    execution: https://repost.aws/knowledge-center/step-functions-stuck-deleting-status. A model: when the machine is
+    gone, its executions are, too.
+    """
+
+    def make_delete(original: Callable[..., Any]) -> Callable[..., Any]:
+        def delete(data: dict[str, Any]) -> Any:
+            if not _begin_to_delete(data.get("stateMachineArn"), lambda: original(data)):
+                return original(data)
+            return states.json_response({})
+
+        return delete
+
+    def make_removal(original: Callable[..., Any]) -> Callable[..., Any]:
+        def remove(arn: Any, properties: Any) -> None:
+            if not _begin_to_delete(arn, lambda: original(arn, properties)):
+                original(arn, properties)
+
+        return remove
+
+    def make_add(original: Callable[..., Any]) -> Callable[..., Any]:
+        def add(execution: Any, event_type: str, details: Any = None) -> Any:
+            machine = states._state_machines.get(execution["stateMachineArn"]) or {}
+            if machine.get("status") == _DELETING and event_type.endswith("StateEntered"):
+                cause = f"State machine {machine['name']} has been deleted."
+                states._fail_execution(execution, "States.Runtime", cause)
+                raise HaltedError
+            return original(execution, event_type, details)
+
+        return add
+
+    def make_start(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(data: dict[str, Any]) -> Any:
+            if (_started_machine(data) or {}).get("status") == _DELETING:
+                message = f"State Machine is being deleted: '{data['stateMachineArn']}'"
+                return error_response_json("StateMachineDeleting", message, 400)
+            return original(data)
+
+        return start
+
+    replace(states, "_delete_state_machine", make_delete)
+    replace(provisioners, "_sfn_state_machine_delete", make_removal)
+    replace(states, "_add_event", make_add)
+    replace(states, "_start_execution", make_start)
+
+
+def _begin_to_delete(arn: Any, remove: Callable[[], object]) -> bool:
+    """Let a machine be removed when its last execution has ended; False: none runs."""
+    machine = states._state_machines.get(arn)
+    executions = [one for one in states._executions.values() if one["stateMachineArn"] == arn]
+    running = [one for one in executions if one["status"] == "RUNNING"]
+    if machine is None or machine.get("type") == "EXPRESS" or not running:
+        return False
+    if machine.get("status") == _DELETING:
+        return True
+    machine["status"] = _DELETING
+
+    def remove_when_idle() -> None:
+        for execution in running:
+            execution.ended.wait()
+        if states._state_machines.get(arn) is machine:  # else it was removed, or made again, meanwhile
+            remove()
+
+    within = contextvars.copy_context()
+    threading.Thread(target=within.run, args=(remove_when_idle,), daemon=True).start()
+    return True
+
+
 def definition_check(_emulator: Emulator) -> None:
     """A definition that AWS refuses is refused: missing targets, unreachable states, fields of the other language.
 
@@ -385,5 +458,6 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     machine_timeout,
     history_limit,
     start_execution,
+    deleted_machine,
     definition_check,
 )
