@@ -125,6 +125,25 @@ def test_execution_ends_at_its_25000th_event(emulators: Emulators) -> None:
     states.stop_execution(executionArn=running)
 
 
+def test_a_deleted_machine_is_there_until_its_executions_have_ended(emulators: Emulators) -> None:
+    def deleted(aws: LocalAws) -> tuple[str, str]:
+        """Delete a machine while an execution waits: the machine's status then, and the execution."""
+        arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 3_600, "End": True}})
+        execution, states = start(aws, arn), aws.client("stepfunctions")
+        states.delete_state_machine(stateMachineArn=arn)
+        try:
+            return states.describe_state_machine(stateMachineArn=arn)["status"], execution
+        except ClientError as error:
+            return error.response["Error"]["Code"], execution
+
+    aws = emulators.corrected.aws
+    status, execution = deleted(aws)
+    assert status == "DELETING"
+    assert aws.client("stepfunctions").describe_execution(executionArn=execution)["status"] == "RUNNING"
+    aws.client("stepfunctions").stop_execution(executionArn=execution)
+    assert deleted(emulators.without("deleted-machine").aws)[0] == "StateMachineDoesNotExist"
+
+
 def test_a_repeated_start_succeeds_while_it_runs_and_is_refused_later(emulators: Emulators) -> None:
     def start_twice(aws: LocalAws, second_input: str = "{}", *, after_end: bool = False) -> str:
         arn = create_machine(aws, {"Wait": {"Type": "Wait", "Seconds": 0 if after_end else 3600, "End": True}})

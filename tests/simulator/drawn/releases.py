@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
 
-KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
+_KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
+MOVED: Final = "moved"
+KINDS: Final = (*_KINDS, MOVED)
 """Changes under which every saga in flight ends without an operator who deploys again."""
+_MOVED: Final = 0.25
+"""Share of sagas whose operation moves."""
 RENAMED: Final = "renamed"
 RECONDITIONED: Final = "reconditioned"
 """Changes under which a saga in flight may need an operator who deploys the other release again."""
@@ -30,8 +34,9 @@ class DrawnRelease:
 
     Attributes:
         kind: ``same``; ``added``: a step follows; ``replaced``: the operation starts another saga, and the first one
-            stays; ``direct``: the operation becomes direct; ``stricter``: the schema requires ``c``; ``renamed``: each
-            step has another name; ``reconditioned``: each condition is the opposite one.
+            stays; ``moved``: the operation starts the next saga of the stack that is moved, too; ``direct``: the
+            operation becomes direct; ``stricter``: the schema requires ``c``; ``renamed``: each step has another name;
+            ``reconditioned``: each condition is the opposite one.
         saga: of the release, with the first one's construct id; of ``replaced``, the other one.
     """
 
@@ -41,8 +46,10 @@ class DrawnRelease:
 
 def drawn_release(saga: DrawnSaga, seed: int) -> DrawnRelease:
     """Draw the release of a seed."""
+    if Random(f"{seed}:moved").random() < _MOVED:
+        return moved(saga)
     random = Random(f"{seed}:release")
-    kind = random.choice(KINDS)
+    kind = random.choice(_KINDS)
     if kind == "replaced":
         return replaced(drawn_saga(random.getrandbits(32)))
     if kind == "added" and any(step.pivot for step in saga.steps):
@@ -70,6 +77,17 @@ def change_of(release: DrawnRelease, saga: DrawnSaga) -> DrawnRelease:
 def replaced(other: DrawnSaga) -> DrawnRelease:
     """The release in which another saga takes an operation; requests state how functions behave by names of steps."""
     return DrawnRelease(kind="replaced", saga=renamed(other).saga)
+
+
+def moved(saga: DrawnSaga) -> DrawnRelease:
+    """The release in which the saga's operation starts another saga of the stack, and another one starts it."""
+    return DrawnRelease(kind=MOVED, saga=saga)
+
+
+def moved_to(releases: Mapping[int, DrawnRelease]) -> dict[int, int]:
+    """Numbers of the sagas that operations start after they were moved, by their own number."""
+    numbers = sorted(number for number, release in releases.items() if release.kind == MOVED)
+    return dict(zip(numbers, [*numbers[1:], *numbers[:1]], strict=True))
 
 
 def renamed(saga: DrawnSaga) -> DrawnRelease:

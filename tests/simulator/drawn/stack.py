@@ -37,7 +37,7 @@ from constructs_lib import (
 from constructs_lib.saga.steps.group import StepGroup
 
 from .names import DIRECT, operation_of, second_of
-from .releases import DrawnRelease
+from .releases import DrawnRelease, moved_to
 from .sagas import PROVIDERS, ROUTES, DrawnSaga, DrawnStep, Node
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
@@ -113,6 +113,8 @@ class DrawnStack(Stack):
             if release.kind == "direct":
                 function = self._direct(name)
                 operations[name] = DirectOperation(fn=function, requests=requests, previous=made[number])
+        for number, other in moved_to(changed).items():
+            operations[operation_of(number)] = _operation(made[other])
         operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
         TransactionApi(self, "Api", operations=operations)
         CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)

@@ -17,7 +17,7 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
-from .releases import RECONDITIONED, RENAMED, DrawnRelease, new_name
+from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
 from .sagas import MEMBERS, PROVIDERS, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
 
 _DIRECT: Final = 0.12
@@ -58,6 +58,7 @@ class Drawn(Workload):
     ) -> None:
         self._sagas = sagas
         self._releases = dict(enumerate(releases))
+        self._moved = moved_to(self._releases)
         self._only = tuple(only if only is not None else range(len(sagas)))
         self._direct = only is None
 
@@ -75,6 +76,13 @@ class Drawn(Workload):
         release = self._releases.get(which)
         if release is not None and release.kind == "replaced":
             body["behave"] |= drawn_body(release.saga, random)["behave"]
+        if which in self._moved:
+            there = set(self._sagas[self._moved[which]].steps)
+            body["behave"] = {
+                step.name: body["behave"][step.name]
+                for step in self._sagas[which].steps
+                if step.name in body["behave"] and (step in there or body["behave"][step.name] in _ANYWHERE)
+            }
         return Intent(
             operation=operation_of(which),
             body=body,

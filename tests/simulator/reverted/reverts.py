@@ -326,6 +326,43 @@ REVERTS: Final = {
             stack="inline-renamed",
         ),
         Revert(
+            name="adopted-under-its-owner",
+            defect="A saga that was moved kept its owner: what its former machines had started was not fenced",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/adoption.py",
+                    '            A.OWNER: {"S": recovery_name(record.saga_id, record.recoveries + 1)},\n',
+                    "",
+                )
+            ],
+            stack="remade",
+        ),
+        Revert(
+            name="adopted-while-it-runs",
+            defect="A saga was moved while its owner ran",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/adoption.py",
+                    "if what_to_do(record, owner, now_ms, log_days=target.log_days) not in _ADOPTABLE:",
+                    "if False:",
+                )
+            ],
+            stack="remade",
+        ),
+        Revert(
+            name="adopted-without-its-rows",
+            defect="A saga was moved to machines that write another log, and its steps were repeated",
+            edits=[
+                Edit(f"{_RUNTIME}recovery/adoption.py", "if log is not None and log != target.log:", "if False:"),
+                Edit(
+                    f"{_RUNTIME}recovery/adoption.py",
+                    "if log is None and not self._has_rows(record.saga_id):",
+                    "if False:",
+                ),
+            ],
+            stack="remade",
+        ),
+        Revert(
             name="event-not-started",
             defect="The redelivery of an event whose start was lost was answered, and started nothing",
             edits=[

@@ -30,6 +30,7 @@ from tests.simulator.drawn.sagas import (
 from tests.simulator.drawn.shrink import ALONE, Setting, asked
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
+from tests.simulator.machines import Replacement
 from tests.simulator.test_expired_keys import comes_back, with_short_replays
 from tests.simulator.test_inline import alongside
 from tests.simulator.test_releases import Renaming
@@ -153,6 +154,19 @@ def _released(seed: int) -> Stack:
     )
 
 
+def _remade(seed: int) -> Stack:
+    """Sagas whose state machines a release replaces; the former ones are deleted."""
+    sagas = [drawn_saga(seed * _DRAWN + number) for number in range(_DRAWN)]
+    machines = Replacement(deleted=True, roles=bool(seed % 2))
+    return Stack(
+        folders=machines.of([drawn_assembly(sagas)]),
+        workload=lambda _: Drawn(sagas),
+        drawn=sagas,
+        order=[1],
+        setting=Setting(machines=machines),
+    )
+
+
 def _deployed_again(
     drawn: Callable[[int], DrawnSaga], change: Callable[[DrawnSaga], DrawnRelease]
 ) -> Callable[[int], Stack]:
@@ -189,6 +203,7 @@ STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "behind-items": _behind_items,
     "inline": _inline,
     "released": _released,
+    "remade": _remade,
     "renamed": _deployed_again(drawn_saga, renamed),
     "reconditioned": _deployed_again(drawn_saga, reconditioned),
     "inline-renamed": _deployed_again(drawn_inline, renamed),
