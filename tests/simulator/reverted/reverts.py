@@ -35,6 +35,20 @@ class Revert:
 
 _ASL: Final = "constructs_lib/saga/asl/"
 _RUNTIME: Final = "lambda_src/saga_runtime/"
+_ANY_MACHINE: Final = [
+    Edit(
+        f"{_RUNTIME}idempotency/record.py",
+        "same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)",
+        "same_machine = True",
+    ),
+    Edit(
+        "lambda_src/handlers/gatekeeper.py",
+        "            if not start(record.execution_arn, record.saga_id, record.input):",
+        "            here = execution_of(self._config.state_machine_arn, record.saga_id)\n"
+        "            if not start(here, record.saga_id, record.input):",
+    ),
+]
+"""A duplicate is started on the present machine of its operation, whatever machine the saga has."""
 
 REVERTS: Final = {
     revert.name: revert
@@ -109,19 +123,7 @@ REVERTS: Final = {
         Revert(
             name="other-machine",
             defect="A duplicate was started again on the saga that replaced the first",
-            edits=[
-                Edit(
-                    f"{_RUNTIME}idempotency/record.py",
-                    "same_machine = _machine_in(record.execution_arn) == _machine_in(reservation.execution_arn)",
-                    "same_machine = True",
-                ),
-                Edit(
-                    "lambda_src/handlers/gatekeeper.py",
-                    "            if not start(record.execution_arn, record.saga_id, record.input):",
-                    "            here = execution_of(self._config.state_machine_arn, record.saga_id)\n"
-                    "            if not start(here, record.saga_id, record.input):",
-                ),
-            ],
+            edits=_ANY_MACHINE,
             stack="released",
         ),
         Revert(
@@ -326,6 +328,12 @@ REVERTS: Final = {
             stack="inline-renamed",
         ),
         Revert(
+            name="duplicate-elsewhere",
+            defect="A duplicate was started again on the machine that replaced the saga's, while that still ran",
+            edits=_ANY_MACHINE,
+            stack="remade",
+        ),
+        Revert(
             name="adopted-under-its-owner",
             defect="A saga that was moved kept its owner: what its former machines had started was not fenced",
             edits=[
@@ -333,6 +341,18 @@ REVERTS: Final = {
                     f"{_RUNTIME}recovery/adoption.py",
                     '            A.OWNER: {"S": recovery_name(record.saga_id, record.recoveries + 1)},\n',
                     "",
+                )
+            ],
+            stack="remade",
+        ),
+        Revert(
+            name="adopted-unread",
+            defect="A saga that had settled, or been taken over, since an operator read it was moved all the same",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/adoption.py",
+                    "#saga_id = :saga_id AND #status = :status AND #owner = :was_owner ",
+                    "(#saga_id = :saga_id OR :status = :status OR :was_owner = :was_owner) ",
                 )
             ],
             stack="remade",
