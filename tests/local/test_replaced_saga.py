@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -74,6 +78,24 @@ class Replacing:
         items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
         return {item["id"]["S"]: int(item["n"]["N"]) for item in items}
 
+    def adopt(self, saga_id: str) -> tuple[int, str]:
+        """Move a saga with the command: its status and its output."""
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            "AWS_ENDPOINT_URL": self.aws.endpoint_url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": self.aws.region,
+            "AWS_CONFIG_FILE": os.devnull,
+            Env.CLOCK: self.aws.clock,
+        }
+        log = ("--log-table", self.outputs["V1LogName"])
+        words = ("adopt", saga_id, *log, "--stack", NAME, "--reason", "its machine was deleted")
+        command = [sys.executable, "-m", "constructs_lib.cli", *words]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        return done.returncode, done.stdout + done.stderr
+
     def until_due(self) -> None:
         """Wait until a request that was reserved before is due."""
         self.wait(DUE_AFTER_SECONDS + 1)
@@ -106,6 +128,8 @@ def replacing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replacing]:
         "strict": synthesize(folder / "strict", generation=1, schema=STRICT),
         "second": synthesize(folder / "second", generation=2),
         "brief": synthesize(folder / "brief", generation=1, brief=True),
+        "deleted": synthesize(folder / "deleted", generation=1, deleted=True),
+        "again": synthesize(folder / "again", generation=1, deleted=True, again=True),
     }
     with LocalAws(speed=SPEED, concurrency=3) as aws:
         yield Replacing(aws, assemblies)
@@ -161,6 +185,33 @@ class TestADuplicateAfterTheReplacement:
 
         assert first.post("k").body == before.body
         assert first.effects() == {"c/Pay": 1}
+
+
+def test_saga_of_a_deleted_machine_is_moved_and_pays_once(replacing: Replacing) -> None:
+    """``tests/simulator/test_releases.py`` does the same in the simulator."""
+    replacing.deploy("deleted")
+    replacing.aws.reset()
+    former, states = replacing.outputs["V1MachineArn"], replacing.aws.client("stepfunctions")
+    hold = Fault(function=f"states:{NAME}/V1/StateMachine", call="lambda:Invoke", action="delay", seconds=LONG)
+    replacing.aws.faults.plan(hold)
+    saga_id = replacing.post("k").json()["saga_id"]
+
+    replacing.deploy("again")
+
+    assert states.describe_state_machine(stateMachineArn=former)["status"] == "DELETING"
+    status, told = replacing.adopt(saga_id)
+    assert status == 1
+    assert "must have ended without settling it, got RUNNING" in told
+    replacing.aws.faults.clear()
+    with suppress(states.exceptions.StateMachineDoesNotExist):
+        eventually(lambda: states.describe_state_machine(stateMachineArn=former)["status"] != "DELETING" or None)
+    replacing.until_due()
+    assert (replacing.post("k").status, replacing.executions("V1")) == (409, [])
+    assert replacing.adopt(saga_id)[0] == 0
+    answer = replacing.settle("k")
+    assert (answer.status, answer.json()["saga_id"]) == (200, saga_id)
+    assert replacing.executions("V1") == [f"{saga_id}-r1"]
+    assert replacing.effects() == {"c/Pay": 1}
 
 
 def test_new_request_after_the_replacement_runs_on_the_new_saga(first: Replacing) -> None:

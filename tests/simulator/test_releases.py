@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from random import Random
 
-from constructs_lib.testing.simulator import Deployment, World, simulate
+import pytest
+
+from constructs_lib.testing.invariants import Invariant
+from constructs_lib.testing.simulator import Climate, Deployment, Intent, Workload, World, simulate
+from constructs_lib.testing.simulator.aws.states.executions import Execution
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import CALM
-from constructs_lib.testing.simulator.run import START
+from constructs_lib.testing.simulator.run import START, simulate_once
 from constructs_lib.testing.simulator.world import running
+from tests.local.replacing.stack import synthesize
 
 from .drawn.assembly import drawn_assembly
-from .drawn.releases import KINDS, DrawnRelease, drawn_release, reconditioned, renamed
+from .drawn.releases import KINDS, DrawnRelease, drawn_release, moved, reconditioned, renamed
 from .drawn.sagas import DrawnSaga, DrawnStep, drawn_saga
 from .drawn.workload import Drawn
-from .support import add_machine, blueprint, execute, function_arn, invoke, output_of
+from .machines import Replacement
+from .support import EVERYTHING, add_machine, blueprint, execute, function_arn, invoke, output_of
 
 DAY = 86_400 * SECOND
 TURN = DAY // 8
@@ -50,6 +60,80 @@ def test_release_leaves_running_sagas_and_replaces_new_ones() -> None:
         assert output_of(execute(world, "saga", name="two")) == "new"
 
 
+WAITS = {
+    "StartAt": "A",
+    "States": {"A": {"Type": "Wait", "Seconds": 60, "Next": "B"}, "B": {"Type": "Pass", "Output": "B", "End": True}},
+}
+
+
+@contextmanager
+def leaving_out(*, retained: bool, kind: str = "STANDARD") -> Iterator[tuple[World, Execution]]:
+    """A world in which a machine's execution waits, and a release has left out the machine, with its role."""
+    before, after = blueprint(), blueprint()
+    add_machine(before, "old", WAITS, kind=kind)
+    before.machines["old"] = replace(before.machines["old"], retained=retained, role="old role")
+    before.roles["old role"] = [EVERYTHING]
+    add_machine(after, "new", WAITS)
+    with (
+        Deployment(before) as deployment,
+        Deployment(after) as release,
+        running(deployment, CALM, "1", start=START, coverage=Coverage()) as world,
+    ):
+        execution = world.machines.start(before.machines["old"].arn, "one", "{}")
+        world.rollout.add(release, itertools.repeat(0))
+        world.kernel.run(until=START + SECOND)
+        yield world, execution
+
+
+def test_left_out_machine_is_deleted_and_its_executions_end_at_their_next_state() -> None:
+    with leaving_out(retained=False) as (world, execution):
+        arn = execution.machine.arn
+        assert world.call("stepfunctions", "DescribeStateMachine", {"stateMachineArn": arn})["status"] == "DELETING"
+        with pytest.raises(ServiceError, match="StateMachineDeleting"):
+            world.machines.start(arn, "two", "{}")
+        world.kernel.run(until=START + 120 * SECOND)
+        assert (execution.status, execution.error) == ("FAILED", "States.Runtime")
+        assert execution.stopped == START + 60 * SECOND
+        with pytest.raises(ServiceError, match="StateMachineDoesNotExist"):
+            world.machines.start(arn, "two", "{}")
+
+
+def test_left_out_machine_that_is_retained_continues() -> None:
+    with leaving_out(retained=True) as (world, execution):
+        world.kernel.run(until=START + 120 * SECOND)
+        assert output_of(execution.described()) == "B"
+        assert world.machines.start(execution.machine.arn, "two", "{}").running
+
+
+def test_executions_of_a_left_out_express_machine_continue() -> None:
+    with leaving_out(retained=False, kind="EXPRESS") as (world, execution):
+        world.kernel.run(until=START + 120 * SECOND)
+        assert output_of(execution.described()) == "B"
+        assert execution.machine.arn not in world.machines.machines
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (["STANDARD", "EXPRESS"], "makes STANDARD state machine m EXPRESS is not simulated"),
+        (["STANDARD", None, "STANDARD"], "brings back state machine m, which a former one left out, is not simulated"),
+    ],
+)
+def test_release_that_cloudformation_names_otherwise_is_refused(kinds: list[str | None], told: str) -> None:
+    versions = []
+    for kind in kinds:
+        versions.append(blueprint())
+        if kind is not None:
+            add_machine(versions[-1], "m", WAITS, kind=kind)
+    with ExitStack() as opened:
+        first, *later = [opened.enter_context(Deployment(version)) for version in versions]
+        world = opened.enter_context(running(first, CALM, "1", start=START, coverage=Coverage()))
+        for version in later[:-1]:
+            world.rollout.add(version, itertools.repeat(0))
+        with pytest.raises(NotSimulatedError, match=told):
+            world.rollout.add(later[-1], itertools.repeat(0))
+
+
 def test_sagas_keep_their_promise_under_releases() -> None:
     with (
         Deployment.of_assembly(drawn_assembly(BEFORE)) as before,
@@ -62,8 +146,9 @@ def test_sagas_keep_their_promise_under_releases() -> None:
 
 
 def test_sagas_keep_their_promise_under_drawn_releases() -> None:
-    sagas = [drawn_saga(seed) for seed in range(6)]
-    releases = [drawn_release(saga, seed) for seed, saga in enumerate(sagas)]
+    seeds = (0, 1, 2, 3, 4, 8, 10)
+    sagas = [drawn_saga(seed) for seed in seeds]
+    releases = [drawn_release(saga, seed) for seed, saga in zip(seeds, sagas, strict=True)]
     assert {release.kind for release in releases} == set(KINDS)
     with (
         Deployment.of_assembly(drawn_assembly(sagas)) as before,
@@ -71,6 +156,73 @@ def test_sagas_keep_their_promise_under_drawn_releases() -> None:
     ):
         report = simulate(before, Drawn(sagas, releases=releases), sagas=150, releases=[after])
     report.require_kept()
+
+
+def test_sagas_keep_their_promise_when_operations_move_there_and_back() -> None:
+    sagas = [drawn_saga(seed) for seed in (31, 32, 33)]
+    releases = [moved(saga) for saga in sagas]
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
+    ):
+        report = simulate(before, Drawn(sagas, releases=releases), sagas=100, releases=[after, before, after])
+    report.require_kept()
+
+
+@pytest.mark.parametrize("roles", [True, False])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_sagas_keep_their_promise_when_machines_are_replaced(deleted: bool, roles: bool) -> None:
+    sagas = [drawn_saga(seed) for seed in (41, 42, 43)]
+    folders = Replacement(deleted=deleted, roles=roles).of([drawn_assembly(sagas)])
+    with Deployment.of_assembly(folders[0]) as before, Deployment.of_assembly(folders[1]) as after:
+        report = simulate(before, Drawn(sagas), sagas=100, releases=[after])
+    report.require_kept()
+    assert bool(report.moved) or not deleted
+
+
+class Paying(Workload):
+    """One payment, whose state machine is replaced while its step is at work."""
+
+    def __init__(self, after: Deployment) -> None:
+        self._after = after
+
+    def prepare(self, world: World, random: Random) -> None:
+        def look() -> None:
+            if any(name.startswith("Step") for name in world.functions.running):
+                world.rollout.add(self._after, itertools.repeat(0))
+            else:
+                world.kernel.after(SECOND // 1_000, look)
+
+        look()
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return Intent(operation="pay", body={"counter": "c"})
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        self.executions = [
+            (one.machine.name.endswith("Again"), one.name.partition("-")[2][9:], one.status, one.error)
+            for one in world.machines.executions.values()
+        ]
+        self.effects = {item["id"]["S"]: int(item["n"]["N"]) for item in world.table(world.output("CounterTableName"))}
+        return ()
+
+
+def test_saga_of_a_deleted_machine_is_moved_and_pays_once(tmp_path: Path) -> None:
+    """``tests/local/test_replaced_saga.py`` does the same on local AWS."""
+    with (
+        Deployment.of_assembly(synthesize(tmp_path / "first", generation=1, deleted=True)) as first,
+        Deployment.of_assembly(synthesize(tmp_path / "again", generation=1, deleted=True, again=True)) as again,
+    ):
+        workload, slow = Paying(again), Climate(latency=2 * SECOND)
+        run = simulate_once(first, workload, 1, sagas=1, coverage=Coverage(), climate=slow, begins=[0])
+    assert not run.findings
+    assert run.answers == [200]
+    assert workload.executions == [
+        (False, "", "FAILED", "States.Runtime"),
+        (True, "r1", "SUCCEEDED", None),
+        (True, "r1", "SUCCEEDED", None),
+    ]
+    assert workload.effects == {"c/Pay": 1}
 
 
 class Renaming(Drawn):

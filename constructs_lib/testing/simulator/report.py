@@ -29,6 +29,7 @@ class SimulationReport:
         runs: how many runs.
         faults: how many faults hit.
         parked: sagas that were parked at some time.
+        moved: sagas that were moved to other state machines, because a release had replaced theirs.
         seconds: of this process's processor time.
         coverage: what was reached.
         violated: runs that found something.
@@ -43,6 +44,7 @@ class SimulationReport:
     runs: int = 0
     faults: int = 0
     parked: int = 0
+    moved: int = 0
     seconds: float = 0.0
     coverage: Coverage = field(default_factory=Coverage)
     violated: list[RunResult] = field(default_factory=list)
@@ -61,6 +63,7 @@ class SimulationReport:
         self.runs += 1
         self.faults += result.faults
         self.parked += result.parked
+        self.moved += result.moved
         _add(self.statuses, result.statuses)
         _add(self.checked, result.checked)
         add_requests(self.requests, result.requests)
@@ -73,6 +76,7 @@ class SimulationReport:
         self.runs += other.runs
         self.faults += other.faults
         self.parked += other.parked
+        self.moved += other.moved
         self.seconds += other.seconds
         self.coverage.merge(other.coverage)
         self.violated += other.violated
@@ -109,6 +113,7 @@ class SimulationReport:
             "runs": self.runs,
             "faults": self.faults,
             "parked": self.parked,
+            "moved": self.moved,
             "violated": [
                 {"seed": run.seed, "findings": [str(finding) for finding in run.findings]} for run in self.violated
             ],
@@ -130,6 +135,7 @@ class SimulationReport:
         yield (
             f"{self.sagas} sagas in {self.runs} runs from seed {self.seed}, {self.faults} faults, "
             f"{self.seconds:.1f} s ({rate:.0f} sagas a second), {self.parked} parked on the way"
+            f"{f', {self.moved} moved to other state machines' if self.moved else ''}"
         )
         yield (
             f"reached {len(reached.states)} of {len(reached.known_states)} states, {len(reached.transitions)} "

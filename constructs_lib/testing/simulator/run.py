@@ -53,6 +53,7 @@ class RunResult:
         findings: what is wrong.
         faults: how many faults hit.
         parked: sagas that were parked at some time.
+        moved: sagas that were moved to other state machines.
         steps: of the kernel.
         virtual: microseconds that passed in it.
         trace: every line, if they were asked for or something is wrong.
@@ -69,6 +70,7 @@ class RunResult:
     findings: list[Finding] = field(default_factory=list)
     faults: int = 0
     parked: int = 0
+    moved: int = 0
     steps: int = 0
     virtual: int = 0
     trace: list[str] = field(default_factory=list)
@@ -162,7 +164,7 @@ def simulate_once(
         coverage.add_faults(world.weather.hit)
         result.findings = world.findings.found
         result.faults = sum(world.weather.hit.values())
-        result.parked = len(operator.resumed)
+        result.parked, result.moved = len(operator.resumed), len(operator.moved)
         result.hit = [f"{what}: {where} ({count})" for (where, what), count in world.weather.hit.most_common()]
         result.met = dict(world.weather.met)
         result.responses = [fate.settled[-1] if fate.settled else None for fate in fates]

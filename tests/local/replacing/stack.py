@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aws_cdk import App, CfnOutput, Duration, Stack
+from aws_cdk import App, CfnOutput, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib import (
@@ -34,12 +35,30 @@ STRICT: Final[Mapping[str, Any]] = {"type": "object", "required": ["counter", "r
 
 
 class ReplacingStack(Stack):
-    """``POST /pay`` counts once, by the saga V1; from the second generation on by V2."""
+    """``POST /pay`` counts once, by the saga V1; from the second generation on by V2.
+
+    Args:
+        scope, id: as of any stack.
+        generation: number of sagas.
+        schema: of the body.
+        brief: whether responses are replayed only briefly.
+        deleted: whether state machines that a deployment leaves out are deleted.
+        again: whether state machines have other logical ids: a deployment replaces them, and leaves the logs alone.
+    """
 
     def __init__(
-        self, scope: Construct, id: str, *, generation: int, schema: Mapping[str, Any] | None, brief: bool
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        generation: int,
+        schema: Mapping[str, Any] | None,
+        brief: bool,
+        deleted: bool,
+        again: bool,
     ) -> None:
         super().__init__(scope, id)
+        self._removal = RemovalPolicy.DESTROY if deleted else RemovalPolicy.RETAIN
         self._counters = dynamodb.TableV2(
             self, "Counters", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
         )
@@ -67,12 +86,18 @@ class ReplacingStack(Stack):
         }
         for saga in sagas:
             outputs[f"{saga.node.id}MachineArn"] = saga.state_machine.state_machine_arn
+            outputs[f"{saga.node.id}LogName"] = saga.log.table.table_name
         for name, value in outputs.items():
             CfnOutput(self, name, value=value)
+        for machine in self.node.find_all() if again else ():
+            if isinstance(machine, sfn.CfnStateMachine):
+                machine.override_logical_id(f"{self.get_logical_id(machine)}Again")
 
     def _saga(self, id: str, requests: IdempotencyTable) -> SagaStateMachine:
         steps = [Step.atomic("Pay", fn=self._step, retry=_PATIENT)]
-        return SagaStateMachine(self, id, requests=requests, steps=steps, timeout=Duration.hours(2))
+        return SagaStateMachine(
+            self, id, requests=requests, steps=steps, timeout=Duration.hours(2), removal_policy=self._removal
+        )
 
     def _function(self) -> StepFunction:
         function = StepFunction(
@@ -87,9 +112,17 @@ class ReplacingStack(Stack):
         return function
 
 
-def synthesize(folder: Path, *, generation: int, schema: Mapping[str, Any] | None = None, brief: bool = False) -> Path:
+def synthesize(
+    folder: Path,
+    *,
+    generation: int,
+    schema: Mapping[str, Any] | None = None,
+    brief: bool = False,
+    deleted: bool = False,
+    again: bool = False,
+) -> Path:
     """The assembly."""
     app = App(outdir=str(folder))
-    ReplacingStack(app, NAME, generation=generation, schema=schema, brief=brief)
+    ReplacingStack(app, NAME, generation=generation, schema=schema, brief=brief, deleted=deleted, again=again)
     app.synth()
     return folder

@@ -394,6 +394,9 @@ def deleted_machine(_emulator: Emulator) -> None:
 
     replace(states, "_delete_state_machine", make_delete)
     replace(provisioners, "_sfn_state_machine_delete", make_removal)
+    provisioners._RESOURCE_HANDLERS["AWS::StepFunctions::StateMachine"]["delete"] = (
+        provisioners._sfn_state_machine_delete
+    )
     replace(states, "_add_event", make_add)
     replace(states, "_start_execution", make_start)
 
