@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -15,8 +17,18 @@ _MACHINE: Final = "AWS::StepFunctions::StateMachine"
 _POLICY: Final = "AWS::IAM::Policy"
 _POLICIES: Final = ("DeletionPolicy", "UpdateReplacePolicy")
 _AGAIN: Final = "Again"
+_RECOVERY: Final = re.compile(r"Recovery[0-9A-F]{8}$")
 _REPLACED: Final = 0.15
 """Share of what is simulated under a release that replaces state machines."""
+
+
+class Deleted(StrEnum):
+    """The former state machines that are deleted when a release leaves them out; others are retained."""
+
+    ALL = "all"
+    RECOVERIES = "recoveries"
+    """Recovery machines: the others may still run, be started and be redriven when their sagas are moved."""
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +36,21 @@ class Replacement:
     """Replacement of all state machines in a last release.
 
     Attributes:
-        deleted: whether the former machines are deleted, instead of retained.
+        deleted: which of the former machines are deleted.
         roles: whether the others have roles of their own. Otherwise roles are updated: the former machines lose rights.
     """
 
-    deleted: bool
+    deleted: Deleted
     roles: bool
 
     def of(self, versions: Sequence[Path]) -> list[Path]:
         """The versions of an assembly, and one more."""
-        former = [deleting(folder) if self.deleted else folder for folder in versions]
+        former = [deleting(folder, self.deleted) for folder in versions]
         return [*former, with_others(versions[-1], roles=self.roles)]
 
     def __str__(self) -> str:
-        former = "deleted" if self.deleted else "retained"
-        return f"other state machines, with {'other' if self.roles else 'the same'} roles; the former are {former}"
+        roles = "other" if self.roles else "the same"
+        return f"other state machines, with {roles} roles; of the former ones are deleted: {self.deleted}"
 
 
 def drawn_replacement(seed: int) -> Replacement | None:
@@ -46,7 +58,8 @@ def drawn_replacement(seed: int) -> Replacement | None:
     random = Random(f"{seed}:machines")
     if random.random() >= _REPLACED:
         return None
-    return Replacement(deleted=random.random() < 0.7, roles=random.random() < 0.5)
+    deleted = random.choice((Deleted.ALL, Deleted.ALL, Deleted.RECOVERIES, Deleted.NONE))
+    return Replacement(deleted=deleted, roles=random.random() < 0.5)
 
 
 def with_others(folder: Path, *, roles: bool) -> Path:
@@ -59,9 +72,11 @@ def with_others(folder: Path, *, roles: bool) -> Path:
     return Path(_edited(folder, _renamed_with_roles if roles else _renamed).name)
 
 
-def deleting(folder: Path) -> Path:
-    """The assembly whose state machines are deleted by a release that leaves them out, instead of retained."""
-    return Path(_edited(folder, _deleted).name)
+def deleting(folder: Path, deleted: Deleted) -> Path:
+    """The assembly of which some state machines are deleted by a release that leaves them out, instead of retained."""
+    if deleted is Deleted.NONE:
+        return folder
+    return Path(_edited(folder, _all_deleted if deleted is Deleted.ALL else _recoveries_deleted).name)
 
 
 def _renamed(text: str) -> str:
@@ -83,9 +98,17 @@ def _renamed_with_roles(text: str) -> str:
     return _renamed(text)
 
 
-def _deleted(text: str) -> str:
+def _all_deleted(text: str) -> str:
+    return _deleted(text, _machines_in(text))
+
+
+def _recoveries_deleted(text: str) -> str:
+    return _deleted(text, filter(_RECOVERY.search, _machines_in(text)))
+
+
+def _deleted(text: str, machines: Iterable[str]) -> str:
     template: Any = json.loads(text)
-    for logical_id in _machines_in(text):
+    for logical_id in machines:
         template["Resources"][logical_id] |= dict.fromkeys(_POLICIES, "Delete")
     return json.dumps(template)
 

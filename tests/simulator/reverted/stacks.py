@@ -30,7 +30,7 @@ from tests.simulator.drawn.sagas import (
 from tests.simulator.drawn.shrink import ALONE, Setting, asked
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
-from tests.simulator.machines import Replacement
+from tests.simulator.machines import Deleted, Replacement
 from tests.simulator.test_expired_keys import comes_back, with_short_replays
 from tests.simulator.test_inline import alongside
 from tests.simulator.test_releases import Renaming
@@ -155,9 +155,9 @@ def _released(seed: int) -> Stack:
 
 
 def _remade(seed: int) -> Stack:
-    """Sagas whose state machines a release replaces; the former ones are deleted."""
+    """Sagas whose state machines a release replaces; the former ones, or some of them, are deleted."""
     sagas = [drawn_saga(seed * _DRAWN + number) for number in range(_DRAWN)]
-    machines = Replacement(deleted=True, roles=bool(seed % 2))
+    machines = Replacement(deleted=(Deleted.RECOVERIES, Deleted.ALL)[seed % 2], roles=bool(seed // 2 % 2))
     return Stack(
         folders=machines.of([drawn_assembly(sagas)]),
         workload=lambda _: Drawn(sagas),
