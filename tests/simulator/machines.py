@@ -54,7 +54,7 @@ class Replacement:
 
 
 def drawn_replacement(seed: int) -> Replacement | None:
-    """Draw the replacement of a seed; None: there is none."""
+    """Draw the replacement of a seed; None: nothing is replaced."""
     random = Random(f"{seed}:machines")
     if random.random() >= _REPLACED:
         return None

@@ -374,11 +374,7 @@ REVERTS: Final = {
             defect="A saga was moved to machines that write another log, and its steps were repeated",
             edits=[
                 Edit(f"{_RUNTIME}recovery/adoption.py", "if log is not None and log != target.log:", "if False:"),
-                Edit(
-                    f"{_RUNTIME}recovery/adoption.py",
-                    "if log is None and not self._has_rows(record.saga_id):",
-                    "if False:",
-                ),
+                Edit(f"{_RUNTIME}recovery/adoption.py", "not self._has_rows(record.saga_id)", "False"),
             ],
             stack="remade",
         ),

@@ -52,7 +52,7 @@ _OF_ONE_SAGA: Final = 0.5
 _HOLD_LASTS: Final = (2.1, 3.5)
 """Powers of 10 of its seconds: from two minutes, for which no request travels, to an hour."""
 _HASTY: Final = 0.1
-"""Share of the looks at a saga that runs in which an operator tries to move it all the same."""
+"""Share of the checks of a saga that runs after which an operator tries to move it all the same."""
 _RECOVERIES_FIRST: Final = 3
 """So often an operator recovers a saga on machines that a release left out, before deleting them."""
 _RELEASED_AGAIN: Final = 60 * SECOND
@@ -229,7 +229,7 @@ class Operator:
         )
 
     def _adopt(self, operation: Operation, record: RequestRecord) -> bool:
-        """Move a saga, if it can be; an operator who is told that no row is there names the log.
+        """Move a saga, if it can be; an operator who is refused because no row is there names the log.
 
         A hasty one chooses any saga of the stack.
         """
