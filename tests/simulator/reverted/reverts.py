@@ -346,18 +346,6 @@ REVERTS: Final = {
             stack="remade",
         ),
         Revert(
-            name="adopted-unread",
-            defect="A saga that had settled, or been taken over, since an operator read it was moved all the same",
-            edits=[
-                Edit(
-                    f"{_RUNTIME}recovery/adoption.py",
-                    "#saga_id = :saga_id AND #status = :status AND #owner = :was_owner ",
-                    "(#saga_id = :saga_id OR :status = :status OR :was_owner = :was_owner) ",
-                )
-            ],
-            stack="remade",
-        ),
-        Revert(
             name="adopted-while-it-runs",
             defect="A saga was moved while its owner ran",
             edits=[

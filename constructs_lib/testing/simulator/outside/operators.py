@@ -53,6 +53,10 @@ _HOLD_LASTS: Final = (2.1, 3.5)
 """Powers of 10 of its seconds: from two minutes, for which no request travels, to an hour."""
 _HASTY: Final = 0.1
 """Share of the checks of a saga that runs after which an operator tries to move it all the same."""
+_TWO: Final = 0.3
+"""Share of the sagas that two operators move at once, each in their own time."""
+_SLOW: Final = 120 * SECOND
+"""Between the read of a record and its update, at most: a command may be held."""
 _RECOVERIES_FIRST: Final = 3
 """So often an operator recovers a saga on machines that a release left out, before deleting them."""
 _RELEASED_AGAIN: Final = 60 * SECOND
@@ -79,6 +83,7 @@ class Operator:
         self._workload = workload
         self._actor: Actor = world.actor("operator")
         self._active = False
+        self._second: Actor = world.actor("second operator")
 
     def begin(self) -> None:
         """Look now and then, until the run ends."""
@@ -203,7 +208,9 @@ class Operator:
             return
         if self._runs(record) and self._world.weather.share() > _HASTY:
             return
-        if self._adopt(operation, record):
+        if self._world.weather.share() < _TWO:
+            self._spawn(self._second, partial(self._adopt, operation, record, self._second))
+        if self._adopt(operation, record, self._actor):
             return
         self._recovered[record.saga_id] += 1
         if self._recovered[record.saga_id] > _RECOVERIES_FIRST:
@@ -228,7 +235,7 @@ class Operator:
             for row in self._world.db.items(operation.log)
         )
 
-    def _adopt(self, operation: Operation, record: RequestRecord) -> bool:
+    def _adopt(self, operation: Operation, record: RequestRecord, actor: Actor) -> bool:
         """Move a saga, if it can be; an operator who is refused because no row is there names the log.
 
         A hasty one chooses any saga of the stack.
@@ -239,11 +246,13 @@ class Operator:
             now = list(targets.values())[int(share() * len(targets))]
         if now is None:
             return False
+        now_ms = (self._world.kernel.now + actor.skew) // 1_000
+        self._world.kernel.sleep(int(share() ** 6 * _SLOW))
         for log_table in (None, operation.log):
             recoverer = replace(self._recoverer(operation), log_days=now.log_days)
             adopter = Adopter(recoverer=recoverer, target=now, log_table=log_table, audit=_AUDIT)
             try:
-                started = adopter.adopt(record, (self._world.kernel.now + self._actor.skew) // 1_000)
+                started = adopter.adopt(record, now_ms)
             except (CannotAdopt, MachineGone, ClientError, BotoCoreError) as refusal:
                 self._world.trace.note("operator", f"cannot move {record.saga_id}: {refusal}")
                 continue
