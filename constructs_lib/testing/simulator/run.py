@@ -19,7 +19,7 @@ from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.engine.kernel import SECOND, OutOfStepsError
 from constructs_lib.testing.simulator.faults.climate import MINUTE, Climate, drawn_climate
 from constructs_lib.testing.simulator.outside.clients import Client, Fate
-from constructs_lib.testing.simulator.outside.operators import Operator
+from constructs_lib.testing.simulator.outside.operators import UNDONE_LATE, Operator
 from constructs_lib.testing.simulator.promise import audit, results
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World, running
@@ -30,7 +30,6 @@ from saga_runtime.protocol import (
     OutboxAttribute,
     RecordAttribute,
     RecordStatus,
-    StepStatus,
 )
 
 _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
@@ -247,9 +246,9 @@ def _is_quiet(world: World, fates: list[Fate]) -> bool:
 
 
 def _late_effects(world: World) -> bool:
-    """Test whether the reconciler has late effects to compensate."""
+    """Test whether the reconciler has late effects to compensate, also one whose compensation was interrupted."""
     rows = (row for log in world.parts.logs for row in world.table(log))
-    return any(row[LogAttribute.STATUS]["S"] == StepStatus.APPLIED_LATE for row in rows)
+    return any(row[LogAttribute.STATUS]["S"] in UNDONE_LATE for row in rows)
 
 
 def _left(world: World, fates: list[Fate]) -> dict[str, Any]:

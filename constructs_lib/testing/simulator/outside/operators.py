@@ -36,6 +36,8 @@ from saga_runtime.shared.writes import Entry, transact
 if TYPE_CHECKING:
     from constructs_lib.testing.simulator.engine.actors import Actor
 
+UNDONE_LATE: Final = frozenset({StepStatus.APPLIED_LATE, StepStatus.COMPENSATING})
+"""Statuses of rows of settled sagas whose effects a reconciler compensates."""
 _DUE_AFTER_MS: Final = 60_000
 _AUDIT: Final = Audit(who="arn:aws:sts::000000000000:assumed-role/operators/simulated", why="the books were read")
 _EVERY: Final = 900 * SECOND
@@ -230,8 +232,7 @@ class Operator:
 
     def _has_late_effects(self, operation: Operation, record: RequestRecord) -> bool:
         return any(
-            row[LogAttribute.SAGA_ID]["S"] == record.saga_id
-            and row[LogAttribute.STATUS]["S"] == StepStatus.APPLIED_LATE
+            row[LogAttribute.SAGA_ID]["S"] == record.saga_id and row[LogAttribute.STATUS]["S"] in UNDONE_LATE
             for row in self._world.db.items(operation.log)
         )
 
