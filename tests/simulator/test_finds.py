@@ -6,13 +6,14 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from constructs_lib.testing.simulator import Climate, Intent, PromiseBrokenError, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
-from constructs_lib.testing.simulator.run import simulate_once
+from constructs_lib.testing.simulator.run import _late_effects, simulate_once
 
 from .conftest import Deployed
 from .workloads.transfers import Transfers
@@ -92,6 +93,14 @@ def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:
     again = simulate(deployed("funds_transfer"), workload, sagas=10, seed=seed)
     assert again.violated[0].trace == report.violated[0].trace
     assert report.as_json()["violated"][0]["seed"] == seed
+
+
+@pytest.mark.parametrize(("status", "waits"), [("APPLIED_LATE", True), ("COMPENSATING", True), ("COMPENSATED", False)])
+def test_run_does_not_end_before_late_effects_are_compensated(status: str, waits: bool) -> None:
+    """Also not when their compensation was interrupted: the reconciler starts another one."""
+    rows: Any = [{"status": {"S": status}}]
+    world: Any = SimpleNamespace(parts=SimpleNamespace(logs=("log",)), table=lambda _: rows)
+    assert _late_effects(world) is waits
 
 
 def test_without_faults_nothing_fails(deployed: Deployed) -> None:
