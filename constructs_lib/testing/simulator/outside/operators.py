@@ -157,7 +157,7 @@ class Operator:
         self._world.trace.note("operator", f"{what} {saga_id or 'every saga'}: {done}")
         return certain
 
-    def _spawn(self, actor: Actor, act: Callable[[], None]) -> None:
+    def _spawn(self, actor: Actor, act: Callable[[], object]) -> None:
         def work() -> None:
             try:
                 act()
