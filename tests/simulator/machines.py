@@ -18,7 +18,7 @@ _POLICY: Final = "AWS::IAM::Policy"
 _POLICIES: Final = ("DeletionPolicy", "UpdateReplacePolicy")
 _AGAIN: Final = "Again"
 _RECOVERY: Final = re.compile(r"Recovery[0-9A-F]{8}$")
-_REPLACED: Final = 0.15
+_REPLACED: Final = 0.04
 """Share of what is simulated under a release that replaces state machines."""
 
 
