@@ -19,6 +19,7 @@ from constructs_lib.testing.simulator.deployment.parts import Operation
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
+from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.adoption import Adopter, CannotAdopt
@@ -265,11 +266,12 @@ class Operator:
     def _recover(self, operation: Operation, record: RequestRecord) -> None:
         """Do what ``cdk-sagas recover`` does."""
         now_ms = (self._world.kernel.now + self._actor.skew) // 1_000
+        recoverer = replace(self._recoverer(operation), audit=_AUDIT)
         try:
-            done: object = self._recoverer(operation).recover(record, now_ms)[0]
+            done: object = recoverer.recover(record, now_ms)[0]
             if record.settled:
-                done = undo_late(self._recoverer(operation), record, operation.log).finding
-        except (MachineGone, ClientError, BotoCoreError) as refusal:
+                done = undo_late(recoverer, record, operation.log, now_ms).finding
+        except (MachineGone, Conflict, ClientError, BotoCoreError) as refusal:
             done = refusal
         self._world.trace.note("operator", f"recovers {record.saga_id}: {done}")
 
