@@ -202,6 +202,10 @@ class Undeleted:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
+    def list_executions(self, *, stateMachineArn: str, **_filter: str) -> dict[str, list[str]]:  # noqa: N803
+        self.asked.append(stateMachineArn)
+        return {"executions": []}
+
     def delete_state_machine(self, *, stateMachineArn: str) -> None:  # noqa: N803
         self.asked.append(stateMachineArn)
 

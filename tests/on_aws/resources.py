@@ -241,8 +241,10 @@ class Account:
                 raise ValueError(f"kind in the journal must be one of {', '.join(_ARNS)}, got {kind!r}; delete it")
 
     def _delete_machine(self, arn: str) -> None:
-        """Delete a state machine, and wait until it is described as deleted or not at all."""
+        """Stop what runs, delete the state machine, and wait until it is described as deleted or not at all."""
         states = self.client("stepfunctions")
+        for running in states.list_executions(stateMachineArn=arn, statusFilter="RUNNING")["executions"]:
+            states.stop_execution(executionArn=running["executionArn"])
         states.delete_state_machine(stateMachineArn=arn)
         for _ in range(_DELETION):
             if states.describe_state_machine(stateMachineArn=arn)["status"] == "DELETING":
