@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.simulator import Climate, Deployment, Intent, Workload, World, simulate
 from constructs_lib.testing.simulator.aws.states.executions import Execution
 from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.deployment.blueprint import arn
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import CALM
@@ -29,7 +31,7 @@ from .drawn.releases import KINDS, DrawnRelease, drawn_release, moved, reconditi
 from .drawn.sagas import DrawnSaga, DrawnStep, drawn_saga
 from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
-from .support import EVERYTHING, add_machine, blueprint, execute, function_arn, invoke, output_of
+from .support import EVERYTHING, RETURN, add_function, add_machine, blueprint, execute, function_arn, invoke, output_of
 
 DAY = 86_400 * SECOND
 TURN = DAY // 8
@@ -112,26 +114,53 @@ def test_executions_of_a_left_out_express_machine_continue() -> None:
         assert execution.machine.arn not in world.machines.machines
 
 
-@pytest.mark.parametrize(
-    ("kinds", "told"),
-    [
-        (["STANDARD", "EXPRESS"], "makes STANDARD state machine m EXPRESS is not simulated"),
-        (["STANDARD", None, "STANDARD"], "brings back state machine m, which a former one left out, is not simulated"),
-    ],
-)
-def test_release_that_cloudformation_names_otherwise_is_refused(kinds: list[str | None], told: str) -> None:
+@pytest.mark.parametrize("kinds", [["STANDARD", "EXPRESS"], ["STANDARD", None, "STANDARD"]])
+def test_state_machine_that_a_release_makes_anew_has_another_name(kinds: list[str | None]) -> None:
+    with releases_of(kinds) as (world, later):
+        execution = world.machines.start(arn("states", "stateMachine:m"), "one", "{}")
+        for version in later:
+            world.rollout.add(version, itertools.repeat(0))
+        world.kernel.run(until=START + SECOND)
+
+        assert world.call("stepfunctions", "DescribeStateMachine", {"stateMachineArn": MADE})["status"] == "ACTIVE"
+        assert execution.machine.arn in world.machines.deleting
+        assert world.rollout.latest.images["asks"].spec.environment["MACHINE"] == MADE
+        assert world.rollout.latest.blueprint.outputs == {
+            "stack": {"manifest": f'{{"machine": "m-2", "arn": "{MADE}"}}'}
+        }
+        assert world.rollout.latest.blueprint.roles["asks"][0]["Resource"] == MADE
+        world.kernel.run(until=START + 120 * SECOND)
+        assert execution.status == "FAILED"
+
+
+def test_state_machine_whose_name_the_stack_says_is_not_made_anew() -> None:
+    told = "makes state machine m anew is not simulated"
+    with (
+        releases_of(["STANDARD", "EXPRESS"], named=True) as (world, later),
+        pytest.raises(NotSimulatedError, match=told),
+    ):
+        world.rollout.add(later[0], itertools.repeat(0))
+
+
+MADE = arn("states", "stateMachine:m-2")
+
+
+@contextmanager
+def releases_of(kinds: list[str | None], *, named: bool = False) -> Iterator[tuple[World, list[Deployment]]]:
+    """A world of state machine ``m`` and what asks it; and later releases, each with a type of it, or without it."""
     versions = []
     for kind in kinds:
-        versions.append(blueprint())
+        made = blueprint()
         if kind is not None:
-            add_machine(versions[-1], "m", WAITS, kind=kind)
+            machine = add_machine(made, "m", WAITS, kind=kind)
+            made.machines["m"] = replace(made.machines["m"], named=named)
+            add_function(made, "asks", RETURN, environment={"MACHINE": machine})
+            made.roles["asks"] = [{"Effect": "Allow", "Action": "states:StartExecution", "Resource": machine}]
+            made.outputs["stack"] = {"manifest": json.dumps({"machine": "m", "arn": machine})}
+        versions.append(made)
     with ExitStack() as opened:
         first, *later = [opened.enter_context(Deployment(version)) for version in versions]
-        world = opened.enter_context(running(first, CALM, "1", start=START, coverage=Coverage()))
-        for version in later[:-1]:
-            world.rollout.add(version, itertools.repeat(0))
-        with pytest.raises(NotSimulatedError, match=told):
-            world.rollout.add(later[-1], itertools.repeat(0))
+        yield opened.enter_context(running(first, CALM, "1", start=START, coverage=Coverage())), later
 
 
 def test_sagas_keep_their_promise_under_releases() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,41 @@ _LAGGING: Final = 0.5
 """Share of the releases with other state machines in which policies refuse what they leave out at the end only."""
 
 
+class Names:
+    """Names of state machines, from release to release: one that is made anew has another name than the former one.
+
+    Args:
+        deployment: what is deployed first.
+    """
+
+    def __init__(self, deployment: Deployment) -> None:
+        machines = deployment.blueprint.machines.values()
+        self._latest = {machine.name: (machine.name, machine.kind) for machine in machines}
+        self._made = Counter(self._latest.keys())
+
+    def of(self, release: Deployment) -> Deployment:
+        """A release that follows the latest one, with the names that its state machines get.
+
+        Raises:
+            NotSimulatedError: if it makes a state machine anew whose name the stack says.
+        """
+        latest: dict[str, tuple[str, str]] = {}
+        for machine in release.blueprint.machines.values():
+            name, kind = self._latest.get(machine.name, ("", ""))
+            if kind != machine.kind:
+                if machine.named and machine.name in self._made:
+                    raise NotSimulatedError(
+                        f"a release that makes state machine {machine.name} anew is not simulated: CloudFormation "
+                        "cannot while the former one has its name; leave out stateMachineName"
+                    )
+                self._made[machine.name] += 1
+                made = self._made[machine.name]
+                name = machine.name if made == 1 else f"{machine.name}-{made}"
+            latest[machine.name] = (name, machine.kind)
+        self._latest = latest
+        return release.renamed({former: name for former, (name, _) in latest.items() if name != former})
+
+
 class Rollout:
     """Deploys releases one after another, as CloudFormation updates one stack.
 
@@ -34,6 +69,7 @@ class Rollout:
     def __init__(self, world: World) -> None:
         self._world = world
         self._deployed = [world.deployment]
+        self._names = Names(world.deployment)
         self._leaving: Mapping[str, Any] = {}
         self._waiting: deque[tuple[Deployment, Iterator[int]]] = deque()
         self._active = False
@@ -68,9 +104,9 @@ class Rollout:
             pauses: microseconds between two resources.
 
         Raises:
-            NotSimulatedError: if CloudFormation would make a state machine under another name than the simulator.
+            NotSimulatedError: if it makes a state machine anew whose name the stack says.
         """
-        _require_names([*self._deployed, *(waiting for waiting, _ in self._waiting), release])
+        release = self._names.of(release)
         self._world.deployment.switch.include([image.bundle for image in release.images.values()])
         self._waiting.append((release, pauses))
         if not self._active:
@@ -135,20 +171,3 @@ class Rollout:
             return
         self._world.machines.delete(left_out.popleft().arn)
         self._world.kernel.after(next(pauses), partial(self._clean_up, left_out, pauses))
-
-
-def _require_names(versions: Sequence[Deployment]) -> None:
-    """Refuse releases after which AWS has other state machines than the simulator: it names them by logical id."""
-    *_, former, release = (version.blueprint.machines for version in versions)
-    for arn, machine in release.items():
-        if arn in former:
-            if machine.kind != former[arn].kind:
-                raise NotSimulatedError(
-                    f"a release that makes {former[arn].kind} state machine {machine.name} {machine.kind} is not "
-                    "simulated: CloudFormation replaces it under another name; give it another logical id"
-                )
-        elif any(arn in version.blueprint.machines for version in versions[:-2]):
-            raise NotSimulatedError(
-                f"a release that brings back state machine {machine.name}, which a former one left out, is not "
-                "simulated: CloudFormation makes a new one under another name; give it another logical id"
-            )

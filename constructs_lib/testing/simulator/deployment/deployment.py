@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ from constructs_lib.testing.simulator.aws.roles import Roles
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from constructs_lib.testing.simulator.deployment.images import Bundle, Image, Switch
 from constructs_lib.testing.simulator.deployment.parts import Parts, parts_of
+from constructs_lib.testing.simulator.deployment.renaming import renamed
 from constructs_lib.testing.simulator.deployment.template import blueprint_of
 
 
@@ -35,6 +37,7 @@ class Deployment:
         self.demands = tuple(demands_of_creation(blueprint))
         self.parts: Parts = parts_of(blueprint)
         self._workspace = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulator-")
+        self._renamed: dict[tuple[tuple[str, str], ...], Deployment] = {}
         bundles: dict[Path | str, Bundle] = {}
         self.images: dict[str, Image] = {}
         for spec in blueprint.functions.values():
@@ -53,14 +56,27 @@ class Deployment:
         """Synthesize the app of a CDK stack, and deploy it."""
         return cls.of_assembly(Path(stack.node.root.synth().directory))
 
+    def renamed(self, names: Mapping[str, str]) -> Deployment:
+        """The same deployment with other names of state machines, by name; it is closed with this one."""
+        key = tuple(sorted(names.items()))
+        if not key:
+            return self
+        if key not in self._renamed:
+            self._renamed[key] = Deployment(renamed(self.blueprint, names))
+        return self._renamed[key]
+
     def reset(self) -> None:
         """Forget what a run left in the functions' modules."""
         self.switch.to(None)
         for image in self.images.values():
             image.reset()
+        for other in self._renamed.values():
+            other.reset()
 
     def close(self) -> None:
         """Remove unpacked code."""
+        for other in self._renamed.values():
+            other.close()
         self._workspace.cleanup()
 
     def __enter__(self) -> Self:

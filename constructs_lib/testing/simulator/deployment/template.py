@@ -372,6 +372,7 @@ class _Reader:
             definition=json.loads(definition) if isinstance(definition, str) else definition,
             kind=str(given.get("StateMachineType", "STANDARD")),
             role=str(given["RoleArn"]).rpartition("/")[2],
+            named="StateMachineName" in given,
             retained=all(str(resource.get(policy)).startswith("Retain") for policy in _KEPT_BY),
             logged=bool(given.get("LoggingConfiguration", {}).get("Destinations")),
             traced=bool(given.get("TracingConfiguration", {}).get("Enabled")),
