@@ -115,7 +115,7 @@ def test_executions_of_a_left_out_express_machine_continue() -> None:
 
 
 @pytest.mark.parametrize("kinds", [["STANDARD", "EXPRESS"], ["STANDARD", None, "STANDARD"]])
-def test_state_machine_that_a_release_makes_anew_has_another_name(kinds: list[str | None]) -> None:
+def test_state_machine_that_a_release_creates_again_has_another_name(kinds: list[str | None]) -> None:
     with releases_of(kinds) as (world, later):
         execution = world.machines.start(arn("states", "stateMachine:m"), "one", "{}")
         for version in later:
@@ -133,8 +133,8 @@ def test_state_machine_that_a_release_makes_anew_has_another_name(kinds: list[st
         assert execution.status == "FAILED"
 
 
-def test_state_machine_whose_name_the_stack_says_is_not_made_anew() -> None:
-    told = "makes state machine m anew is not simulated"
+def test_state_machine_that_the_stack_names_is_not_created_again() -> None:
+    told = "creates state machine m again is not simulated"
     with (
         releases_of(["STANDARD", "EXPRESS"], named=True) as (world, later),
         pytest.raises(NotSimulatedError, match=told),

@@ -21,7 +21,7 @@ _LAGGING: Final = 0.5
 
 
 class Names:
-    """Names of state machines, from release to release: one that is made anew has another name than the former one.
+    """Names of state machines, from release to release: one that is created again has another name.
 
     Args:
         deployment: what is deployed first.
@@ -36,7 +36,7 @@ class Names:
         """A release that follows the latest one, with the names that its state machines get.
 
         Raises:
-            NotSimulatedError: if it makes a state machine anew whose name the stack says.
+            NotSimulatedError: if it creates a state machine again to which the stack gives a name.
         """
         latest: dict[str, tuple[str, str]] = {}
         for machine in release.blueprint.machines.values():
@@ -44,7 +44,7 @@ class Names:
             if kind != machine.kind:
                 if machine.named and machine.name in self._made:
                     raise NotSimulatedError(
-                        f"a release that makes state machine {machine.name} anew is not simulated: CloudFormation "
+                        f"a release that creates state machine {machine.name} again is not simulated: CloudFormation "
                         "cannot while the former one has its name; leave out stateMachineName"
                     )
                 self._made[machine.name] += 1
@@ -104,7 +104,7 @@ class Rollout:
             pauses: microseconds between two resources.
 
         Raises:
-            NotSimulatedError: if it makes a state machine anew whose name the stack says.
+            NotSimulatedError: if it creates a state machine again to which the stack gives a name.
         """
         release = self._names.of(release)
         self._world.deployment.switch.include([image.bundle for image in release.images.values()])

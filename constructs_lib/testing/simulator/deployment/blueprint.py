@@ -123,7 +123,7 @@ class MachineSpec:
         definition: in Amazon States Language.
         kind: ``STANDARD`` or ``EXPRESS``.
         role: name of its role.
-        named: whether the stack says its name.
+        named: whether the stack gives it its name.
         retained: whether a release that leaves it out, or replaces it, keeps it, with its role.
         logged: whether Step Functions delivers logs of it.
         traced: whether Step Functions sends traces of it.

@@ -1,4 +1,4 @@
-"""State machines under other names: CloudFormation makes one anew that a former release left out or had otherwise."""
+"""State machines under other names: as CloudFormation creates them again."""
 
 from __future__ import annotations
 
