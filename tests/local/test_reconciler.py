@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,9 +21,10 @@ import pytest
 from constructs_lib.cli.main import main
 from constructs_lib.testing import Fault, LocalAws, Nth
 from constructs_lib.testing.fault_plan import Moment
+from saga_runtime.callbacks.decisions import APPLIED_LATE
 from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
 from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
-from saga_runtime.protocol import Env, StartField
+from saga_runtime.protocol import Env, Look, LookField, StartField
 from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.hold import KEPT_MS
 from saga_runtime.recovery.takeover import Owner, Recoverer, recovery_name
@@ -90,12 +91,18 @@ def look(system: Callbacks) -> dict[str, Any]:
     return said
 
 
-def _look(system: Callbacks) -> tuple[bool, dict[str, Any]]:
+def measure(system: Callbacks) -> None:
+    """One measurement that completes: it clears the operators' queue, too."""
+    died, said = _look(system, {LookField.LOOK: Look.IN_FLIGHT})
+    assert not died, said
+
+
+def _look(system: Callbacks, event: Mapping[str, str] = {}) -> tuple[bool, dict[str, Any]]:
     """Result of a sweep, after True if it died. A sweep that a busy machine cut off is repeated, as a schedule would:
     emulated time is fast, and processes are not."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    name, deadline = system.outputs["ReconcilerName"], time.monotonic() + PATIENCE_SECONDS
     while True:
-        answer = system.aws.client("lambda").invoke(FunctionName=system.outputs["ReconcilerName"], Payload=b"{}")
+        answer = system.aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event).encode())
         said: dict[str, Any] = json.loads(answer["Payload"].read())
         if said.get("errorType") != "Sandbox.Timedout":
             return answer.get("FunctionError") is not None, said
@@ -258,6 +265,31 @@ def late(system: Callbacks, order: str) -> str:
     system.ends(order, "FAILED")
     assert system.reports(order, PARCEL, event="f") == "APPLIED_LATE"
     return saga_id
+
+
+def told_of(system: Callbacks, saga_id: str) -> list[str]:
+    """Errors of a saga's entries in the operators' queue, when no other process has received them."""
+    queue, hidden = system.outputs["OperatorsQueueUrl"], "ApproximateNumberOfMessagesNotVisible"
+    sqs: Any = system.aws.client("sqs")
+    system.waited(
+        lambda: sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=[hidden])["Attributes"],
+        lambda counted: counted[hidden] == "0",
+    )
+    found = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", [])
+    entries = [json.loads(message["Body"]) for message in found]
+    return [entry["parked_reason"]["error"] for entry in entries if entry["saga_id"] == saga_id]
+
+
+def test_an_entry_about_a_late_effect_is_deleted_when_it_is_compensated(system: Callbacks) -> None:
+    saga_id = late(system, "entered")
+    assert told_of(system, saga_id) == [APPLIED_LATE]
+
+    look(system)
+    system.waited(lambda: system.row("entered"), lambda row: row["status"] == "COMPENSATED")
+    assert told_of(system, saga_id) == [APPLIED_LATE]
+    measure(system)
+
+    assert told_of(system, saga_id) == []
 
 
 def calls_of_a_look(system: Callbacks) -> Counter[str]:

@@ -21,6 +21,7 @@ from tests.specification.inline_saga import InlinePromise
 from tests.specification.late_undo import LatePromise
 from tests.specification.migration import MigrationPromise
 from tests.specification.migration_layout import LayoutPromise
+from tests.specification.operators_entry import EntryPromise
 from tests.specification.proposed_decision import ProposalPromise
 from tests.specification.proposed_list import ListPromise
 from tests.specification.record_conditions import RecordPromise
@@ -47,6 +48,7 @@ PROMISES = (
     CancelPromise,
     AdoptPromise,
     LatePromise,
+    EntryPromise,
     MigrationPromise,
     LayoutPromise,
     VersionPromise,

@@ -1,4 +1,7 @@
-"""Entries of the operators' queue that no operator needs any more: those about sagas that are not parked any more."""
+"""Entries of the operators' queue that no operator needs any more.
+
+Those about sagas that are not parked any more, and about recorded late effects that are compensated.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.callbacks.decisions import OPERATOR_ERRORS
+from saga_runtime.callbacks.decisions import APPLIED_LATE, OPERATOR_ERRORS
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import RecordAttribute
+from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
 from saga_runtime.recovery.hold import Hold
 from saga_runtime.recovery.saga_reconciler import Served
 from saga_runtime.shared import aws, telemetry
@@ -70,6 +73,33 @@ class ParkEntry:
         return record.settled or record.owner != self.execution
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateEntry:
+    """An entry about a late effect: its row in the saga log.
+
+    It is over when the row is ``COMPENSATED``, which no row ever leaves. Any other status may be one from before the
+    late effect: the entry is sent before the row is written. So a stale read keeps an entry, and deletes none.
+    """
+
+    saga_id: str
+    row_name: str
+
+    @classmethod
+    def from_body(cls, body: str) -> LateEntry | None:
+        """Read a message; None: it is about something else, or of an execution, which names a state and not a row."""
+        try:
+            found = json.loads(body)
+        except ValueError:
+            return None
+        reason = found.get("parked_reason") if isinstance(found, Mapping) else None
+        if not isinstance(reason, Mapping) or reason.get("error") != APPLIED_LATE:
+            return None
+        saga_id, row_name = found.get("saga_id"), reason.get("step")
+        if not isinstance(saga_id, str) or not is_saga_id(saga_id) or not isinstance(row_name, str) or not row_name:
+            return None
+        return cls(saga_id=saga_id, row_name=row_name)
+
+
 @dataclass(slots=True, kw_only=True)
 class OperatorsQueue:
     """The operators' queue of some sagas.
@@ -81,6 +111,7 @@ class OperatorsQueue:
         sqs: client of SQS.
         url: of the queue.
         read: the record under a request id, read strongly; None: it does not exist.
+        undone: whether the late effect of an entry is compensated.
         wait_seconds: how long a receive waits for an entry.
         deleted: how many entries were deleted.
         left: how many were read and stay.
@@ -89,6 +120,7 @@ class OperatorsQueue:
     sqs: SQSClient
     url: str
     read: Callable[[str], RequestRecord | None]
+    undone: Callable[[LateEntry], bool]
     wait_seconds: int = 1
     deleted: int = 0
     left: int = 0
@@ -100,25 +132,40 @@ class OperatorsQueue:
             may_continue: whether there is time for ten more.
         """
         kept: dict[str, str] = {}
-        needed: set[ParkEntry] = set()
+        needed: dict[ParkEntry | LateEntry, str] = {}
         try:
             while may_continue():
                 fresh = [message for message in self._received() if message["MessageId"] not in kept]
                 if not fresh:
                     return
                 for message in fresh:
-                    entry = ParkEntry.from_body(message["Body"])
-                    # What is sent at least once may be there twice.
-                    if entry is not None and (entry in needed or entry.is_over(self.read(entry.request_id))):
-                        self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
-                        self.deleted += 1
+                    entry, name = _entry_of(message["Body"]), message["MessageId"]
+                    kept[name] = message["ReceiptHandle"]
+                    if entry is None:
+                        continue
+                    other = needed.get(entry)
+                    if other is not None:
+                        # What is sent at least once may be there twice. The one with the least id stays: two processes
+                        # could each delete what the other one keeps.
+                        self._delete(kept.pop(max(name, other)))
+                        needed[entry] = min(name, other)
+                    elif self._is_over(entry):
+                        self._delete(kept.pop(name))
                     else:
-                        kept[message["MessageId"]] = message["ReceiptHandle"]
-                        needed.update([entry] if entry is not None else [])
+                        needed[entry] = name
         finally:
             self.left = len(kept)
             for batch in _batches(list(kept.values())):
                 self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=batch)
+
+    def _delete(self, receipt: str) -> None:
+        self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
+        self.deleted += 1
+
+    def _is_over(self, entry: ParkEntry | LateEntry) -> bool:
+        if isinstance(entry, LateEntry):
+            return self.undone(entry)
+        return entry.is_over(self.read(entry.request_id))
 
     def _received(self) -> list[Any]:
         answer: Any = self.sqs.receive_message(
@@ -141,17 +188,17 @@ def clear_queues(served: Iterable[Served], hold: Hold, remaining_ms: Callable[[]
         hold: the switch that keeps the reconciler from acting.
         remaining_ms: time that is left.
     """
-    tables: dict[str, list[str]] = {}
+    queues: dict[str, list[Served]] = {}
     for saga in served:
-        if saga.operators and saga.requests not in tables.setdefault(saga.operators, []):
-            tables[saga.operators].append(saga.requests)
+        if saga.operators:
+            queues.setdefault(saga.operators, []).append(saga)
 
     def may_continue() -> bool:
         return remaining_ms() >= SPARE_MS and hold.read() is None
 
     deleted = 0
-    for url, names in tables.items():
-        queue = OperatorsQueue(sqs=aws.sqs(), url=url, read=partial(record_in, names), wait_seconds=0)
+    for url, sagas in queues.items():
+        queue = queue_of(url, sagas, wait_seconds=0)
         try:
             queue.clear(may_continue)
         except (ClientError, BotoCoreError, ValueError) as error:
@@ -163,6 +210,36 @@ def clear_queues(served: Iterable[Served], hold: Hold, remaining_ms: Callable[[]
     return deleted
 
 
+def queue_of(url: str, served: Iterable[Served], *, wait_seconds: int = 1) -> OperatorsQueue:
+    """The operators' queue of some sagas, which reads their tables."""
+    sagas = list(served)
+    return OperatorsQueue(
+        sqs=aws.sqs(),
+        url=url,
+        read=partial(record_in, list(dict.fromkeys(saga.requests for saga in sagas))),
+        undone=partial(undone_in, list(dict.fromkeys(saga.log for saga in sagas))),
+        wait_seconds=wait_seconds,
+    )
+
+
+def undone_in(logs: Iterable[str], entry: LateEntry) -> bool:
+    """Test whether one of some saga logs has an entry's row as ``COMPENSATED``, read strongly."""
+    a = LogAttribute
+    for table in logs:
+        # A query: the reconciler may not get items of a saga log.
+        found = aws.dynamodb().query(
+            TableName=table,
+            ConsistentRead=True,
+            KeyConditionExpression="#saga_id = :saga_id AND #step = :step",
+            ProjectionExpression="#status",
+            ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.STATUS)},
+            ExpressionAttributeValues={":saga_id": {"S": entry.saga_id}, ":step": {"S": entry.row_name}},
+        )["Items"]
+        if any(item[a.STATUS]["S"] == StepStatus.COMPENSATED for item in found):
+            return True
+    return False
+
+
 def record_in(tables: Iterable[str], request_id: str) -> RequestRecord | None:
     """A saga's record in one of some tables, read strongly; None: it does not exist."""
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
@@ -171,6 +248,10 @@ def record_in(tables: Iterable[str], request_id: str) -> RequestRecord | None:
         if item is not None and RecordAttribute.SAGA_ID in item:
             return RequestRecord.from_item(item)
     return None
+
+
+def _entry_of(body: str) -> ParkEntry | LateEntry | None:
+    return ParkEntry.from_body(body) or LateEntry.from_body(body)
 
 
 def _batches(receipts: list[str]) -> Iterator[Any]:

@@ -19,7 +19,7 @@ from saga_runtime.protocol import RecordAttribute
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.decisions import Need, ParkedFor
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, undo_late
-from saga_runtime.recovery.operators_queue import OperatorsQueue, record_in
+from saga_runtime.recovery.operators_queue import queue_of
 from saga_runtime.recovery.saga_reconciler import Caretaker, Served
 from saga_runtime.recovery.takeover import Finding, Recoverer, recovery_name
 from saga_runtime.shared import aws, writes
@@ -177,8 +177,7 @@ def clear(url: str, served: Iterable[Served]) -> str:
         url: of the queue.
         served: all sagas; those of the queue are chosen.
     """
-    tables = list(dict.fromkeys(saga.requests for saga in served if saga.operators == url))
-    queue = OperatorsQueue(sqs=aws.sqs(), url=url, read=lambda request_id: record_in(tables, request_id))
+    queue = queue_of(url, (saga for saga in served if saga.operators == url))
     queue.clear()
     return f"{queue.deleted} deleted, {queue.left} left"
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
 
 from handlers import reconciler as entry
-from saga_runtime.callbacks.decisions import OPERATOR_ERRORS
+from saga_runtime.callbacks.decisions import APPLIED_LATE, CONTRADICTED, OPERATOR_ERRORS
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import Env, Look, LookField, RecordAttribute, RecordStatus
+from saga_runtime.protocol import Env, LogAttribute, Look, LookField, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.hold import HOLD_KEY
-from saga_runtime.recovery.operators_queue import OperatorsQueue, ParkEntry
+from saga_runtime.recovery.operators_queue import LateEntry, OperatorsQueue, ParkEntry, undone_in
+from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support import settling
 from tests.unit.support.checked_stack import create_hold_table
@@ -47,7 +50,7 @@ def send(url: str, *bodies: str) -> None:
 
 
 def queue(operated: OperatedSaga, url: str) -> OperatorsQueue:
-    return OperatorsQueue(sqs=aws.sqs(), url=url, read=operated.recoverer.read)
+    return OperatorsQueue(sqs=aws.sqs(), url=url, read=operated.recoverer.read, undone=partial(undone_in, ["log"]))
 
 
 def bodies(url: str) -> list[str]:
@@ -105,6 +108,23 @@ def test_of_an_entry_that_was_sent_twice_one_stays(operated: OperatedSaga, url: 
     cleared.clear()
 
     assert (cleared.deleted, cleared.left, bodies(url)) == (11, 1, [body()])
+
+
+def test_of_two_entries_two_sweeps_that_slept_delete_the_same_one(operated: OperatedSaga) -> None:
+    """Each has received one, and its hiding time has passed before it receives the other."""
+    operated.park()
+    for order in ("12", "21"):
+        with Stubber(aws.sqs()) as sqs:
+            for name in order:
+                message = {"MessageId": name, "ReceiptHandle": f"{order}-{name}", "Body": body()}
+                sqs.add_response("receive_message", {"Messages": [message]})
+            sqs.add_response("delete_message", {}, {"QueueUrl": "operators", "ReceiptHandle": f"{order}-2"})
+            sqs.add_response("receive_message", {})
+            sqs.add_response("change_message_visibility_batch", {"Successful": [], "Failed": []})
+
+            queue(operated, "operators").clear()
+
+            sqs.assert_no_pending_responses()
 
 
 def test_an_entry_of_a_saga_that_is_about_to_be_parked_stays(operated: OperatedSaga, url: str) -> None:
@@ -196,7 +216,76 @@ def test_an_entry_of_another_saga_under_the_key_stays(operated: OperatedSaga) ->
     assert not entry.is_over(record)
 
 
+# Late effects
+
+
+def late_body(**more: Any) -> str:
+    return body(**({"parked_reason": {"step": "Ship", "error": APPLIED_LATE}} | more))
+
+
+LATE = late_body()
+
+
+def row(status: StepStatus, name: str = "Ship") -> None:
+    item: Any = {**log_key(SAGA_ID, name), LogAttribute.STATUS: {"S": status}}
+    aws.dynamodb().put_item(TableName="log", Item=item)
+
+
+def test_an_entry_of_a_compensated_late_effect_is_deleted(operated: OperatedSaga, url: str) -> None:
+    row(StepStatus.COMPENSATED)
+    send(url, LATE)
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == []
+
+
+@pytest.mark.parametrize("status", sorted({None, *StepStatus} - {StepStatus.COMPENSATED}, key=str))
+def test_an_entry_stays_while_its_row_is_not_compensated(
+    operated: OperatedSaga, url: str, status: StepStatus | None
+) -> None:
+    """The entry is sent before the row is written, so every earlier status, and no row, keeps it."""
+    settle(operated)
+    row(StepStatus.COMPENSATED, "Pay")
+    if status is not None:
+        row(status)
+    send(url, LATE)
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [LATE]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        late_body(parked_reason={"step": "Ship", "error": CONTRADICTED}),
+        late_body(parked_reason={"error": APPLIED_LATE}),
+        late_body(parked_reason={"step": "", "error": APPLIED_LATE}),
+        late_body(saga_id="x"),
+        late_body(parked_reason={"step": "Ship", "error": "Frozen"}, late=True),
+        late_body(parked_reason="Ship"),
+        "[]",
+        "not JSON",
+    ],
+)
+def test_a_message_without_a_late_effects_row_is_not_a_late_entry(other: str) -> None:
+    assert LateEntry.from_body(other) is None
+
+
 # The reconciler's
+
+
+def test_reconciler_deletes_entries_of_compensated_late_effects(watch: Watch) -> None:
+    send(watch.queue, LATE)
+    row(StepStatus.APPLIED_LATE)
+    measured(watch)
+    assert len(aws.sqs().receive_message(QueueUrl=watch.queue, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"])
+
+    row(StepStatus.COMPENSATED)
+    measured(watch)
+
+    assert bodies(watch.queue) == []
 
 
 def test_reconciler_deletes_entries_that_are_over(watch: Watch) -> None:
