@@ -21,7 +21,7 @@ import pytest
 from constructs_lib.cli.main import main
 from constructs_lib.testing import Fault, LocalAws, Nth
 from constructs_lib.testing.fault_plan import Moment
-from saga_runtime.callbacks.decisions import APPLIED_LATE
+from saga_runtime.callbacks.decisions import APPLIED_LATE, CONTRADICTED
 from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
 from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
 from saga_runtime.protocol import Env, Look, LookField, StartField
@@ -32,7 +32,7 @@ from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
 
 from .reconcilers import LONGEST_SECONDS
-from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, Callbacks
+from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, WHY, Callbacks
 
 CLIENTS = 6
 
@@ -267,8 +267,8 @@ def late(system: Callbacks, order: str) -> str:
     return saga_id
 
 
-def told_of(system: Callbacks, saga_id: str) -> list[str]:
-    """Errors of a saga's entries in the operators' queue, when no other process has received them."""
+def entries_of(system: Callbacks, saga_id: str) -> list[dict[str, Any]]:
+    """A saga's entries in the operators' queue, when no other process has received them."""
     queue, hidden = system.outputs["OperatorsQueueUrl"], "ApproximateNumberOfMessagesNotVisible"
     sqs: Any = system.aws.client("sqs")
     system.waited(
@@ -277,7 +277,12 @@ def told_of(system: Callbacks, saga_id: str) -> list[str]:
     )
     found = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, VisibilityTimeout=0).get("Messages", [])
     entries = [json.loads(message["Body"]) for message in found]
-    return [entry["parked_reason"]["error"] for entry in entries if entry["saga_id"] == saga_id]
+    return [entry for entry in entries if entry["saga_id"] == saga_id]
+
+
+def told_of(system: Callbacks, saga_id: str) -> list[str]:
+    """Errors of these entries."""
+    return [entry["parked_reason"]["error"] for entry in entries_of(system, saga_id)]
 
 
 def test_an_entry_about_a_late_effect_is_deleted_when_it_is_compensated(system: Callbacks) -> None:
@@ -290,6 +295,25 @@ def test_an_entry_about_a_late_effect_is_deleted_when_it_is_compensated(system: 
     measure(system)
 
     assert told_of(system, saga_id) == []
+
+
+def test_an_entry_about_a_conflicting_outcome_is_deleted_when_it_is_acknowledged(system: Callbacks) -> None:
+    saga_id = system.begin("contradicted")
+    system.waits("contradicted")
+    system.reports("contradicted", PARCEL)
+    system.ends("contradicted", "COMPLETED")
+    assert system.reports("contradicted", NONE_LEFT, event="f") == "CONFLICT"
+    measure(system)
+    (entry,) = entries_of(system, saga_id)
+    assert entry["parked_reason"]["error"] == CONTRADICTED
+
+    words = ("--acknowledge", entry["conflict"]["job"], entry["conflict"]["outcome"])
+    said = system.command("callbacks", "--integration", "Warehouse", *words, *WHY)
+    assert f"conflicting outcome {entry['conflict']['outcome']} acknowledged" in said
+    measure(system)
+
+    assert entries_of(system, saga_id) == []
+    assert "acknowledged" in system.command("inspect", saga_id)
 
 
 def calls_of_a_look(system: Callbacks) -> Counter[str]:

@@ -27,7 +27,7 @@ class EntryCondition(Condition):
     SENT_FIRST = Because(
         "who dies after the row is written sends no entry: the event is a duplicate then",
         RECEIPT,
-        "self._tell_operators(*notice) place = LogPlace(",
+        "self._tell_operators(*notice, outcome) place = LogPlace(",
     )
     ROW_AS_READ = Because("no row leaves COMPENSATED", LOG, 'SAME_LOG_ROW: Final = "#status = :found"')
     ONLY_COMPENSATED = Because(

@@ -13,6 +13,7 @@ from tests.specification.changed_definition import DefinitionPromise
 from tests.specification.check_and_set import VersionPromise
 from tests.specification.collecting import CollectingPromise
 from tests.specification.conditions import ROOT
+from tests.specification.conflicting_outcome import ConflictPromise
 from tests.specification.direct_operation import DirectPromise
 from tests.specification.event_intake import IntakePromise
 from tests.specification.external_conditions import ExternalPromise
@@ -49,6 +50,7 @@ PROMISES = (
     AdoptPromise,
     LatePromise,
     EntryPromise,
+    ConflictPromise,
     MigrationPromise,
     LayoutPromise,
     VersionPromise,

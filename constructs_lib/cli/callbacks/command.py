@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,7 +17,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from constructs_lib.cli.callbacks.dead_letters import DeadKind, DeadLetters, DeadMessage, Held
-from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows
+from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows, job_parts
 from constructs_lib.cli.shared.aws import (
     NO_RIGHTS,
     add_stack_options,
@@ -26,19 +27,23 @@ from constructs_lib.cli.shared.aws import (
 )
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
-from constructs_lib.cli.shared.saga import audit_of, keep_decision, require_reason_with, to_copy
+from constructs_lib.cli.shared.saga import PLACEHOLDER, audit_of, keep_decision, require_reason_with, to_copy
 from constructs_lib.cli.shared.terminal import Line, Screen, whole_seconds
 from saga_runtime.callbacks import Receipt
+from saga_runtime.callbacks.decisions import acknowledgement, conflict_id_of
+from saga_runtime.callbacks.rows import TokenRow
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.protocol import Env, TokenStatus, UnansweredField
+from saga_runtime.recovery.operators_queue import ConflictEntry, acknowledged_in
 from saga_runtime.shared import aws, clock
 from saga_runtime.shared.decisions import Audit
 
 _NO_TABLE: Final = frozenset({"ResourceNotFoundException", "ValidationException"})
 """No such table; or one that has not the keys, or the index, of a token table."""
+_CONFLICT_ID: Final = re.compile(r"^[0-9a-f]{16}$")
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
@@ -65,6 +70,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--delete-unanswered", action="store_true", help="delete entries of unanswered jobs")
     parser.add_argument("--redeliver", metavar="JOB", help="deliver the outcome of a settling job, now")
     parser.add_argument(
+        "--acknowledge",
+        nargs=2,
+        metavar=("JOB", "OUTCOME"),
+        help="state that this conflicting outcome is handled: its entry is deleted from the operators' queue",
+    )
+    parser.add_argument(
         "--reason", help="with a change, and needed: why; kept with each saga, and shown by cdk-sagas inspect"
     )
 
@@ -78,6 +89,9 @@ def run(options: argparse.Namespace) -> int:
         _find_integration(options, session)
         if audit is None:
             return _list(options, session)
+        if options.acknowledge is not None:
+            with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
+                return _acknowledge(options, audit)
         if options.redeliver is not None:
             with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
                 return _send_again(options, audit)
@@ -91,6 +105,17 @@ def _check(options: argparse.Namespace) -> bool:
     if options.redeliver is not None and (options.redrive or options.delete_unanswered):
         raise CommandError("--redeliver is about one job of the table; leave --redrive and --delete-unanswered out")
     acts = bool(options.redeliver is not None or options.redrive or options.delete_unanswered)
+    if options.acknowledge is not None:
+        job, outcome = options.acknowledge
+        if acts:
+            raise CommandError("--acknowledge is about one outcome of a job; leave the other changes out")
+        if not job_parts(job)[0]:
+            raise CommandError(f"JOB must be the id of a saga's job, got {job!r}; give it as the entry states it")
+        if not _CONFLICT_ID.fullmatch(outcome):
+            raise CommandError(
+                f"OUTCOME must be 16 hexadecimal digits, got {outcome!r}; give it as its entry states it"
+            )
+        acts = True
     require_reason_with("a change", options.reason, changes=acts)
     return acts
 
@@ -161,7 +186,7 @@ def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
         reasons=_reasons(tokens, dead or []),
         busy=busy,
         complete=complete,
-        commands={row.job_id: _recover(options, row) for row in rows if row.kind is Kind.LATE},
+        commands={row.job_id: command for row in rows if (command := _command(options, row))},
     )
 
 
@@ -171,9 +196,14 @@ def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
     return {row.job_id: row.dispatch_error for row in rows if row.dispatch_error}
 
 
-def _recover(options: argparse.Namespace, row: JobView) -> str:
-    """Command that compensates a late effect."""
-    return to_copy(["recover", row.saga_id or "SAGA"], options_again(options))
+def _command(options: argparse.Namespace, row: JobView) -> str:
+    """Command that compensates a late effect, or acknowledges a conflict; empty: none."""
+    if row.kind is Kind.LATE:
+        return to_copy(["recover", row.saga_id or "SAGA"], options_again(options))
+    if row.kind is Kind.CONFLICT and row.conflict_id:
+        words = ["callbacks", "--acknowledge", row.job_id, row.conflict_id, "--reason", PLACEHOLDER]
+        return to_copy(words, options_again(options, "stack", "integration", "profile", "region"))
+    return ""
 
 
 def _document(listing: Listing) -> dict[str, Any]:
@@ -237,6 +267,28 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held, a
     return "deleted"
 
 
+def _acknowledge(options: argparse.Namespace, audit: Audit) -> int:
+    """Keep the decision that an operator has handled a conflicting outcome.
+
+    The operator names the outcome, so another one that is reported meanwhile is not acknowledged unseen.
+    """
+    job, outcome = options.acknowledge
+    row = _token_of(job, options.tokens)
+    if row.conflict is None:
+        raise CommandError(f"job {job} must have a conflicting outcome, got none; give its id as the entry states it")
+    tables = [row.request_table] if row.request_table else list(options.requests)
+    if not acknowledged_in(tables, ConflictEntry(job_id=job, conflict_id=outcome)):
+        what = acknowledgement(job, outcome)
+        if not keep_decision(audit, what, job, tables, clock.now_ms()):
+            raise CommandError(
+                f"the record of job {job} must exist, got none: nothing can keep the decision; delete the entry by hand"
+            )
+    stored = conflict_id_of(job, row.conflict)
+    more = "" if outcome == stored else f"; the stored one is {stored}"
+    sys.stdout.write(f"job {job}: conflicting outcome {outcome} acknowledged{more}\n")
+    return 0
+
+
 def _keep(options: argparse.Namespace, audit: Audit, what: str, job: str, table: str) -> None:
     """Keep a decision with the saga's record: in the table that the job names, or in one of the stack."""
     keep_decision(audit, f"job {job}: {what}", job, [table] if table else options.requests, clock.now_ms())
@@ -252,13 +304,8 @@ def _send_again(options: argparse.Namespace, audit: Audit) -> int:
 
 
 def _delivered(options: argparse.Namespace, audit: Audit) -> Receipt | None:
-    job, tokens = options.redeliver, options.tokens
-    try:
-        row = read_token(job)
-    except ValueError as error:
-        raise CommandError(f"table {tokens}: {error}") from None
-    if row is None:
-        raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
+    job = options.redeliver
+    row = _token_of(job, options.tokens)
     if row.status is not TokenStatus.DELIVERING:
         raise CommandError(f"job {job} is {row.status}: only DELIVERING outcomes are undelivered")
     _keep(options, audit, "outcome delivered", job, row.request_table)
@@ -266,6 +313,16 @@ def _delivered(options: argparse.Namespace, audit: Audit) -> Receipt | None:
         return settle_row(row)
     except SagaError as error:
         raise CommandError(f"the outcome of job {job} was not delivered: {error.message}; repeat this") from None
+
+
+def _token_of(job: str, tokens: str) -> TokenRow:
+    try:
+        row = read_token(job)
+    except ValueError as error:
+        raise CommandError(f"table {tokens}: {error}") from None
+    if row is None:
+        raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
+    return row
 
 
 @contextmanager

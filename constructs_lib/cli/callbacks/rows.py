@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.reads import KEYS_AT_ONCE, batch_of, due_ids
-from saga_runtime.callbacks.rows import JobId
+from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.protocol import (
     ALIAS_PREFIX,
     TOKEN_DUE_SHARDS,
@@ -59,6 +60,7 @@ class JobView:
         saga_id, step: whose job it is; empty if that is not known. ``step`` is the name of the saga log's row.
         since: since when it is what it is.
         outcome, conflict: the outcome in a few words; outputs are not shown.
+        conflict_id: id of the conflict, if it is of a job.
         told: whether a task waited at the delivery; None: it was not delivered.
     """
 
@@ -74,6 +76,7 @@ class JobView:
     dispatch_error: str
     outcome: str
     conflict: str
+    conflict_id: str
     told: bool | None
     execution: str
     event_id: str
@@ -135,6 +138,7 @@ def _job_view(item: Item) -> JobView | None:
         dispatch_error=text(a.DISPATCH_ERROR),
         outcome=_said(text(a.OUTCOME)),
         conflict=_said(text(a.CONFLICT)),
+        conflict_id=_conflict_id(row_id, text(a.CONFLICT)),
         told={TokenStatus.DELIVERED: True, TokenStatus.UNDELIVERED: False}.get(status),
         execution=text(a.EXECUTION),
         event_id=text(a.EVENT_ID),
@@ -169,6 +173,13 @@ def job_parts(job_id: str) -> tuple[str, str]:
     """A job's saga and the name of its row; empty, if the id is not one of ours."""
     job = JobId.parse(job_id)
     return (job.saga_id, job.row_name) if job is not None else ("", "")
+
+
+def _conflict_id(row_id: str, conflict: str) -> str:
+    """Id of a job's conflict; an alias has no entry in the operators' queue."""
+    if not conflict or JobId.parse(row_id) is None:
+        return ""
+    return conflict_id_of(row_id, Outcome.decode(conflict))
 
 
 def _said(text: str) -> str:

@@ -305,7 +305,7 @@ def _full(system: System, parked: Mapping[str, int]) -> Iterator[Finding]:
         sagas = parked.get(queue.url, 0)
         # Parked sagas are findings of their own: the queue is not their list.
         more = queue.messages > sagas
-        then = "--repair deletes those about sagas that are not parked any more; read the others, then delete them"
+        then = "--repair deletes those that are over; read the others, then acknowledge or delete them"
         words = ["aws", "sqs", "receive-message", "--max-number-of-messages", "10", "--queue-url", queue.url]
         yield Finding(
             Kind.FOR_OPERATORS,

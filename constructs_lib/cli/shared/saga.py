@@ -263,7 +263,7 @@ def reason_of(given: str) -> str:
     return reason
 
 
-def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], now_ms: int) -> None:
+def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], now_ms: int) -> bool:
     """Keep a decision about a job with its saga, before it is executed; with the runtime's clients.
 
     A job of no saga, or of one whose record has ended, decides about nothing that could keep it.
@@ -275,12 +275,15 @@ def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], n
         tables: where its saga's record may be.
         now_ms: the time.
 
+    Returns:
+        True: a record keeps it.
+
     Raises:
         CommandError: if the record keeps changing, or is full: nothing is to be done.
     """
     job = JobId.parse(job_id)
     if job is None:
-        return
+        return False
     for table in tables:
         recoverer = Recoverer(table=table, dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
         for _ in range(_LOOKS):
@@ -289,11 +292,12 @@ def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], n
                 break
             try:
                 if recoverer.keeps(audit, what, record, now_ms):
-                    return
+                    return True
             except ValueError as refusal:
                 raise CommandError(str(refusal)) from None
         else:
             raise CommandError(f"the record of job {job_id} keeps changing; repeat this")
+    return False
 
 
 def deployed(found: FoundSaga) -> DeployedSaga:

@@ -6,6 +6,7 @@ saga never continues with a job that its compensation has fenced, and never aban
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -196,6 +197,19 @@ def notice_of(
     if not undo:
         return APPLIED_LATE, f"{found}; nothing undoes this step"
     return (APPLIED_LATE, f"{found}; it is undone") if decision.contradicts else None
+
+
+def conflict_id_of(job_id: str, outcome: Outcome) -> str:
+    """Id of an outcome that contradicts the kept one of its job: 16 hexadecimal digits."""
+    return hashlib.sha256(f"{job_id} {outcome.encode()}".encode()).hexdigest()[:16]
+
+
+def acknowledgement(job_id: str, conflict_id: str) -> str:
+    """Text of the decision that acknowledges a conflicting outcome: its entry in the operators' queue is over then.
+
+    Its parts cannot be those of another one: the id has a fixed length.
+    """
+    return f"job {job_id}: conflicting outcome {conflict_id} acknowledged"
 
 
 def answer_of(log: LogRow) -> Outcome | None:

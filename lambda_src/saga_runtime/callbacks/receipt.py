@@ -10,7 +10,16 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.callbacks.decisions import Decision, LogChange, Receipt, TokenChange, notice_of, receipt_of
+from saga_runtime.callbacks.decisions import (
+    CONTRADICTED,
+    Decision,
+    LogChange,
+    Receipt,
+    TokenChange,
+    conflict_id_of,
+    notice_of,
+    receipt_of,
+)
 from saga_runtime.callbacks.rows import Callback, Heartbeat, JobId, Marker, Outcome, TokenRow
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
 from saga_runtime.callbacks.store import (
@@ -231,7 +240,7 @@ class Subject:
         record = read_record(self._requests, self.job.saga_id) if late else None
         notice = notice_of(decision, self.log, outcome, recorded=record is not None, undo=self.saga.step.undo)
         if notice is not None and not self._is_told(decision, outcome):
-            self._tell_operators(*notice)
+            self._tell_operators(*notice, outcome)
         place = LogPlace(
             table=self.saga.log,
             job=self.job,
@@ -325,15 +334,17 @@ class Subject:
         conflict = self.token.conflict if self.token is not None else None
         return not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE)
 
-    def _tell_operators(self, error: str, detail: str) -> None:
+    def _tell_operators(self, error: str, detail: str, outcome: Outcome) -> None:
         """Send an entry to the operator queue before the conflict is stored: at least once."""
-        body = {
+        body: dict[str, Any] = {
             "saga_id": self.job.saga_id,
             "request_id": request_id_from(self.job.saga_id),
             "execution": self.token.execution if self.token is not None else "",
             "parked_reason": {"step": self.job.row_name, "error": error, "detail": detail},
             "failure": {},
         }
+        if error == CONTRADICTED:
+            body["conflict"] = {"job": self.job_id, "outcome": conflict_id_of(self.job_id, outcome)}
         try:
             aws.sqs().send_message(QueueUrl=self.saga.operators, MessageBody=json.dumps(body, ensure_ascii=False))
         except (ClientError, BotoCoreError) as broken:

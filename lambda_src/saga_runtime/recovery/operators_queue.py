@@ -1,6 +1,7 @@
 """Entries of the operators' queue that no operator needs any more.
 
-Those about sagas that are not parked any more, and about recorded late effects that are compensated.
+Those about sagas that are not parked any more, about recorded late effects that are compensated, and about
+conflicting outcomes that an operator has acknowledged.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.callbacks.decisions import APPLIED_LATE, OPERATOR_ERRORS
+from saga_runtime.callbacks.decisions import APPLIED_LATE, CONTRADICTED, OPERATOR_ERRORS, acknowledgement
+from saga_runtime.callbacks.rows import JobId
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
 from saga_runtime.recovery.hold import Hold
 from saga_runtime.recovery.saga_reconciler import Served
 from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared.decisions import Decision
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -100,6 +103,36 @@ class LateEntry:
         return cls(saga_id=saga_id, row_name=row_name)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictEntry:
+    """An entry about an outcome that contradicts the kept one of its job.
+
+    It is over when a decision in the record of the job's saga acknowledges this outcome; nothing removes decisions.
+    """
+
+    job_id: str
+    conflict_id: str
+
+    @classmethod
+    def from_body(cls, body: str) -> ConflictEntry | None:
+        """Read a message; None: it is about something else, or does not name the outcome."""
+        try:
+            found = json.loads(body)
+        except ValueError:
+            return None
+        reason = found.get("parked_reason") if isinstance(found, Mapping) else None
+        if not isinstance(reason, Mapping) or reason.get("error") != CONTRADICTED:
+            return None
+        about = found.get("conflict")
+        job_id, outcome = (about.get("job"), about.get("outcome")) if isinstance(about, Mapping) else (None, None)
+        if not isinstance(job_id, str) or JobId.parse(job_id) is None or not isinstance(outcome, str):
+            return None
+        return cls(job_id=job_id, conflict_id=outcome)
+
+
+Entry = ParkEntry | LateEntry | ConflictEntry
+
+
 @dataclass(slots=True, kw_only=True)
 class OperatorsQueue:
     """The operators' queue of some sagas.
@@ -112,6 +145,7 @@ class OperatorsQueue:
         url: of the queue.
         read: the record under a request id, read strongly; None: it does not exist.
         undone: whether the late effect of an entry is compensated.
+        acknowledged: whether an operator has acknowledged the outcome of an entry.
         wait_seconds: how long a receive waits for an entry.
         deleted: how many entries were deleted.
         left: how many were read and stay.
@@ -121,6 +155,7 @@ class OperatorsQueue:
     url: str
     read: Callable[[str], RequestRecord | None]
     undone: Callable[[LateEntry], bool]
+    acknowledged: Callable[[ConflictEntry], bool]
     wait_seconds: int = 1
     deleted: int = 0
     left: int = 0
@@ -132,7 +167,7 @@ class OperatorsQueue:
             may_continue: whether there is time for ten more.
         """
         kept: dict[str, str] = {}
-        needed: dict[ParkEntry | LateEntry, str] = {}
+        needed: dict[Entry, str] = {}
         try:
             while may_continue():
                 fresh = [message for message in self._received() if message["MessageId"] not in kept]
@@ -162,10 +197,14 @@ class OperatorsQueue:
         self.sqs.delete_message(QueueUrl=self.url, ReceiptHandle=receipt)
         self.deleted += 1
 
-    def _is_over(self, entry: ParkEntry | LateEntry) -> bool:
-        if isinstance(entry, LateEntry):
-            return self.undone(entry)
-        return entry.is_over(self.read(entry.request_id))
+    def _is_over(self, entry: Entry) -> bool:
+        match entry:
+            case LateEntry():
+                return self.undone(entry)
+            case ConflictEntry():
+                return self.acknowledged(entry)
+            case ParkEntry():
+                return entry.is_over(self.read(entry.request_id))
 
     def _received(self) -> list[Any]:
         answer: Any = self.sqs.receive_message(
@@ -213,10 +252,12 @@ def clear_queues(served: Iterable[Served], hold: Hold, remaining_ms: Callable[[]
 def queue_of(url: str, served: Iterable[Served], *, wait_seconds: int = 1) -> OperatorsQueue:
     """The operators' queue of some sagas, which reads their tables."""
     sagas = list(served)
+    requests = list(dict.fromkeys(saga.requests for saga in sagas))
     return OperatorsQueue(
         sqs=aws.sqs(),
         url=url,
-        read=partial(record_in, list(dict.fromkeys(saga.requests for saga in sagas))),
+        read=partial(record_in, requests),
+        acknowledged=partial(acknowledged_in, requests),
         undone=partial(undone_in, list(dict.fromkeys(saga.log for saga in sagas))),
         wait_seconds=wait_seconds,
     )
@@ -240,18 +281,28 @@ def undone_in(logs: Iterable[str], entry: LateEntry) -> bool:
     return False
 
 
+def acknowledged_in(tables: Iterable[str], entry: ConflictEntry) -> bool:
+    """Test whether a decision in one of some tables acknowledges an entry's outcome, read strongly."""
+    request_id = request_id_from(entry.job_id.partition("#")[0])
+    what = acknowledgement(entry.job_id, entry.conflict_id)
+    return any(one.what == what for item in _items_in(tables, request_id) for one in Decision.all_of(item))
+
+
 def record_in(tables: Iterable[str], request_id: str) -> RequestRecord | None:
     """A saga's record in one of some tables, read strongly; None: it does not exist."""
+    return next(map(RequestRecord.from_item, _items_in(tables, request_id)), None)
+
+
+def _items_in(tables: Iterable[str], request_id: str) -> Iterator[Mapping[str, Any]]:
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id}}
     for table in tables:
         item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
         if item is not None and RecordAttribute.SAGA_ID in item:
-            return RequestRecord.from_item(item)
-    return None
+            yield item
 
 
-def _entry_of(body: str) -> ParkEntry | LateEntry | None:
-    return ParkEntry.from_body(body) or LateEntry.from_body(body)
+def _entry_of(body: str) -> Entry | None:
+    return ParkEntry.from_body(body) or LateEntry.from_body(body) or ConflictEntry.from_body(body)
 
 
 def _batches(receipts: list[str]) -> Iterator[Any]:

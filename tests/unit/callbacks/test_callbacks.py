@@ -22,6 +22,7 @@ from saga_runtime.callbacks import (
 )
 from saga_runtime.callbacks import store as callback_store
 from saga_runtime.callbacks import task_tokens as callback_sending
+from saga_runtime.callbacks.decisions import conflict_id_of
 from saga_runtime.callbacks.rows import Outcome, alias_of
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.callbacks.task_tokens import nobody_waits
@@ -37,6 +38,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
+from saga_runtime.recovery.operators_queue import ConflictEntry
 from saga_runtime.shared import aws
 from tests.unit.support.job_saga import (
     DONE,
@@ -309,6 +311,11 @@ def test_operators_are_notified_of_a_contradiction_once(job_saga: JobSaga, monke
     assert entry["saga_id"] == SAGA_ID
     assert entry["parked_reason"]["step"] == "Pick"
     assert entry["parked_reason"]["error"] == "CallbackContradicted"
+    told = Outcome.failure("OutOfStock", "secret of a provider")
+    assert entry["conflict"] == {"job": JOB_ID, "outcome": conflict_id_of(JOB_ID, told)}
+    assert ConflictEntry.from_body(json.dumps(entry)) == ConflictEntry(
+        job_id=JOB_ID, conflict_id=conflict_id_of(JOB_ID, told)
+    )
     assert "token-1" not in json.dumps(entry)
     assert job_saga.world.telemetry.counts[Metric.CALLBACK_CONFLICT] == 1
 
@@ -325,6 +332,7 @@ def test_operators_are_notified_of_an_effect_without_compensation(
 
     entries = entries_of(queue)
     assert [entry["parked_reason"]["error"] for entry in entries] == ["LateEffectRecorded"] * told
+    assert all("conflict" not in entry for entry in entries)
     assert job_saga.world.telemetry.counts[Metric.CALLBACK_APPLIED_LATE] == 1
 
 

@@ -22,7 +22,9 @@ from constructs_lib.cli.callbacks.rows import JobView, Kind, job_view
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.terminal import Screen
 from constructs_lib.shared import operator_actions as granted
-from saga_runtime.callbacks import record_dispatch_error, register
+from saga_runtime.callbacks import Failed, record_dispatch_error, register
+from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import (
@@ -32,6 +34,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     UnansweredField,
 )
+from saga_runtime.recovery.operators_queue import ConflictEntry, acknowledged_in
 from saga_runtime.shared import aws
 from saga_runtime.shared.decisions import Decision
 from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, JobSaga
@@ -46,7 +49,8 @@ DEAD = import_module("constructs_lib.cli.callbacks.dead_letters")
 MANIFEST = import_module("constructs_lib.cli.shared.manifest")
 OTHER_SAGA = f"{reservation_of().request_id}-zzzzzzzz"
 WHY = "the provider works again"
-ACTS = {"--redrive", "--delete-unanswered", "--redeliver"}
+CONFLICT = conflict_id_of(JOB_ID, Outcome.of(REFUSED))
+ACTS = {"--redrive", "--delete-unanswered", "--redeliver", "--acknowledge"}
 DUE_MS = HEARTBEAT_SECONDS * 1_000
 
 
@@ -236,7 +240,16 @@ def test_a_full_record_keeps_its_jobs_where_they_are(operator: Operator, monkeyp
     assert f"job {JOB_ID} is left: the decisions about saga {SAGA_ID} must have at most 1 bytes" in err
 
 
-@pytest.mark.parametrize("words", [("--redrive",), ("--reason", "why"), ("--delete-unanswered",), ("--redeliver", "j")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--redrive",),
+        ("--reason", "why"),
+        ("--delete-unanswered",),
+        ("--redeliver", "j"),
+        ("--acknowledge", JOB_ID, "0" * 16),
+    ],
+)
 def test_reason_goes_with_a_change(operator: Operator, words: tuple[str, ...]) -> None:
     assert main(["callbacks", "--stack", "Shop", *words]) == 1
 
@@ -301,6 +314,77 @@ def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) 
     told = operator.lists("--all")
     assert "conflict: the provider reported two outcomes" in told
     assert "and then: failed: OutOfStock, none left" in told
+    assert f"--acknowledge '{JOB_ID}' {CONFLICT} --reason WHY --stack Shop" in " ".join(told.split())
+    assert [row["conflict_id"] for row in operator.finds("--all")["rows"]] == [CONFLICT]
+
+
+def contradict(operator: Operator) -> None:
+    operator.job_saga.register()
+    operator.job_saga.reports("e1")
+    operator.job_saga.reports("e2", REFUSED)
+
+
+def test_a_contradiction_is_acknowledged_once_with_its_author(operator: Operator) -> None:
+    contradict(operator)
+    said = f"job {JOB_ID}: conflicting outcome {CONFLICT} acknowledged"
+
+    for _ in range(2):
+        assert operator.lists("--acknowledge", JOB_ID, CONFLICT) == f"{said}\n"
+
+    assert kept(operator) == [(said, "arn:aws:sts::123456789012:user/moto", WHY)]
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_an_acknowledgement_that_dies_is_repeated(operator: Operator, moment: Moment) -> None:
+    contradict(operator)
+    operator.job_saga.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=moment, times=1))
+    with pytest.raises(Killed):
+        operator.run("--acknowledge", JOB_ID, CONFLICT)
+    assert len(kept(operator)) == (0 if moment is Moment.BEFORE else 1)
+
+    operator.lists("--acknowledge", JOB_ID, CONFLICT)
+
+    assert len(kept(operator)) == 1
+
+
+def test_an_outcome_that_was_replaced_is_acknowledged_by_its_id(operator: Operator) -> None:
+    contradict(operator)
+    operator.job_saga.reports("e3", Failed("Lost", ""))
+    later = conflict_id_of(JOB_ID, Outcome.failure("Lost", ""))
+
+    assert f"; the stored one is {later}" in operator.lists("--acknowledge", JOB_ID, CONFLICT)
+
+    tables = ["requests"]
+    assert acknowledged_in(tables, ConflictEntry(job_id=JOB_ID, conflict_id=CONFLICT))
+    assert not acknowledged_in(tables, ConflictEntry(job_id=JOB_ID, conflict_id=later))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((JOB_ID, "0123"), "OUTCOME must be 16 hexadecimal digits, got '0123'"),
+        ((JOB_ID, "x" * 16), "OUTCOME must be 16 hexadecimal digits"),
+        (("their-77", "0" * 16), "JOB must be the id of a saga's job, got 'their-77'"),
+        (("", "0" * 16), "JOB must be the id of a saga's job, got ''"),
+        ((JOB_ID, "0" * 16, "--redrive"), "leave the other changes out"),
+        ((JOB_ID, "0" * 16), f"job {JOB_ID} must have a conflicting outcome, got none"),
+        ((step_key_of(SAGA_ID, "Other"), "0" * 16), "has no job"),
+    ],
+)
+def test_only_a_contradicted_job_is_acknowledged(operator: Operator, words: tuple[str, ...], message: str) -> None:
+    operator.job_saga.register()
+
+    assert message in operator.is_refused("--acknowledge", *words)
+    assert kept(operator) == []
+
+
+def test_what_no_record_can_keep_is_not_acknowledged(operator: Operator) -> None:
+    contradict(operator)
+    aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": operator.job_saga.record()["id"]}})
+
+    said = operator.is_refused("--acknowledge", JOB_ID, CONFLICT)
+
+    assert f"the record of job {JOB_ID} must exist, got none" in said
 
 
 def test_all_lists_settled_and_unanswered_jobs(operator: Operator) -> None:
@@ -548,6 +632,7 @@ VIEW = JobView(
     dispatch_error="ConnectionError: h\u00e4ngt \u001b[31m",
     outcome="",
     conflict="",
+    conflict_id="",
     told=None,
     execution=SAGA_ID,
     event_id="",

@@ -12,13 +12,21 @@ import pytest
 from botocore.stub import Stubber
 
 from handlers import reconciler as entry
-from saga_runtime.callbacks.decisions import APPLIED_LATE, CONTRADICTED, OPERATOR_ERRORS
+from saga_runtime.callbacks.decisions import APPLIED_LATE, CONTRADICTED, OPERATOR_ERRORS, acknowledgement
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env, LogAttribute, Look, LookField, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.hold import HOLD_KEY
-from saga_runtime.recovery.operators_queue import LateEntry, OperatorsQueue, ParkEntry, undone_in
+from saga_runtime.recovery.operators_queue import (
+    ConflictEntry,
+    LateEntry,
+    OperatorsQueue,
+    ParkEntry,
+    acknowledged_in,
+    undone_in,
+)
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Audit
 from tests.unit.support import settling
 from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
@@ -50,7 +58,13 @@ def send(url: str, *bodies: str) -> None:
 
 
 def queue(operated: OperatedSaga, url: str) -> OperatorsQueue:
-    return OperatorsQueue(sqs=aws.sqs(), url=url, read=operated.recoverer.read, undone=partial(undone_in, ["log"]))
+    return OperatorsQueue(
+        sqs=aws.sqs(),
+        url=url,
+        read=operated.recoverer.read,
+        undone=partial(undone_in, ["log"]),
+        acknowledged=partial(acknowledged_in, ["requests"]),
+    )
 
 
 def bodies(url: str) -> list[str]:
@@ -271,6 +285,66 @@ def test_an_entry_stays_while_its_row_is_not_compensated(
 )
 def test_a_message_without_a_late_effects_row_is_not_a_late_entry(other: str) -> None:
     assert LateEntry.from_body(other) is None
+
+
+# Conflicting outcomes
+
+JOB_ID = f"{SAGA_ID}#Ship"
+OUTCOME = "0123456789abcdef"
+
+
+def contradicted_body(job: Any = JOB_ID, outcome: Any = OUTCOME, error: str = CONTRADICTED) -> str:
+    return body(error=error, conflict={"job": job, "outcome": outcome})
+
+
+def acknowledge(operated: OperatedSaga, job: str = JOB_ID, outcome: str = OUTCOME) -> None:
+    record = operated.recoverer.read(REQUEST_ID)
+    assert record is not None
+    audit = Audit(who="arn:aws:iam::123456789012:user/alice", why="corrected by hand")
+    assert operated.recoverer.keeps(audit, acknowledgement(job, outcome), record, 1)
+
+
+@pytest.mark.parametrize("settles", [False, True])
+def test_an_entry_of_an_acknowledged_outcome_is_deleted(operated: OperatedSaga, url: str, settles: bool) -> None:
+    if settles:
+        settle(operated)
+    send(url, contradicted_body())
+    queue(operated, url).clear()
+    assert bodies(url) == [contradicted_body()]
+    send(url, contradicted_body())
+
+    acknowledge(operated)
+    queue(operated, url).clear()
+
+    assert bodies(url) == []
+
+
+@pytest.mark.parametrize(("job", "outcome"), [(f"{SAGA_ID}#Pay", OUTCOME), (JOB_ID, "f" * 16)])
+def test_an_entry_of_another_outcome_stays(operated: OperatedSaga, url: str, job: str, outcome: str) -> None:
+    acknowledge(operated)
+    send(url, contradicted_body(job, outcome))
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [contradicted_body(job, outcome)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        contradicted_body(error=APPLIED_LATE),
+        contradicted_body(job="their-77"),
+        contradicted_body(job=None),
+        contradicted_body(outcome=None),
+        body(error=CONTRADICTED),
+        body(error=CONTRADICTED, conflict="Ship"),
+        body(parked_reason="Ship"),
+        "[]",
+        "not JSON",
+    ],
+)
+def test_a_message_without_a_conflicting_outcome_is_not_such_an_entry(other: str) -> None:
+    assert ConflictEntry.from_body(other) is None
 
 
 # The reconciler's

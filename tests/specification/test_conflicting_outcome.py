@@ -1,0 +1,24 @@
+"""Each conflicting outcome has an entry until an operator acknowledges it, and each condition is needed."""
+
+from __future__ import annotations
+
+from tests.specification.conditions import STUCK, Mutant
+from tests.specification.conflicting_outcome import ConflictCondition as C
+from tests.specification.conflicting_outcome import ConflictModel
+from tests.specification.conflicting_outcome import ConflictPromise as P
+from tests.specification.suite import LargeConfigurationTests, SpecificationTests, Suite
+
+
+class TestConflictingOutcome(LargeConfigurationTests, SpecificationTests):
+    suite = Suite(
+        conditions=C,
+        settings={"small": ConflictModel(), "one receiver": ConflictModel(receivers=1, outcomes=3)},
+        large={"three outcomes": ConflictModel(receivers=3, outcomes=3)},
+        mutants=(
+            Mutant((C.SENT_FIRST,), P.CONFLICT_UNTOLD),
+            Mutant((C.SAME_AS_STORED,), P.CONFLICT_UNTOLD),
+            Mutant((C.AS_SEEN,), P.ACKNOWLEDGED_UNSEEN),
+            Mutant((C.SAME_OUTCOME,), P.CONFLICT_UNTOLD),
+            Mutant((C.DELETED_WHEN_OVER,), STUCK),
+        ),
+    )
