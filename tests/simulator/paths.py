@@ -14,7 +14,7 @@ from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.run import RunResult, simulate_once
 
 from .workloads.carts import Carts
-from .workloads.faces import Faces
+from .workloads.faces import FacesAndKept
 from .workloads.orders import Orders
 from .workloads.payouts import Payouts
 from .workloads.transfers import Transfers
@@ -151,7 +151,7 @@ PATHS: Final[Mapping[str, tuple[Callable[[], Workload], tuple[Path, ...]]]] = {
             Path(3, (Fault("AuthorizeFunction", "stepfunctions:SendTaskFailure", _DIES, times=FOR_LONG),)),
         ),
     ),
-    "wallet": (Faces, (Path(1, sagas=3),)),
+    "wallet": (FacesAndKept, (Path(1, sagas=3),)),
 }
 
 

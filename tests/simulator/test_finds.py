@@ -98,9 +98,9 @@ def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:
 @pytest.mark.parametrize(("status", "waits"), [("APPLIED_LATE", True), ("COMPENSATING", True), ("COMPENSATED", False)])
 def test_run_does_not_end_before_late_effects_are_compensated(status: str, waits: bool) -> None:
     """Also not when their compensation was interrupted: the reconciler starts another one."""
-    rows: Any = [{"status": {"S": status}}]
+    rows: Any = [{"saga_id": {"S": "one"}, "step": {"S": "Debit"}, "status": {"S": status}}]
     world: Any = SimpleNamespace(parts=SimpleNamespace(logs=("log",)), table=lambda _: rows)
-    assert _late_effects(world) is waits
+    assert _late_effects(world) == (["one Debit"] if waits else [])
 
 
 def test_without_faults_nothing_fails(deployed: Deployed) -> None:

@@ -1,11 +1,13 @@
-"""A run in which no request settled proves nothing, and nothing passes for it."""
+"""A run in which no request settled, or an actor did not act, proves nothing, and nothing passes for it."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -22,12 +24,14 @@ from constructs_lib.testing.simulator import (
     SimulationReport,
     Trouble,
     Workload,
+    World,
     break_each_call,
     simulate,
     unused_grants,
 )
 from constructs_lib.testing.simulator.checks.requests import Requests
 from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.faults.climate import CALM
 from constructs_lib.testing.simulator.run import START
 
 from .conftest import Deployed
@@ -46,6 +50,23 @@ class _Misspelt(Transfers):
 
     def intent(self, number: int, random: Random) -> Intent:
         return replace(super().intent(number, random), operation="transfer")
+
+
+class _Unable(Transfers):
+    """Transfers, and an actor of the workload that fails."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.kernel.spawn(world.actor("reviewer"), lambda: os.environ["NO_DECISION"])
+
+
+class _Silent(Transfers):
+    """Transfers, and something that is to be sent and never is."""
+
+    patience = timedelta(hours=1)
+
+    def has_sent(self, world: World) -> bool:
+        return False
 
 
 class _Unrecorded(_Changed):
@@ -152,6 +173,16 @@ def test_invariant_that_checked_no_settled_saga_proves_nothing() -> None:
     assert SimulationReport(seed=0, requests=saga, checked={"records and log agree": 2}).kept
     direct = {"orders": Requests(sent=2, settled=2)}
     assert SimulationReport(seed=0, requests=direct).kept
+
+
+def test_exception_of_an_actor_ends_the_run(deployed: Deployed) -> None:
+    with pytest.raises(KeyError, match="NO_DECISION"):
+        simulate(deployed("funds_transfer"), _Unable(), sagas=1)
+
+
+def test_workload_that_does_not_end_is_found(deployed: Deployed) -> None:
+    with pytest.raises(PromiseBrokenError, match=r"not everything has ended: {'workload': 'has_sent is false'}"):
+        simulate(deployed("funds_transfer"), _Silent(), sagas=1, climate=CALM).require_kept()
 
 
 def test_report_without_a_request_is_not_kept() -> None:

@@ -119,6 +119,7 @@ def simulate_once(
     Raises:
         NotSimulatedError: if the run needs what the simulator does not have.
         ValueError: if no API has the operation of an intent.
+        Exception: whatever the workload raises, also in an actor that it makes.
     """
     random, length, burst = draws_of(seed)
     if climate is None:
@@ -150,7 +151,7 @@ def simulate_once(
             ended = False
         invariants: list[Invariant] = []
         if not ended:
-            world.findings.add("in flight", f"not everything has ended: {_left(world, fates)}")
+            world.findings.add("in flight", f"not everything has ended: {_left(world, workload, fates)}")
         invariants += audit(world, fates)
         invariants += workload.audit(world)
         found = results(world, fates)
@@ -227,7 +228,8 @@ def _run(world: World, workload: Workload, fates: list[Fate]) -> bool:
 
     def look() -> None:
         nonlocal pause
-        state["quiet"] = workload.has_sent(world) and _is_quiet(world, fates)
+        begun = world.weather.is_over and world.rollout.done and workload.has_sent(world)
+        state["quiet"] = begun and all(fate.done for fate in fates) and not _left(world, workload, fates)
         pause = min(int(pause * 1.3), _LONGEST_PAUSE)
         kernel.after(pause, look)
 
@@ -239,21 +241,13 @@ def _run(world: World, workload: Workload, fates: list[Fate]) -> bool:
     return kernel.run(until=last + patience, ended=lambda: state["quiet"])
 
 
-def _is_quiet(world: World, fates: list[Fate]) -> bool:
-    if not (world.weather.is_over and world.rollout.done and all(fate.done for fate in fates)):
-        return False
-    return not _left(world, fates) and not _late_effects(world)
-
-
-def _late_effects(world: World) -> bool:
-    """Test whether the reconciler has late effects to compensate, also one whose compensation was interrupted."""
-    rows = (row for log in world.parts.logs for row in world.table(log))
-    return any(row[LogAttribute.STATUS]["S"] in UNDONE_LATE for row in rows)
-
-
-def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
+def _left(world: World, workload: Workload, fates: list[Fate]) -> dict[str, Any]:
     """Find what has not ended."""
     left: dict[str, Any] = {}
+    if not workload.has_sent(world):
+        left["workload"] = "has_sent is false"
+    if not world.rollout.done:
+        left["releases"] = "not every release is complete"
     if running_now := [execution.name for execution in world.machines.running()]:
         left["executions"] = running_now
     if world.functions.running:
@@ -274,9 +268,21 @@ def _left(world: World, fates: list[Fate]) -> dict[str, Any]:
         left["holds"] = holds
     if events := [str(item[OutboxAttribute.ID]["S"]) for table in world.parts.outboxes for item in world.table(table)]:
         left["events"] = events
+    if late := _late_effects(world):
+        left["late effects"] = late
     if clients := [fate.key for fate in fates if not fate.done]:
         left["clients"] = clients
     return left
+
+
+def _late_effects(world: World) -> list[str]:
+    """List the late effects to compensate, also one whose compensation was interrupted."""
+    rows = (row for log in world.parts.logs for row in world.table(log))
+    return [
+        f"{row[LogAttribute.SAGA_ID]['S']} {row[LogAttribute.STEP]['S']}"
+        for row in rows
+        if row[LogAttribute.STATUS]["S"] in UNDONE_LATE
+    ]
 
 
 def _statuses(world: World) -> dict[str, int]:

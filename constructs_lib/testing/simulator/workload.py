@@ -102,7 +102,7 @@ class Workload:
         return {}
 
     patience: timedelta = timedelta(days=2)
-    """Virtual time after the last fault, and the last client, within which every saga must have ended."""
+    """Virtual time after the last fault within which everything must have ended; the finding names what has not."""
 
     unrecorded: Collection[str] = ()
     """Operations of whose requests none is to be recorded: each is refused, in a test of validation, for example.

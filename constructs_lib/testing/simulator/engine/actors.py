@@ -67,3 +67,8 @@ class Actor(Process):
         self.environment: MutableMapping[str, str] = environment if environment is not None else {}
         self.travelling: Request | None = None
         self.scheduled = False
+
+    @property
+    def must_succeed(self) -> bool:
+        """True if an exception of it ends the run: that of a client, a provider or an operator does."""
+        return self.kind is ActorKind.OUTSIDE

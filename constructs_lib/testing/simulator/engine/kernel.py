@@ -60,6 +60,11 @@ class Process:
         self.on_death: Callable[[], None] | None = None
         self._tasks: list[Task] = []
 
+    @property
+    def must_succeed(self) -> bool:
+        """True if an exception of a task of it ends the run: it would not be noticed otherwise."""
+        return False
+
     def kill(self) -> None:
         """End every task of it, where it is. A task that kills its own process ends with this call."""
         if self.alive and self.on_death is not None:
@@ -108,7 +113,7 @@ class Task(greenlet):
         except ProcessKilled:
             return
         except Exception as error:  # noqa: BLE001 - raised in tasks that wait for it
-            if isinstance(error, NotSimulatedError):
+            if isinstance(error, NotSimulatedError) or self.process.must_succeed:
                 self.kernel.refuse(error)
             self.ended.fail(error)
         else:
@@ -185,7 +190,7 @@ class Kernel:
         self.hub = getcurrent()
         self.steps = 0
         self._most_steps = most_steps
-        self._refused: NotSimulatedError | None = None
+        self._refused: Exception | None = None
         self._until = start
         self._heap: list[tuple[int, int, Timer | _Rest]] = []
         self._number = 0
@@ -223,7 +228,7 @@ class Kernel:
             process.on_enter()
         task.switch(value)
 
-    def refuse(self, error: NotSimulatedError) -> None:
+    def refuse(self, error: Exception) -> None:
         """End the run with an error, whatever the task that met it does about it."""
         self._refused = self._refused or error
 
@@ -274,6 +279,7 @@ class Kernel:
         Raises:
             OutOfStepsError: if more happens than a run may take.
             NotSimulatedError: if it needs what the simulator does not have.
+            Exception: whatever a task raises whose process must succeed.
         """
         heap = self._heap
         self._until = until if until is not None else _END_OF_TIME
