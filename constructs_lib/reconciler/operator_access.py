@@ -118,6 +118,7 @@ class OperatorAccess(Construct):
         for saga in reconciler.sagas:
             grant_reconciling(self.function, saga)
             saga.log.grant_resolve(self.function)
+            allow(self.function, ["dynamodb:BatchGetItem"], [saga.requests.table_arn])
             machines = (saga.state_machine, saga.recovery_machine)
             allow(self.function, ["states:DescribeStateMachine"], [machine.state_machine_arn for machine in machines])
         Manifest.of(self).add(

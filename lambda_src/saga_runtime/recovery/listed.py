@@ -45,8 +45,9 @@ class Lists:
         """Propose to resume those of some sagas that are parked as they were listed, and that no doubt is about."""
         require_principal(caller)
         now_ms, seen, left = clock.now_ms(), list[SeenSaga](), list[tuple[str, str]]()
-        for saga_id, parked in _planned(sagas):
-            found = self.operators.find(saga_id)
+        planned = dict(_planned(sagas))
+        for saga_id, found in self.operators.find_each(list(planned)):
+            parked = planned[saga_id]
             what = UNKNOWN if found is None else outlook(found.record, parked)
             if found is None or found.parked_at is None or what != RESUMED:
                 left.append((saga_id, what))
@@ -62,7 +63,7 @@ class Lists:
             expires_at=now_ms + self.operators.proposal_ms,
             sagas=tuple(seen),
         )
-        table = self._tables[0]
+        table = self.operators.tables[0]
         change = {"TableName": table, **proposal.propose_update(now_ms)}
         refused = writes.write({"Update": change})
         if refused is not None and refused.item is not None:
@@ -75,7 +76,11 @@ class Lists:
         if read is None:
             return {UNKNOWN: True}
         _, proposal = read
-        sagas = [(seen.saga_id, seen.owner, self._outlook(proposal, seen)) for seen in proposal.sagas]
+        read_now = self.operators.find_each([seen.saga_id for seen in proposal.sagas])
+        sagas = [
+            (seen.saga_id, seen.owner, _outlook(proposal, seen, found))
+            for seen, (_, found) in zip(proposal.sagas, read_now, strict=True)
+        ]
         return {"listed": {**_told(proposal), "who": proposal.who, "why": proposal.why, "list": sagas}}
 
     def confirm(self, list_id: str, caller: Caller, audit: Audit) -> Answer:
@@ -129,24 +134,20 @@ class Lists:
             return _ended("left alone", finding)
         return _ended("left alone", "changed since it was proposed")
 
-    @property
-    def _tables(self) -> list[str]:
-        return list(dict.fromkeys(saga.requests for saga in self.operators.served))
-
     def _read(self, list_id: str) -> tuple[str, ListProposal] | None:
-        for table in self._tables:
+        for table in self.operators.tables:
             item = aws.dynamodb().get_item(TableName=table, Key=list_key(list_id), ConsistentRead=True).get("Item")
             if item is not None:
                 return table, ListProposal.from_item(item)
         return None
 
-    def _outlook(self, proposal: ListProposal, seen: SeenSaga) -> str:
-        found: FoundSaga | None = self.operators.find(seen.saga_id)
-        if found is None:
-            return UNKNOWN
-        if found.record.settled or seen.is_of(found.record, found.parked_at):
-            return outlook(found.record, None)
-        return "was resumed by this list" if proposal.is_resumed(found.decisions) else LEFT
+
+def _outlook(proposal: ListProposal, seen: SeenSaga, found: FoundSaga | None) -> str:
+    if found is None:
+        return UNKNOWN
+    if found.record.settled or seen.is_of(found.record, found.parked_at):
+        return outlook(found.record, None)
+    return "was resumed by this list" if proposal.is_resumed(found.decisions) else LEFT
 
 
 def _planned(sagas: object) -> Iterator[tuple[str, str | None]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
@@ -32,13 +32,16 @@ from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep
 from saga_runtime.recovery.resolver import Resolver, Resumed
 from saga_runtime.recovery.saga_reconciler import Caretaker, Served, served_of
 from saga_runtime.recovery.takeover import Finding, MachineGone, Recoverer, what_to_do
-from saga_runtime.shared import aws, clock
+from saga_runtime.shared import aws, clock, writes
 from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.clock import moment
 from saga_runtime.shared.decisions import Audit, Decision
 from saga_runtime.steps.step import encode_output
 
 _LOOKS: Final = 4
+_READ_TOGETHER: Final = 100
+"""Records that are in memory at the same time, of one table."""
 _UNDECIDED: Final = (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED)
 """Findings about a saga that is not parked, and that only an operator's decision continues."""
 _OF_ALL: Final = frozenset({"do", "saga", "reason"})
@@ -341,18 +344,44 @@ class Operators:
         Raises:
             CannotResolve: for another text than a saga id.
         """
-        if not is_saga_id(saga_id):
-            raise CannotResolve(f"not a saga id: {saga_id!r}; give it as the API answered it")
-        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
-        for table in dict.fromkeys(saga.requests for saga in self.served):
+        key = _key_of(saga_id)
+        for table in self.tables:
             item = aws.dynamodb().get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
-            if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != saga_id:
-                continue
-            record = RequestRecord.from_item(item)
-            machine = machine_of(record.execution_arn).rpartition(":")[2]
-            for saga, steps in zip(self.served, self.steps, strict=True):
-                if (saga.requests, saga.machine) == (table, machine):
-                    return FoundSaga(record=record, item=item, served=saga, steps=steps)
+            found = self._saga_of(table, item) if item is not None else None
+            if found is not None and found.record.saga_id == saga_id:
+                return found
+        return None
+
+    def find_each(self, saga_ids: Sequence[str]) -> Iterator[tuple[str, FoundSaga | None]]:
+        """Read the records of many sagas strongly, a hundred with one call for each table, in the order given.
+
+        Raises: as ``find``; TransientError if DynamoDB stays busy.
+        """
+        keys = {saga_id: _key_of(saga_id) for saga_id in saga_ids}
+        for first in range(0, len(keys), _READ_TOGETHER):
+            some = list(keys)[first : first + _READ_TOGETHER]
+            # Two sagas of one key have one record, which is that of one of them.
+            asked = list({keys[saga_id][RecordAttribute.ID]["S"]: keys[saga_id] for saga_id in some}.values())
+            there: dict[str, FoundSaga] = {}
+            for table in self.tables:
+                for item in writes.read_all({table: asked}, retry=PATIENT)[table]:
+                    if (found := self._saga_of(table, item)) is not None:
+                        there.setdefault(found.record.saga_id, found)
+            yield from ((saga_id, there.get(saga_id)) for saga_id in some)
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """Tables of request records, each once."""
+        return list(dict.fromkeys(saga.requests for saga in self.served))
+
+    def _saga_of(self, table: str, item: AttributeMap) -> FoundSaga | None:
+        if RecordAttribute.SAGA_ID not in item:
+            return None
+        record = RequestRecord.from_item(item)
+        machine = machine_of(record.execution_arn).rpartition(":")[2]
+        for saga, steps in zip(self.served, self.steps, strict=True):
+            if (saga.requests, saga.machine) == (table, machine):
+                return FoundSaga(record=record, item=item, served=saga, steps=steps)
         return None
 
     def _recoverer(self, found: FoundSaga) -> Recoverer:
@@ -373,6 +402,17 @@ class Operators:
             log_days=found.served.days,
             proposal=proposal,
         )
+
+
+def _key_of(saga_id: str) -> dict[str, dict[str, str]]:
+    """Key of a saga's record.
+
+    Raises:
+        CannotResolve: for another text than a saga id.
+    """
+    if not is_saga_id(saga_id):
+        raise CannotResolve(f"not a saga id: {saga_id!r}; give it as the API answered it")
+    return {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
 
 
 def steps_of(text: str, served: Sequence[Served]) -> tuple[Mapping[str, DeployedStep], ...]:

@@ -141,7 +141,8 @@ def test_adds_to_the_reconcilers_permissions_what_an_answer_writes(stack: Stack)
         "dynamodb:DeleteItem",
     }
     assert {action for action, on in more if on != log and not action.startswith("logs:")} == {
-        "states:DescribeStateMachine"
+        "dynamodb:BatchGetItem",
+        "states:DescribeStateMachine",
     }
 
 

@@ -228,6 +228,26 @@ def test_a_proposal_that_is_repeated_is_the_same(crew: Crew) -> None:
     assert crew.items == [item]
 
 
+def test_a_list_is_read_a_hundred_sagas_at_a_time(crew: Crew) -> None:
+    """Each with one call would outlast the function."""
+    many = [reservation_of(key=f"many-{number}") for number in range(197)]
+    for one in many:
+        put: Any = reserve_put(one)
+        aws.dynamodb().put_item(TableName="requests", **{name: put[name] for name in put if name != "TableName"})
+    lines = [json.dumps({"saga_id": one.saga_id, "parked": None}) for one in many]
+    crew.plan.write_text("\n".join([*lines, crew.plan.read_text()]))
+    crew.world.wire.forget()
+
+    crew.propose()
+    assert crew.world.wire.sent[1:4] == ["BatchGetItem", "BatchGetItem", "UpdateItem"]
+    assert "3 sagas" in crew.printed
+    crew.world.wire.forget()
+
+    assert crew.run(EVE, "--proposal", crew.list_id) == 0
+    assert crew.world.wire.sent[-2:] == ["GetItem", "BatchGetItem"]
+    assert [saga for saga in SAGAS.values() if f"{saga}  is parked: resumed\n" in crew.printed] == list(SAGAS.values())
+
+
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
 def test_a_proposal_that_died_is_repeated(crew: Crew, moment: Moment) -> None:
     crew.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=moment, times=1))
