@@ -28,8 +28,6 @@ def handler(event: Any, context: Any) -> dict[str, Any]:
         except CannotResolve as refusal:
             telemetry.event("operator_refused", reason=str(refusal))
             return {"refused": str(refusal)}
-        answer = Operators.from_env().answer(request, caller)
-        telemetry.event("operator_asked", who=caller.arn, outcome=next(iter(answer), ""))
-        return answer
+        return Operators.from_env().answer(request, caller)
     finally:
         telemetry.flush()

@@ -32,7 +32,7 @@ from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep
 from saga_runtime.recovery.resolver import Resolver, Resumed
 from saga_runtime.recovery.saga_reconciler import Caretaker, Served, served_of
 from saga_runtime.recovery.takeover import Finding, MachineGone, Recoverer, what_to_do
-from saga_runtime.shared import aws, clock, writes
+from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.clock import moment
@@ -57,6 +57,10 @@ _MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "resume_listed": frozenset({"list"}),
 }
 """Members of requests, apart from those of all."""
+_LOGGED: Final = {"asked": "do", "saga_id": "saga", "list": "list", "step": "step"}
+"""Members of a request that its log line has, by their names there; reasons are kept with the decisions only."""
+_MOST_LOGGED: Final = 200
+"""Characters of each."""
 REFUSALS: Final = (CannotResolve, CannotCancel, Conflict, MachineGone, ValueError)
 Answer = dict[str, Any]
 
@@ -133,37 +137,44 @@ class Operators:
         Raises:
             ClientError, BotoCoreError: AWS refuses a call, or does not answer. The request may be repeated.
         """
+        request: Mapping[str, Any] = {}
         try:
             require_operator(caller, self.operators)
             request = _request(text)
-            match request.get("do"):
-                case "resolve":
-                    return self._resolve(request, caller)
-                case "confirm":
-                    return self._confirm(request, caller)
-                case "show":
-                    return {"shown": self._show(request)}
-                case "cancel":
-                    return self._cancel(request, caller)
-                case "repair":
-                    return {"repaired": self._repair(request, caller)}
-                case "propose_list":
-                    return self._lists().propose(request.get("sagas"), caller, _audit(request, caller))
-                case "show_list":
-                    return self._lists().show(_text(request, "list"))
-                case "confirm_list":
-                    return self._lists().confirm(_text(request, "list"), caller, _audit(request, caller))
-                case "resume_listed":
-                    return self._lists().resume(_text(request, "list"), _text(request, "saga"))
-                case other:
-                    raise CannotResolve(
-                        f"a request must ask for {', '.join(_MEMBERS)}, got {other!r}; use the command of the release "
-                        "that deployed this function"
-                    )
+            answer = self._answer(request, caller)
         except UnknownSaga:
-            return {"unknown": True}
+            answer = {"unknown": True}
         except REFUSALS as refusal:
-            return {"refused": str(refusal)}
+            answer = {"refused": str(refusal)}
+        about = {name: str(request[member])[:_MOST_LOGGED] for name, member in _LOGGED.items() if member in request}
+        telemetry.event("operator_asked", who=caller.arn, **about, outcome=next(iter(answer), ""))
+        return answer
+
+    def _answer(self, request: Mapping[str, Any], caller: Caller) -> Answer:
+        match request.get("do"):
+            case "resolve":
+                return self._resolve(request, caller)
+            case "confirm":
+                return self._confirm(request, caller)
+            case "show":
+                return {"shown": self._show(request)}
+            case "cancel":
+                return self._cancel(request, caller)
+            case "repair":
+                return {"repaired": self._repair(request, caller)}
+            case "propose_list":
+                return self._lists().propose(request.get("sagas"), caller, _audit(request, caller))
+            case "show_list":
+                return self._lists().show(_text(request, "list"))
+            case "confirm_list":
+                return self._lists().confirm(_text(request, "list"), caller, _audit(request, caller))
+            case "resume_listed":
+                return self._lists().resume(_text(request, "list"), _text(request, "saga"))
+            case other:
+                raise CannotResolve(
+                    f"a request must ask for {', '.join(_MEMBERS)}, got {other!r}; use the command of the release "
+                    "that deployed this function"
+                )
 
     # -- resolve and confirm ----------------------------------------------------------------------------------------
 

@@ -836,6 +836,22 @@ def test_saga_that_no_table_has_is_unknown(alone: AskedFunction) -> None:
     assert Operators.from_env().answer(request(repair=Repair.RECONCILE), CALLER) == {"unknown": True}
 
 
+def test_each_request_is_logged_without_its_reason(alone: AskedFunction, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[dict[str, Any]] = []
+    monkeypatch.setattr("saga_runtime.shared.telemetry.event", lambda name, **fields: logged.append({name: fields}))
+    asked = [request(repair=Repair.RECONCILE), json.dumps({"do": "show", "saga": "x" * 300, "reason": "secret"}), "[]"]
+
+    answers = [Operators.from_env().answer(text, CALLER) for text in asked]
+
+    saga_id = json.loads(asked[0])["saga"]
+    assert [next(iter(answer)) for answer in answers] == ["repaired", "refused", "refused"]
+    assert [one["operator_asked"] for one in logged if "operator_asked" in one] == [
+        {"who": CALLER.arn, "asked": "repair", "saga_id": saga_id, "outcome": "repaired"},
+        {"who": CALLER.arn, "asked": "show", "saga_id": "x" * 200, "outcome": "refused"},
+        {"who": CALLER.arn, "outcome": "refused"},
+    ]
+
+
 def test_direction_of_the_saga_is_kept(asked: AskedFunction) -> None:
     asked.by(ANN, *APPLIED)
     asked.by(EVE, *CONFIRM)
