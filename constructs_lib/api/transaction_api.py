@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Token, Validations
 from aws_cdk import aws_apigateway as apigateway
@@ -91,6 +91,9 @@ class TransactionApi(OperationsApi):
         cloud_watch_role: whether this stack sets the role by which API Gateway writes logs. It is a setting of the
             whole account and region, made once per stack and kept when the stack is deleted. ``False`` where another
             stack, deployed before, sets it.
+        declared_responses: whether methods declare the responses of ``openapi`` with their headers, which exports and
+            SDKs that API Gateway generates have then. It changes no response. No by default: CloudFormation sends a
+            request for each.
         snap_start: whether the functions that answer start from a snapshot of their initialized state (Lambda
             SnapStart), those of direct operations included; no by default. AWS bills snapshots, and restoring them.
         function_options: ``FunctionOptions`` for the functions and log groups of this construct.
@@ -131,6 +134,7 @@ class TransactionApi(OperationsApi):
         rate_per_address: float | None = None,
         stage_name: str | None = None,
         cloud_watch_role: bool | None = None,
+        declared_responses: bool = False,
         snap_start: bool = False,
         function_options: FunctionOptions | None = None,
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
@@ -175,6 +179,7 @@ class TransactionApi(OperationsApi):
             self.api = _api_of(resource, given)
             self._root, documented, stage = resource, _stage_of(self.api), self.api.deployment_stage.stage_name
         self._stage = stage
+        self._declared_responses = declared_responses
         below = "" if resource is None else resource.path.rstrip("/")
         self._describe(Front(stage=documented, below=below, problems=resource is None, waf=waf))
         if resource is None:
@@ -252,6 +257,7 @@ class TransactionApi(OperationsApi):
                 },
                 request_parameters=self._headers_of(name),
                 request_validator=validator,
+                method_responses=self._responses_of(name, "post"),
             ),
             single.add_method(
                 "GET",
@@ -262,6 +268,7 @@ class TransactionApi(OperationsApi):
                 api_key_required=self._methods.api_key_required,
                 request_parameters={"method.request.path.saga_id": True},
                 request_validator=validator,
+                method_responses=self._responses_of(f"{name}/{{saga_id}}", "get"),
             ),
         ]
         for method in methods:
@@ -282,8 +289,29 @@ class TransactionApi(OperationsApi):
 
         The gatekeeper answers a request without its key by a problem document of its own.
         """
-        post = self.openapi["paths"][f"{self._root.path.rstrip('/')}/{name}"]["post"]
-        return {f"method.request.header.{each['name']}": False for each in post["parameters"] if each["in"] == "header"}
+        parameters = self._documented(name, "post")["parameters"]
+        return {f"method.request.header.{each['name']}": False for each in parameters if each["in"] == "header"}
+
+    def _responses_of(self, path: str, method: str) -> list[apigateway.MethodResponse] | None:
+        """Responses that a method declares, as its document has them; classes of statuses, as ``4XX``, cannot be."""
+        if not self._declared_responses:
+            return None
+        return [
+            apigateway.MethodResponse(
+                status_code=status,
+                response_parameters={
+                    f"method.response.header.{header}": bool(described.get("required"))
+                    for header, described in response.get("headers", {}).items()
+                },
+            )
+            for status, response in self._documented(path, method)["responses"].items()
+            if status.isdecimal()
+        ]
+
+    def _documented(self, path: str, method: str) -> Mapping[str, Any]:
+        """An operation of the document."""
+        found: Mapping[str, Any] = self.openapi["paths"][f"{self._root.path.rstrip('/')}/{path}"][method]
+        return found
 
     def _allow_preflight(self, resource: apigateway.IResource, verb: str) -> None:
         """Answer a browser that asks whether a page of another origin may call."""

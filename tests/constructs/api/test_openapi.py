@@ -11,6 +11,7 @@ import pytest
 from aws_cdk import App, Duration, Stack
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
+from aws_cdk.assertions import Template
 from openapi_spec_validator import validate
 
 from constructs_lib import (
@@ -79,6 +80,51 @@ def test_a_response_names_the_statuses_of_refusals(stack: Stack) -> None:
 
     assert "402" in document["paths"]["/pay-now"]["post"]["responses"]
     assert "402" not in document["paths"]["/transfers"]["post"]["responses"]
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_methods_declare_the_responses_of_the_document_if_asked(stack: Stack, below: bool) -> None:
+    settings: dict[str, Any] = {"allowed_origins": ["https://shop.example"], "docs_url": "https://shop.example/"}
+    if below:
+        own = apigateway.RestApi(stack, "Own")
+        settings["resource"] = own.root.add_resource("v2")
+    api = _api(stack, declared_responses=True, **settings)
+
+    documented = {
+        (method.upper(), path, status): {
+            f"method.response.header.{name}": header.get("required", False)
+            for name, header in response.get("headers", {}).items()
+        }
+        for path, methods in api.openapi["paths"].items()
+        for method, operation in methods.items()
+        for status, response in operation["responses"].items()
+        if not status.endswith("XX")
+    }
+    root = "/v2" if below else ""
+    assert {("POST", f"{root}/transfers", "202"), ("GET", f"{root}/pay-now/{{saga_id}}", "404")} < documented.keys()
+    assert _declared(stack) == documented
+
+
+def test_methods_declare_no_responses_by_default(stack: Stack) -> None:
+    _api(stack)
+    assert _declared(stack) == {}
+
+
+def _declared(stack: Stack) -> dict[tuple[str, str, str], dict[str, bool]]:
+    """Headers of the responses that methods declare, by method, path and status; without preflights."""
+    resources = Template.from_stack(stack).to_json()["Resources"]
+    found: dict[tuple[str, str, str], dict[str, bool]] = {}
+    for resource in resources.values():
+        if resource["Type"] != "AWS::ApiGateway::Method" or resource["Properties"]["HttpMethod"] == "OPTIONS":
+            continue
+        path, at = "", resource["Properties"]["ResourceId"]
+        while "Ref" in at:
+            there = resources[at["Ref"]]["Properties"]
+            path, at = f"/{there['PathPart']}{path}", there["ParentId"]
+        for response in resource["Properties"].get("MethodResponses", ()):
+            key = (resource["Properties"]["HttpMethod"], path, response["StatusCode"])
+            found[key] = response.get("ResponseParameters", {})
+    return found
 
 
 @pytest.mark.parametrize(
