@@ -20,7 +20,9 @@ from constructs_lib.testing import HttpResponse, LocalAws, ProviderEffect, audit
 from constructs_lib.testing.invariants import Invariant, Item, audit_sagas, read_table
 from examples.cart_fulfilment.audit import audit_events, audit_shop
 from examples.cart_fulfilment.providers import Provider
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute
+from saga_runtime.shared.arns import machine_of
 
 from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
@@ -73,6 +75,13 @@ class CartSystem(TwoLedgers):
     def function(self, name: str) -> str:
         """Path of a function."""
         return f"{self.stack}/{name}Function/Function"
+
+    def records(self) -> list[Item]:
+        """Request records of carts: a job that no provider reports begins another saga, of an event."""
+        machine = self.outputs["StateMachineArn"]
+        return [
+            item for item in super().records() if machine_of(RequestRecord.from_item(item).execution_arn) == machine
+        ]
 
     @functools.cached_property
     def saga_of_scope(self) -> str:

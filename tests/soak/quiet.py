@@ -14,7 +14,7 @@ from tests.local.two_ledgers import TwoLedgers
 from .world import World
 
 _LOOK_SECONDS: Final = 1.0
-_UNREAD: Final = ("NoticeQueueUrl", "OperatorsQueueUrl", "ReviewMailQueueUrl", "TextQueueUrl")
+_UNREAD: Final = ("NoticeQueueUrl", "OperatorsQueueUrl", "ReviewMailQueueUrl", "TextQueueUrl", "FindingQueueUrl")
 """Queues that no function in this world reads, or that operators read."""
 _DAY_MS: Final = 86_400_000
 _IN_DOUBT: Final = (StepStatus.INTENT, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)

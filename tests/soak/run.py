@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,7 @@ from .quiet import Stir, await_quiet
 from .tellers import Tellers
 from .troubles import LONGEST_OF_PROVIDERS
 from .wishes import Example
-from .world import SPEED, deployed
+from .world import SPEED, World, deployed
 
 _ANSWERS_SECONDS: Final = 120.0
 """Clients send status requests rarely when they have waited for long: time in which they must get an outcome."""
@@ -149,15 +150,20 @@ def _problems_of(found: Account) -> Iterator[str]:
         yield f"{found.example}: {found.books.unanswered} clients never learned the outcome of their requests"
 
 
-def soak(settings: Settings, progress: Callable[[str], None] = lambda _: None) -> Run:
+def soak(
+    settings: Settings,
+    progress: Callable[[str], None] = lambda _: None,
+    watching: Callable[[World], AbstractContextManager[object]] = nullcontext,
+) -> Run:
     """Soak once.
 
     Args:
         settings: of the soak.
         progress: receives progress messages.
+        watching: a context around everything that happens.
     """
     began_at = time.monotonic()
-    with deployed(speed=settings.speed, concurrency=settings.concurrency) as world:
+    with deployed(speed=settings.speed, concurrency=settings.concurrency) as world, watching(world):
         progress(f"seed {settings.seed}: the examples are deployed after {time.monotonic() - began_at:.0f} s")
         load = Load(world, seed=settings.seed, clients=settings.clients)
         chaos = Chaos(world, seed=settings.seed, share=settings.share, stops=settings.stops)
