@@ -1,6 +1,6 @@
-"""Draws the dashboard of the example FundsTransfer from the metrics of a demo on local AWS: docs/images/dashboard.svg.
+"""Draws the dashboard of the example AgenticPayout from the metrics of a soak on local AWS: docs/images/dashboard.svg.
 
-    python tools/draw_dashboard.py [--transfers N] [--seed S]
+    python tools/draw_dashboard.py [--seconds N] [--seed S]
 
 The widgets are those of the deployed template. Their metrics are what the functions printed (embedded metric format),
 and for Step Functions' own metrics, its executions; settled sagas are read from the request table. Local AWS evaluates
@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
-import tempfile
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -28,16 +28,12 @@ sys.path.insert(0, str(ROOT))
 
 from constructs_lib.testing import LocalAws  # noqa: E402  # after the path
 from constructs_lib.testing.invariants import read_table  # noqa: E402  # likewise
-from examples.funds_transfer.demo.__main__ import SPEED, run  # noqa: E402  # likewise
-from examples.funds_transfer.demo.accounts import open_accounts  # noqa: E402  # likewise
-from examples.funds_transfer.demo.patience import give_time  # noqa: E402  # likewise
-from examples.funds_transfer.demo.plan import make_plan  # noqa: E402  # likewise
-from examples.funds_transfer.demo.screen import Style  # noqa: E402  # likewise
-from examples.funds_transfer.demo.trouble import FUNCTIONS  # noqa: E402  # likewise
 from saga_runtime.protocol import Look, LookField  # noqa: E402  # likewise
+from tests.soak.run import Settings, soak  # noqa: E402  # likewise
+from tests.soak.world import World  # noqa: E402  # likewise
 
 PICTURE: Final = ROOT / "docs" / "images" / "dashboard.svg"
-STACK: Final = "FundsTransfer"
+STACK: Final = "AgenticPayout"
 BINS: Final = 24
 _MEASURED_EVERY: Final = 2.0
 SCALE: Final = 38
@@ -51,7 +47,7 @@ Identity = tuple[str, frozenset[tuple[str, str]]]
 
 @dataclass(slots=True)
 class Measured:
-    """Values by metric, with seconds since the demo began.
+    """Values by metric, each with its time.
 
     Attributes:
         points: by name and dimensions, time and value.
@@ -64,7 +60,7 @@ class Measured:
 
     def read(self, aws: LocalAws, outputs: Mapping[str, str]) -> None:
         """Read everything that the widgets show."""
-        physical = {resource.logical_id: resource.physical_id for resource in aws.resources()}
+        physical = {one.logical_id: one.physical_id for one in aws.resources() if one.stack == STACK}
         document: Mapping[str, Any] = aws.client("cloudformation").get_template(StackName=STACK)["TemplateBody"]
         (body,) = (
             resource["Properties"]["DashboardBody"]
@@ -73,7 +69,7 @@ class Measured:
         )
         self.widgets = json.loads(_text(body, physical))["widgets"]
         for function in aws.functions():
-            for log in aws.function_logs(function.logical_id):
+            for log in aws.function_logs(function.physical_id) if function.stack == STACK else ():
                 for line in log.lines:
                     self._read_line(line)
         base, speed = map(float, aws.clock.split(":"))
@@ -193,10 +189,10 @@ def _head(width: int, height: int) -> Iterator[str]:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         'role="img" aria-labelledby="title desc">'
     )
-    yield '<title id="title">The dashboard of the example FundsTransfer after a demo on local AWS</title>'
+    yield '<title id="title">The dashboard of the example AgenticPayout during a soak on local AWS</title>'
     yield (
         '<desc id="desc">Graphs of requests by answer, sagas started and settled, sagas and money in flight, ages, '
-        "conflicts, recoveries and throttles, over the minutes of a demo.</desc>"
+        "conflicts, recoveries and throttles, over the minutes of a soak.</desc>"
     )
     yield (
         '<style>text{font-family:system-ui,-apple-system,"Segoe UI",Arial,sans-serif;font-size:11px;fill:#1f2328}'
@@ -243,37 +239,38 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _measure(aws: LocalAws, outputs: Mapping[str, str], ended: threading.Event) -> None:
-    """Invoke the reconciler as its schedule does, more often: a demo is shorter than its interval."""
-    functions = aws.client("lambda")
+@contextmanager
+def watching(world: World, measured: Measured) -> Iterator[None]:
+    """Measure what is in flight, as the reconciler's schedule does, more often; read all metrics at the end."""
+    outputs, ended = world.payouts.outputs, threading.Event()
+    functions = world.aws.client("lambda")
     event = json.dumps({LookField.LOOK: Look.IN_FLIGHT}).encode()
-    while not ended.wait(_MEASURED_EVERY):
-        functions.invoke(FunctionName=outputs["ReconcilerName"], Payload=event)
+
+    def look() -> None:
+        while not ended.wait(_MEASURED_EVERY):
+            functions.invoke(FunctionName=outputs["ReconcilerName"], Payload=event)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+    measured.read(world.aws, outputs)
 
 
 def main() -> int:
-    """Runs the demo, and draws."""
+    """Run the soak, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transfers", type=int, default=250)
+    parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    measured, plan, ended = Measured(), make_plan(transfers=options.transfers, seed=options.seed), threading.Event()
-    with tempfile.TemporaryDirectory() as folder, LocalAws(speed=SPEED, concurrency=3) as aws:
-        command = [sys.executable, "-m", "examples.funds_transfer.demo.synthesize", folder]
-        subprocess.run(command, check=True, cwd=ROOT)
-        outputs = aws.deploy(folder)[STACK]
-        open_accounts(aws, outputs, plan.accounts)
-        give_time(aws, outputs, FUNCTIONS)
-        measuring = threading.Thread(target=_measure, args=(aws, outputs, ended))
-        measuring.start()
-        try:
-            report = run(aws, outputs, plan, speed=SPEED, style=Style.of(sys.stdout), meddle=measured.read)
-        finally:
-            ended.set()
-            measuring.join()
+    measured = Measured()
+    ended = soak(Settings(seed=options.seed, seconds=options.seconds), print, partial(watching, measured=measured))
     PICTURE.write_text(draw(measured), encoding="utf-8")
-    print(f"drawn: {PICTURE.relative_to(ROOT)}")
-    return 0 if report.holds else 1
+    print("\n".join([*ended.problems(), f"drawn: {PICTURE.relative_to(ROOT)}"]))
+    return 1 if ended.problems() else 0
 
 
 if __name__ == "__main__":
