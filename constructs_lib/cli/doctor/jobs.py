@@ -18,6 +18,7 @@ from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS, Finding, Kind, Sa
 from constructs_lib.cli.doctor.records import Records, watcher
 from constructs_lib.cli.shared.manifest import Watch
 from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, Scan, all_of
+from saga_runtime.callbacks.decisions import acknowledgement
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import (
@@ -35,6 +36,7 @@ from saga_runtime.recovery.late_effects import LateFinding, late_name, undo_late
 from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.saga_reconciler import LateSeen
 from saga_runtime.saga_log.rows import log_key
+from saga_runtime.shared.decisions import Decision
 from saga_runtime.watch.rows import EndRow, ListRow, list_id
 
 R = TypeVar("R")
@@ -122,9 +124,10 @@ class Tokens:
             case RowKind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
                 what = f"{row.outcome or 'an outcome'}, of an unknown job"
                 return self._of_person(row, Kind.ORPHANED_OUTCOME, what, "ask its provider what it was about")
-            case RowKind.CONFLICT:
+            case RowKind.CONFLICT if not self._is_acknowledged(row):
                 what = f"{row.outcome}, and then {row.conflict}: the first one counts"
-                return self._of_person(row, Kind.CONTRADICTED, what, "ask its provider which one is true")
+                then = "ask its provider which one is true, then acknowledge it"
+                return self._of_person(row, Kind.CONTRADICTED, what, then)
             case RowKind.LATE:
                 return self._late(row)
             case _:
@@ -199,8 +202,22 @@ class Tokens:
         then = f"the reconciler undoes it, by {name}"
         return self._about(row, Kind.LATE, Severity.SOON, what, then, saga=saga, repair=Repair.COMPENSATE_LATE)
 
+    def _is_acknowledged(self, row: JobView) -> bool:
+        """Test whether the record of the job's saga has a decision about this conflicting outcome."""
+        found = self._record_of(row) if row.conflict_id else None
+        what = acknowledgement(row.job_id, row.conflict_id)
+        return found is not None and any(one.what == what for one in Decision.all_of(found[1]))
+
     def _home(self, row: JobView) -> tuple[Saga, RequestRecord] | None:
         """The saga of a row, and its record, read strongly; None: it has none any more."""
+        found = self._record_of(row)
+        if found is None:
+            return None
+        record = RequestRecord.from_item(found[1])
+        return self.records.saga_of(found[0], record), record
+
+    def _record_of(self, row: JobView) -> tuple[str, Item] | None:
+        """The table and the item of the record of a row's saga, read strongly; None: it has none any more."""
         tables = [row.request_table] if row.request_table else [saga.served.requests for saga in self.records.sagas]
         key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(row.saga_id)}}
         for table in dict.fromkeys(tables):
@@ -208,9 +225,8 @@ class Tokens:
             if item is None or RecordAttribute.SAGA_ID not in item:
                 continue
             self.records.remember(item)
-            record = RequestRecord.from_item(item)
-            if record.saga_id == row.saga_id:
-                return self.records.saga_of(table, record), record
+            if RequestRecord.from_item(item).saga_id == row.saga_id:
+                return table, item
         return None
 
     def _log_status(self, row: JobView, saga: Saga | None) -> StepStatus | None:

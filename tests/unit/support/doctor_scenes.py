@@ -10,13 +10,17 @@ from typing import Any
 import boto3
 import pytest
 
+from constructs_lib.cli.shared.saga import keep_decision
 from saga_runtime.callbacks import Failed, Succeeded
+from saga_runtime.callbacks.decisions import acknowledgement, conflict_id_of
+from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.idempotency.identity import saga_id_of, step_key_of
 from saga_runtime.protocol import FailedStatus, StepStatus, TokenAttribute
 from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
+from saga_runtime.shared.decisions import Audit
 from saga_runtime.watch.rows import end_id, found_put
 from tests.unit.support.checked_stack import (
     LIMIT,
@@ -223,6 +227,13 @@ def contradicted(stack: CheckedStack) -> None:
     stack.job_saga.register()
     stack.job_saga.reports("event-1")
     stack.job_saga.reports("event-2", REFUSED)
+
+
+def contradicted_and_acknowledged(stack: CheckedStack) -> None:
+    contradicted(stack)
+    what = acknowledgement(JOB_ID, conflict_id_of(JOB_ID, Outcome.of(REFUSED)))
+    audit = Audit(who="arn:aws:iam::111111111111:user/ann", why="refunded by hand")
+    assert keep_decision(audit, what, JOB_ID, ["requests"], stack.world.clock.ms)
 
 
 def undelivered(stack: CheckedStack) -> None:
@@ -440,6 +451,7 @@ SCENES: dict[str, Scene] = {
         happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_OPERATOR, deep=True
     ),
     "contradicted": Scene(happens=contradicted, found=(("contradicted", "operator"),), deep=True),
+    "contradicted, and acknowledged": Scene(happens=contradicted_and_acknowledged, found=(), deep=True),
     "undelivered": Scene(
         happens=undelivered, found=(("outcome not delivered", "soon"),), repaired="delivered", left=()
     ),
