@@ -13,7 +13,7 @@ class TestConflictingOutcome(LargeConfigurationTests, SpecificationTests):
     suite = Suite(
         conditions=C,
         settings={"small": ConflictModel(), "one receiver": ConflictModel(receivers=1, outcomes=3)},
-        large={"three outcomes": ConflictModel(receivers=3, outcomes=3)},
+        large={"three outcomes": ConflictModel(outcomes=3)},
         mutants=(
             Mutant((C.SENT_FIRST,), P.CONFLICT_UNTOLD),
             Mutant((C.SAME_AS_STORED,), P.CONFLICT_UNTOLD),
