@@ -126,11 +126,12 @@ class Faces(Wallet):
 
 
 class FacesAndKept(Faces):
-    """The same, and a refund of a payment that Stripe never reports: it is kept for a day, then parked."""
+    """The same, a payment above the cap, which is parked, and a refund of one that never comes, kept for a day."""
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
         self._stripe.plan(Report("pi_1", _CARD, "refunded", 10), after=2 * _BEGINS)
+        self._stripe.plan(Report("pi_2", _CARD, "paid", 400), after=4 * _BEGINS)
 
 
 class Unreserved(Faces):
