@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
@@ -14,14 +16,14 @@ from constructs_lib.shared.nag_ids import executions_id
 from constructs_lib.tables.interfaces import ITokenTable
 from saga_runtime.protocol import DUE_INDEX, RESPONSE_INDEX, TokenAttribute
 
+_INDEXES: Final = (DUE_INDEX, RESPONSE_INDEX)
 
-def grant_reconciling(function: RuntimeFunction, saga: SagaStateMachine) -> None:
-    """Read what is due, take it over, start it; and nothing else."""
+
+def grant_repairing(function: RuntimeFunction, saga: SagaStateMachine) -> None:
+    """Take over one saga that is named, start or stop it; and nothing else."""
     saga.requests.grant_settle(function)
     saga.log.grant_query(function)
     allow(function, ["dynamodb:UpdateItem"], [saga.log.table_arn])
-    indexes = [f"{saga.requests.table_arn}/index/{index}" for index in (DUE_INDEX, RESPONSE_INDEX)]
-    allow(function, ["dynamodb:Query"], indexes)
     for tokens in late_tokens_of(saga):
         _allow_late_jobs(function, tokens)
     grant_send(queues_of([saga.operators]), function)
@@ -30,12 +32,24 @@ def grant_reconciling(function: RuntimeFunction, saga: SagaStateMachine) -> None
         ["sqs:ChangeMessageVisibility", "sqs:DeleteMessage", "sqs:ReceiveMessage"],
         [saga.operators.queue_arn],
     )
-    machines = (saga.state_machine, saga.recovery_machine)
-    arns = [machine.state_machine_arn for machine in machines]
-    allow(function, ["states:StartExecution", "states:ListExecutions"], arns)
-    executions = [_executions_of(function, machine) for machine in machines]
+    allow(function, ["states:StartExecution"], machines_of(saga))
+    executions = [_executions_of(function, machine) for machine in (saga.state_machine, saga.recovery_machine)]
     allow(function, ["states:DescribeExecution"], executions)
     allow(function, ["states:StopExecution"], executions[:1])
+
+
+def grant_reconciling(function: RuntimeFunction, saga: SagaStateMachine) -> None:
+    """Find what is due, and do for it what ``grant_repairing`` allows."""
+    grant_repairing(function, saga)
+    allow(function, ["dynamodb:Query"], [f"{saga.requests.table_arn}/index/{name}" for name in _INDEXES])
+    for tokens in late_tokens_of(saga):
+        allow(function, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])
+    allow(function, ["states:ListExecutions"], machines_of(saga))
+
+
+def machines_of(saga: SagaStateMachine) -> list[str]:
+    """ARNs of a saga's two state machines."""
+    return [machine.state_machine_arn for machine in (saga.state_machine, saga.recovery_machine)]
 
 
 def allow(grantee: iam.IGrantable, actions: list[str], resources: list[str]) -> None:
@@ -67,10 +81,9 @@ def _executions_of(function: RuntimeFunction, machine: sfn.StateMachine) -> str:
 
 
 def _allow_late_jobs(grantee: iam.IGrantable, tokens: ITokenTable) -> None:
-    """Find jobs with late effects: never a token, with which any wait could be ended."""
+    """Read jobs with late effects: never a token, with which any wait could be ended."""
     if tokens.encryption_key is not None:
         tokens.encryption_key.grant_decrypt(grantee)
-    allow(grantee, ["dynamodb:Query"], [f"{tokens.table_arn}/index/{DUE_INDEX}"])
     read = [TokenAttribute.ID, TokenAttribute.LOG_TABLE, TokenAttribute.APPLIED_LATE_AT]
     iam.Grant.add_to_principal(
         grantee=grantee,

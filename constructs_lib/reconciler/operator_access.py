@@ -11,7 +11,7 @@ from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
-from constructs_lib.reconciler.grants import allow, grant_reconciling
+from constructs_lib.reconciler.grants import allow, grant_repairing, machines_of
 from constructs_lib.reconciler.sagas import require_room, steps_told
 from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
 from constructs_lib.shared.arguments import require_seconds
@@ -116,11 +116,10 @@ class OperatorAccess(Construct):
         name_role(self.function, "the operators' function")
         reconciler.hold.grant_look(self.function)
         for saga in reconciler.sagas:
-            grant_reconciling(self.function, saga)
+            grant_repairing(self.function, saga)
             saga.log.grant_resolve(self.function)
             allow(self.function, ["dynamodb:BatchGetItem"], [saga.requests.table_arn])
-            machines = (saga.state_machine, saga.recovery_machine)
-            allow(self.function, ["states:DescribeStateMachine"], [machine.state_machine_arn for machine in machines])
+            allow(self.function, ["states:DescribeStateMachine"], machines_of(saga))
         Manifest.of(self).add(
             Part.OPERATORS,
             function=self.function.function.function_arn,

@@ -106,7 +106,12 @@ class StepHost(Construct):
         forward: dict[Env, AnyFunction] = {
             name: f for name, f in targets.items() if name in (Env.STEP_HOST_APPLY, Env.STEP_HOST_VERIFY)
         }
-        # What is not known is found out first: the provider is asked, or, in a compensation, called again.
+        # What is not known is found out first: the provider is asked, or, if it cannot be, called again to compensate.
+        backward = {
+            name: function
+            for name, function in targets.items()
+            if name is not Env.STEP_HOST_APPLY or not provider.verify
+        }
         self.step = self._host(
             "Step",
             "handlers.step_host.handler",
@@ -118,9 +123,9 @@ class StepHost(Construct):
             self._host(
                 "Compensation",
                 "handlers.step_host.undo_handler",
-                targets,
+                backward,
                 life=_life(
-                    max(s for name, s in seconds.items() if name is not Env.STEP_HOST_UNDO),
+                    max(seconds[name] for name in backward if name is not Env.STEP_HOST_UNDO),
                     seconds[Env.STEP_HOST_UNDO],
                 ),
                 removal_policy=removal_policy,

@@ -29,17 +29,28 @@ ROLES: Final[Mapping[str, str]] = {
     "dispatcher of callbacks": "Authorize|Review|Pick|Look",
     "receiver of callbacks": "PaymentEvents|PickEvents|PublishScan|Scan",
     "approval page": "ReviewersPage",
+    "operator": "ann|ben",
+    "operators' function": "Operators",
+    "worker of a migration": "SplitWorker",
+    "watch over state machines": "Watch",
+    "sweeper of a ledger": "LedgerSweeper",
     "sweeper of callbacks": "TokensSweeper",
     "publisher of an outbox": "OutboxPublisher",
     "read-only step": "Validate|Price|Assess|Analyze|Recommend|Ask|LookAtOrder",
     "atomic step": "Transfer|Debit|Credit|Reserve|Update|Shipment|Claim|Act|Commit|Ship|KeepFinding",
-    "external step": "Charge|Capture|Label",
-    "compensation": "Refund|Release|Cancel|Void|VoidLabel|PutBack",
-    "function of the app": "Mailer",
+    "external step": "(Charge|Deliver)Step|Charge|Capture|Label",
+    "compensation": "ChargeCompensation|Refund|Release|Cancel|Void|VoidLabel|PutBack",
+    "function of the app": "Mailer|Apply|Undo|Verify(Undo)?|Send|Sent|Teller|Writer",
+    "hand-written state machine": "Import",
 }
 """Kinds of roles, and what their names are without stack and hash."""
 RESOURCES: Final[Mapping[str, str]] = {
     "log group": ".*Logs",
+    "operators' function": "OperatorsFunction",
+    "stack": "0000-4000-8000-[0-9a-f]{12}",
+    "table of a watch": "WatchEndsTable",
+    "index of the table of a watch": "WatchEndsTable/index/.*",
+    "queue of a watch": "Watch(Queue|DeadLetters)",
     "everything": r"\*",
     "request table": "RequestsTable",
     "index of the request table": "RequestsTable/index/.*",
@@ -275,6 +286,20 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
         "token table",
         "a condition on attributes must name the table's keys, which the request has, as DynamoDB documents it",
         condition="dynamodb:Attributes=id",
+    ),
+    Reviewed(
+        "operators' function",
+        ("dynamodb:GetItem",),
+        "token table",
+        "a condition on attributes must name the table's keys, which the request has, as DynamoDB documents it",
+        condition="dynamodb:Attributes=id",
+    ),
+    # --- Operators
+    Reviewed(
+        "operator",
+        ("cloudformation:DescribeStacks",),
+        "stack",
+        "commands read the stack's manifest, by which they find the function; the simulator has no CloudFormation",
     ),
     # --- Steps
     Reviewed(

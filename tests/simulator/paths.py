@@ -1,18 +1,23 @@
-"""Fixed runs of the examples: each way that a saga goes, and the rare paths of their roles, by planned faults.
+"""Fixed runs of the examples and of other stacks: each way that a saga goes, and rare paths, by planned faults.
 
 Faults are planned, not drawn: what these runs need of a role's policies does not depend on what other runs draw.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from constructs_lib.testing.simulator import Climate, Deployment, Event, Planned, Trouble, Workload
+from constructs_lib.testing.simulator import Climate, Deployment, Event, Planned, Trouble, Workload, World
 from constructs_lib.testing.simulator.checks.coverage import Coverage
-from constructs_lib.testing.simulator.run import RunResult, simulate_once
+from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
+from constructs_lib.testing.simulator.world import running
 
+from .administered import scripts, stacks
+from .administered.workloads import Hosted, Operated
+from .examples import EXAMPLES
 from .workloads.carts import Carts
 from .workloads.faces import FacesAndKept
 from .workloads.orders import Orders
@@ -71,6 +76,20 @@ def _unstarted(gatekeeper: str) -> Fault:
     """A gatekeeper that dies when it has recorded a request."""
     return Fault(gatekeeper, "dynamodb:PutItem", _DIES, times=FOR_LONG)
 
+
+_UNRECONCILED: Final = Fault("ReconcilerFunction", "dynamodb:Query", Trouble.KILL_BEFORE, times=300)
+"""A reconciler that dies each time: operators do what it does not."""
+_UNRECOVERED: Final = Fault("OrderRecovery", "lambda:Invoke", _LOST, times=FOR_LONG)
+_OF_HOSTED: Final = "step host, "
+
+STACKS: Final[Mapping[str, Callable[[Any], object]]] = {
+    **{name: example.add for name, example in EXAMPLES.items()},
+    f"{_OF_HOSTED}operated": stacks.add_hosted,
+    f"{_OF_HOSTED}decided without a row": stacks.add_hosted,
+    "carts, operated": stacks.add_operated,
+    "carts, cancelled": stacks.add_operated,
+}
+"""What is added to an app, by the names of ``PATHS``."""
 
 PATHS: Final[Mapping[str, tuple[Callable[[], Workload], tuple[Path, ...]]]] = {
     "funds_transfer": (
@@ -152,11 +171,75 @@ PATHS: Final[Mapping[str, tuple[Callable[[], Workload], tuple[Path, ...]]]] = {
         ),
     ),
     "wallet": (FacesAndKept, (Path(1, sagas=3),)),
+    f"{_OF_HOSTED}operated": (
+        lambda: Operated(Hosted()),
+        (
+            Path(1, sagas=2),  # the second one is refused, and refunded
+            Path(1, (Fault("ChargeStepFunction", "lambda:Invoke", _DIES),)),
+            Path(1, (Fault("ChargeCompensationFunction", "lambda:Invoke", _DIES),), sagas=2),
+            Path(1, (Fault("DeliverStepFunction", "lambda:Invoke", _DIES),)),
+            Path(1, (_UNRECONCILED, _unstarted("ApiGatekeeperordersFunction"))),
+            # Parked over what was not delivered, over what was charged, and by the operators' own repair.
+            Path(
+                1,
+                (
+                    _UNRECONCILED,
+                    Fault("DeliverStepFunction", "lambda:Invoke", Trouble.KILL_BEFORE, times=FOR_LONG),
+                ),
+            ),
+            Path(
+                1,
+                (
+                    _UNRECONCILED,
+                    Fault("ChargeStepFunction", "lambda:Invoke", _DIES, times=FOR_LONG),
+                    Fault("VerifyFunction", "dynamodb:GetItem", _LOST, times=10 * FOR_LONG),
+                    _UNRECOVERED,
+                ),
+            ),
+            Path(
+                1,
+                (
+                    _UNRECONCILED,
+                    Fault("OrderStateMachine", "Deliver", _STOP),
+                    Fault("OrderRecovery", "dynamodb:GetItem", _LOST, times=10 * FOR_LONG),
+                ),
+            ),
+        ),
+    ),
+    f"{_OF_HOSTED}decided without a row": (
+        lambda: Operated(Hosted(), unwritten="Charge"),
+        (Path(1, (_UNRECONCILED, Fault("OrderStateMachine", "lambda:Invoke", _LOST, times=FOR_LONG), _UNRECOVERED)),),
+    ),
+    "carts, operated": (
+        lambda: Operated(Carts()),
+        (Path(1, (_UNRECONCILED, Fault("CartStateMachine", "Fulfil - result", _STOP))),),
+    ),
+    "carts, cancelled": (lambda: Operated(Carts(), cancels=True), (Path(13),)),  # while it is reviewed
 }
+
+SCRIPTS: Final[Mapping[str, tuple[Callable[[Any], object], Callable[[World], None], tuple[Fault, ...]]]] = {
+    "migration": (stacks.add_migrating, scripts.migrate, ()),
+    "watched machine": (
+        stacks.add_imports,
+        scripts.watch,
+        (Fault("ReleaseFunction", "dynamodb:DeleteItem", Trouble.KILL_BEFORE, nth=2, times=1_000),),
+    ),
+    "ledger": (stacks.add_bank, scripts.bank, ()),
+}
+"""Stacks without sagas: what is added to an app, what happens, and what goes wrong."""
+
+
+def play(name: str, deployment: Deployment) -> Iterable[Finding]:
+    """Play a script; its findings."""
+    _, script, faults = SCRIPTS[name]
+    climate = Climate(planned=tuple(fault.planned(deployment) for fault in faults))
+    with running(deployment, climate, name, start=START, coverage=Coverage()) as world:
+        script(world)
+        return world.findings.found
 
 
 def runs(name: str, deployment: Deployment) -> Iterator[RunResult]:
-    """Make an example's runs.
+    """Make the runs of a name of ``PATHS``.
 
     Raises:
         AssertionError: if a fault hit nothing: the path is not taken any more.

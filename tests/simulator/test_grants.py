@@ -15,9 +15,9 @@ from constructs_lib.testing.simulator.deployment.blueprint import MappingSpec, Q
 from constructs_lib.testing.simulator.simulation import without_garbage_collection
 
 from .conftest import Deployed
-from .examples import EXAMPLES, assembly
+from .examples import EXAMPLES, assembly, assembly_of
 from .grants import REVIEWED, Unit, reviewed, unit_of, units_of, write_table
-from .paths import PATHS, runs
+from .paths import PATHS, SCRIPTS, STACKS, play, runs
 from .support import ROLE, add_function, blueprint, function_arn, world_of
 
 TABLE: Final = Path(__file__).parents[2] / "build" / "least-privilege.md"
@@ -25,7 +25,7 @@ TABLE: Final = Path(__file__).parents[2] / "build" / "least-privilege.md"
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """Grants of the examples by name, and those that no fixed run needed."""
+    """Grants of the stacks by name, and those that no fixed run needed."""
 
     grants: Mapping[str, set[Grant]]
     unused: Mapping[str, set[Grant]]
@@ -39,20 +39,23 @@ class _Examined:
 
 @pytest.fixture(scope="module")
 def examined() -> _Examined:
-    """Make every fixed run of every example; other tests' runs, of which some are drawn, do not count."""
+    """Make every fixed run of every stack; other tests' runs, of which some are drawn, do not count."""
     grants, unused = {}, {}
     with without_garbage_collection():
-        for name in PATHS:
-            with Deployment.of_assembly(assembly(name)) as deployment:
-                for result in runs(name, deployment):
-                    assert result.findings == [], (name, result.seed, result.hit)
+        for name, add in (*STACKS.items(), *((name, script[0]) for name, script in SCRIPTS.items())):
+            with Deployment.of_assembly(assembly_of(add)) as deployment:
+                if name in SCRIPTS:
+                    assert play(name, deployment) == [], name
+                else:
+                    for result in runs(name, deployment):
+                        assert result.findings == [], (name, result.seed, result.hit)
                 grants[name], unused[name] = deployment.roles.grants(), deployment.roles.unused()
     write_table(TABLE, grants, unused)
     return _Examined(grants, unused)
 
 
 def test_every_example_has_fixed_runs() -> None:
-    assert set(PATHS) == set(EXAMPLES)
+    assert set(EXAMPLES) <= set(PATHS) == set(STACKS)
 
 
 def test_every_grant_is_needed_or_has_a_reviewed_reason(examined: _Examined) -> None:

@@ -108,11 +108,18 @@ def test_a_host_waits_for_the_question_and_then_for_the_call_to_their_ends(
     assert life <= (verify + apply) * 1.4 + 10
 
 
-@pytest.mark.parametrize("longest", ["apply", "verify", "verify_undo"])
+@pytest.mark.parametrize("longest", ["verify", "verify_undo"])
 def test_the_hosts_of_a_compensation_wait_for_its_verification(stack: Stack, longest: str) -> None:
     life = lives(host(stack, *NAMES, seconds={"undo": 20, longest: 60}), "Compensation")
 
     assert (life - 60) * CLIENT_SHARE >= 20
+
+
+def test_a_compensation_calls_the_step_again_only_if_the_provider_cannot_be_asked(stack: Stack) -> None:
+    cloud = host(stack, "apply", "undo", provider=KEYS, seconds={"undo": 20, "apply": 50})
+
+    assert ("lambda:InvokeFunction", "${Apply.Arn}") in cloud.permissions("Host/Compensation/Role")
+    assert (lives(cloud, "Compensation") - 50) * CLIENT_SHARE >= 20
 
 
 def test_the_step_is_not_slowed_down_by_its_compensation(stack: Stack) -> None:
@@ -129,7 +136,7 @@ def test_a_host_may_invoke_its_functions_and_nothing_else(stack: Stack) -> None:
     }
 
     assert invoked["Step"] == {"${Apply.Arn}", "${Verify.Arn}"}
-    assert invoked["Compensation"] == {"${Apply.Arn}", "${Verify.Arn}", "${Undo.Arn}", "${VerifyUndo.Arn}"}
+    assert invoked["Compensation"] == {"${Verify.Arn}", "${Undo.Arn}", "${VerifyUndo.Arn}"}
     for role in ("Step", "Compensation"):
         others = {action for action, _ in cloud.permissions(f"Host/{role}/Role")} - {"lambda:InvokeFunction"}
         assert all(action.startswith(("logs:", "xray:")) for action in others), others
@@ -140,15 +147,14 @@ def test_a_host_has_the_names_of_its_functions(stack: Stack) -> None:
     step, compensation = (
         cloud.one(f"Host/{name}/Function").properties["Environment"]["Variables"] for name in ("Step", "Compensation")
     )
-    expected = {
-        "CDK_SAGAS_HOST_APPLY": "${Apply.Arn}",
-        "CDK_SAGAS_HOST_VERIFY": "${Verify.Arn}",
-        "CDK_SAGAS_HOST_UNDO": "${Undo.Arn}",
-        "CDK_SAGAS_HOST_VERIFY_UNDO": "${VerifyUndo.Arn}",
-    }
+    verify = {"CDK_SAGAS_HOST_VERIFY": "${Verify.Arn}"}
+    undo = {"CDK_SAGAS_HOST_UNDO": "${Undo.Arn}", "CDK_SAGAS_HOST_VERIFY_UNDO": "${VerifyUndo.Arn}"}
 
-    assert {name: value for name, value in compensation.items() if "_HOST_" in name} == expected
-    assert {name: value for name, value in step.items() if "_HOST_" in name} == dict(list(expected.items())[:2])
+    assert {name: value for name, value in step.items() if "_HOST_" in name} == {
+        "CDK_SAGAS_HOST_APPLY": "${Apply.Arn}",
+        **verify,
+    }
+    assert {name: value for name, value in compensation.items() if "_HOST_" in name} == {**verify, **undo}
 
 
 def test_without_an_undo_there_is_no_compensation(stack: Stack) -> None:

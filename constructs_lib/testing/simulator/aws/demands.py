@@ -50,9 +50,11 @@ def demands_of(
     action = _ACTIONS.get(action, action)
     if service == "dynamodb":
         return list(_of_dynamodb(operation, params, keys_of if wanted else None))
-    return [Demand(action, _resource(service, operation, params))]
+    return [Demand(action, _resource(service, operation, params))] if action not in _FREE else []
 
 
+_FREE: Final = frozenset({"sts:GetCallerIdentity"})
+"""These need no right: https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html"""
 _KeysOf = Callable[[str], str] | None
 """Name of a table's partition key; None: no condition reads it, nor any other context key."""
 
