@@ -6,12 +6,17 @@ import re
 from datetime import datetime, timedelta
 from typing import Final
 
-from constructs_lib.testing.simulator import Climate, Event
+import pytest
+
+from constructs_lib.testing.simulator import Climate, Deployment, Event
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
 
+from .administered.workloads import Hosted, Operated
 from .conftest import Deployed
+from .examples import assembly_of
+from .paths import STACKS
 from .workloads.transfers import Transfers
 
 _LINE: Final = re.compile(
@@ -52,3 +57,11 @@ def test_what_is_held_is_recovered_only_after_its_release(deployed: Deployed) ->
                 held_then += bool({"every saga", found["saga"]} & ever)
         assert not held
     assert recovered > held_then > 0
+
+
+@pytest.mark.parametrize("workload", [Operated(Hosted()), Operated(Hosted(), cancels=True)], ids=["decide", "cancel"])
+def test_operators_who_ask_a_function_break_nothing(workload: Operated) -> None:
+    """They propose, confirm, repair and resume by its function, whatever else goes wrong."""
+    with Deployment.of_assembly(assembly_of(STACKS["step host, operated"])) as deployment:
+        for seed in range(20):
+            assert simulate_once(deployment, workload, seed, sagas=6, coverage=Coverage()).findings == [], seed
