@@ -20,6 +20,7 @@ from tests.specification.external_conditions import ExternalPromise
 from tests.specification.hold import HoldPromise
 from tests.specification.inline_saga import InlinePromise
 from tests.specification.late_undo import LatePromise
+from tests.specification.late_undo_entry import UndoEntryPromise
 from tests.specification.migration import MigrationPromise
 from tests.specification.migration_layout import LayoutPromise
 from tests.specification.operators_entry import EntryPromise
@@ -50,6 +51,7 @@ PROMISES = (
     AdoptPromise,
     LatePromise,
     EntryPromise,
+    UndoEntryPromise,
     ConflictPromise,
     MigrationPromise,
     LayoutPromise,

@@ -21,7 +21,8 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
 from saga_runtime.recovery.hold import Hold
 from saga_runtime.recovery.saga_reconciler import Served
-from saga_runtime.shared import aws, telemetry
+from saga_runtime.recovery.takeover import may_have_forgotten
+from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.decisions import Decision
 
 if TYPE_CHECKING:
@@ -78,29 +79,37 @@ class ParkEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateEntry:
-    """An entry about a late effect: its row in the saga log.
+    """An entry about a late effect that is recorded, or about those of a saga that an execution could not undo.
 
-    It is over when the row is ``COMPENSATED``, which no row ever leaves. Any other status may be one from before the
-    late effect: the entry is sent before the row is written. So a stale read keeps an entry, and deletes none.
+    That about one is over when its row is ``COMPENSATED``, which no row ever leaves. Any other status may be one from
+    before the late effect: the entry is sent before the row is written. So a stale read keeps an entry, and deletes
+    none. That of an execution is sent after it read the rows: it is over when none of the saga's is left to undo.
+
+    Attributes:
+        saga_id: the saga.
+        row_name: sort key of the row; None: any of the saga, because an execution reports a state and no row.
     """
 
     saga_id: str
-    row_name: str
+    row_name: str | None
 
     @classmethod
     def from_body(cls, body: str) -> LateEntry | None:
-        """Read a message; None: it is about something else, or of an execution, which names a state and not a row."""
+        """Read a message; None: it is about something else."""
         try:
             found = json.loads(body)
         except ValueError:
             return None
-        reason = found.get("parked_reason") if isinstance(found, Mapping) else None
+        saga_id = found.get("saga_id") if isinstance(found, Mapping) else None
+        if not isinstance(saga_id, str) or not is_saga_id(saga_id):
+            return None
+        if found.get("late") is True:
+            return cls(saga_id=saga_id, row_name=None)
+        reason = found.get("parked_reason")
         if not isinstance(reason, Mapping) or reason.get("error") != APPLIED_LATE:
             return None
-        saga_id, row_name = found.get("saga_id"), reason.get("step")
-        if not isinstance(saga_id, str) or not is_saga_id(saga_id) or not isinstance(row_name, str) or not row_name:
-            return None
-        return cls(saga_id=saga_id, row_name=row_name)
+        row_name = reason.get("step")
+        return cls(saga_id=saga_id, row_name=row_name) if isinstance(row_name, str) and row_name else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,27 +267,47 @@ def queue_of(url: str, served: Iterable[Served], *, wait_seconds: int = 1) -> Op
         url=url,
         read=partial(record_in, requests),
         acknowledged=partial(acknowledged_in, requests),
-        undone=partial(undone_in, list(dict.fromkeys(saga.log for saga in sagas))),
+        undone=partial(undone_in, sagas),
         wait_seconds=wait_seconds,
     )
 
 
-def undone_in(logs: Iterable[str], entry: LateEntry) -> bool:
-    """Test whether one of some saga logs has an entry's row as ``COMPENSATED``, read strongly."""
+def undone_in(served: Iterable[Served], entry: LateEntry) -> bool:
+    """Test whether one of some sagas' logs has compensated what an entry is about, with no late effect left."""
+    return any(_is_undone(saga, entry) for saga in {saga.log: saga for saga in served}.values())
+
+
+def _is_undone(saga: Served, entry: LateEntry) -> bool:
+    statuses = _statuses(saga.log, entry)
+    left = {StepStatus.APPLIED_LATE, StepStatus.COMPENSATING}
+    if StepStatus.COMPENSATED not in statuses or not left.isdisjoint(statuses):
+        return False
+    if entry.row_name is not None:
+        return True
+    # Of several rows one may have expired. Read after the rows: then none had when they were read.
+    record = record_in([saga.requests], request_id_from(entry.saga_id))
+    if record is None or record.saga_id != entry.saga_id:
+        return False
+    return not may_have_forgotten(record, clock.now_ms(), saga.days)
+
+
+def _statuses(table: str, entry: LateEntry) -> set[str]:
+    """Statuses of an entry's rows, read strongly. A query: the reconciler may not get items of a saga log."""
     a = LogAttribute
-    for table in logs:
-        # A query: the reconciler may not get items of a saga log.
-        found = aws.dynamodb().query(
-            TableName=table,
-            ConsistentRead=True,
-            KeyConditionExpression="#saga_id = :saga_id AND #step = :step",
-            ProjectionExpression="#status",
-            ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.STATUS)},
-            ExpressionAttributeValues={":saga_id": {"S": entry.saga_id}, ":step": {"S": entry.row_name}},
-        )["Items"]
-        if any(item[a.STATUS]["S"] == StepStatus.COMPENSATED for item in found):
-            return True
-    return False
+    one_row = entry.row_name is not None
+    asked: dict[str, Any] = {
+        "TableName": table,
+        "ConsistentRead": True,
+        "KeyConditionExpression": f"#saga_id = :saga_id{' AND #step = :step' if one_row else ''}",
+        "ProjectionExpression": "#status",
+        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STATUS, *([a.STEP] * one_row))},
+        "ExpressionAttributeValues": {
+            ":saga_id": {"S": entry.saga_id},
+            **({":step": {"S": entry.row_name}} if one_row else {}),
+        },
+    }
+    pages = aws.dynamodb().get_paginator("query").paginate(**asked)
+    return {item[a.STATUS]["S"] for page in pages for item in page["Items"]}
 
 
 def acknowledged_in(tables: Iterable[str], entry: ConflictEntry) -> bool:

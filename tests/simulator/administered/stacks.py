@@ -30,6 +30,8 @@ from tests.local.watched.stack import ImportStack
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 OPERATORS: Final = ("ann", "ben")
+_GRACE: Final = Duration.minutes(2)
+"""The timeout of the provider's functions, and how long their own requests can travel."""
 
 
 class HostedStack(Stack):
@@ -39,9 +41,9 @@ class HostedStack(Stack):
         super().__init__(scope, id)
         self._payments = self._table("Payments")
         orders = self._table("Orders")
-        provider = Provider(verify=True, verify_undo=True, grace=Duration.seconds(10))
-        delivery = Provider(verify=True, grace=Duration.seconds(10))
-        soon = Retry(in_doubt_attempts=2, in_doubt_interval=60)
+        provider = Provider(verify=True, verify_undo=True, grace=_GRACE)
+        delivery = Provider(verify=True, grace=_GRACE)
+        soon = Retry(in_doubt_attempts=2, in_doubt_interval=120, in_doubt_cap=240)
         host = StepHost(
             self,
             "Charge",

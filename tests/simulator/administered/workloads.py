@@ -104,16 +104,19 @@ class Operated(Wrapped):
 
     def _about(self, item: Item) -> None:
         saga = item["saga_id"]["S"]
-        rows = [row for log in self._world.parts.logs for row in self._world.table(log) if row["saga_id"]["S"] == saga]
+        every = ((log, row) for log in self._world.parts.logs for row in self._world.table(log))
+        rows = [(log, row) for log, row in every if row["saga_id"]["S"] == saga]
         if self._cancels:
             self._ask("ann", do="cancel", saga=saga)
         if "parked_by" in item:
-            for row in rows:
+            for log, row in rows:
                 applied = self.find_out(self._world, row) if row["status"]["S"] in UNDER_WAY else None
                 if applied is not None:
                     compensation = row["status"]["S"] == StepStatus.COMPENSATING
+                    if compensation and not applied:
+                        self._world.stated.add((log, (saga, row["step"]["S"])))
                     self._decide(saga, row["step"]["S"], applied=applied, compensation=compensation)
-            if self._unwritten and all(row["step"]["S"] != self._unwritten for row in rows):
+            if self._unwritten and all(row["step"]["S"] != self._unwritten for _, row in rows):
                 self._decide(saga, self._unwritten, applied=False, compensation=False)
         for repair in ("make due", "reconcile", "compensate late"):
             self._ask("ann", do="repair", repair=repair, saga=saga)
@@ -148,7 +151,7 @@ class Operated(Wrapped):
         try:
             answer = boto3.client("lambda").invoke(FunctionName=self._function, Payload=payload)
         except (BotoCoreError, ClientError):
-            return {}  # an operator looks again, and repeats what is still to be done
+            return {}  # an operator repeats what is still to be done
         document: dict[str, Any] = json.loads(answer["Payload"].read())
         self._world.trace.note(who, f"asks {text[:90]}: {json.dumps(document)[:200]}")
         return document

@@ -24,6 +24,7 @@ from saga_runtime.recovery.operators_queue import (
     acknowledged_in,
     undone_in,
 )
+from saga_runtime.recovery.saga_reconciler import Served
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from saga_runtime.shared.decisions import Audit
@@ -34,6 +35,8 @@ from tests.unit.support.reconciled import Watch
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
+
+SERVED = Served(machine="Transfers", requests="requests", shards=4, log="log", days=30, operators="operators")
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def queue(operated: OperatedSaga, url: str) -> OperatorsQueue:
         sqs=aws.sqs(),
         url=url,
         read=operated.recoverer.read,
-        undone=partial(undone_in, ["log"]),
+        undone=partial(undone_in, [SERVED]),
         acknowledged=partial(acknowledged_in, ["requests"]),
     )
 
@@ -277,7 +280,7 @@ def test_an_entry_stays_while_its_row_is_not_compensated(
         late_body(parked_reason={"error": APPLIED_LATE}),
         late_body(parked_reason={"step": "", "error": APPLIED_LATE}),
         late_body(saga_id="x"),
-        late_body(parked_reason={"step": "Ship", "error": "Frozen"}, late=True),
+        late_body(parked_reason={"step": "Ship", "error": "Frozen"}, late="true"),
         late_body(parked_reason="Ship"),
         "[]",
         "not JSON",
@@ -285,6 +288,63 @@ def test_an_entry_stays_while_its_row_is_not_compensated(
 )
 def test_a_message_without_a_late_effects_row_is_not_a_late_entry(other: str) -> None:
     assert LateEntry.from_body(other) is None
+
+
+NOT_UNDONE = body(execution=f"{SAGA_ID}-l1", error="Frozen", late=True)
+
+
+def test_entry_of_an_execution_that_could_not_undo_stays_until_nothing_is_left(
+    operated: OperatedSaga, url: str
+) -> None:
+    """It names no row; a second execution's entry about the same saga is a copy."""
+    send(url, NOT_UNDONE, NOT_UNDONE.replace("-l1", "-l2"))
+    row(StepStatus.COMPENSATED, "Pay")
+    for status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING):
+        row(status)
+        queue(operated, url).clear()
+        (left,) = aws.sqs().receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)["Messages"]
+        assert "-l" in left["Body"]
+
+    row(StepStatus.COMPENSATED)
+    queue(operated, url).clear()
+
+    assert bodies(url) == []
+
+
+@pytest.mark.parametrize("status", [None, StepStatus.TOMBSTONE, StepStatus.DONE])
+def test_entry_of_an_execution_stays_if_nothing_is_compensated(
+    operated: OperatedSaga, url: str, status: StepStatus | None
+) -> None:
+    if status is not None:
+        row(status)
+    send(url, NOT_UNDONE)
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [NOT_UNDONE]
+
+
+def test_entry_of_an_execution_stays_once_rows_may_have_expired(operated: OperatedSaga, url: str) -> None:
+    row(StepStatus.COMPENSATED, "Pay")
+    send(url, NOT_UNDONE)
+    operated.world.clock.ms += SERVED.days * 86_400_000
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [NOT_UNDONE]
+
+
+@pytest.mark.parametrize("forgets", [forget, None])
+def test_entry_of_an_execution_stays_without_its_sagas_record(
+    operated: OperatedSaga, url: str, forgets: Callable[[OperatedSaga], None] | None
+) -> None:
+    entry = LateEntry(saga_id=SAGA_ID if forgets else f"{REQUEST_ID}-zzzzzzzz", row_name=None)
+    item: Any = {**log_key(entry.saga_id, "Pay"), LogAttribute.STATUS: {"S": StepStatus.COMPENSATED}}
+    aws.dynamodb().put_item(TableName="log", Item=item)
+    if forgets is not None:
+        forgets(operated)
+
+    assert not undone_in([SERVED], entry)
 
 
 # Conflicting outcomes
