@@ -61,7 +61,7 @@ def test_what_is_held_is_recovered_only_after_its_release(deployed: Deployed) ->
 
 @pytest.mark.parametrize("workload", [Operated(Hosted()), Operated(Hosted(), cancels=True)], ids=["decide", "cancel"])
 def test_operators_who_ask_a_function_break_nothing(workload: Operated) -> None:
-    """They propose, confirm, repair and resume by its function, whatever else goes wrong."""
+    """Operators propose, confirm, repair and resume by its function, whatever else goes wrong."""
     with Deployment.of_assembly(assembly_of(STACKS["step host, operated"])) as deployment:
         for seed in range(20):
             assert simulate_once(deployment, workload, seed, sagas=6, coverage=Coverage()).findings == [], seed

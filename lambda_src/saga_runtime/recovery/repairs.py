@@ -147,12 +147,17 @@ class Repairs:
             job: id of that job's row.
 
         Raises:
-            ValueError: if it is another saga's job.
+            ValueError: if it is another saga's job, or in a table of none that is compensated.
         """
         if tokens:
             parsed = JobId.parse(job)
             if parsed is None or parsed.saga_id != saga_id:
                 raise ValueError(f"job must be one of saga {saga_id}, got {job!r}; run cdk-sagas doctor again")
+            if tokens not in self.saga.tokens:
+                raise ValueError(
+                    f"tokens must be a token table of jobs that saga {saga_id} compensates, got {tokens!r}; run "
+                    "cdk-sagas doctor again"
+                )
             late = self.reconciler.look_late(tokens, job)
             return _NOTHING_LATE if late is None else _undone(lambda: self.reconciler.undo(late, self.now_ms))
         found = self.reconciler.read(self.saga.requests, request_id_from(saga_id))

@@ -248,10 +248,13 @@ class Caretaker:
             None: it does not, or nothing undoes its step, or it is undone.
         """
         job = JobId.parse(row_id)
-        log = _late_log(table, row_id) if job is not None else None
-        saga = next((saga for saga in self.served if saga.log == log), None)
-        if job is None or saga is None or job.step not in saga.tokens.get(table, ()):
+        undone = [saga for saga in self.served if job is not None and job.step in saga.tokens.get(table, ())]
+        if job is None or not undone:
             return None  # the operators were notified of a step without a compensation when it was applied
+        log = _late_log(table, row_id)
+        saga = next((saga for saga in undone if saga.log == log), None)
+        if saga is None:
+            return None
         found = self.read(saga.requests, request_id_from(job.saga_id))
         if found is None or found.record.saga_id != job.saga_id:
             return LateSeen(saga=saga, job=job, record=None)

@@ -757,6 +757,15 @@ def test_job_of_another_saga_is_not_repaired(alone: AskedFunction) -> None:
     assert f"job must be one of saga {SAGA_ID}" in answer["refused"]
 
 
+def test_table_of_no_compensated_job_is_not_read(alone: AskedFunction) -> None:
+    """A caller names it: the function reads its own sagas' tables only."""
+    asks = request(repair=Repair.COMPENSATE_LATE, tokens="others", job=f"{SAGA_ID}#{STEP}")
+
+    answer = Operators.from_env().answer(asks, CALLER)
+
+    assert f"tokens must be a token table of jobs that saga {SAGA_ID} compensates" in answer["refused"]
+
+
 def interrupted(operated: OperatedSaga) -> None:
     unparked(operated)
     operated.world.executions.forget(SAGA_ID)
