@@ -14,6 +14,7 @@ from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
 from constructs_lib.cli.shared.saga import audit_of, find_in, require_reason_with, require_saga_id, say_decisions
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.protocol import HOLD_DECISIONS, HoldAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, Held, decisions_key, kept, off, on
 from saga_runtime.shared import clock, writes
@@ -125,4 +126,4 @@ def _state(switch: Switch) -> str:
     if switch.held is None:
         return "is not held"
     by = f" by {switch.held.who}" if switch.held.who else ""
-    return f"is held since {moment(switch.held.since_ms)}{by}: {switch.held.reason}"
+    return f"is held since {moment(switch.held.since_ms)}{by}: {safe(switch.held.reason)}"

@@ -26,7 +26,7 @@ from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
 from constructs_lib.cli.shared.saga import FOR_AN_OPERATOR as UNDECIDED
 from constructs_lib.cli.shared.saga import Asker, audit_of, deployed, find_in, reason_of, require_saga_id
-from constructs_lib.cli.shared.terminal import Screen, progress
+from constructs_lib.cli.shared.terminal import Screen, progress, safe
 from saga_runtime.errors import Conflict
 from saga_runtime.recovery.hold import Held
 from saga_runtime.recovery.lists import FOR_AN_OPERATOR, is_doubtful, outlook, stuck_at
@@ -181,11 +181,11 @@ def _propose(options: argparse.Namespace, asker: Asker, planned: list[Planned], 
     return 1 if wanted or undone else 0
 
 
-def _show_proposal(shown: Mapping[str, Any], left: list[Planned], done: int) -> int:
+def _show_proposal(listed: Mapping[str, Any], left: list[Planned], done: int) -> int:
     """Show a proposed list, and what would be done about each of its sagas now."""
-    by = f"confirmed by {shown['confirmed_by']}" if shown["confirmed_by"] else f"until {moment(shown['expires_at'])}"
-    say(f"proposed by {shown['who']}, {by}\n  why  {shown['why']}\n")
-    outlooks = {saga_id: what for saga_id, _, what in shown["list"]}
+    by = f"confirmed by {listed['confirmed_by']}" if listed["confirmed_by"] else f"until {moment(listed['expires_at'])}"
+    say(f"proposed by {listed['who']}, {by}\n  why  {safe(listed['why'])}\n")
+    outlooks = {saga_id: what for saga_id, _, what in listed["list"]}
     for one in left:
         say(f"{one.saga_id}  {outlooks[one.saga_id]}\n")
     counts = Counter(outlooks[one.saga_id] for one in left)

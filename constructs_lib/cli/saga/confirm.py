@@ -11,6 +11,7 @@ from constructs_lib.cli.saga.resolve import say_answer
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.process import CommandError, moment
 from constructs_lib.cli.shared.saga import add_reason_option, add_saga_options, asking
+from constructs_lib.cli.shared.terminal import safe
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +57,8 @@ def _require_consent(options: argparse.Namespace, proposal: Mapping[str, Any]) -
         CommandError: without a yes.
     """
     sys.stdout.write(
-        f"proposal {options.proposal} of {proposal['who']}, until {moment(proposal['expires_at'])}\n"
-        f"  what  {proposal['what']}\n  why   {proposal['why']}\n"
+        f"proposal {options.proposal} of {safe(proposal['who'])}, until {moment(proposal['expires_at'])}\n"
+        f"  what  {safe(proposal['what'])}\n  why   {safe(proposal['why'])}\n"
     )
     if options.yes:
         return

@@ -19,6 +19,7 @@ from botocore.exceptions import ClientError, HTTPClientError
 from constructs_lib.cli.shared.aws import add_stack_options, session_of
 from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.callbacks.rows import JobId
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
@@ -225,7 +226,7 @@ def audit_of(session: boto3.Session, reason: str) -> Audit:
 def say_decisions(decisions: Iterable[Decision]) -> None:
     """Print decisions of operators, the earliest first."""
     for one in decisions:
-        say(f"  {moment(one.at_ms)}  {one.who}: {one.what}; why: {one.why}\n")
+        say(f"  {moment(one.at_ms)}  {safe(f'{one.who}: {one.what}; why: {one.why}')}\n")
 
 
 def require_reason_with(what: str, given: str | None, *, changes: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -122,6 +123,11 @@ class Screen:
             line = f"{margin}{_GAP.join(filter(None, cells))}".rstrip()
             table.append([line, f"{margin}    {alone}"] if alone else [line])
         return table
+
+
+def safe(text: str) -> str:
+    """Text of others that is safe on the standard output."""
+    return Screen.of(sys.stdout).clean(text)
 
 
 @contextmanager

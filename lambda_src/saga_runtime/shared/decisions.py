@@ -6,6 +6,7 @@ switch or a phase, the newest are kept (``grown``).
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,12 +25,12 @@ class Audit:
 
     Attributes:
         who: ARN of the caller.
-        why: 1 to 1,000 characters that are not all blank.
+        why: 1 to 1,000 printable characters in one line that are not all blank.
         proposal: number of the proposal that the caller confirms; None: the caller decides alone.
         proposed_by: ARN of who proposed it.
 
     Raises:
-        ValueError: one of them is blank, or the reason is too long.
+        ValueError: one of them is blank, or the reason is too long or not printable.
     """
 
     who: str
@@ -47,12 +48,16 @@ def require_reason(why: str) -> None:
     """Require a reason.
 
     Raises:
-        ValueError: if it is blank or too long.
+        ValueError: if it is blank, too long, or has characters that move a terminal's cursor or turn its text: a second
+            operator must read what is proposed.
     """
     if not why.strip() or len(why) > MOST_REASON:
         raise ValueError(
             f"a reason must be 1 to {MOST_REASON} characters that are not all blank, got {len(why)}; write one sentence"
         )
+    unprintable = next((char for char in why if not char.isprintable() and unicodedata.category(char) != "Zs"), None)
+    if unprintable is not None:
+        raise ValueError(f"a reason must be printable, got {unprintable!r}; write one sentence in one line")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -587,6 +587,7 @@ def test_switches_that_cannot_be_read_are_not_taken_for_released(operated: Opera
         (SAGA_ID, ("--yes",), "--yes and --reason go together"),
         (SAGA_ID, ("--reason", "r"), "--yes and --reason go together"),
         (SAGA_ID, ("--yes", "--reason", " "), "--reason: a reason must be"),
+        (SAGA_ID, ("--yes", "--reason", "a\x1b[2Kb"), "--reason: a reason must be printable"),
         (SAGA_ID, ("--rate", "0"), "--rate must be more than 0"),
         (SAGA_ID, ("--rate", "nan"), "--rate must be more than 0"),
         (None, (), "FILE must be a list of sagas"),

@@ -722,6 +722,25 @@ def test_confirmation_without_a_terminal_or_yes_is_refused(asked: AskedFunction)
     assert "use --yes" in refused(asked, EVE, *CONFIRM[:-1])
 
 
+@pytest.mark.parametrize("why", ["\x1b[2K\x1b[1A", "a\rb", "a\nb", "a\x9b2K", "\u202eb"])
+def test_reason_that_could_hide_what_is_proposed_is_refused(asked: AskedFunction, why: str) -> None:
+    answer = Operators.from_env().answer(request(do="cancel", reason=f"y{why}z"), CALLER)
+
+    assert "a reason must be printable" in answer["refused"]
+
+
+def test_confirmer_sees_no_character_that_moves_the_cursor(asked: AskedFunction) -> None:
+    """As of a proposal that an earlier release took, or that was written into the table."""
+    asked.by(ANN, *APPLIED)
+    (item,) = asked.operated.world.items("requests")
+    entry_ = {**item["proposals"]["L"][0]["M"], "why": {"S": "sure\x1b[2A\x9b2Know\u202e"}}
+    aws.dynamodb().put_item(TableName="requests", Item={**item, "proposals": {"L": [{"M": entry_}]}})
+
+    status, told = asked.by(EVE, *CONFIRM)
+
+    assert (status, "sure [2A 2Know" in told, told.isascii() and "\x1b" not in told) == (0, True, True)
+
+
 @pytest.mark.parametrize("digest", [None, "", "0" * 64])
 def test_confirmation_of_what_was_not_shown_is_refused(asked: AskedFunction, digest: str | None) -> None:
     asked.by(ANN, *APPLIED)
