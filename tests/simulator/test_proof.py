@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,8 +15,12 @@ from typing import Any
 import pytest
 from aws_cdk import App
 
+from constructs_lib.testing.fault_plan import Fault
+from constructs_lib.testing.fault_schedules import Nth
+from constructs_lib.testing.faults import RecordedCall
 from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
+from constructs_lib.testing.proof.local import Local, _Ran
 from constructs_lib.testing.proof.stated import audit_failed
 from constructs_lib.testing.simulator import Deployment, Intent, Result, Workload, World, simulation
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table
@@ -403,6 +408,26 @@ def test_fault_that_does_not_happen_proves_nothing() -> None:
     check = Check(name="n", claim="c", enumerated=1, cases=[Case(seed=0, caller="f", call="a:B", hit=False)])
     with pytest.raises(NotProvenError, match="the fault did not happen"):
         check.require()
+
+
+@pytest.mark.parametrize("made", [1, 2, 3])
+@pytest.mark.parametrize("fires", [True, False])
+def test_fault_of_a_call_that_some_runs_make_must_hit_when_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, made: int, fires: bool
+) -> None:
+    """A secret that a process keeps is read in some runs of a request only."""
+    fault = Fault(function="f", call="secretsmanager:GetSecretValue", action="kill", on=Nth(2))
+    call: dict[str, Any] = {"sequence": 1, "at": datetime.now(UTC), "caller": "f", "call": fault.call, "attempt": 1}
+    others: dict[str, Any] = {"request_id": None, "execution": None, "state": None, "status": 200, "fault": None}
+    calls = [RecordedCall(**call, **others, occurrence=number) for number in (1, 2)]
+    runs = iter([_Ran(responses=[(200, "")], fired=fires, calls=calls if fires else calls[:made])] * 3)
+    local: Any = Local(None, Transfers())  # type: ignore[arg-type]  # nothing is deployed
+    monkeypatch.setattr(local, "_run", lambda *_: next(runs))
+
+    case = local._broken(0, fault, _Ran(responses=[(200, "")], fired=True))
+
+    assert (case.hit, case.made) == (fires, fires or made >= 2)
+    assert case.holds is (fires or made < 2)
 
 
 def test_check_without_all_of_its_cases_does_not_hold() -> None:

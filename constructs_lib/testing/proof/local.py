@@ -159,6 +159,7 @@ class _Ran:
         checked: numbers of things, by invariant.
         violations: what must not be.
         requests: those of each operation.
+        calls: those of functions and state machines.
     """
 
     responses: list[Response | None]
@@ -166,6 +167,7 @@ class _Ran:
     checked: Mapping[str, int] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
     requests: Mapping[str, Requests] = field(default_factory=dict)
+    calls: Sequence[RecordedCall] = ()
 
     @property
     def status(self) -> int | None:
@@ -248,10 +250,9 @@ class Local:
     def _recorded(self, seed: int) -> tuple[_Ran, list[RecordedCall], list[StopAt]]:
         """Run the request twice, so that each process runs, and record the second run."""
         self._require_answered(seed)
-        with self._aws.calls.record() as recording:
-            clean = self._run(seed)
+        clean = self._run(seed)
         swept = self._swept()
-        calls = [call for call in recording.calls if call.caller not in swept and call.attempt == 1]
+        calls = [call for call in clean.calls if call.caller not in swept and call.attempt == 1]
         return clean, calls, self._states()
 
     def _require_answered(self, seed: int) -> None:
@@ -259,11 +260,13 @@ class Local:
 
     def _broken(self, seed: int, planned: Planned, clean: _Ran) -> Case:
         ran = self._run(seed, planned)
+        made = _makes(ran, planned)
         for _again in range(_TRIES - 1):
             if ran.fired or ran.violations:
                 break
             ran = self._run(seed, planned)
-        case = _case(seed, ran, planned)
+            made = made or _makes(ran, planned)
+        case = replace(_case(seed, ran, planned), made=made)
         if isinstance(planned, Fault) and ran.status != clean.status:
             told = f"the response has status {ran.status}, and without the fault {clean.status}"
             return replace(case, violations=(*case.violations, told))
@@ -277,7 +280,6 @@ class Local:
         intent = self._workload.intent(0, random)
         key = intent.key or _KEY
         self._user(intent)
-        self._aws.faults.plan(*planned)
         start = threading.Barrier(clients)
 
         def client(_: int) -> list[_Sent]:
@@ -287,15 +289,24 @@ class Local:
             self._until_settled(intent, key)
             return [self._sent(intent, key) for _again in range(often)]
 
-        with ThreadPoolExecutor(clients) as pool:
-            sent = [one for found in pool.map(client, range(clients)) for one in found]
-        self._until_quiet()
+        with self._aws.calls.record() as recording:
+            self._aws.faults.plan(*planned)
+            with ThreadPoolExecutor(clients) as pool:
+                sent = [one for found in pool.map(client, range(clients)) for one in found]
+            self._until_quiet()
         fired = self._aws.faults.report().fired == len(planned)
         self._aws.faults.clear()
         invariants, requests = self._audit(sent[:1])
         checked, violations = counted(invariants)
         responses = [one.settled for one in sent]
-        return _Ran(responses=responses, fired=fired, checked=checked, violations=violations, requests=requests)
+        return _Ran(
+            responses=responses,
+            fired=fired,
+            checked=checked,
+            violations=violations,
+            requests=requests,
+            calls=recording.calls,
+        )
 
     def _soaked(self, seed: int, requests: int) -> Case:
         self._aws.reset()
@@ -576,6 +587,14 @@ def _random_faults(seed: int) -> list[Fault]:
 def _is_settled(response: HttpResponse) -> bool:
     replayed = response.headers.get(REPLAYED_HEADER.lower()) == "true"
     return replayed or is_first_of_direct(response.status, response.text)
+
+
+def _makes(ran: _Ran, planned: Planned) -> bool:
+    """Test whether a run made the call that a fault is planned for; a state that ends is always reached."""
+    if not isinstance(planned, Fault) or not isinstance(planned.on, Nth):
+        return True
+    wanted = (planned.function, planned.call, planned.on.n)
+    return any((call.caller, call.call, call.occurrence) == wanted for call in ran.calls)
 
 
 def _case(seed: int, ran: _Ran, planned: Planned | None = None) -> Case:

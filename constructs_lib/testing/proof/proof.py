@@ -144,7 +144,7 @@ class Proof:
             draw: draws which; a fresh number in each run of your tests visits all of them in time. None: the seed does.
 
         Raises:
-            NotProvenError: if a case breaks an invariant, or its fault did not happen.
+            NotProvenError: if a case breaks an invariant, or its fault did not happen though its call was made.
             ValueError: if the request of a seed has no settled response when nothing goes wrong; or an argument is no
                 whole number.
         """

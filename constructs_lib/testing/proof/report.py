@@ -205,6 +205,8 @@ def _matrix(seed: int, cases: Sequence[Case]) -> Iterator[str]:
 
 
 def _mark(case: Case) -> str:
+    if case.holds and not case.made:
+        return "not made"
     if case.holds:
         return '<span class="good">holds</span>'
     return f'<span class="bad">{"breaks" if case.hit else "did not happen"}</span>'
