@@ -31,7 +31,7 @@ class EntryCondition(Condition):
     )
     ROW_AS_READ = Because("no row leaves COMPENSATED", LOG, 'SAME_LOG_ROW: Final = "#status = :found"')
     ONLY_COMPENSATED = Because(
-        "an entry may be there before its row is written", QUEUE, 'item[a.STATUS]["S"] == StepStatus.COMPENSATED'
+        "an entry may be there before its row is written", QUEUE, "if StepStatus.COMPENSATED not in statuses or"
     )
     DELETED_WHEN_OVER = Because("no person has to delete it", QUEUE, "elif self._is_over(entry):")
     LEAST_COPY_STAYS = Because(
