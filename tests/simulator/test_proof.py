@@ -410,24 +410,67 @@ def test_fault_that_does_not_happen_proves_nothing() -> None:
         check.require()
 
 
-@pytest.mark.parametrize("made", [1, 2, 3])
-@pytest.mark.parametrize("fires", [True, False])
-def test_fault_of_a_call_that_some_runs_make_must_hit_when_it_is_made(
-    monkeypatch: pytest.MonkeyPatch, made: int, fires: bool
-) -> None:
-    """A secret that a process keeps is read in some runs of a request only."""
-    fault = Fault(function="f", call="secretsmanager:GetSecretValue", action="kill", on=Nth(2))
-    call: dict[str, Any] = {"sequence": 1, "at": datetime.now(UTC), "caller": "f", "call": fault.call, "attempt": 1}
+class _Scripted(Local):
+    """A layer whose runs are given: what each planned fault's runs were like, one after another."""
+
+    def __init__(self, *runs: _Ran) -> None:
+        self._runs = iter(runs)
+
+    def _run(self, seed: int, *planned: Any, clients: int = 1, often: int = 1) -> _Ran:
+        return next(self._runs)
+
+
+_SECRET = Fault(function="f", call="secretsmanager:GetSecretValue", action="kill", on=Nth(2))
+
+
+def _ran(calls: int, *, fired: bool = False) -> _Ran:
+    """A run in which the function read the secret so often."""
+    call: dict[str, Any] = {"sequence": 1, "at": datetime.now(UTC), "caller": "f", "call": _SECRET.call, "attempt": 1}
     others: dict[str, Any] = {"request_id": None, "execution": None, "state": None, "status": 200, "fault": None}
-    calls = [RecordedCall(**call, **others, occurrence=number) for number in (1, 2)]
-    runs = iter([_Ran(responses=[(200, "")], fired=fires, calls=calls if fires else calls[:made])] * 3)
-    local: Any = Local(None, Transfers())  # type: ignore[arg-type]  # nothing is deployed
-    monkeypatch.setattr(local, "_run", lambda *_: next(runs))
+    made = tuple(RecordedCall(**call, **others, occurrence=number) for number in range(1, calls + 1))
+    return _Ran(responses=[(200, "")], fired=fired, calls=made)
 
-    case = local._broken(0, fault, _Ran(responses=[(200, "")], fired=True))
 
-    assert (case.hit, case.made) == (fires, fires or made >= 2)
-    assert case.holds is (fires or made < 2)
+@pytest.mark.parametrize(
+    ("runs", "hit", "made"),
+    [
+        ([_ran(2, fired=True)], True, True),
+        ([_ran(0), _ran(2, fired=True)], True, True),
+        ([_ran(0), _ran(1), _ran(1)], False, False),
+        ([_ran(2), _ran(1), _ran(1)], False, True),
+        ([_ran(0), _ran(0), _ran(2)], False, True),
+    ],
+)
+def test_fault_must_hit_if_a_run_makes_its_call(runs: list[_Ran], hit: bool, made: bool) -> None:
+    """A secret that a process keeps is read in some runs of a request only."""
+    case = _Scripted(*runs)._broken(0, _SECRET, _ran(2))
+
+    assert (case.hit, case.made, case.holds) == (hit, made, hit or not made)
+
+
+def test_another_case_is_drawn_for_a_call_that_no_run_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [replace(_SECRET, on=Nth(number)) for number in (1, 2, 3)]
+    local = _Scripted(*[_ran(0)] * 3, _ran(3, fired=True), _ran(3, fired=True))
+    monkeypatch.setattr(local, "_recorded", lambda _: (_ran(3), [], []))
+    monkeypatch.setattr(local, "_faults", lambda _: faults)
+
+    _, *cases = local.crashes(0, 1, 7).cases
+
+    assert [(case.hit, case.made) for case in cases] == [(False, False), (True, True)]
+
+
+def test_check_of_calls_that_no_run_made_proves_nothing() -> None:
+    settled = {"transfers": Requests(sent=1, settled=1)}
+    clean = Case(seed=0, requests=settled)
+    missing = Case(seed=0, caller="f", call="a:B", fault="kill", hit=False, made=False)
+    check = Check(name="n", claim="c", enumerated=2, cases=[clean, missing], finished=True)
+    assert not check.holds
+    with pytest.raises(NotProvenError, match="calls of 1 were not made"):
+        check.require()
+
+    check.cases.append(replace(missing, hit=True, made=True))
+    check.enumerated = 3
+    assert check.holds
 
 
 def test_check_without_all_of_its_cases_does_not_hold() -> None:

@@ -109,13 +109,20 @@ class Check:
         return [case for case in self.cases if not case.holds]
 
     @property
+    def not_made(self) -> list[Case]:
+        """Cases whose call no run made: they prove nothing."""
+        return [case for case in self.cases if not case.made]
+
+    @property
     def holds(self) -> bool:
         """True if the claim holds in every case, there is one, and each was run unless they were drawn.
 
-        Requests must have settled, too: no invariant is about others.
+        Requests must have settled, too: no invariant is about others. And if there are faults, one must have happened.
         """
         whole = self.finished and (self.drawn or len(self.cases) == self.enumerated)
-        return bool(self.cases) and not self.broken and whole and not self.unproven
+        faults = [case for case in self.cases if case.fault != "none"]
+        proven = bool(self.cases) and (not faults or len(self.not_made) < len(faults))
+        return proven and not self.broken and whole and not self.unproven
 
     @property
     def requests(self) -> dict[str, Requests]:
@@ -157,7 +164,8 @@ class Check:
     def __str__(self) -> str:
         drawn = "" if self.draw is None else f", drawn by {self.draw}"
         run = f"{len(self.cases)} of {self.enumerated} cases were run{drawn}"
-        lines = [f"{self.name}: {run}, {len(self.broken)} break it"]
+        missing = f", calls of {len(self.not_made)} were not made" if self.not_made else ""
+        lines = [f"{self.name}: {run}{missing}, {len(self.broken)} break it"]
         lines += [f"  {text}" for text in self.unproven]
         for case in self.broken[:_TOLD]:
             lines += [f"  {case}", *(f"    {text}" for text in case.told[:_TOLD])]
@@ -176,6 +184,7 @@ class Check:
             "draw": self.draw,
             "run": len(self.cases),
             "hit": sum(case.hit for case in self.cases),
+            "not_made": len(self.not_made),
             "seconds": round(self.seconds, 1),
             "invariants": self.invariants,
             "requests": {name: one.as_json() for name, one in sorted(self.requests.items())},

@@ -201,12 +201,17 @@ class Local:
         """Break each call, and end executions before each state."""
         clean, calls, states = self._recorded(seed)
         found: list[Planned] = [*self._faults(calls), *states]
-        plans: Sequence[Planned] = found if at_most is None else Random(draw).sample(found, min(at_most, len(found)))
+        plans: Sequence[Planned] = found if at_most is None else Random(draw).sample(found, len(found))
 
         def cases() -> Iterator[Case]:
             yield _case(seed, clean)
+            proven = 0
             for planned in plans:
-                yield self._broken(seed, planned, clean)
+                if proven == at_most:
+                    return
+                case = self._broken(seed, planned, clean)
+                proven += case.made  # for a call that no run makes, another case is drawn
+                yield case
 
         return Cases(enumerated=1 + len(found), cases=cases())
 

@@ -140,7 +140,8 @@ class Proof:
         it itself if the stack has none.
 
         Args:
-            at_most: so many of these cases for each seed; None: all of them.
+            at_most: so many of these cases for each seed; None: all of them. On local AWS, another case is drawn for a
+                call that no run makes.
             draw: draws which; a fresh number in each run of your tests visits all of them in time. None: the seed does.
 
         Raises:
