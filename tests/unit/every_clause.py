@@ -169,6 +169,7 @@ class _Runner:
         except TypeError:
             if not rang:
                 raise
+            self._state.teardown_exact(item.parent)
             return False  # the alarm met an instruction without a line, of which pytest cannot make a report
         finally:
             signal.alarm(0)

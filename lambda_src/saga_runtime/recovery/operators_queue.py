@@ -274,7 +274,7 @@ def queue_of(url: str, served: Iterable[Served], *, wait_seconds: int = 1) -> Op
 
 def undone_in(served: Iterable[Served], entry: LateEntry) -> bool:
     """Test whether one of some sagas' logs has compensated what an entry is about, with no late effect left."""
-    return any(_is_undone(saga, entry) for saga in {saga.log: saga for saga in served}.values())
+    return any(_is_undone(saga, entry) for saga in {(saga.log, saga.requests): saga for saga in served}.values())
 
 
 def _is_undone(saga: Served, entry: LateEntry) -> bool:

@@ -115,6 +115,10 @@ def test_the_hosts_of_a_compensation_wait_for_its_verification(stack: Stack, lon
     assert (life - 60) * CLIENT_SHARE >= 20
 
 
+def test_a_compensation_does_not_wait_for_a_step_that_it_never_calls(stack: Stack) -> None:
+    assert lives(host(stack, *NAMES, seconds={"apply": 60}), "Compensation") < 60
+
+
 def test_a_compensation_calls_the_step_again_only_if_the_provider_cannot_be_asked(stack: Stack) -> None:
     cloud = host(stack, "apply", "undo", provider=KEYS, seconds={"undo": 20, "apply": 50})
 

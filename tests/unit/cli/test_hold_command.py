@@ -80,6 +80,21 @@ def test_each_hold_and_release_is_kept_and_shown(stack: CheckedStack, capsys: py
     assert capsys.readouterr().out.count(f"  {WHO}: released; why: {DONE[1]}\n") == 2
 
 
+def test_status_has_no_character_that_moves_the_cursor(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a table that something else than the command wrote."""
+    hold("on", *DONE)
+    for key in (HOLD_KEY, decisions_key(None)):
+        item: Any = aws.dynamodb().get_item(TableName=SWITCH, Key=key)["Item"]
+        text = json.dumps(item, default=str).replace(DONE[1], "sure\\u001b[2A")
+        aws.dynamodb().put_item(TableName=SWITCH, Item=json.loads(text))
+    capsys.readouterr()
+
+    hold("status")
+
+    said = capsys.readouterr().out
+    assert (said.count("sure [2A"), "\x1b" in said) == (2, False)
+
+
 def test_inspect_shows_who_held_and_released_a_saga(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
     hold("on", "--saga", SAGA_ID, "--reason", "examined")
     hold("off", "--saga", SAGA_ID, *DONE)

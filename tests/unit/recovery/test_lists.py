@@ -218,6 +218,18 @@ def test_a_list_is_shown_before_it_is_confirmed(crew: Crew) -> None:
     assert "nothing to do; 3 done before" in crew.printed
 
 
+def test_list_is_shown_without_characters_that_move_the_cursor(crew: Crew) -> None:
+    """As it was written by whom no function has asked for a reason."""
+    list_id = crew.propose()
+    (item,) = crew.items
+    aws.dynamodb().put_item(TableName="requests", Item={**item, ListAttribute.WHY: {"S": "sure\x1b[2A\x9b2K"}})
+
+    assert crew.run(EVE, "--proposal", list_id) == 0
+
+    assert "  why  sure [2A 2K\n" in crew.printed
+    assert "\x1b" not in crew.printed
+
+
 def test_a_proposal_that_is_repeated_is_the_same(crew: Crew) -> None:
     list_id = crew.propose()
     crew.world.clock.ms += 1

@@ -729,6 +729,14 @@ def test_reason_that_could_hide_what_is_proposed_is_refused(asked: AskedFunction
     assert "a reason must be printable" in answer["refused"]
 
 
+def test_reason_in_any_language_is_accepted(asked: AskedFunction) -> None:
+    why = "Pourquoi\u202f? L\u2019\u00e9cran \u7b54\u3048\u305f\u3000\u00a0!"
+
+    answer = Operators.from_env().answer(request(do="cancel", reason=why), CALLER)
+
+    assert "a reason must be" not in str(answer)
+
+
 def test_confirmer_sees_no_character_that_moves_the_cursor(asked: AskedFunction) -> None:
     """As of a proposal that an earlier release took, or that was written into the table."""
     asked.by(ANN, *APPLIED)

@@ -311,6 +311,22 @@ def test_entry_of_an_execution_that_could_not_undo_stays_until_nothing_is_left(
     assert bodies(url) == []
 
 
+def test_late_effect_on_a_later_page_of_the_log_keeps_the_entry(operated: OperatedSaga, url: str) -> None:
+    for number in range(4):
+        item: Any = {
+            **log_key(SAGA_ID, f"Pay{number}"),
+            LogAttribute.STATUS: {"S": StepStatus.COMPENSATED},
+            LogAttribute.OUTPUT: {"S": "x" * 350_000},
+        }
+        aws.dynamodb().put_item(TableName="log", Item=item)
+    row(StepStatus.APPLIED_LATE)
+    send(url, NOT_UNDONE)
+
+    queue(operated, url).clear()
+
+    assert bodies(url) == [NOT_UNDONE]
+
+
 @pytest.mark.parametrize("status", [None, StepStatus.TOMBSTONE, StepStatus.DONE])
 def test_entry_of_an_execution_stays_if_nothing_is_compensated(
     operated: OperatedSaga, url: str, status: StepStatus | None
