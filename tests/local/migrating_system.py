@@ -10,6 +10,8 @@ from typing import Any, Final
 from constructs_lib.testing import LocalAws
 from constructs_lib.testing.invariants import read_table
 
+from .migrating.layout import legacy_items
+
 STACK: Final = "Migrating"
 WORKER, WRITER = f"{STACK}/Split/Worker/Function", f"{STACK}/Writer/Function"
 CUSTOMERS: Final = tuple(f"c-{number:02d}" for number in range(6))
@@ -32,12 +34,7 @@ class MigratingSystem:
     def open(self) -> None:
         """Put customers as legacy code has left them: an item and a row of the history each."""
         for customer in CUSTOMERS:
-            key = {"pk": {"S": customer}}
-            points = {"N": str(OPENING)}
-            for item in (
-                {**key, "sk": {"S": "customer"}, "name": {"S": customer}, "point": points},
-                {**key, "sk": {"S": "tx#legacy"}, "points": points},
-            ):
+            for item in legacy_items(customer, OPENING):
                 self.aws.client("dynamodb").put_item(TableName=self.table, Item=item)
 
     def invoke(self, function: str, event: Mapping[str, Any]) -> Any:

@@ -15,8 +15,8 @@ from constructs_lib.testing.simulator.checks.findings import Finding
 from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
 from constructs_lib.testing.simulator.world import running
 
-from .administered import scripts, stacks
-from .administered.workloads import Hosted, Operated
+from .beyond_examples import scripts, stacks
+from .beyond_examples.workloads import Hosted, Operated
 from .examples import EXAMPLES
 from .workloads.carts import Carts
 from .workloads.faces import FacesAndKept

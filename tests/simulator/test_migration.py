@@ -11,8 +11,8 @@ from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.faults.climate import HOUR, drawn_climate
 from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
 
-from .administered.customers import Customers
-from .administered.stacks import add_migrating
+from .beyond_examples.customers import Customers
+from .beyond_examples.stacks import add_migrating
 from .examples import assembly_of
 
 _NEW: Final = ("attribute_not_exists(pk)", "attribute_not_exists(#pk)")

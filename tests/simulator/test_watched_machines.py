@@ -6,8 +6,8 @@ from constructs_lib.testing.simulator import Deployment
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.run import simulate_once
 
-from .administered.imports import Imports, Unwatched
-from .administered.stacks import add_imports
+from .beyond_examples.imports import Imports, Unwatched
+from .beyond_examples.stacks import add_imports
 from .examples import assembly_of
 
 

@@ -23,10 +23,11 @@ from saga_runtime.migration.terms import Terms
 from saga_runtime.migration.worker import read_progress
 from saga_runtime.protocol import Env
 from saga_runtime.shared.decisions import Audit
+from tests.local.migrating.layout import legacy_items
 
 OPENING: Final = 100
 CUSTOMERS: Final = ("c-00", "c-01", "c-02")
-_OLD, _NEW = "customer", "BALANCE#POINT"
+_NEW: Final = "BALANCE#POINT"
 _OVER: Final = 12 * 3_600
 _ONCE_MORE: Final = 0.2
 _EVERY: Final = 600 * SECOND
@@ -47,9 +48,8 @@ class Customers(Workload):
         self._world, self._random = world, random
         self._table = world.output("TableName")
         for customer in CUSTOMERS:
-            key, opening = {"pk": {"S": customer}}, {"N": str(OPENING)}
-            world.db.put(self._table, {**key, "sk": {"S": _OLD}, "name": {"S": customer}, "point": opening})
-            world.db.put(self._table, {**key, "sk": {"S": "tx#legacy"}, "points": opening})
+            for item in legacy_items(customer, OPENING):
+                world.db.put(self._table, item)
         functions = world.deployment.blueprint.functions
         (self._writer,) = [name for name in functions if "WriterFunction" in name]
         (worker,) = [name for name in functions if "Worker" in name]
@@ -116,7 +116,7 @@ class Customers(Workload):
     def has_sent(self, world: World) -> bool:
         items = self._items()
         recorded = all((customer, f"op#{operation}") in items for customer, operation in self._wanted)
-        return recorded and all((customer, _OLD) not in items for customer in CUSTOMERS)
+        return recorded and all((customer, self._layout.old_item) not in items for customer in CUSTOMERS)
 
     def audit(self, world: World) -> Iterable[Invariant]:
         yield Invariant(

@@ -8,24 +8,21 @@ from typing import Any, Final
 from constructs_lib.testing.simulator import World
 from saga_runtime.migration import Layout, Store
 from saga_runtime.shared.decisions import Audit
+from tests.local.migrating.layout import LAYOUT, legacy_items
 
 from .hands import Hands
 
 _AUDIT: Final = Audit(who="ann", why="it is time")
-_OLD: Final = "customer"
 _HOUR: Final = 3_600
 _DAY: Final = 24 * _HOUR
 
 
 def migrate(world: World) -> None:
     """Move customers to the last phase, once back on the way; one is born and one deleted in between."""
-    from tests.local.migrating.layout import LAYOUT
-
     hands, table = Hands(world), world.output("TableName")
     for customer in ("c-00", "c-01", "c-02"):
-        key, points = {"pk": {"S": customer}}, {"N": "100"}
-        world.db.put(table, {**key, "sk": {"S": _OLD}, "name": {"S": customer}, "point": points})
-        world.db.put(table, {**key, "sk": {"S": "tx#legacy"}, "points": points})
+        for item in legacy_items(customer, 100):
+            world.db.put(table, item)
 
     def act(do: str, customer: str, number: int) -> None:
         done = hands.invoke("WriterFunction", {"do": do, "customer": customer, "op": f"{do}-{number}", "points": 1})
@@ -39,7 +36,7 @@ def migrate(world: World) -> None:
         act("born", f"new-{number}", number)
         hands.wait(2 * _HOUR)
         act("gone", f"new-{number}", number)
-    left = [item for item in world.db.items(table) if item["sk"] == {"S": _OLD}]
+    left = [item for item in world.db.items(table) if item["sk"] == {"S": LAYOUT.old_item}]
     assert not left, left
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
@@ -71,11 +72,15 @@ class Operated(Wrapped):
         workload: the clients', and knows what operators find out.
         cancels: whether they cancel each saga.
         unwritten: name of a step of which they state that it never happens, if a parked saga has no row of it.
+
+    Attributes:
+        answered: how often the function gave each kind of answer.
     """
 
     def __init__(self, workload: Workload, *, cancels: bool = False, unwritten: str | None = None) -> None:
         super().__init__(workload)
         self._cancels, self._unwritten = cancels, unwritten
+        self.answered: Counter[str] = Counter()
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
@@ -153,5 +158,6 @@ class Operated(Wrapped):
         except (BotoCoreError, ClientError):
             return {}  # an operator repeats what is still to be done
         document: dict[str, Any] = json.loads(answer["Payload"].read())
+        self.answered[next(iter(document))] += 1
         self._world.trace.note(who, f"asks {text[:90]}: {json.dumps(document)[:200]}")
         return document
