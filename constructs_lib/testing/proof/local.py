@@ -440,7 +440,7 @@ class Local:
         for table in parts.requests:
             found = self._local.records(table)
             records |= {item[RecordAttribute.ID]["S"]: item for item in found}
-            logs = {operation.log for operation in parts.operations.values() if operation.requests == table}
+            logs = {operation.log for operation in parts.operations if operation.requests == table}
             rows = [row for log in sorted(logs) for row in self._local.table(log)]
             audits.append(audit_sagas([record for record in found if not is_direct(record)], rows))
         audits += [audit_ledger(self._local.table(ledger)) for ledger in parts.ledgers]
@@ -490,7 +490,7 @@ class Local:
 
     @cached_property
     def _apis(self) -> dict[str, tuple[str, str]]:
-        known = {*self._local.parts.operations, *self._local.parts.direct}
+        known = self._local.parts.names
         found: dict[str, tuple[str, str]] = {}
         for path, api_id, url in (*self._rest_operations(), *self._http_operations()):
             name = path.rpartition("/")[2]

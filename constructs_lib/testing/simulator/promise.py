@@ -49,7 +49,7 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
     parts = world.parts
     audits: list[Iterable[Invariant]] = []
     for table in parts.requests:
-        logs = {operation.log for operation in parts.operations.values() if operation.requests == table}
+        logs = {operation.log for operation in parts.operations if operation.requests == table}
         rows = [row for log in sorted(logs) for row in world.table(log)]
         audits.append(audit_sagas([record for record in world.records(table) if not is_direct(record)], rows))
     audits.extend(audit_ledger(world.table(ledger)) for ledger in parts.ledgers)

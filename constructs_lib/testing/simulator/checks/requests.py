@@ -78,8 +78,8 @@ def requests_of(
         parts: what is deployed.
         unrecorded: operations of whose requests none is to be recorded.
     """
-    sagas = {operation.name for operation in parts.operations.values()}
-    known = tuple(sorted({*sagas, *parts.direct}))
+    sagas = {operation.name for operation in parts.operations}
+    known = tuple(sorted(parts.names))
     found: dict[str, Requests] = {}
     for result, response in zip(results, last, strict=True):
         name = result.intent.operation

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from constructs_lib.shared.manifest_format import OUTPUT, ManifestField, Part
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from saga_runtime.protocol import Env, ReconciledField
 from saga_runtime.recovery.adoption import Target
+
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,42 +40,38 @@ class Parts:
     """Parts of what is deployed.
 
     Attributes:
-        operations: by name.
+        operations: each of every API and intake; several may have one name.
         ledgers: tables of ledgers.
         tokens: tables of task tokens.
         operators: URLs of operators' queues, by the forward machine's name.
         log_days: how long rows are kept, by log.
-        direct: table of request records of each direct operation, by the operation's name.
+        direct: name of each direct operation, with its table of request records.
         holds: tables of the switches that hold reconcilers.
         outboxes: tables of events that a publisher sweeps.
         targets: state machines that write each log, to which a saga of it can be moved.
     """
 
-    operations: Mapping[str, Operation]
+    operations: tuple[Operation, ...]
     ledgers: tuple[str, ...]
     tokens: tuple[str, ...]
     operators: Mapping[str, str]
     log_days: Mapping[str, int]
-    direct: Mapping[str, str]
+    direct: tuple[tuple[str, str], ...]
     holds: tuple[str, ...]
     outboxes: tuple[str, ...]
     targets: Mapping[str, Target]
 
     def with_those_of(self, later: Parts) -> Parts:
         """These parts and those of a later release: a saga that was replaced still has its log and its requests."""
-        known = {(operation.name, operation.machine) for operation in later.operations.values()}
-        replaced = {
-            f"{operation.name} on {operation.machine}": operation
-            for operation in self.operations.values()
-            if (operation.name, operation.machine) not in known
-        }
+        known = {(operation.name, operation.machine) for operation in later.operations}
+        replaced = [one for one in self.operations if (one.name, one.machine) not in known]
         return Parts(
-            operations={**replaced, **later.operations},
+            operations=(*replaced, *later.operations),
             ledgers=_once((*self.ledgers, *later.ledgers)),
             tokens=_once((*self.tokens, *later.tokens)),
             operators={**self.operators, **later.operators},
             log_days={**self.log_days, **later.log_days},
-            direct={**self.direct, **later.direct},
+            direct=_once((*self.direct, *later.direct)),
             holds=_once((*self.holds, *later.holds)),
             outboxes=_once((*self.outboxes, *later.outboxes)),
             targets={**self.targets, **later.targets},
@@ -82,12 +80,17 @@ class Parts:
     @property
     def requests(self) -> tuple[str, ...]:
         """Tables of request records."""
-        return _once((*(operation.requests for operation in self.operations.values()), *self.direct.values()))
+        return _once((*(operation.requests for operation in self.operations), *(table for _, table in self.direct)))
 
     @property
     def logs(self) -> tuple[str, ...]:
         """Tables of saga logs."""
-        return _once(operation.log for operation in self.operations.values())
+        return _once(operation.log for operation in self.operations)
+
+    @property
+    def names(self) -> set[str]:
+        """Names of operations."""
+        return {*(operation.name for operation in self.operations), *(name for name, _ in self.direct)}
 
 
 def parts_of(blueprint: Blueprint) -> Parts:
@@ -104,8 +107,8 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
             operators[served[ReconciledField.MACHINE]] = served[ReconciledField.OPERATORS]
             log_days[served[ReconciledField.LOG]] = served[ReconciledField.DAYS]
             logs[served[ReconciledField.MACHINE]] = served[ReconciledField.LOG]
-    operations = {
-        environment[Env.OPERATION]: Operation(
+    operations = _once(
+        Operation(
             name=environment[Env.OPERATION],
             requests=environment[Env.REQUEST_TABLE],
             # Only its reconciler knows the log of a saga that events begin.
@@ -116,12 +119,12 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
         )
         for environment in environments
         if Env.STATE_MACHINE_ARN in environment
-    }
-    direct = {
-        environment[Env.OPERATION]: environment[Env.REQUEST_TABLE]
+    )
+    direct = _once(
+        (environment[Env.OPERATION], environment[Env.REQUEST_TABLE])
         for environment in environments
         if Env.OPERATION in environment and Env.STATE_MACHINE_ARN not in environment
-    }
+    )
     return Parts(
         operations=operations,
         ledgers=_once(env[Env.LEDGER_TABLE] for env in environments if Env.LEDGER_TABLE in env),
@@ -144,5 +147,5 @@ def _target(saga: Mapping[str, Any]) -> Target:
     return Target(forward=saga[f.ARN], recovery=saga[f.RECOVERY], log=saga[f.LOG], log_days=saga[f.DAYS])
 
 
-def _once(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(names))
+def _once(found: Iterable[_Found]) -> tuple[_Found, ...]:
+    return tuple(dict.fromkeys(found))

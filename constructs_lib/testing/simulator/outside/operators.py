@@ -184,7 +184,7 @@ class Operator:
         return [one for one in self._sagas() if one[1][RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS]
 
     def _sagas(self) -> Iterator[tuple[Operation, Mapping[str, Any]]]:
-        for operation in self._world.parts.operations.values():
+        for operation in self._world.parts.operations:
             for item in self._world.records(operation.requests):
                 if self._is_of(operation, item):
                     yield operation, item
