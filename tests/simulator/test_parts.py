@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from constructs_lib.testing.simulator.deployment.parts import parts_in
 from saga_runtime.protocol import Env
 
 
-def _gatekeeper(number: int) -> dict[str, str]:
+def _gatekeeper(number: int) -> Mapping[str, str]:
     """The environment of a gatekeeper of ``transfers``, in front of a saga of its own."""
     return {
         Env.OPERATION: "transfers",
@@ -19,8 +21,8 @@ def _gatekeeper(number: int) -> dict[str, str]:
 
 
 def test_operations_of_one_name_are_all_audited() -> None:
-    direct = {Env.OPERATION: "transfers", Env.REQUEST_TABLE: "requests-3"}
-    other = {Env.OPERATION: "transfers", Env.REQUEST_TABLE: "requests-4"}
+    direct: Mapping[str, str] = {Env.OPERATION: "transfers", Env.REQUEST_TABLE: "requests-3"}
+    other: Mapping[str, str] = {Env.OPERATION: "transfers", Env.REQUEST_TABLE: "requests-4"}
 
     parts = parts_in([_gatekeeper(1), _gatekeeper(2), _gatekeeper(2), direct, other])
 
