@@ -45,8 +45,10 @@ if TYPE_CHECKING:
         Retry,
         Run,
         SagaStateMachine,
+        Shift,
         Step,
         StepGroup,
+        Versions,
     )
     from constructs_lib.saga.step_host import StepHost
     from constructs_lib.saga.synthesis.starting import ISagaStateMachine
@@ -106,6 +108,7 @@ __all__ = [
     "SagaMonitoring",
     "SagaStateMachine",
     "SecondPerson",
+    "Shift",
     "StandardWebhooks",
     "Step",
     "StepFunction",
@@ -116,6 +119,7 @@ __all__ = [
     "TokenTable",
     "TransactionApi",
     "Unit",
+    "Versions",
     "WatchedMachine",
     "Webhook",
 ]
@@ -166,6 +170,7 @@ __getattr__, __dir__ = lazy_exports(
         "OwnSignature": "constructs_lib.callbacks.webhook_schemes",
         "AdyenSignature": "constructs_lib.callbacks.webhook_schemes",
         "StandardWebhooks": "constructs_lib.callbacks.webhook_schemes",
+        "Shift": "constructs_lib.saga",
         "Step": "constructs_lib.saga",
         "StepFunction": "constructs_lib.functions.runtime_function",
         "StepGroup": "constructs_lib.saga",
@@ -176,6 +181,7 @@ __getattr__, __dir__ = lazy_exports(
         "TokenTable": "constructs_lib.tables.token_table",
         "TransactionApi": "constructs_lib.api.transaction_api",
         "Unit": "saga_runtime.money",
+        "Versions": "constructs_lib.saga",
         "WatchedMachine": "constructs_lib.execution_watch.watched_machine",
         "Webhook": "constructs_lib.callbacks.receivers",
         "__version__": "constructs_lib.shared.version",

@@ -57,6 +57,7 @@ ON_LOCAL_AWS: Final = {
         "test_corrections_api",
         "test_corrections_lambda",
         "test_corrections_states",
+        "test_corrections_versions",
         "test_faults",
         "test_local_aws",
         "test_local_aws_leaves_nothing",

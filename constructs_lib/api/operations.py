@@ -25,8 +25,7 @@ from constructs_lib.functions.snap_start import from_snapshot
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric
 from constructs_lib.rest.problem_documents import require_docs_url
 from constructs_lib.saga.state_machine import SagaStateMachine
-from constructs_lib.saga.synthesis.expression_scan import paths_environment
-from constructs_lib.saga.synthesis.inline import express_environment
+from constructs_lib.saga.synthesis.begin import begin_environment
 from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_match, require_seconds, require_unique
 from constructs_lib.shared.manifest import Manifest
@@ -314,18 +313,13 @@ class OperationsApi(Construct):
             Env.IDENTITY: self._identity,
             Env.REQUEST_TABLE: requests.table.table_name,
             Env.LOG_TABLE: saga.log.table.table_name,
-            Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
-            Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
-            **express_environment(saga.express_machine),
-            Env.DEFINITION: saga.definition_fingerprint,
+            **begin_environment(saga),
             Env.KEY_POLICY: operation.key_policy,
             Env.IN_PROGRESS_RESPONSE: operation.in_progress_response,
-            Env.DUE_AFTER_SECONDS: str(int(requests.due_after.to_seconds())),
             Env.DUE_SHARDS: str(requests.due_shards),
             Env.MAX_BODY_BYTES: str(operation.max_body_bytes),
             **key_environment(operation.key_source),
             **payload_environment(saga),
-            **paths_environment(saga.steps),
             **money,
             **waiting,
             **self._of_every_response(),

@@ -26,8 +26,7 @@ from constructs_lib.functions.runtime_function import StepFunction
 from constructs_lib.monitoring.alarms import Runbook, counted_alarm, depth_alarm, runtime_metric
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
-from constructs_lib.saga.synthesis.expression_scan import paths_environment
-from constructs_lib.saga.synthesis.inline import express_environment
+from constructs_lib.saga.synthesis.begin import begin_environment
 from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
@@ -209,7 +208,7 @@ class EventIntake(Construct):
             Env.DUE_SHARDS: str(table.due_shards),
             Env.KEPT_EVENTS: self.kept.queue_url,
             Env.PARKED_EVENTS: self.parked.queue_url,
-            **(_saga_environment(saga) if saga is not None else _direct_environment(table)),
+            **(begin_environment(saga) if saga is not None else _direct_environment(table)),
             **tries,
         }.items():
             fn.function.add_environment(variable, value)
@@ -451,15 +450,4 @@ def _direct_environment(requests: IIdempotencyTable) -> dict[str, str]:
     return {
         Env.REPLAY_SECONDS: str(requests.replay_seconds),
         Env.REMEMBER_SECONDS: str(requests.remember_seconds),
-    }
-
-
-def _saga_environment(saga: SagaStateMachine) -> dict[str, str]:
-    return {
-        Env.STATE_MACHINE_ARN: saga.state_machine.state_machine_arn,
-        Env.RECOVERY_MACHINE_ARN: saga.recovery_machine.state_machine_arn,
-        **express_environment(saga.express_machine),
-        Env.DEFINITION: saga.definition_fingerprint,
-        Env.DUE_AFTER_SECONDS: str(int(saga.requests.due_after.to_seconds())),
-        **paths_environment(saga.steps),
     }

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from constructs_lib.saga.steps.routes import ContinueWith, Notify
     from constructs_lib.saga.steps.run import Run
     from constructs_lib.saga.steps.step import Step
+    from constructs_lib.saga.steps.versions import Shift, Versions
 
 __all__ = [
     "ContinueWith",
@@ -27,8 +28,10 @@ __all__ = [
     "Retry",
     "Run",
     "SagaStateMachine",
+    "Shift",
     "Step",
     "StepGroup",
+    "Versions",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -41,7 +44,9 @@ __getattr__, __dir__ = lazy_exports(
         "Retry": "constructs_lib.saga.description.retry",
         "Run": "constructs_lib.saga.steps.run",
         "SagaStateMachine": "constructs_lib.saga.state_machine",
+        "Shift": "constructs_lib.saga.steps.versions",
         "Step": "constructs_lib.saga.steps.step",
         "StepGroup": "constructs_lib.saga.steps.group",
+        "Versions": "constructs_lib.saga.steps.versions",
     },
 )

@@ -26,6 +26,7 @@ from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.routes import NOTIFIER, Notify
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.steps.step import Step
+from constructs_lib.saga.steps.versions import Versions
 from constructs_lib.saga.synthesis.compile import (
     compiled,
     error_notices,
@@ -111,6 +112,9 @@ class SagaStateMachine(Construct):
             ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
         run: in which type of state machine a saga begins; ``Run.STANDARD`` by default. ``Run.INLINE`` needs a
             ``definition_file``.
+        versions: publishes each definition as a version, and starts sagas by an alias, which a deployment moves step
+            by step, and a person turns back. None: sagas start by the state machine, whose newest definition they
+            run. For ``Run.STANDARD`` only.
         payloads: where requests and outputs live that are too large to travel; without it, they are refused. Its
             ``keep_days`` must not be less than ``log_retention_days``.
         log_retention_days: how long saga log rows are kept; 30 to 3650 days, 400 by default. Must outlast the saga, and
@@ -135,6 +139,7 @@ class SagaStateMachine(Construct):
         phase_definitions: their definitions as data, likewise.
         description: the saga as plain data, which is in the cloud assembly, too.
         run: as given.
+        alias: name of the alias by which sagas start; None: by the state machine itself.
         express_machine: the state machine in which an inline saga begins; None otherwise.
         express_definition: its definition as data.
         delegated_alarm: alarm while Express executions leave too many sagas to the Standard machine. It has no action.
@@ -165,6 +170,7 @@ class SagaStateMachine(Construct):
         operators: sqs.IQueue | None = None,
         definition_file: str | Path | None = None,
         run: Run = Run.STANDARD,
+        versions: Versions | None = None,
         log_retention_days: int = 400,
         encryption_key: AnyKey | None = None,
         function_options: FunctionOptions | None = None,
@@ -187,6 +193,11 @@ class SagaStateMachine(Construct):
             run=run,
             log_days=log_retention_days,
         )
+        if versions is not None and run is not Run.STANDARD:
+            raise ValueError(
+                f"versions must be None for run={run.value}, got {versions}; an Express machine leaves every saga of "
+                "another definition to the Standard one: leave versions out, or run it as STANDARD"
+            )
         self._declared = declared
         self.steps, self.run = declared.steps, run
         self.requests, self.payloads = requests, payloads
@@ -204,8 +215,10 @@ class SagaStateMachine(Construct):
             inline=run is Run.INLINE,
             removal_policy=removal_policy,
             has_tokens=declared.has_tokens,
+            versions=versions,
         )
         self._machines = machines
+        self.alias = versions.alias if versions is not None else None
         self.log_group = machines.log_group
         self.phases = {name: made.machine for name, made in machines.phases.items()}
         self.phase_definitions = {name: made.definition for name, made in machines.phases.items()}
@@ -272,6 +285,26 @@ class SagaStateMachine(Construct):
             on_error={error: notice_of(route) for error, route in error_notices(declared.leaves).items()},
             alongside=self.run is not Run.STANDARD,
         )
+
+    @checked
+    def roll_back_on(self, alarms: Sequence[cloudwatch.IAlarm]) -> None:
+        """Let CloudFormation roll a deployment back if one of these alarms goes off while it moves the alias.
+
+        The whole stack is rolled back, functions included. An alarm that is on already fails the deployment: choose
+        alarms that failures of new sagas set off, and not those that wait for a person, such as ``parked_alarm``.
+
+        Args:
+            alarms: of the same account and region.
+
+        Raises:
+            ValueError: if the saga has no ``versions``.
+        """
+        if self._machines.alias is None:
+            raise ValueError(
+                f"versions must be set for roll_back_on, got None for {self.node.path}; "
+                "without an alias a deployment moves all new sagas together"
+            )
+        self._machines.alias.roll_back_on(alarms)
 
     def _serve(self) -> None:
         """Register the saga with each integration, so that it receives its callbacks."""

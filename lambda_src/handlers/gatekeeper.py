@@ -62,6 +62,7 @@ class Settings:
     state_machine_arn: str
     recovery_machine_arn: str
     express_machine_arn: str | None
+    alias: str | None
     definition: str
     due_after_ms: int
     inline_body_bytes: int
@@ -78,6 +79,7 @@ class Settings:
             state_machine_arn=env[Env.STATE_MACHINE_ARN],
             recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
             express_machine_arn=env.get(Env.EXPRESS_MACHINE_ARN),
+            alias=env.get(Env.ALIAS),
             definition=env[Env.DEFINITION],
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1000,
             inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
@@ -133,7 +135,7 @@ class _Served:
             return unavailable()
         if met is None:
             telemetry.count(Metric.RESERVED, saga_id=reservation.saga_id)
-            return self._started(reservation, reservation.execution_arn, reservation.saga_id, reservation.start_input)
+            return self._started(reservation, reservation)
         return self._met(reservation, met)
 
     def meet(self, keyed: KeyedRequest, record: RequestRecord) -> HttpAnswer:
@@ -146,11 +148,11 @@ class _Served:
             return answer_final(self._config.common, self._event, met, record)
         if met is Met.OWN:
             telemetry.event("own_reservation_found", saga_id=record.saga_id)
-            return self._started(reservation, record.execution_arn, record.saga_id, record.input)
+            return self._started(reservation, record)
         telemetry.count(Metric.DUPLICATE_IN_PROGRESS, saga_id=record.saga_id)
         if met is Met.RUNNING_DUE:
             telemetry.count(Metric.RESTARTED)
-            if not start(record.execution_arn, record.saga_id, record.input):
+            if not start(record):
                 return _not_started(self._event, record.saga_id)
 
         def replayed(settled: RequestRecord) -> HttpAnswer:
@@ -160,14 +162,15 @@ class _Served:
         in_progress = answer_in_progress(self._config.common, self._event, record)
         return self._waited(reservation.request_id, record.saga_id, replayed, in_progress)
 
-    def _started(self, reservation: Reservation, execution_arn: str, saga_id: str, start_input: str) -> HttpAnswer:
-        """Start what this request reserved, and give its client the first response."""
+    def _started(self, reservation: Reservation, reserved: Reservation | RequestRecord) -> HttpAnswer:
+        """Start what this request reserved, as the record has it, and give its client the first response."""
+        saga_id = reserved.saga_id
         until = clock.now_ms() + self._seconds * 1_000
         settled = None
-        begun = self._begun(saga_id, start_input)
+        begun = self._begun(saga_id, reserved.start_input)
         if begun.settled is not None:
             settled = RequestRecord.from_item({**reserve_put(reservation)["Item"], **begun.settled})
-        elif not begun.started and not start(execution_arn, saga_id, start_input):
+        elif not begun.started and not start(reserved):
             return _not_started(self._event, saga_id)
 
         def first(settled: RequestRecord) -> HttpAnswer:
@@ -230,6 +233,7 @@ def _reservation(config: Settings, keyed: KeyedRequest) -> Reservation:
         definition=config.definition,
         recovery_machine_arn=config.recovery_machine_arn,
         execution_arn=execution_of(config.state_machine_arn, saga_id),
+        alias=config.alias,
         now_ms=now_ms,
         due_after_ms=config.due_after_ms,
         due_shards=config.common.due_shards,

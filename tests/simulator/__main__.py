@@ -92,14 +92,15 @@ def _shrink(campaign: Campaign) -> None:
         run = report.violated[0]
         for number in suspects(run) if block.drawn else ():
             release = block.releases[number] if block.releases else None
-            setting = Setting(machines=block.machines)
+            setting = Setting(machines=block.machines, shift=block.shift)
             failure = shrunk(block.drawn[number], run.seed, run.sagas, setting=setting, release=release)
             if failure is not None:
                 break
         else:
             failure = block.shortened(run)
         replaced = f"a release has {block.machines}\n" if block.machines is not None else ""
-        sys.stdout.write(f"the same, smaller:\n{replaced}{failure}\n")
+        moved = f"releases move aliases: {block.shift}\n" if block.shift is not None else ""
+        sys.stdout.write(f"the same, smaller:\n{replaced}{moved}{failure}\n")
 
 
 def _total(campaign: Campaign) -> dict[str, Any]:

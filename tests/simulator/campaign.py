@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from constructs_lib.testing.simulator import Deployment, SimulationReport, Workload, simulate
@@ -22,6 +23,8 @@ from .examples import EXAMPLES, assembly
 from .machines import Replacement, drawn_replacement
 from .shorter import Failure, shortened
 
+SHIFTS: Final = (None, None, None, "ALL_AT_ONCE", "CANARY", "LINEAR")
+"""How releases move the aliases of drawn sagas; half of them have none."""
 DRAWN: Final = "drawn"
 RELEASED: Final = "released"
 """Drawn sagas, and a later release of their stack that is deployed while they run."""
@@ -56,6 +59,7 @@ class Block:
         later: the assembly of the later release, if there is one.
         releases: what the later release makes of each saga.
         machines: how the last release replaces all state machines, if it does.
+        shift: how releases move aliases, if sagas have them.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Block:
     later: Path | None = None
     releases: tuple[DrawnRelease, ...] = ()
     machines: Replacement | None = None
+    shift: str | None = None
 
     def deployed(self) -> tuple[Deployment, list[Deployment]]:
         """The first version, and its releases."""
@@ -148,22 +153,25 @@ class Campaign:
     def _blocks_of(self, name: str, sagas: int) -> Iterator[Block]:
         drawn: tuple[DrawnSaga, ...] = ()
         releases: tuple[DrawnRelease, ...] = ()
+        shift: str | None = None
         for done in range(0, sagas, _BLOCK):
             if name in (DRAWN, RELEASED) and done % _OF_A_STACK == 0:
                 first = self.seed + done // _OF_A_STACK * _DRAWN_SAGAS[name]
                 drawn = tuple(drawn_saga(first + number) for number in range(_DRAWN_SAGAS[name]))
                 if name == RELEASED:
                     releases = tuple(drawn_release(saga, first + number) for number, saga in enumerate(drawn))
-            folder = drawn_assembly(drawn) if drawn else assembly(name)
+                    shift = Random(f"{first}:shift").choice(SHIFTS)
+            folder = drawn_assembly(drawn, shift=shift) if drawn else assembly(name)
             yield Block(
                 name=name,
                 folder=folder,
                 sagas=min(_BLOCK, sagas - done),
                 seed=self.seed + done // 10,  # runs have ten sagas; seeds of one name do not overlap
                 drawn=drawn,
-                later=drawn_assembly(drawn, releases) if releases else None,
+                later=drawn_assembly(drawn, releases, shift) if releases else None,
                 releases=releases,
                 machines=drawn_replacement(self.seed + done // 10),
+                shift=shift,
             )
 
 

@@ -27,7 +27,7 @@ from constructs_lib.testing.simulator.world import running
 from tests.local.replacing.stack import synthesize
 
 from .drawn.assembly import drawn_assembly
-from .drawn.releases import KINDS, DrawnRelease, drawn_release, moved, reconditioned, renamed
+from .drawn.releases import KINDS, DrawnRelease, added, drawn_release, moved, reconditioned, renamed
 from .drawn.sagas import DrawnSaga, DrawnStep, drawn_saga
 from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
@@ -296,6 +296,48 @@ def test_sagas_go_by_the_conditions_of_one_release() -> None:
         report = simulate(before, workload, sagas=60, releases=[after, before, after])
     report.require_kept()
     assert report.parked
+
+
+class Turning(Drawn):
+    """Requests to sagas whose aliases an operator turns to any version, at any time, and leaves between two."""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        for turn in range(20):
+            world.kernel.after(turn * 300 * SECOND + random.randrange(300) * SECOND, partial(self._turn, world, random))
+
+    def _turn(self, world: World, random: Random) -> None:
+        for alias in list(world.machines.published.aliases):
+            of = {"stateMachineArn": alias.rpartition(":")[0]}
+            versions = world.call("stepfunctions", "ListStateMachineVersions", of)["stateMachineVersions"]
+            arns = random.sample([one["stateMachineVersionArn"] for one in versions], min(2, len(versions)))
+            weights = [100] if len(arns) == 1 else random.choice(([100, 0], [50, 50]))
+            shared = zip(arns, weights, strict=True)
+            routes = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in shared]
+            turned = {"stateMachineAliasArn": alias, "routingConfiguration": routes}
+            world.call("stepfunctions", "UpdateStateMachineAlias", turned)
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        yield from super().audit(world)
+        for execution in world.machines.executions.values():
+            latest = world.machines.machines.get(execution.machine.arn)
+            self.earlier += latest is not None and latest.definition != execution.machine.definition
+
+    earlier = 0
+
+
+@pytest.mark.parametrize("shift", ["ALL_AT_ONCE", "CANARY", "LINEAR"])
+def test_sagas_keep_their_promise_while_aliases_move_and_turn_back(shift: str) -> None:
+    sagas = [drawn_saga(seed) for seed in (51, 52, 53, 54)]
+    releases = [added(saga, "both") for saga in sagas]
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas, shift=shift)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, releases, shift=shift)) as after,
+    ):
+        workload = Turning(sagas, releases=releases)
+        report = simulate(before, workload, sagas=150, releases=[after, before, after])
+    report.require_kept()
+    assert workload.earlier > 20
 
 
 def test_run_waits_for_its_releases() -> None:

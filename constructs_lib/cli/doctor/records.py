@@ -501,7 +501,7 @@ def _count(recoveries: int) -> str:
 class Watcher(Recoverer):
     """Asks what a ``Recoverer`` asks, decides what it decides, and starts nothing."""
 
-    def start(self, machine_arn: str, name: str, start_input: str) -> None:
+    def start(self, machine_arn: str, name: str, start_input: str, *, alias: str | None = None) -> None:
         """Leave it to others."""
 
 

@@ -1,4 +1,4 @@
-"""Alarm and environment of sagas that run inline."""
+"""Alarm of sagas that run inline."""
 
 from __future__ import annotations
 
@@ -10,17 +10,11 @@ from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm
-from saga_runtime.protocol import Env
 
 _PERCENT: Final = 20
 """A saga that Standard continues costs what it costs there, and its Express execution."""
 _PERIOD_MINUTES: Final = 5
 _PERIODS: Final = 3
-
-
-def express_environment(express: sfn.StateMachine | None) -> dict[str, str]:
-    """Environment of a function that begins sagas: the Express machine of an inline one."""
-    return {Env.EXPRESS_MACHINE_ARN: express.state_machine_arn} if express is not None else {}
 
 
 def delegated_alarm(scope: Construct, express: sfn.StateMachine, standard: sfn.StateMachine) -> SagaAlarm:

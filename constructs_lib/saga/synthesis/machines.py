@@ -24,7 +24,9 @@ from constructs_lib.saga.asl import (
     recovery_of,
 )
 from constructs_lib.saga.description.kind import Machine
+from constructs_lib.saga.steps.versions import Versions
 from constructs_lib.saga.synthesis.inline import delegated_alarm
+from constructs_lib.saga.synthesis.versions import Alias, published
 
 _MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
 _STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.ALL)
@@ -68,6 +70,7 @@ class Machines:
         inline: whether it begins in an Express machine.
         removal_policy: of the machines, their roles and the log group.
         has_tokens: whether texts of the definitions may hold tokens of any kind, which the CDK has to escape.
+        versions: how they are published; None: they are not.
 
     Attributes:
         log_group: of all of them.
@@ -76,12 +79,21 @@ class Machines:
         recovery: recovers it.
         express: in which an inline saga begins; None otherwise.
         delegated_alarm: its alarm.
+        alias: by which sagas start; None: by the state machine itself.
     """
 
     def __init__(
-        self, scope: Construct, plan: SagaPlan, *, inline: bool, removal_policy: RemovalPolicy, has_tokens: bool
+        self,
+        scope: Construct,
+        plan: SagaPlan,
+        *,
+        inline: bool,
+        removal_policy: RemovalPolicy,
+        has_tokens: bool,
+        versions: Versions | None,
     ) -> None:
         self._scope = scope
+        self._versions = versions
         self._removal_policy = removal_policy
         self._has_tokens = has_tokens
         self.log_group = log_group(
@@ -92,6 +104,7 @@ class Machines:
         plan = dataclasses.replace(plan, steps=[self._with_machine(plan, node) for node in plan.steps])
         self.forward = self._make("StateMachine", definition_of(plan), _STANDARD)
         arn = self.forward.machine.state_machine_arn
+        self.alias = self._alias()
         self.recovery = self._make("Recovery", recovery_of(plan, arn), _STANDARD)
         self.express: Made | None = None
         self.delegated_alarm: cloudwatch.Alarm | None = None
@@ -113,7 +126,16 @@ class Machines:
             return node
         kind = _PHASE if node.machine is Machine.EXPRESS else _STANDARD
         made = self.phases[node.name] = self._make(node.name, phase_definition(plan, node), kind)
-        return dataclasses.replace(node, machine_arn=made.machine.state_machine_arn)
+        if self._versions is None:
+            return dataclasses.replace(node, machine_arn=made.machine.state_machine_arn)
+        version = published(made.machine, removal_policy=self._removal_policy)
+        return dataclasses.replace(node, machine_arn=version.ref)
+
+    def _alias(self) -> Alias | None:
+        if self._versions is None:
+            return None
+        machine = self.forward.machine
+        return Alias(machine, published(machine, removal_policy=self._removal_policy), self._versions)
 
     def _make(self, id: str, definition: State, kind: _MachineKind) -> Made:
         type_, level = kind

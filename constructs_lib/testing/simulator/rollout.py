@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from constructs_lib.testing.simulator.aws.roles import Roles
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
+from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError
 
 if TYPE_CHECKING:
     from constructs_lib.testing.simulator.world import World
 
+Change = tuple[int, Callable[[], None]]
+"""A change of a release, and the seconds that pass before it."""
 _LAGGING: Final = 0.5
 """Share of the releases with other state machines in which policies refuse what they leave out at the end only."""
 
@@ -58,9 +61,10 @@ class Names:
 class Rollout:
     """Deploys releases one after another, as CloudFormation updates one stack.
 
-    New tables, queues and the policies of roles come first, then functions, state machines, functions that know the
-    state machines, rules, and the API. What a release leaves out stays until it is complete: then state machines are
-    deleted, unless they are retained, and the role of each as soon as that is gone. Tables and queues stay.
+    New tables, queues and the policies of roles come first, then functions, state machines with their versions and
+    aliases, functions that know the state machines, rules, and the API; aliases that move step by step are done last.
+    What a release leaves out stays until it is complete: then state machines are deleted, unless they are retained, and
+    the role of each as soon as that is gone. Tables and queues stay.
 
     Args:
         world: where they are deployed.
@@ -136,18 +140,37 @@ class Rollout:
         for image in release.images.values():
             knows = any(arn in text for text in image.spec.environment.values() for arn in machines)
             (late if knows else early).append(partial(world.functions.update, image))
-        changes: list[Callable[[], None]] = [
-            *early,
-            *(partial(world.machines.machines.__setitem__, arn, machine) for arn, machine in machines.items()),
-            *late,
-            partial(world.connect_services, release),
-            partial(world.gateway.change, blueprint.apis),
-            partial(self._complete, left_out, pauses),
+        first, later = self._moved(release)
+        published = world.machines.published
+        changes: list[Change] = [
+            *((0, change) for change in early),
+            *((0, partial(world.machines.machines.__setitem__, arn, machine)) for arn, machine in machines.items()),
+            *((0, partial(published.publish, arn, number)) for arn, number in blueprint.published.items()),
+            *first,
+            *((0, change) for change in late),
+            (0, partial(world.connect_services, release)),
+            (0, partial(world.gateway.change, blueprint.apis)),
+            *later,
+            (0, partial(self._complete, left_out, pauses)),
         ]
         moment = world.kernel.now
-        for change in changes:
-            moment += next(pauses)
+        for seconds, change in changes:
+            moment += next(pauses) + seconds * SECOND
             world.kernel.at(moment, change)
+
+    def _moved(self, release: Deployment) -> tuple[list[Change], list[Change]]:
+        """Moves of a release's aliases: those that it begins with, and those before it is complete.
+
+        Every alias of a state machine begins at once, as they depend on nothing else.
+        """
+        first: list[Change] = []
+        later: list[Change] = []
+        point = self._world.machines.published.point
+        for alias in release.blueprint.aliases:
+            steps = [*alias.steps, 100]
+            first.append((0, partial(point, alias.arn, alias.version, steps[0])))
+            later += [(alias.pause, partial(point, alias.arn, alias.version, percent)) for percent in steps[1:]]
+        return first, later
 
     def _change_roles(self) -> None:
         """Let roles be those of the release, of state machines that exist, and of what it leaves out until then."""
@@ -161,6 +184,10 @@ class Rollout:
     def _complete(self, left_out: deque[MachineSpec], pauses: Iterator[int]) -> None:
         self._leaving = {}
         self._change_roles()
+        kept = {alias.arn for alias in self.latest.blueprint.aliases}
+        former = {alias.arn for version in self._deployed for alias in version.blueprint.aliases}
+        for alias in former - kept:
+            self._world.machines.published.aliases.pop(alias, None)
         self._world.trace.note("CloudFormation", "a release is complete")
         self._clean_up(left_out, pauses)
 

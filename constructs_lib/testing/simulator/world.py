@@ -162,6 +162,10 @@ class World:
         )
         for machine in blueprint.machines.values():
             self.machines.machines[machine.arn] = machine
+        for machine_arn, number in blueprint.published.items():
+            self.machines.published.publish(machine_arn, number)
+        for alias in blueprint.aliases:
+            self.machines.published.point(alias.arn, alias.version)
         self.buckets = Buckets(blueprint.buckets)
         self.secrets = Secrets(self.kernel)
         self._drawn = Random(f"{seed}:secrets")

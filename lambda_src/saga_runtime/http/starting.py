@@ -8,6 +8,7 @@ from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_
 from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import machine_of
+from saga_runtime.shared.executions import start_execution
 
 aws.at_init(aws.step_functions)
 
@@ -20,16 +21,17 @@ def reserve(request_table: str, reservation: Reservation) -> RequestRecord | Non
     return RequestRecord.from_item(refused.item or {})  # it is there: ALL_OLD was asked for
 
 
-def start(execution_arn: str, saga_id: str, start_input: str) -> bool:
-    """Start the record's own state machine by name, with the stored bytes.
+def start(reserved: Reservation | RequestRecord) -> bool:
+    """Start the record's own state machine by name, with the stored bytes: the version of its alias, if it has one.
 
     Already there: it was started before. Unclear: the next duplicate after ``due_at``, or the reconciler, starts it.
 
     Returns:
         False: Step Functions refuses this start, and would refuse it again until an operator changes something.
     """
+    machine, saga_id = machine_of(reserved.execution_arn), reserved.saga_id
     try:
-        aws.step_functions().start_execution(stateMachineArn=machine_of(execution_arn), name=saga_id, input=start_input)
+        start_execution(aws.step_functions(), machine, saga_id, reserved.start_input, alias=reserved.alias)
     except (ClientError, BotoCoreError) as error:
         code = aws.error_code(error)
         if code == "ExecutionAlreadyExists":

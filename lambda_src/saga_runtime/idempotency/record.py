@@ -63,6 +63,7 @@ class Reservation:
 
     Attributes:
         express: whether Express executions are started for the saga.
+        alias: of the state machine, by which the saga is started; None: it has none.
     """
 
     request_id: str
@@ -79,6 +80,7 @@ class Reservation:
     due_shards: int
     money: StatedMoney | None = None
     express: bool = False
+    alias: str | None = None
 
     @property
     def start_input(self) -> str:
@@ -134,6 +136,8 @@ def reserve_put(reservation: Reservation) -> dict[str, Any]:
             a.AMOUNT: {"N": str(reservation.money.amount)},
             a.CURRENCY: {"S": reservation.money.currency},
         }
+    if reservation.alias is not None:
+        put["Item"][a.ALIAS] = {"S": reservation.alias}
     return put
 
 
@@ -227,6 +231,7 @@ class RequestRecord:
         failure: why it compensates, as JSON; None: no reason is written.
         decisions: how many of operators it keeps.
         decisions_size: their bytes, at most.
+        alias: by which its first execution is started; None: by its state machine.
     """
 
     request_id: str
@@ -255,6 +260,7 @@ class RequestRecord:
     failure: str | None = None
     decisions: int = 0
     decisions_size: int = 0
+    alias: str | None = None
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -293,9 +299,15 @@ class RequestRecord:
                 failure=_text(item, a.FAILURE),
                 decisions=len(decisions := item.get(a.DECISIONS, {}).get("L", [])),
                 decisions_size=len(json.dumps(decisions)),
+                alias=_text(item, a.ALIAS),
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error
+
+    @property
+    def start_input(self) -> str:
+        """Input of its executions, as of a ``Reservation``."""
+        return self.input
 
     @property
     def settled(self) -> bool:

@@ -305,9 +305,7 @@ class Caretaker:
             case Need.LOOK_LATER:
                 return _updated(saga.requests, look_later_update(record, now_ms, decision.after_ms))
             case Need.START:
-                first = record.owner == record.saga_id
-                machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-                if not recoverer.begins(machine, record.owner, record.input, record, now_ms):
+                if not recoverer.begins_owner(record, now_ms):
                     return False
                 self.count(Metric.ORPHANS, record.saga_id)
                 return True

@@ -18,6 +18,7 @@ from saga_runtime.recovery.audit import NOTHING, Appended, appended, decision_up
 from saga_runtime.shared import writes
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
+from saga_runtime.shared.executions import start_execution
 from saga_runtime.shared.expressions import Arguments, update
 
 if TYPE_CHECKING:
@@ -293,9 +294,7 @@ class Recoverer:
         finding = what_to_do(record, owner, now_ms, log_days=self.log_days)
         if finding is Finding.NOT_STARTED:
             if not record.cancelled:
-                first = record.owner == record.saga_id
-                machine = machine_of(record.execution_arn) if first else record.recovery_machine_arn
-                if not self.begins(machine, record.owner, record.input, record, now_ms):
+                if not self.begins_owner(record, now_ms):
                     raise Conflict(f"saga {record.saga_id} changed meanwhile; repeat this")
                 return finding, record.owner
             if express_ends_in(record, now_ms):
@@ -347,7 +346,26 @@ class Recoverer:
         """Assignments that an update adds to record an operator's decision; none without an operator."""
         return appended(self.audit, what, record, now_ms) if self.audit is not None else NOTHING
 
-    def begins(self, machine_arn: str, name: str, start_input: str, record: RequestRecord, now_ms: int) -> bool:
+    def begins_owner(self, record: RequestRecord, now_ms: int) -> bool:
+        """Start the owner's execution: the first one, as the reservation would have, or a recovery.
+
+        Returns, and raises, as ``begins``.
+        """
+        if record.owner == record.saga_id:
+            machine = machine_of(record.execution_arn)
+            return self.begins(machine, record.owner, record.input, record, now_ms, alias=record.alias)
+        return self.begins(record.recovery_machine_arn, record.owner, record.input, record, now_ms)
+
+    def begins(
+        self,
+        machine_arn: str,
+        name: str,
+        start_input: str,
+        record: RequestRecord,
+        now_ms: int,
+        *,
+        alias: str | None = None,
+    ) -> bool:
         """Start an execution that no update decides about: of an operator's decision, the record keeps it first.
 
         Returns:
@@ -361,7 +379,7 @@ class Recoverer:
             self.require_machine(machine_arn)
             if not self.keeps(self.audit, f"started {name}", record, now_ms):
                 return False
-        self.start(machine_arn, name, start_input)
+        self.start(machine_arn, name, start_input, alias=alias)
         return True
 
     def keeps(self, audit: Audit, what: str, record: RequestRecord, now_ms: int) -> bool:
@@ -372,14 +390,14 @@ class Recoverer:
         """
         return self.updated(decision_update(audit, what, record, now_ms, list_as_read(record)))
 
-    def start(self, machine_arn: str, name: str, start_input: str) -> None:
+    def start(self, machine_arn: str, name: str, start_input: str, *, alias: str | None = None) -> None:
         """Start an execution by name, with the stored bytes; one that exists already was started by another process.
 
         Raises:
             MachineGone: if the state machine does not exist, or is being deleted.
         """
         try:
-            self.step_functions.start_execution(stateMachineArn=machine_arn, name=name, input=start_input)
+            start_execution(self.step_functions, machine_arn, name, start_input, alias=alias)
         except self.step_functions.exceptions.ExecutionAlreadyExists:
             return
         except (

@@ -127,6 +127,7 @@ class SagaSettings:
     state_machine_arn: str
     recovery_machine_arn: str
     express_machine_arn: str | None
+    alias: str | None
     definition: str
     due_after_ms: int
     expression_paths: Paths
@@ -138,6 +139,7 @@ class SagaSettings:
             state_machine_arn=env[Env.STATE_MACHINE_ARN],
             recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
             express_machine_arn=env.get(Env.EXPRESS_MACHINE_ARN),
+            alias=env.get(Env.ALIAS),
             definition=env[Env.DEFINITION],
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1_000,
             expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
@@ -569,6 +571,7 @@ class _Started:
             definition=self._saga.definition,
             recovery_machine_arn=self._saga.recovery_machine_arn,
             execution_arn=execution_of(self._saga.state_machine_arn, keyed.saga_id),
+            alias=self._saga.alias,
             now_ms=keyed.now_ms,
             due_after_ms=self._saga.due_after_ms,
             due_shards=self._config.due_shards,
@@ -576,7 +579,7 @@ class _Started:
         )
         record = reserve(self._config.request_table, reservation)
         if record is None:
-            self._begin(reservation.execution_arn, reservation.saga_id, reservation.start_input)
+            self._begin(reservation)
             telemetry.event("event_applied", saga_id=keyed.saga_id, event_id=begin.event_id)
             return Begun.APPLIED, ""
         met = what_was_met(record, reservation)
@@ -587,25 +590,25 @@ class _Started:
         if met is Met.OTHER_BODY:
             return _refused(begin, Begun.PARKED, "KEY_REUSED")
         if met is Met.OWN:
-            self._begin(record.execution_arn, record.saga_id, record.input)
+            self._begin(record)
         elif met is Met.RUNNING_DUE:
-            _start(record.execution_arn, record.saga_id, record.input)
+            _start(record)
         return (Begun.APPLIED if met is Met.OWN else Begun.DUPLICATE), ""
 
-    def _begin(self, execution_arn: str, saga_id: str, start_input: str) -> None:
+    def _begin(self, reserved: Reservation | RequestRecord) -> None:
         """Start what this invocation reserved: in Standard if it is not inline, or Express is refused."""
         express = self._saga.express_machine_arn
-        if express is None or not begin_express(express, saga_id, start_input).started:
-            _start(execution_arn, saga_id, start_input)
+        if express is None or not begin_express(express, reserved.saga_id, reserved.start_input).started:
+            _start(reserved)
 
 
-def _start(execution_arn: str, saga_id: str, start_input: str) -> None:
+def _start(reserved: Reservation | RequestRecord) -> None:
     """Start a reserved saga.
 
     Raises:
         TransientError: Step Functions refuses the start for good. The record stays, and the event has to come again.
     """
-    if not start(execution_arn, saga_id, start_input):
+    if not start(reserved):
         raise TransientError("the saga cannot be started")
 
 

@@ -65,6 +65,7 @@ from constructs_lib import (
     TimeoutReconciler,
     TokenTable,
     TransactionApi,
+    Versions,
     WatchedMachine,
 )
 from saga_runtime.migration import Concern, Layout
@@ -144,6 +145,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
     "PayloadBucket": (PayloadBucket, lambda _: {}),
     "Provider": (Provider, lambda _: {"verify": True}),
     "Retry": (Retry, lambda _: {}),
+    "Versions": (Versions, lambda _: {}),
     "RuntimeFunction": (
         RuntimeFunction,
         lambda _: {"code": lambda_.Code.from_inline("x"), "handler": "index.handler", "description": "d"},

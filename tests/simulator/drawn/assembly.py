@@ -20,19 +20,24 @@ _MOST_KEPT: Final = 20
 _SOURCES: Final = ("constructs_lib", "lambda_src", "tests/simulator/drawn")
 
 
-def drawn_assembly(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = ()) -> Path:
+def drawn_assembly(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = (), shift: str | None = None) -> Path:
     """The synthesized assembly of one stack with these sagas, or of a later release of it.
+
+    Args:
+        sagas: what was drawn.
+        releases: the change of each, in a later release.
+        shift: how deployments move the aliases of sagas whose definitions are published; None: they have none.
 
     Raises:
         Exception: whatever the synth raises for sagas that it does not take.
     """
-    told = hashlib.sha256(f"{_sources()} {sagas!r} {releases!r}".encode()).hexdigest()[:24]
+    told = hashlib.sha256(f"{_sources()} {sagas!r} {releases!r} {shift}".encode()).hexdigest()[:24]
     folder = _KEPT / told
     if not folder.exists():
         _KEPT.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=_KEPT, prefix="new-"))
         try:
-            _synthesize(sagas, releases, made)
+            _synthesize(sagas, releases, shift, made)
             made.rename(folder)
         except OSError:
             if not folder.exists():  # else another process was faster
@@ -44,14 +49,14 @@ def drawn_assembly(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] 
     return folder
 
 
-def _synthesize(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], folder: Path) -> None:
+def _synthesize(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], shift: str | None, folder: Path) -> None:
     # Imported here: the CDK takes seconds, and what is kept does not need it.
     from aws_cdk import App
 
     from .stack import DrawnStack
 
     app = App(outdir=str(folder), analytics_reporting=False)
-    DrawnStack(app, sagas, releases)
+    DrawnStack(app, sagas, releases, shift)
     app.synth()
 
 

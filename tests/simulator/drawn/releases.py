@@ -53,8 +53,7 @@ def drawn_release(saga: DrawnSaga, seed: int) -> DrawnRelease:
     if kind == "replaced":
         return replaced(drawn_saga(random.getrandbits(32)))
     if kind == "added" and any(step.pivot for step in saga.steps):
-        added = DrawnStep(name="Added", kind=random.choice(("both", "atomic", "notify")), refusable=False)
-        return DrawnRelease(kind=kind, saga=dataclasses.replace(saga, nodes=(*saga.nodes, added)))
+        return added(saga, random.choice(("both", "atomic", "notify")))
     return DrawnRelease(kind="same" if kind == "added" else kind, saga=saga)
 
 
@@ -72,6 +71,12 @@ def change_of(release: DrawnRelease, saga: DrawnSaga) -> DrawnRelease:
                 release, saga=dataclasses.replace(saga, nodes=(*saga.nodes, release.saga.nodes[-1]))
             )
     return dataclasses.replace(release, saga=saga)
+
+
+def added(saga: DrawnSaga, kind: str) -> DrawnRelease:
+    """The release in which a step follows, which cannot be refused."""
+    step = DrawnStep(name="Added", kind=kind, refusable=False)
+    return DrawnRelease(kind="added", saga=dataclasses.replace(saga, nodes=(*saga.nodes, step)))
 
 
 def replaced(other: DrawnSaga) -> DrawnRelease:

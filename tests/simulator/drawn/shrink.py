@@ -48,12 +48,14 @@ class Setting:
         order: numbers of the versions that are deployed while sagas run, if there is a release.
         prepare: is called with each world before its run; for intentional faults.
         machines: how a last release replaces its state machines, if one does.
+        shift: how releases move aliases, if sagas have them.
     """
 
     workload: Callable[[DrawnSaga, DrawnRelease | None, _Versions], Drawn] = asked
     order: Sequence[int] = (1,)
     prepare: Prepare | None = None
     machines: Replacement | None = None
+    shift: str | None = None
 
     def releases(self, versions: _Versions, release: DrawnRelease | None) -> list[Deployment]:
         """Releases of the versions, in order."""
@@ -102,10 +104,10 @@ def _deployed(saga: DrawnSaga, release: DrawnRelease | None, left: Budget, setti
     """Deploy a saga, and prepare its later releases."""
     with ExitStack() as opened:
         left.steps -= _SYNTH
-        folders = [drawn_assembly([saga])]
+        folders = [drawn_assembly([saga], shift=setting.shift)]
         if release is not None:
             left.steps -= _SYNTH
-            folders.append(drawn_assembly([saga], [release]))
+            folders.append(drawn_assembly([saga], [release], setting.shift))
         if setting.machines is not None:
             folders = setting.machines.of(folders)
         yield [opened.enter_context(Deployment.of_assembly(folder)) for folder in folders]

@@ -29,10 +29,12 @@ from constructs_lib import (
     Retry,
     Run,
     SagaStateMachine,
+    Shift,
     Step,
     StepFunction,
     TimeoutReconciler,
     TransactionApi,
+    Versions,
 )
 from constructs_lib.saga.steps.group import StepGroup
 
@@ -71,10 +73,18 @@ class DrawnStack(Stack):
         scope: an app.
         sagas: what was drawn.
         releases: the change of each saga, if this is a later release.
+        shift: how a deployment moves their aliases; None: they have none.
     """
 
-    def __init__(self, scope: Construct, sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = ()) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        sagas: Sequence[DrawnSaga],
+        releases: Sequence[DrawnRelease] = (),
+        shift: str | None = None,
+    ) -> None:
         super().__init__(scope, "Drawn")
+        self._versions = _versions(shift)
         self._definitions = tempfile.TemporaryDirectory(prefix="cdk-sagas-drawn-")
         self._effects = dynamodb.TableV2(
             self, "Effects", partition_key=dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
@@ -130,6 +140,7 @@ class DrawnStack(Stack):
             on_failed=self._told if saga.announced else None,
             payloads=PayloadBucket(self, f"Payloads{id}") if saga.bucket else None,
             run=Run.INLINE if saga.inline else Run.STANDARD,
+            versions=None if saga.inline else self._versions,
             definition_file=Path(self._definitions.name) / f"{id}.json" if saga.inline else None,
         )
         CfnOutput(self, f"Log{id}", value=made.log.table.table_name)
@@ -286,6 +297,14 @@ class DrawnStack(Stack):
             self._effects.grant(function, "dynamodb:UpdateItem")
             self._functions[name] = function
         return self._functions[name]
+
+
+def _versions(shift: str | None) -> Versions | None:
+    if shift is None:
+        return None
+    if shift == Shift.ALL_AT_ONCE:
+        return Versions()
+    return Versions(shift=Shift(shift), percent=30, every=Duration.minutes(2))
 
 
 def _provider(kind: str) -> Provider:

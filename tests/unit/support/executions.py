@@ -41,6 +41,14 @@ class Execution:
     output: str = "{}"
     stopped_ms: int = 0
     """When it ended; 0: a moment after it began."""
+    alias: str = ""
+    """By which it was started."""
+
+
+def unqualified(machine_arn: str) -> tuple[str, str]:
+    """A state machine's ARN, and the alias that it was named with, if any."""
+    parts = machine_arn.split(":")
+    return ":".join(parts[:7]), "".join(parts[7:])
 
 
 class Executions:
@@ -56,6 +64,8 @@ class Executions:
         self.express_machines: set[str] = set()
         self.express: list[Execution] = []
         """Executions of these machines, in which no name is taken."""
+        self.aliases: set[str] = set()
+        """Names of aliases that each state machine has."""
         self.refuses: str | None = None
         """The code with which every start is refused."""
 
@@ -100,11 +110,14 @@ class Executions:
         body = body_of(request)
         if self.refuses is not None:
             return error_response(request, self.refuses)
+        machine, alias = unqualified(body["stateMachineArn"])
+        if alias and alias not in self.aliases:
+            return error_response(request, "StateMachineDoesNotExist")
         try:
-            self.start(body["name"], body["input"], body["stateMachineArn"])
+            self.start(body["name"], body["input"], machine).alias = alias
         except AlreadyExists as error:
             return error_response(request, "ExecutionAlreadyExists", detail=str(error))
         except InvalidStart as error:
             return error_response(request, str(error).partition(":")[0])
-        arn = body["stateMachineArn"].replace(":stateMachine:", ":execution:", 1)
+        arn = machine.replace(":stateMachine:", ":execution:", 1)
         return response(request, 200, {"executionArn": f"{arn}:{body['name']}", "startDate": 1.0})

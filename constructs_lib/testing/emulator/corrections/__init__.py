@@ -117,12 +117,13 @@ def all_corrections() -> Iterable[Correction]:
         stepfunctions,
         tasks,
         transport,
+        versions,
     )
 
     # The nursery first: the correction of how a sandbox starts wraps it.
     lambda_modules = (lambda_, nodejs, nursery, sandbox, event_sources)
     # Redriving first: the corrections of how an execution ends wrap it.
-    states_modules = (redrive, stepfunctions, callbacks, tasks, role, jsonata, branches, recorded)
+    states_modules = (redrive, stepfunctions, callbacks, tasks, role, jsonata, branches, recorded, versions)
     other_modules = (apigateway, cloudformation, dynamodb, queues, secrets_manager, services_time, transport)
     modules = (*lambda_modules, *states_modules, *other_modules)
     return [correction for module in modules for correction in module.CORRECTIONS]

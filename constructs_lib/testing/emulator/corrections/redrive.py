@@ -15,6 +15,7 @@ from ministack.services import stepfunctions as states
 
 from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 from constructs_lib.testing.emulator.corrections.stepfunctions import ExecutionRecord
+from constructs_lib.testing.emulator.corrections.versions import started_version
 
 _REDRIVABLE_SECONDS: Final = 14 * 86_400
 #: Key under which an execution's record stores what a redrive needs. No response contains it.
@@ -60,12 +61,18 @@ def redrive_execution(emulator: Emulator) -> None:
     def make_run(original: Callable[..., Any]) -> Callable[..., Any]:
         def run(arn: str) -> None:
             execution = states._executions.get(arn)
-            if execution is None or _TRACE not in execution:
-                if execution is not None and execution["stateMachineArn"] in states._state_machines:
-                    execution[_TRACE] = _new_trace(execution)
+            if execution is None or execution["stateMachineArn"] not in states._state_machines:
                 original(arn)
                 return
-            _go_on(execution, execution[_TRACE])
+            version = started_version()
+            if _TRACE in execution:
+                _go_on(execution, execution[_TRACE], again=True)
+            elif version is not None:
+                execution[_TRACE] = _new_trace(execution, version)
+                _go_on(execution, execution[_TRACE])
+            else:
+                execution[_TRACE] = _new_trace(execution, states._state_machines[execution["stateMachineArn"]])
+                original(arn)
 
         return run
 
@@ -103,8 +110,9 @@ def redrive_execution(emulator: Emulator) -> None:
     replace(states, "_describe_execution", make_describe)
 
 
-def _new_trace(execution: dict[str, Any]) -> _Trace:
-    definition = json.loads(states._state_machines[execution["stateMachineArn"]]["definition"])
+def _new_trace(execution: dict[str, Any], machine: dict[str, Any]) -> _Trace:
+    """Start of an execution: of a state machine, or of a version of it."""
+    definition = json.loads(machine["definition"])
     given = json.loads(execution["input"])
     return _Trace(definition=definition, context=None, state=definition["StartAt"], given=given, variables={})
 
@@ -173,8 +181,14 @@ def _told(execution: ExecutionRecord, emulator: Emulator) -> dict[str, Any]:
     }
 
 
-def _go_on(execution: ExecutionRecord, trace: _Trace) -> None:
-    """Run an execution from the state at which it ended, as the emulator runs one from its first."""
+def _go_on(execution: ExecutionRecord, trace: _Trace, *, again: bool = False) -> None:
+    """Run an execution from a state of its own definition, as the emulator runs one from the state machine's first.
+
+    Args:
+        execution: its record.
+        trace: where it is.
+        again: whether it was in that state before: then no event shows that it is entered.
+    """
     machine = states._state_machines.get(execution["stateMachineArn"]) or {}
     trace.context = context = {
         "QueryLanguage": trace.definition.get("QueryLanguage", "JSONPath"),
@@ -184,14 +198,13 @@ def _go_on(execution: ExecutionRecord, trace: _Trace) -> None:
             "Name": execution["name"],
             "StartTime": execution["startDate"],
             "RedriveCount": trace.redrives,
-            "RedriveTime": trace.redriven_at,
+            **({} if trace.redriven_at is None else {"RedriveTime": trace.redriven_at}),
         },
         "StateMachine": {"Id": execution["stateMachineArn"], "Name": machine.get("name", "")},
         "variables": copy.deepcopy(trace.variables),
     }
     name: str | None = trace.state
     given = copy.deepcopy(trace.given)
-    again = True
     try:
         while name is not None and execution["status"] == "RUNNING":
             state = trace.definition["States"][name]

@@ -13,6 +13,7 @@ from ministack.core.responses import get_account_id, get_region
 from ministack.services import stepfunctions as states
 
 from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.versions import unqualified
 
 _INTEGRATION: Final = re.compile(r"arn:aws:states:::(aws-sdk:)?([a-z0-9-]+):([A-Za-z0-9]+)")
 #: What a task fails as, for an error that the service's model does not name; the SDK integrations follow one pattern.
@@ -75,7 +76,7 @@ def required_permissions(resource: str, arguments: Any) -> list[Permission]:
     if service == "sqs":
         return [("sqs:SendMessage", _arn("sqs", str(arguments.get("QueueUrl", "")).rsplit("/", 1)[-1]))]
     if service == "states":
-        return [("states:StartExecution", str(arguments.get("StateMachineArn", "")))]
+        return [("states:StartExecution", unqualified(str(arguments.get("StateMachineArn", ""))))]
     return _json_permissions(service, operation[0].upper() + operation[1:], arguments)
 
 

@@ -19,6 +19,7 @@ from ministack.services.cloudformation import provisioners
 
 from constructs_lib.testing.emulator.asl_check import first_problem
 from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+from constructs_lib.testing.emulator.corrections.versions import started_version
 
 _MAX_PAYLOAD_BYTES: Final = 262_144
 MOST_EVENTS: Final = 25_000
@@ -216,7 +217,7 @@ def machine_timeout(emulator: Emulator) -> None:
 
 
 def _machine_limit(execution: dict[str, Any]) -> float | None:
-    machine = states._state_machines.get(execution["stateMachineArn"])
+    machine = started_version() or states._state_machines.get(execution["stateMachineArn"])
     limit = json.loads(machine["definition"]).get("TimeoutSeconds") if machine else None
     return float(limit) if isinstance(limit, int | float) else None
 

@@ -127,4 +127,8 @@ def _of_states(operation: str, params: Mapping[str, Any]) -> str:
         # Documented without resources, and checked against the state machine's ARN all the same.
         machine = str(params.get("taskToken", "")).partition("|")[0]
         return f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{machine}"
-    return str(params.get("stateMachineArn") or params.get("executionArn") or params.get("activityArn") or "*")
+    named = params.get("stateMachineArn") or params.get("stateMachineAliasArn")
+    if named is not None:
+        # The state machine's own, also for a version and for an alias of it.
+        return ":".join(str(named).split(":")[:7])
+    return str(params.get("executionArn") or params.get("activityArn") or "*")

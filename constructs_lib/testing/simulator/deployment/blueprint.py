@@ -145,6 +145,30 @@ class MachineSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AliasSpec:
+    """An alias of a state machine.
+
+    Attributes:
+        machine: the state machine's ARN.
+        name: its own.
+        version: the number of the version to which a deployment moves it.
+        steps: percentages of new executions that this version gets on the way, one after another.
+        pause: seconds between two of them.
+    """
+
+    machine: str
+    name: str
+    version: str
+    steps: tuple[int, ...] = ()
+    pause: int = 0
+
+    @property
+    def arn(self) -> str:
+        """Its ARN."""
+        return f"{self.machine}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MappingSpec:
     """A queue whose messages a function receives.
 
@@ -304,6 +328,7 @@ class Blueprint:
     """Everything that is deployed.
 
     Attributes:
+        published: numbers of the versions that are published, by their state machines' ARNs.
         roles: statements of each role's policies, by the role's name.
         secrets: ARNs of secrets, by logical id.
         asynchronous: by function, where it is not the default.
@@ -318,6 +343,8 @@ class Blueprint:
     tables: dict[str, TableSpec] = field(default_factory=dict)
     queues: dict[str, QueueSpec] = field(default_factory=dict)
     machines: dict[str, MachineSpec] = field(default_factory=dict)
+    published: dict[str, str] = field(default_factory=dict)
+    aliases: list[AliasSpec] = field(default_factory=list)
     mappings: list[MappingSpec] = field(default_factory=list)
     streams: list[StreamSpec] = field(default_factory=list)
     rules: list[RuleSpec] = field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -106,11 +107,32 @@ class Resolver:
         if kind == "AWS::Lambda::Alias":
             given = self.resolve(self._resources[logical_id]["Properties"])
             return f"{_ARN_OF['AWS::Lambda::Function'](given['FunctionName'])}:{given['Name']}"
+        if kind == "AWS::StepFunctions::StateMachineVersion":
+            return self._version(self._resources[logical_id]["Properties"])
+        if kind == "AWS::StepFunctions::StateMachineAlias":
+            given = self._resources[logical_id]["Properties"]
+            version = str(self.resolve(given["DeploymentPreference"]["StateMachineVersionArn"]))
+            return f"{version.rpartition(':')[0]}:{self.resolve(given['Name'])}"
         if kind == "AWS::SQS::Queue":
             return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{name}"
         if _API.fullmatch(kind):
             return hashlib.sha256(name.encode()).hexdigest()[:10]
         return name
+
+    def _version(self, given: Mapping[str, Any]) -> str:
+        """ARN of the version that is published of a state machine.
+
+        On AWS versions are numbered as they are published. Here the definition makes the number, so that the same one
+        has it in each release.
+        """
+        machine = given["StateMachineArn"]
+        definition = next(
+            resource["Properties"].get("DefinitionString") or resource["Properties"].get("Definition")
+            for logical_id, resource in self._resources.items()
+            if machine in ({"Ref": logical_id}, {"Fn::GetAtt": [logical_id, "Arn"]})
+        )
+        text = json.dumps(self.resolve(definition), sort_keys=True)
+        return f"{self.resolve(machine)}:{int(hashlib.sha256(text.encode()).hexdigest()[:7], 16) + 1}"
 
     def attribute(self, logical_id: str, attribute: str) -> Any:
         """Value of ``Fn::GetAtt``."""

@@ -45,6 +45,8 @@ def renamed(blueprint: Blueprint, names: Mapping[str, str]) -> Blueprint:
         blueprint,
         functions=functions,
         machines={machine.name: machine for machine in machines},
+        published={change(arn): number for arn, number in blueprint.published.items()},
+        aliases=change(blueprint.aliases),
         rules=change(blueprint.rules),
         roles=change(blueprint.roles),
         outputs=change(blueprint.outputs),

@@ -17,6 +17,7 @@ from constructs_lib.testing.simulator.aws.http_api import DEFAULT
 from constructs_lib.testing.simulator.deployment.blueprint import (
     ACCOUNT,
     REGION,
+    AliasSpec,
     ApiSpec,
     AsyncSpec,
     Blueprint,
@@ -181,6 +182,8 @@ class _Reader:
             "AWS::DynamoDB::Table": self._table,
             "AWS::SQS::Queue": self._queue,
             "AWS::StepFunctions::StateMachine": self._machine,
+            "AWS::StepFunctions::StateMachineVersion": self._version,
+            "AWS::StepFunctions::StateMachineAlias": self._alias,
             "AWS::Events::Rule": self._rule,
             "AWS::Events::EventBus": self._bus,
             "AWS::S3::Bucket": self._bucket,
@@ -377,6 +380,25 @@ class _Reader:
             logged=bool(given.get("LoggingConfiguration", {}).get("Destinations")),
             traced=bool(given.get("TracingConfiguration", {}).get("Enabled")),
         )
+
+    def _version(self, logical_id: str, given: dict[str, Any]) -> None:
+        number = str(self._resolver.reference(logical_id)).rpartition(":")[2]
+        self._to.published[str(given["StateMachineArn"])] = number
+
+    def _alias(self, logical_id: str, given: dict[str, Any]) -> None:
+        preference = given.get("DeploymentPreference")
+        if preference is None:
+            self._to.leave_out(f"alias {logical_id}: it has no DeploymentPreference, by which executions start here")
+            return
+        machine, _, version = str(preference["StateMachineVersionArn"]).rpartition(":")
+        percent, minutes = int(preference.get("Percentage", 100)), int(preference.get("Interval", 0))
+        steps = {
+            "ALL_AT_ONCE": (),
+            "CANARY": (percent,),
+            "LINEAR": tuple(range(percent, 100, percent)),
+        }[str(preference["Type"])]
+        name = str(given.get("Name", logical_id))
+        self._to.aliases.append(AliasSpec(machine=machine, name=name, version=version, steps=steps, pause=minutes * 60))
 
     def _rule(self, logical_id: str, given: dict[str, Any]) -> None:
         if given.get("State") == "DISABLED":

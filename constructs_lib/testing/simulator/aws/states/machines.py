@@ -22,6 +22,8 @@ from constructs_lib.testing.simulator.aws.states.executions import (
 )
 from constructs_lib.testing.simulator.aws.states.failures import StateFailedError
 from constructs_lib.testing.simulator.aws.states.interpreter import Interpreter
+from constructs_lib.testing.simulator.aws.states.published import OPERATIONS as PUBLISHED
+from constructs_lib.testing.simulator.aws.states.published import Published
 from constructs_lib.testing.simulator.aws.states.tasks import Tasks
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.trace import Trace
@@ -54,6 +56,7 @@ class StateMachines:
 
     Attributes:
         machines: by ARN; an update replaces one, and running executions keep the former.
+        published: their versions and aliases.
         deleting: ARNs of those that were deleted, and are not gone yet.
         gone: is called once one of them is gone.
         executions: by ARN.
@@ -69,6 +72,7 @@ class StateMachines:
         publish: Publish,
     ) -> None:
         self.machines: dict[str, MachineSpec] = {}
+        self.published = Published(self.machines, weather.share, trace.note)
         self.deleting: set[str] = set()
         self.gone: Callable[[], None] = lambda: None
         self.executions: dict[str, Execution] = {}
@@ -93,11 +97,11 @@ class StateMachines:
         Raises:
             ServiceError: as StartExecution refuses it.
         """
-        machine = self.machines.get(machine_arn)
+        machine = self.published.started(machine_arn)
         if machine is None:
             raise ServiceError("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
         express = machine.kind == "EXPRESS"
-        if machine_arn in self.deleting and not express:
+        if machine.arn in self.deleting and not express:
             raise ServiceError("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
         _check_input(text)
         if name is None:
@@ -145,6 +149,7 @@ class StateMachines:
 
     def _remove(self, machine_arn: str) -> None:
         self._trace.note(self.machines.pop(machine_arn).name, "is gone")
+        self.published.forget(machine_arn)
         self.deleting.remove(machine_arn)
         self.gone()
 
@@ -299,6 +304,8 @@ class StateMachines:
 
     def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> Any:
         """Do what a request asks for."""
+        if operation in PUBLISHED:
+            return self.published.call(operation, params)
         match operation:
             case "StartExecution":
                 return self._start(params)
@@ -338,9 +345,8 @@ class StateMachines:
         raise NotSimulatedError(f"states:{operation} is not simulated")
 
     def _start(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        machine = self.machines.get(params["stateMachineArn"])
         execution = self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
-        if machine is not None and execution.express and self._weather.happens(Event.EXPRESS_TWICE, machine.name):
+        if execution.express and self._weather.happens(Event.EXPRESS_TWICE, execution.machine.name):
             self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
         return {"executionArn": execution.arn, "startDate": moment_of(execution.started)}
 

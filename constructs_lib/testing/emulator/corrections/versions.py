@@ -1,0 +1,157 @@
+"""Step Functions: versions of state machines, and aliases that point to them."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ministack.core import iam_actions
+from ministack.core.responses import json_response
+from ministack.services import stepfunctions as states
+from ministack.services.cloudformation import provisioners
+
+from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
+
+Properties = dict[str, Any]
+
+_version: Final[contextvars.ContextVar[dict[str, Any] | None]] = contextvars.ContextVar("version", default=None)
+
+
+def started_version() -> dict[str, Any] | None:
+    """The version that the execution of this thread was started as; None: what is deployed of its state machine."""
+    return _version.get()
+
+
+def version_definitions(_emulator: Emulator) -> None:
+    """An execution that is started by a version, or by an alias, runs that version's definition.
+
+    The emulator runs the definition that is deployed, and StartSyncExecution knows no version. Of two versions of an
+    alias, it starts the heavier one always; here each by its weight.
+    """
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(data: dict[str, Any]) -> Any:
+            named = str(data.get("stateMachineArn", "")).partition("#")[0]
+            version = _version_of(named)
+            token = _version.set(version)
+            try:
+                return original(data if version is None else {**data, "stateMachineArn": version["stateMachineArn"]})
+            finally:
+                _version.reset(token)
+
+        return start
+
+    for name in ("_start_execution", "_start_sync_execution"):
+        replace(states, name, make)
+
+
+def _version_of(arn: str) -> dict[str, Any] | None:
+    alias = states._state_machine_aliases.get(arn)
+    if alias is not None:
+        routes = alias["routingConfiguration"]
+        (route,) = random.choices(routes, weights=[one["weight"] for one in routes])
+        arn = route["stateMachineVersionArn"]
+    found: dict[str, Any] | None = states._state_machine_versions.get(arn)
+    return found
+
+
+def unqualified(arn: str) -> str:
+    """A state machine's ARN without the number of a version, or the name of an alias."""
+    parts = arn.split(":")
+    return ":".join(parts[:7]) if parts[5:6] == ["stateMachine"] else arn
+
+
+def state_machine_rights(_emulator: Emulator) -> None:
+    """A right to act on a version or an alias is a right on its state machine. The emulator asks for one on either.
+
+    https://docs.aws.amazon.com/step-functions/latest/dg/auth-version-alias.html
+    """
+
+    def make(original: Callable[..., str]) -> Callable[..., str]:
+        def extract(*args: Any, **kwargs: Any) -> str:
+            return unqualified(original(*args, **kwargs))
+
+        return extract
+
+    replace(iam_actions, "extract_resource_arn", make)
+
+
+def published_resources(_emulator: Emulator) -> None:
+    """CloudFormation publishes versions, and points an alias to the one that its deployment preference names, at once.
+
+    The emulator refuses the whole stack. A version of a revision that was published before is that one, as
+    ``PublishStateMachineVersion`` answers; the emulator publishes another one. Here no alias moves step by step, and
+    no alarm rolls a deployment back.
+    """
+    replace(states, "_publish_state_machine_version", _published_once)
+
+    def create_version(_logical_id: str, properties: Properties, _stack: str) -> tuple[str, Properties]:
+        machine, revision = properties["StateMachineArn"], properties.get("StateMachineRevisionId")
+        published = states._publish_state_machine_version({"stateMachineArn": machine, "revisionId": revision})
+        arn = _done(published)["stateMachineVersionArn"]
+        return arn, {"Arn": arn}
+
+    def update_version(_id: str, _old: Properties, new: Properties, stack: str) -> tuple[str, Properties]:
+        return create_version("", new, stack)
+
+    def delete_version(arn: str, _properties: Properties) -> None:
+        states._delete_state_machine_version({"stateMachineVersionArn": arn})
+
+    def create_alias(logical_id: str, properties: Properties, _stack: str) -> tuple[str, Properties]:
+        data = {"name": properties.get("Name", logical_id), "routingConfiguration": _routes(properties)}
+        arn = _done(states._create_state_machine_alias(data))["stateMachineAliasArn"]
+        return arn, {"Arn": arn}
+
+    def update_alias(arn: str, _old: Properties, new: Properties, _stack: str) -> tuple[str, Properties]:
+        _done(states._update_state_machine_alias({"stateMachineAliasArn": arn, "routingConfiguration": _routes(new)}))
+        return arn, {"Arn": arn}
+
+    def delete_alias(arn: str, _properties: Properties) -> None:
+        states._delete_state_machine_alias({"stateMachineAliasArn": arn})
+
+    provisioners._RESOURCE_HANDLERS["AWS::StepFunctions::StateMachineVersion"] = {
+        "create": create_version,
+        "update": update_version,
+        "delete": delete_version,
+    }
+    provisioners._RESOURCE_HANDLERS["AWS::StepFunctions::StateMachineAlias"] = {
+        "create": create_alias,
+        "update": update_alias,
+        "delete": delete_alias,
+    }
+
+
+def _published_once(original: Callable[..., Any]) -> Callable[..., Any]:
+    def publish(data: dict[str, Any]) -> Any:
+        arn = data.get("stateMachineArn")
+        revision = (states._state_machines.get(arn) or {}).get("revisionId")
+        for known in states._state_machine_versions.values():
+            if known["stateMachineArn"] == arn and known["stateMachineRevisionId"] == revision:
+                return json_response({name: known[name] for name in ("stateMachineVersionArn", "creationDate")})
+        return original(data)
+
+    return publish
+
+
+def _routes(properties: Mapping[str, Any]) -> list[dict[str, Any]]:
+    preference = properties.get("DeploymentPreference")
+    if preference is not None:
+        return [{"stateMachineVersionArn": preference["StateMachineVersionArn"], "weight": 100}]
+    return [
+        {"stateMachineVersionArn": one["StateMachineVersionArn"], "weight": int(one["Weight"])}
+        for one in properties["RoutingConfiguration"]
+    ]
+
+
+def _done(answer: Any) -> dict[str, Any]:
+    status, _headers, body = answer
+    if status >= 400:
+        raise ValueError(f"Step Functions refuses it: {body!r}")
+    found: dict[str, Any] = json.loads(body)
+    return found
+
+
+CORRECTIONS: Final[tuple[Correction, ...]] = (version_definitions, state_machine_rights, published_resources)

@@ -1,0 +1,1 @@
+"""A saga whose definitions are published as versions, in two releases."""
