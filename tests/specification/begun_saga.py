@@ -61,7 +61,7 @@ class BegunCondition(Condition):
     STANDARD_IF_REFUSED = Because(
         "Standard starts if Step Functions refuses Express",
         INTAKE,
-        "begin_express(express, saga_id, start_input).started:",
+        "begin_express(express, reserved.saga_id, reserved.start_input).started:",
     )
 
 
