@@ -26,12 +26,12 @@ class BegunCondition(Condition):
     RESERVES_FIRST = Because(
         "an execution starts after its record was reserved: every other message finds that",
         INTAKE,
-        "self._begin(reservation.execution_arn, reservation.saga_id, reservation.start_input)",
+        "self._begin(reservation)",
     )
     STARTS_THE_RECORDS = Because(
         "a redelivery starts the saga that the record names, never one of its own",
         INTAKE,
-        "_start(record.execution_arn, record.saga_id, record.input)",
+        "elif met is Met.RUNNING_DUE: _start(record)",
     )
     DELETED_AFTER_RECORD = Because(
         "a message is deleted when its record exists: a failure leaves it in the queue",

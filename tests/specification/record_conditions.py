@@ -54,7 +54,7 @@ class RecordCondition(Condition):
     STORED_START = Because(
         "everybody starts the saga that the record names, never one of their own",
         GATEKEEPER,
-        "start(record.execution_arn, record.saga_id, record.input)",
+        "if not start(record):",
     )
     SAME_MACHINE = Because(
         "a duplicate starts only the state machine that the record names: on another one the name is free",

@@ -43,9 +43,9 @@ _ANY_MACHINE: Final = [
     ),
     Edit(
         "lambda_src/handlers/gatekeeper.py",
-        "            if not start(record.execution_arn, record.saga_id, record.input):",
+        "            if not start(record):",
         "            here = execution_of(self._config.state_machine_arn, record.saga_id)\n"
-        "            if not start(here, record.saga_id, record.input):",
+        "            if not start(replace(record, execution_arn=here)):",
     ),
 ]
 """A duplicate is started on the present machine of its operation, whatever machine the saga has."""
