@@ -161,7 +161,7 @@ class Campaign:
                 if name == RELEASED:
                     releases = tuple(drawn_release(saga, first + number) for number, saga in enumerate(drawn))
                     shift = Random(f"{first}:shift").choice(SHIFTS)
-            folder = drawn_assembly(drawn, shift=shift) if drawn else assembly(name)
+            folder = drawn_assembly(drawn, (), shift) if drawn else assembly(name)
             yield Block(
                 name=name,
                 folder=folder,
