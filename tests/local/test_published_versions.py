@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
 
 from constructs_lib import Versions
-from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
+from constructs_lib.testing import Every, Fault, LocalAws
 
-from .published.stack import FUNCTION_SECONDS, NAME, synthesize
-from .reconcilers import prepare_reconciler, reconciling
-from .support import eventually
+from .paying import Paying
+from .published.stack import NAME, synthesize
+from .reconcilers import reconciling
 
 SPEED: Final = 8.0
 FIRST: Final = {"Pay": 1, "Fee": 1}
 SECOND: Final = {**FIRST, "Thank": 1}
 
 
-@dataclass
-class Published:
+class Published(Paying):
     """The stack, in the release that was deployed last."""
 
-    aws: LocalAws
-    assemblies: Mapping[str, Path]
-    outputs: dict[str, str] = field(default_factory=dict)
-    user: ApiUser | None = None
+    stack = NAME
 
-    def deploy(self, release: str) -> None:
-        """Deploy a release of the stack without a running reconciler."""
-        self.outputs = self.aws.deploy(self.assemblies[release])[NAME]
-        gatekeeper = self.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
-        self.aws.client("lambda").update_function_configuration(FunctionName=gatekeeper, Timeout=FUNCTION_SECONDS)
-        prepare_reconciler(self.aws, self.outputs, seconds=FUNCTION_SECONDS, reconciled=False)
-
-    def post(self, key: str) -> HttpResponse:
-        """Send a request until the gateway does not give up on it."""
-        if self.user is None:
-            self.user = self.aws.create_api_user("payer", api_id=self.outputs["ApiId"])
-        user, url = self.user, f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/pay"
-
-        def answered() -> HttpResponse | None:
-            answer = user.request("POST", url, headers={IDEMPOTENCY_KEY_HEADER: key}, body={"counter": key})
-            return None if answer.status >= 500 else answer
-
-        return eventually(answered)
-
-    def settle(self, key: str) -> dict[str, int]:
-        """Send a request until it is settled: the number of its effects."""
-
-        def settled() -> HttpResponse | None:
-            answer = self.post(key)
-            return answer if REPLAYED_HEADER.lower() in answer.headers else None
-
-        assert eventually(settled).status == 200
-        items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
-        effects = {tuple(item["id"]["S"].split("/")): int(item["n"]["N"]) for item in items}
+    def paid(self, key: str) -> dict[str, int]:
+        """Send a request until it is settled: the number of its effects, by step."""
+        assert self.settle(key, {"counter": key}).status == 200
+        effects = {tuple(name.split("/")): times for name, times in self.effects().items()}
         return {step: times for (counter, step), times in effects.items() if counter == key}
 
     def lose_the_start_of(self, key: str) -> None:
@@ -67,7 +35,7 @@ class Published:
         gatekeeper = f"{NAME}/Api/Gatekeeper/pay/Function"
         lost = Fault(function=gatekeeper, call="states:StartExecution", action="drop", on=Every(), attempts="all")
         self.aws.faults.plan(lost)
-        self.post(key)
+        self.post(key, {"counter": key})
         self.aws.faults.clear()
 
     def turn_to(self, number: int) -> None:
@@ -93,22 +61,22 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Published]:
 
 def test_sagas_run_the_version_that_the_alias_points_to(published: Published) -> None:
     published.deploy("first")
-    assert published.settle("before") == FIRST
+    assert published.paid("before") == FIRST
 
     published.deploy("second")
-    assert published.settle("after") == SECOND
+    assert published.paid("after") == SECOND
 
     published.turn_to(1)
-    assert published.settle("back") == FIRST
+    assert published.paid("back") == FIRST
     published.lose_the_start_of("lost")
     with reconciling(published.aws, published.outputs):
-        assert published.settle("lost") == FIRST
+        assert published.paid("lost") == FIRST
 
     published.turn_to(2)
-    assert published.settle("again") == SECOND
+    assert published.paid("again") == SECOND
 
     published.lose_the_start_of("late")
     published.deploy("without")
     with reconciling(published.aws, published.outputs):
-        assert published.settle("late") == SECOND
-    assert published.settle("without") == SECOND
+        assert published.paid("late") == SECOND
+    assert published.paid("without") == SECOND

@@ -9,20 +9,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from constructs_lib.saga.asl.begin import NOTE_FIRST, SAME_DEFINITION, WHOSE_START
-from constructs_lib.testing import ApiUser, Every, Fault, HttpResponse, LocalAws
+from constructs_lib.testing import Every, Fault, HttpResponse, LocalAws
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER, Env, Look, LookField
+from saga_runtime.protocol import Env, Look, LookField
 from saga_runtime.shared.arns import execution_of
 
-from .reconcilers import prepare_reconciler, reconciling
-from .replacing.stack import DUE_AFTER_SECONDS, FUNCTION_SECONDS, NAME, REPLAY_SECONDS, STRICT, synthesize
+from .paying import Paying
+from .reconcilers import reconciling
+from .replacing.stack import DUE_AFTER_SECONDS, NAME, REPLAY_SECONDS, STRICT, synthesize
 from .support import eventually
 
 SPEED: Final = 8.0
@@ -31,52 +30,23 @@ LONG: Final = 3_600
 BODY: Final = {"counter": "c"}
 
 
-@dataclass
-class Replacing:
+class Replacing(Paying):
     """The stack, in the generation that was deployed last."""
 
-    aws: LocalAws
-    assemblies: Mapping[str, Path]
-    outputs: dict[str, str] = field(default_factory=dict)
-    user: ApiUser | None = None
-
-    def deploy(self, generation: str) -> None:
-        """Deploy a generation of the stack without a running reconciler."""
-        self.outputs = self.aws.deploy(self.assemblies[generation])[NAME]
-        name = self.aws.resolve_function(f"{NAME}/Api/Gatekeeper/pay/Function")
-        self.aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=FUNCTION_SECONDS)
-        prepare_reconciler(self.aws, self.outputs, seconds=FUNCTION_SECONDS, reconciled=False)
+    stack = NAME
 
     def post(self, key: str, body: Mapping[str, Any] = BODY) -> HttpResponse:
-        """Send a request until the gateway does not give up on it: a function's process starts slowly when busy."""
-        if self.user is None:
-            self.user = self.aws.create_api_user("payer", api_id=self.outputs["ApiId"])
-        user, url = self.user, f"{self.aws.api_url(self.outputs['ApiId'], self.outputs['ApiStage'])}/pay"
-
-        def answered() -> HttpResponse | None:
-            answer = user.request("POST", url, headers={IDEMPOTENCY_KEY_HEADER: key}, body=dict(body))
-            return None if answer.status >= 500 else answer
-
-        return eventually(answered)
+        """Send a request, as ``Paying`` does."""
+        return super().post(key, body)
 
     def settle(self, key: str, body: Mapping[str, Any] = BODY) -> HttpResponse:
         """Send a request until it is settled."""
-
-        def settled() -> HttpResponse | None:
-            answer = self.post(key, body)
-            return answer if REPLAYED_HEADER.lower() in answer.headers else None
-
-        return eventually(settled)
+        return super().settle(key, body)
 
     def executions(self, saga: str) -> list[str]:
         """Names of all executions of a saga's forward machine."""
         found = self.aws.client("stepfunctions").list_executions(stateMachineArn=self.outputs[f"{saga}MachineArn"])
         return [execution["name"] for execution in found["executions"]]
-
-    def effects(self) -> dict[str, int]:
-        """Number of effects of each step, by counter."""
-        items = self.aws.client("dynamodb").scan(TableName=self.outputs["CounterTableName"])["Items"]
-        return {item["id"]["S"]: int(item["n"]["N"]) for item in items}
 
     def adopt(self, saga_id: str) -> tuple[int, str]:
         """Move a saga with the command: its status and its output."""

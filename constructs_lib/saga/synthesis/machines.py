@@ -128,14 +128,13 @@ class Machines:
         made = self.phases[node.name] = self._make(node.name, phase_definition(plan, node), kind)
         if self._versions is None:
             return dataclasses.replace(node, machine_arn=made.machine.state_machine_arn)
-        version = published(made.machine, removal_policy=self._removal_policy)
-        return dataclasses.replace(node, machine_arn=version.ref)
+        return dataclasses.replace(node, machine_arn=published(made.machine).ref)
 
     def _alias(self) -> Alias | None:
         if self._versions is None:
             return None
         machine = self.forward.machine
-        return Alias(machine, published(machine, removal_policy=self._removal_policy), self._versions)
+        return Alias(machine, published(machine), self._versions)
 
     def _make(self, id: str, definition: State, kind: _MachineKind) -> Made:
         type_, level = kind

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aws_cdk import CfnDeletionPolicy, RemovalPolicy
+from aws_cdk import RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib.saga.steps.versions import Shift, Versions
 
 
-def published(machine: sfn.StateMachine, *, removal_policy: RemovalPolicy) -> sfn.CfnStateMachineVersion:
+def published(machine: sfn.StateMachine) -> sfn.CfnStateMachineVersion:
     """Publish what is deployed of a state machine, with each deployment that changes it.
 
-    Earlier versions stay: sagas in flight may call those of a phase, and an alias can be turned back to them.
+    Every version stays until its state machine is deleted. An alias can be turned back to one, and sagas in flight call
+    those of their phases: also what a deployment had begun that is rolled back.
     """
     resource = machine.node.default_child
     if not isinstance(resource, sfn.CfnStateMachine):
@@ -25,8 +26,7 @@ def published(machine: sfn.StateMachine, *, removal_policy: RemovalPolicy) -> sf
         state_machine_arn=machine.state_machine_arn,
         state_machine_revision_id=resource.attr_state_machine_revision_id,
     )
-    version.apply_removal_policy(removal_policy)
-    version.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
+    version.apply_removal_policy(RemovalPolicy.RETAIN)
     return version
 
 

@@ -71,12 +71,12 @@ def test_each_deployment_publishes_the_definition_and_moves_the_alias_to_it(stac
 
 
 @pytest.mark.parametrize("removal", [RemovalPolicy.RETAIN, RemovalPolicy.DESTROY])
-def test_versions_stay_when_others_are_published(stack: Stack, removal: RemovalPolicy) -> None:
+def test_versions_stay_when_replaced_and_when_rolled_back(stack: Stack, removal: RemovalPolicy) -> None:
     saga_of(stack, Versions(), removal_policy=removal)
     versions = [one.raw for one in Cloud(stack).resources.values() if one.type == VERSION]
     assert len(versions) == 2
     assert {one["UpdateReplacePolicy"] for one in versions} == {"Retain"}
-    assert {one["DeletionPolicy"] for one in versions} == {"Retain" if removal is RemovalPolicy.RETAIN else "Delete"}
+    assert {one["DeletionPolicy"] for one in versions} == {"Retain"}
 
 
 def test_definitions_call_their_phases_by_version(stack: Stack) -> None:

@@ -21,12 +21,11 @@ from constructs_lib import (
     TransactionApi,
     Versions,
 )
+from tests.local.replacing.stack import FUNCTION_SECONDS
 
 _FUNCTIONS: Final = Path(__file__).parent.parent / "counting" / "functions"
 NAME: Final = "Published"
 DUE_AFTER_SECONDS: Final = 60
-FUNCTION_SECONDS: Final = 120
-"""In the emulator's time: long enough for a process to start on a busy machine."""
 _PATIENT: Final = Retry(in_doubt_attempts=4, in_doubt_interval=10, in_doubt_cap=80)
 
 
