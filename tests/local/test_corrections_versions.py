@@ -49,6 +49,21 @@ def test_execution_runs_the_definition_of_its_version(emulators: Emulators, by: 
     assert said(emulators.without("version-definitions").aws) == "two"
 
 
+def test_execution_is_described_with_its_version_and_alias(emulators: Emulators) -> None:
+    def told(aws: LocalAws, *, by_alias: bool) -> list[tuple[Any, Any]]:
+        machine, alias = machine_with_alias(aws)
+        states = aws.client("stepfunctions")
+        started = states.start_execution(stateMachineArn=alias if by_alias else f"{machine}:1")["executionArn"]
+        (listed,) = states.list_executions(stateMachineArn=machine)["executions"]
+        both: list[Any] = [await_end(aws, started), listed]
+        ends = [(one.get("stateMachineVersionArn", machine), one.get("stateMachineAliasArn", machine)) for one in both]
+        return [(version.removeprefix(machine), named.removeprefix(machine)) for version, named in ends]
+
+    assert told(emulators.corrected.aws, by_alias=True) == 2 * [(":1", ":live")]
+    assert told(emulators.corrected.aws, by_alias=False) == 2 * [(":1", "")]
+    assert told(emulators.without("version-definitions").aws, by_alias=True) == 2 * [("", "")]
+
+
 def test_synchronous_execution_runs_the_definition_of_its_version(emulators: Emulators) -> None:
     def said(aws: LocalAws) -> str:
         machine, _alias = machine_with_alias(aws, express=True)

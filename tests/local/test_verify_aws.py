@@ -16,7 +16,7 @@ import pytest
 
 from constructs_lib.testing import LocalAws
 from tests.on_aws.__main__ import confirmed, main, page, run, verified
-from tests.on_aws.claims import BY_HAND, PROBES, Found
+from tests.on_aws.claims import BY_HAND, PROBES, Found, counted
 from tests.on_aws.resources import Account, Place, alone
 
 SPEED = 10
@@ -49,6 +49,18 @@ def _of_a_user(aws: LocalAws) -> boto3.Session:
     return boto3.Session(key["AccessKeyId"], key["SecretAccessKey"], region_name=aws.region)
 
 
+def _counts(aws: LocalAws, *qualifiers: str) -> None:
+    """Write the metric of an execution, which local AWS does not; the dimension's value ends with each of these."""
+    for end in qualifiers:
+        machine = f"arn:aws:states:{aws.region}:{aws.account}:stateMachine:{end}"
+        started = {
+            "MetricName": "ExecutionsStarted",
+            "Value": 1,
+            "Dimensions": [{"Name": "StateMachineArn", "Value": machine}],
+        }
+        aws.client("cloudwatch").put_metric_data(Namespace="AWS/States", MetricData=[started])
+
+
 def _resources(aws: LocalAws) -> list[str]:
     machines = [one["name"] for one in aws.client("stepfunctions").list_state_machines()["stateMachines"]]
     roles = [one["RoleName"] for one in aws.client("iam").list_roles()["Roles"]]
@@ -63,12 +75,13 @@ def test_local_aws_keeps_every_claim_and_nothing_is_left(
     monkeypatch.setenv("AWS_ENDPOINT_URL", fast.endpoint_url)
     account = _account(fast, tmp_path)
     account.session = _of_a_user(fast)
+    _counts(fast, "verify-alias")
 
     found, failed = verified(account)
 
     assert failed == [], [one.observed for one in found if not one.holds]
     assert [one.claim for one in found if one.holds is False] == []
-    assert len(found) >= 22
+    assert len(found) >= 30
     assert _resources(fast) == []
     assert account.left() == []
     assert not (tmp_path / "left.jsonl").exists()
@@ -228,6 +241,36 @@ def test_state_machine_that_is_still_described_stays_in_the_journal(tmp_path: Pa
 
     assert set(states.asked) == {left.arn}
     assert account.left() == [left]
+
+
+class Metrics:
+    """An account's CloudWatch that lists one metric for each of these values of its dimension."""
+
+    def __init__(self, *values: str) -> None:
+        self._values = values
+
+    def client(self, _service: str) -> Metrics:
+        return self
+
+    def sleep(self, _seconds: float) -> None:
+        pass
+
+    def list_metrics(self, **_filter: str) -> dict[str, Any]:
+        return {"Metrics": [{"Dimensions": [{"Name": "StateMachineArn", "Value": value}]} for value in self._values]}
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        (("machine:live", "machine"), "proven"),
+        (("machine:live", "machine:1"), "contradicted"),
+        (("another",), "open"),
+        ((), "open"),
+    ],
+)
+def test_metrics_of_an_alias_are_judged_by_their_dimensions(values: tuple[str, ...], verdict: str) -> None:
+    account: Any = Metrics(*values)
+    assert counted(account, "machine").verdict == verdict
 
 
 def test_interrupted_run_deletes_everything(fast: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,9 @@ ROOT: Final = Path(__file__).parents[2]
 JOURNAL: Final = ROOT / "build" / "verify-aws-resources.jsonl"
 PAGE: Final = ROOT / "docs" / "verified-on-aws.md"
 COST: Final = (
-    "About 45 state transitions, 25 queue requests, 2 writes: below 0.01 USD at list prices of us-east-1 "
-    "(25 USD per million transitions, 0.40 USD per million queue requests, 0.625 USD per million writes). 5 minutes."
+    "About 50 state transitions, 30 queue requests, 2 writes, 60 requests for metrics: below 0.01 USD at list prices "
+    "of us-east-1 (per million: 25 USD for transitions, 0.40 USD for queue requests, 0.625 USD for writes, 10 USD for "
+    "metrics). 7 to 17 minutes."
 )
 PREFIX: Final = "cdk-sagas-verify"
 
@@ -82,7 +83,9 @@ def run(session: Any, journal: Path, report: Path, options: argparse.Namespace) 
 
 def confirmed(given: str | None, number: str, region: str, ask: Callable[[str], str]) -> bool:
     """Show what will happen, and what it costs; whether the account's id was given."""
-    sys.stdout.write(f"Account {number}, region {region}. Makes a queue, a table, roles, stacks and state machines\n")
+    sys.stdout.write(
+        f"Account {number}, region {region}. Makes a queue, a table, a rule, roles, stacks, state machines\n"
+    )
     sys.stdout.write(f"named {PREFIX}-…, and deletes them at the end. {COST}\n")
     answer = given if given is not None else ask("Type the account's id to go: ")
     if answer.strip() != number:

@@ -19,6 +19,8 @@ from .resources import Account
 _PATIENCE: Final = 120
 """Seconds for which an execution may run."""
 _PAYLOAD: Final = 262_144
+_METRICS: Final = 10
+"""Minutes for which a metric may be late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,60 @@ def names(account: Account) -> Iterator[Found]:
     described = _ended(account, first)
     yield _found("an execution that was stopped is ABORTED", described["status"], "ABORTED")
     yield _found("a name that was used is refused after the end", start("{}"), taken)
+
+
+def aliases(account: Account) -> Iterator[Found]:
+    """Executions that an alias starts."""
+    states, machine = account.client("stepfunctions"), account.machine("alias", _writes("earlier"))
+    ends = {"stateMachineArn": [machine], "status": ["SUCCEEDED"]}
+    account.event_rule("ended", {"source": ["aws.states"], "detail": ends})
+    version = states.publish_state_machine_version(stateMachineArn=machine)["stateMachineVersionArn"]
+    route = [{"stateMachineVersionArn": version, "weight": 100}]
+    alias = states.create_state_machine_alias(name="live", routingConfiguration=route)["stateMachineAliasArn"]
+    account.update_machine(machine, _writes("later"))
+    execution = states.start_execution(stateMachineArn=alias, name="one", input="{}")["executionArn"]
+    under_machine = f"{machine.replace(':stateMachine:', ':execution:')}:one"
+    yield _found("an execution that an alias starts has the ARN of its state machine's", execution, under_machine)
+    described = _ended(account, execution)
+    yield _found("it runs the version of its alias", described.get("output"), '"earlier"')
+    names = ["stateMachineArn", "stateMachineVersionArn", "stateMachineAliasArn"]
+    named = [described.get(name) for name in names]
+    yield _found("it is described with state machine, version and alias", named, [machine, version, alias])
+    try:
+        again = states.start_execution(stateMachineArn=machine, name="one", input="{}")["executionArn"]
+    except ClientError as error:
+        again = error.response["Error"]["Code"]
+    yield _found("its name is taken for its state machine", again, "ExecutionAlreadyExists")
+    listed = [one["executionArn"] for one in states.list_executions(stateMachineArn=machine)["executions"]]
+    yield _found("it is in the list of its state machine's executions", listed, [execution])
+    ended = [one["detail"]["executionArn"] for one in _messages(account, 1)]
+    yield _found("its status event names the state machine without its alias", ended, [execution])
+    states.delete_state_machine_alias(stateMachineAliasArn=alias)
+    try:
+        states.start_execution(stateMachineArn=alias, input="{}")
+        refused = "accepted"
+    except ClientError as error:
+        refused = error.response["Error"]["Code"]
+    gone = refused in ("StateMachineDoesNotExist", "ResourceNotFound")
+    yield Found(claim="a start by an alias that was deleted is refused as such", observed=refused, holds=gone)
+    yield counted(account, machine)
+
+
+def counted(account: Account, machine: str) -> Found:
+    """Metrics of a state machine whose only execution an alias started; where none arrives, nothing is known."""
+    cloudwatch, under_machine = account.client("cloudwatch"), [{"Name": "StateMachineArn", "Value": machine}]
+    found: list[Any] = []
+    for _ in range(_METRICS * 6):
+        metrics = cloudwatch.list_metrics(Namespace="AWS/States", MetricName="ExecutionsStarted")["Metrics"]
+        found = [one["Dimensions"] for one in metrics if machine in str(one["Dimensions"])]
+        if under_machine in found:
+            break
+        account.sleep(10)
+    return Found(
+        claim="it counts in the metrics of its state machine",
+        observed=str(found) if found else f"no metric within {_METRICS} minutes",
+        holds=under_machine in found if found else None,
+    )
 
 
 def sizes(account: Account) -> Iterator[Found]:
@@ -221,6 +277,10 @@ def _waiting(account: Account) -> dict[str, Any]:
     }
 
 
+def _writes(output: str) -> dict[str, Any]:
+    return {"Write": {"Type": "Pass", "Output": output, "End": True}}
+
+
 def _messages(account: Account, count: int) -> list[dict[str, Any]]:
     """Take messages from the queue."""
     sqs = account.client("sqs")
@@ -264,6 +324,7 @@ PROBES: Final[dict[str, Probe]] = {
     "identities of operators": identities,
     "roles for one state machine": narrow_roles,
     "large outputs": outputs,
+    "aliases of state machines": aliases,
 }
 """In the order of what depends on them."""
 BY_HAND: Final = (

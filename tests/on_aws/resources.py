@@ -26,6 +26,7 @@ _GONE: Final = frozenset(
 _ARNS: Final = {
     "machine": "arn:{partition}:states:{region}:{account}:stateMachine:{name}",
     "queue": "arn:{partition}:sqs:{region}:{account}:{name}",
+    "rule": "arn:{partition}:events:{region}:{account}:rule/{name}",
     "role": "arn:{partition}:iam::{account}:role/{name}",
     "stack": "arn:{partition}:cloudformation:{region}:{account}:stack/{name}",
     "table": "arn:{partition}:dynamodb:{region}:{account}:table/{name}",
@@ -55,7 +56,7 @@ class Made:
     """A resource, and where it is.
 
     Attributes:
-        kind: ``machine``, ``queue``, ``role``, ``stack`` or ``table``.
+        kind: ``machine``, ``queue``, ``role``, ``rule``, ``stack`` or ``table``.
         arn: its ARN.
         account: the account's id.
         region: the region; of a role, which has none, that of the run.
@@ -182,13 +183,39 @@ class Account:
 
     def machine(self, name: str, states: Mapping[str, Any]) -> str:
         """Make a state machine that begins with the first of its states; return its ARN."""
-        definition = {"QueryLanguage": "JSONata", "StartAt": next(iter(states)), "States": states}
         whole = self._named(name)
         self._note("machine", whole)
         made = self.client("stepfunctions").create_state_machine(
-            name=whole, definition=json.dumps(definition), roleArn=self.role_arn
+            name=whole, definition=_definition(states), roleArn=self.role_arn
         )
         return str(made["stateMachineArn"])
+
+    def update_machine(self, arn: str, states: Mapping[str, Any]) -> None:
+        """Replace a state machine's definition, and wait until new executions run it."""
+        self.client("stepfunctions").update_state_machine(stateMachineArn=arn, definition=_definition(states))
+        self.sleep(10)  # executions started within seconds may run the earlier one
+
+    def event_rule(self, name: str, pattern: Mapping[str, Any]) -> None:
+        """Have EventBridge send events to the queue.
+
+        Args:
+            name: of the rule.
+            pattern: of the events.
+        """
+        whole, events, sqs = self._named(name), self.client("events"), self.client("sqs")
+        self._note("rule", whole)
+        rule = events.put_rule(Name=whole, EventPattern=json.dumps(pattern))["RuleArn"]
+        queue = sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+        allow = {
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": queue,
+            "Condition": {"ArnEquals": {"aws:SourceArn": rule}},
+        }
+        sqs.set_queue_attributes(QueueUrl=self.queue_url, Attributes={"Policy": _document([allow])})
+        events.put_targets(Rule=whole, Targets=[{"Id": "queue", "Arn": queue}])
+        self.sleep(60)  # a rule and a queue's policy take up to a minute
 
     def _named(self, name: str) -> str:
         return f"{self._prefix}-{name}"
@@ -232,6 +259,10 @@ class Account:
                 client = self.client("cloudformation")
                 client.delete_stack(StackName=made.name)
                 client.get_waiter("stack_delete_complete").wait(StackName=made.name, WaiterConfig={"Delay": 2})
+            case "rule":
+                events = self.client("events")
+                events.remove_targets(Rule=made.name, Ids=["queue"])
+                events.delete_rule(Name=made.name)
             case "role":
                 iam = self.client("iam")
                 for policy in iam.list_role_policies(RoleName=made.name)["PolicyNames"]:
@@ -266,6 +297,10 @@ class Account:
         fresh = self._journal.with_suffix(".new")
         fresh.write_text("".join(json.dumps(asdict(made)) + "\n" for made in left), encoding="utf-8")
         fresh.replace(self._journal)
+
+
+def _definition(states: Mapping[str, Any]) -> str:
+    return json.dumps({"QueryLanguage": "JSONata", "StartAt": next(iter(states)), "States": states})
 
 
 def _document(statements: list[dict[str, Any]]) -> str:

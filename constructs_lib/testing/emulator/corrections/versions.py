@@ -17,6 +17,8 @@ from constructs_lib.testing.emulator.corrections import Correction, Emulator, re
 
 Properties = dict[str, Any]
 
+_STARTED_BY: Final = "_startedBy"
+"""In an execution: the ARNs of its version and alias."""
 _version: Final[contextvars.ContextVar[dict[str, Any] | None]] = contextvars.ContextVar("version", default=None)
 
 
@@ -26,26 +28,61 @@ def started_version() -> dict[str, Any] | None:
 
 
 def version_definitions(_emulator: Emulator) -> None:
-    """An execution that is started by a version, or by an alias, runs that version's definition.
+    """An execution that is started by a version, or by an alias, runs that version's definition, and is described so.
 
-    The emulator runs the definition that is deployed, and StartSyncExecution knows no version. Of two versions of an
-    alias, it starts the heavier one always; here each by its weight.
+    The emulator runs the definition that is deployed, describes neither version nor alias, and StartSyncExecution knows
+    no version. Of two versions of an alias, it starts the heavier one always; here each by its weight.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def start(data: dict[str, Any]) -> Any:
             named = str(data.get("stateMachineArn", "")).partition("#")[0]
             version = _version_of(named)
+            if version is None:
+                return original(data)
             token = _version.set(version)
             try:
-                return original(data if version is None else {**data, "stateMachineArn": version["stateMachineArn"]})
+                answer = original({**data, "stateMachineArn": version["stateMachineArn"]})
             finally:
                 _version.reset(token)
+            execution = states._executions.get(json.loads(answer[2]).get("executionArn"))
+            if execution is not None:
+                alias = {"stateMachineAliasArn": named} if named in states._state_machine_aliases else {}
+                execution[_STARTED_BY] = {"stateMachineVersionArn": version["stateMachineVersionArn"], **alias}
+            return answer
 
         return start
 
+    def make_describe(original: Callable[..., Any]) -> Callable[..., Any]:
+        def describe(data: Any) -> Any:
+            status, _headers, body = answer = original(data)
+            if status != 200:
+                return answer
+            return json_response({**json.loads(body), **_started_by(data.get("executionArn"))})
+
+        return describe
+
+    def make_list(original: Callable[..., Any]) -> Callable[..., Any]:
+        def list_executions(data: Any) -> Any:
+            status, _headers, body = answer = original(data)
+            if status != 200:
+                return answer
+            page = json.loads(body)
+            return json_response(
+                {**page, "executions": [{**one, **_started_by(one["executionArn"])} for one in page["executions"]]}
+            )
+
+        return list_executions
+
     for name in ("_start_execution", "_start_sync_execution"):
         replace(states, name, make)
+    replace(states, "_describe_execution", make_describe)
+    replace(states, "_list_executions", make_list)
+
+
+def _started_by(execution: str | None) -> dict[str, str]:
+    found: dict[str, str] = (states._executions.get(execution) or {}).get(_STARTED_BY, {})
+    return found
 
 
 def _version_of(arn: str) -> dict[str, Any] | None:
