@@ -341,6 +341,17 @@ def test_provider_signs_with_the_former_secret_until_it_learns_the_new_one() -> 
         assert world.secrets.signing(SECRET) == versions["AWSCURRENT"].text
 
 
+def test_provider_that_learns_of_an_earlier_secret_late_signs_with_the_latest() -> None:
+    made = blueprint()
+    made.secrets["Secret"] = SECRET
+    with world_of(made) as world:
+        world.secrets.rotate(SECRET, "second", lag=60 * SECOND)
+        world.kernel.run(until=START + SECOND)
+        world.secrets.rotate(SECRET, "third", lag=SECOND)
+        world.kernel.run(until=START + 120 * SECOND)
+        assert world.secrets.signing(SECRET) == "third"
+
+
 def test_a_secrets_version_has_the_time_of_its_creation() -> None:
     made = blueprint()
     made.secrets["Secret"] = SECRET

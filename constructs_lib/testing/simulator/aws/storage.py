@@ -85,23 +85,28 @@ class Secrets:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.versions: dict[str, dict[str, SecretVersion]] = {}
-        self._signing: dict[str, str] = {}
+        self._signing: dict[str, SecretVersion] = {}
 
     def rotate(self, secret_arn: str, value: str, *, lag: int) -> None:
-        """Put a new value, with which a provider signs some time later.
+        """Put a new value, with which a provider signs some time later, unless it signs with a later one by then.
 
         Args:
             secret_arn: the secret.
             value: its new value.
             lag: microseconds until the provider uses it.
         """
-        self._signing.setdefault(secret_arn, self.versions[secret_arn]["AWSCURRENT"].text)
+        self._signing.setdefault(secret_arn, self.versions[secret_arn]["AWSCURRENT"])
         self.put(secret_arn, value)
-        self._kernel.after(lag, lambda: self._signing.update({secret_arn: value}))
+        version = self.versions[secret_arn]["AWSCURRENT"]
+
+        def learn() -> None:
+            self._signing[secret_arn] = max(version, self._signing[secret_arn], key=lambda one: one.created_at)
+
+        self._kernel.after(lag, learn)
 
     def signing(self, secret_arn: str) -> str:
         """The value with which a provider signs."""
-        return self._signing.get(secret_arn) or self.versions[secret_arn]["AWSCURRENT"].text
+        return (self._signing.get(secret_arn) or self.versions[secret_arn]["AWSCURRENT"]).text
 
     def put(self, secret_arn: str, value: str) -> None:
         """Put a new value: the former one is ``AWSPREVIOUS`` now."""
