@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aws_cdk import Duration, NestedStack, Stack, Stage, Token
+from aws_cdk import Duration, NestedStack, Stack, Stage
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
@@ -14,7 +14,7 @@ from constructs import Construct
 from constructs_lib.execution_watch.checks import require_ends, require_watchable
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.accepted import AnyFunction
-from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.arguments import known_to_differ, require_between, require_seconds
 from constructs_lib.shared.types import check_fields
 from saga_runtime.protocol import FailedStatus
 
@@ -118,7 +118,7 @@ def require_each_once_and_here(scope: Construct, machines: Sequence[WatchedMachi
         seen.add(machine.state_machine_arn)
         _require_here(scope, machine)
         here, there = Stack.of(scope).env.region, watched.function.env.region
-        if _differ(here, there):
+        if known_to_differ(here, there):
             raise ValueError(
                 f"on_timeout of machine {machine.node.path} must be of the region of {path}, {here}, got {there}; name "
                 f"a function of {here}, which may call that one"
@@ -132,7 +132,7 @@ def _require_here(scope: Construct, machine: sfn.IStateMachine) -> None:
         ("account", here.account, machine.env.account),
         ("region", here.region, machine.env.region),
     ):
-        if _differ(ours, theirs):
+        if known_to_differ(ours, theirs):
             raise ValueError(
                 f"machine {name} must be of the {kind} of {path}, {ours}, got {theirs}; make an ExecutionWatch there"
             )
@@ -147,8 +147,3 @@ def _require_here(scope: Construct, machine: sfn.IStateMachine) -> None:
             f"machine {name} must be in the stack of {path}, got {there.node.path}: a nested stack shares names only "
             "with its parent; make an ExecutionWatch where the machine is"
         )
-
-
-def _differ(ours: str, theirs: str) -> bool:
-    """Test whether two accounts, or regions, are known to be different ones."""
-    return not Token.is_unresolved(ours) and not Token.is_unresolved(theirs) and ours != theirs

@@ -291,13 +291,16 @@ class SagaStateMachine(Construct):
         """Let CloudFormation roll a deployment back if one of these alarms goes off while it moves the alias.
 
         The whole stack is rolled back, functions included. An alarm that is on already fails the deployment: choose
-        alarms that failures of new sagas set off, and not those that wait for a person, such as ``parked_alarm``.
+        alarms that failures of new sagas set off within ``every``, and not those that wait for a person, such as
+        ``parked_alarm``. A saga that fails and is compensated shows in its step function's errors and in the API's
+        5xx; not in ``metric_executions_failed``, as its execution succeeds.
 
         Args:
-            alarms: of the same account and region.
+            alarms: of the same account and region; at most 100 in all.
 
         Raises:
-            ValueError: if the saga has no ``versions``.
+            ValueError: if the saga has no ``versions``, or its ``shift`` is ``ALL_AT_ONCE``, for which CloudFormation
+                checks no alarm; if the list is empty or too long, or one is elsewhere.
         """
         if self._machines.alias is None:
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -41,7 +42,7 @@ def require_between(name: str, value: float, *, at_least: float, at_most: float)
     Raises:
         ValueError: if it is.
     """
-    if not at_least <= value <= at_most and not Token.is_unresolved(value):
+    if not at_least <= value <= at_most and not (math.isfinite(value) and Token.is_unresolved(value)):
         raise ValueError(f"{name} must be {at_least} to {at_most}, got {value}; choose a number in that range")
 
 
@@ -78,3 +79,8 @@ def require_minutes(name: str, value: Duration) -> int:
     if seconds % 60:
         raise ValueError(f"{name} must be whole minutes, got {seconds} s; round it")
     return seconds // 60
+
+
+def known_to_differ(ours: str, theirs: str) -> bool:
+    """Test whether two accounts, or regions, are known at synth and different."""
+    return not Token.is_unresolved(ours) and not Token.is_unresolved(theirs) and ours != theirs

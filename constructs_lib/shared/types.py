@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -140,19 +141,21 @@ def _is(value: object, hint: Any) -> bool:
         parts = _parts(value, hint) if _is_container(value, hint) else None
         return parts is not None and all(any(_is(part, one) for one in _options(inner)) for _, part, inner in parts)
     if hint in (int, float):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and (hint is float or isinstance(value, int) or _is_token(value))
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        return hint is float or isinstance(value, int) or _is_token(value)
     if getattr(hint, "_is_protocol", False):
         return _has_all(value, hint)
     # The CDK takes a dict for a struct.
     return isinstance(value, hint) or (isinstance(value, dict) and hasattr(hint, "__jsii_struct_bases__"))
 
 
-def _is_token(value: object) -> bool:
+def _is_token(value: float) -> bool:
     """Test whether a number represents a token that only the deployment resolves."""
     from aws_cdk import Token
 
-    return bool(Token.is_unresolved(value))
+    # JSON, by which the CDK's own process gets the question, has no other numbers: one ends that process.
+    return math.isfinite(value) and bool(Token.is_unresolved(value))
 
 
 def _is_container(value: object, hint: Any) -> bool:

@@ -125,8 +125,8 @@ def test_right_on_a_state_machine_is_one_on_its_alias(emulators: Emulators) -> N
     assert started(emulators.without("state-machine-rights").aws, "bare") == "AccessDeniedException"
 
 
-def template(role: str, text: str) -> str:
-    """A stack with a state machine, its version and its alias."""
+def template(role: str, text: str, *, published: bool = True) -> str:
+    """A stack with a state machine, its version and its alias, or the state machine alone."""
     definition = json.dumps({"QueryLanguage": "JSONata", "StartAt": "Say", "States": passing(text)})
     machine = {"RoleArn": role, "DefinitionString": definition}
     version = {
@@ -142,32 +142,37 @@ def template(role: str, text: str) -> str:
                 "Version": {
                     "Type": "AWS::StepFunctions::StateMachineVersion",
                     "UpdateReplacePolicy": "Retain",
+                    "DeletionPolicy": "Retain",
                     "Properties": version,
                 },
                 "Alias": {"Type": "AWS::StepFunctions::StateMachineAlias", "Properties": alias},
-            },
-            "Outputs": {"Alias": {"Value": {"Ref": "Alias"}}},
+            }
+            if published
+            else {"Machine": {"Type": "AWS::StepFunctions::StateMachine", "Properties": machine}},
+            "Outputs": {"Alias": {"Value": {"Ref": "Alias" if published else "Machine"}}},
         }
     )
 
 
+def deployed(aws: LocalAws, name: str, text: str, *, published: bool = True) -> dict[str, Any]:
+    """The stack after its deployment."""
+    stacks = aws.client("cloudformation")
+    body = template(create_role(aws, ALLOW_ALL, name="all"), text, published=published)
+    known = any(stack["StackName"] == name for stack in stacks.describe_stacks()["Stacks"])
+    (stacks.update_stack if known else stacks.create_stack)(StackName=name, TemplateBody=body)
+
+    def ended() -> dict[str, Any] | None:
+        (stack,) = stacks.describe_stacks(StackName=name)["Stacks"]
+        return None if stack["StackStatus"].endswith("IN_PROGRESS") else dict(stack)
+
+    return eventually(ended)
+
+
 def test_deployment_publishes_a_version_and_moves_the_alias(emulators: Emulators) -> None:
-    def deployed(aws: LocalAws, text: str) -> dict[str, Any]:
-        stacks = aws.client("cloudformation")
-        body = template(create_role(aws, ALLOW_ALL, name="all"), text)
-        known = any(stack["StackName"] == "versions" for stack in stacks.describe_stacks()["Stacks"])
-        (stacks.update_stack if known else stacks.create_stack)(StackName="versions", TemplateBody=body)
-
-        def ended() -> dict[str, Any] | None:
-            (stack,) = stacks.describe_stacks(StackName="versions")["Stacks"]
-            return None if stack["StackStatus"].endswith("IN_PROGRESS") else dict(stack)
-
-        return eventually(ended)
-
     aws = emulators.corrected.aws
     states = aws.client("stepfunctions")
     for number, text in enumerate(("one", "two"), start=1):
-        alias = str(deployed(aws, text)["Outputs"][0]["OutputValue"])
+        alias = str(deployed(aws, "versions", text)["Outputs"][0]["OutputValue"])
         machine = alias.removesuffix(":live")
         (route,) = states.describe_state_machine_alias(stateMachineAliasArn=alias)["routingConfiguration"]
         assert route["stateMachineVersionArn"] == f"{machine}:{number}"
@@ -175,4 +180,15 @@ def test_deployment_publishes_a_version_and_moves_the_alias(emulators: Emulators
         started = states.start_execution(stateMachineArn=f"{machine}:1")["executionArn"]
         assert await_end(aws, started)["output"] == "one"
     with pytest.raises(ClientError, match="Unrecognized resource types"):
-        deployed(emulators.without("published-resources").aws, "one")
+        deployed(emulators.without("published-resources").aws, "versions", "one")
+
+
+def test_deployment_does_not_publish_what_the_latest_version_holds(emulators: Emulators) -> None:
+    aws = emulators.corrected.aws
+    for published, text, status in (
+        (True, "one", "CREATE_COMPLETE"),
+        (False, "one", "UPDATE_COMPLETE"),
+        (True, "one", "UPDATE_ROLLBACK_COMPLETE"),
+        (True, "two", "UPDATE_COMPLETE"),
+    ):
+        assert deployed(aws, "again", text, published=published)["StackStatus"] == status, (published, text)

@@ -1,4 +1,4 @@
-"""An alias is turned back, a saga that was never started is started by it, and an alias goes: each pays once."""
+"""An alias is turned back, starts a saga that was never started, goes, and comes again: each saga pays once."""
 
 from __future__ import annotations
 
@@ -80,3 +80,6 @@ def test_sagas_run_the_version_that_the_alias_points_to(published: Published) ->
     with reconciling(published.aws, published.outputs):
         assert published.paid("late") == SECOND
     assert published.paid("without") == SECOND
+
+    published.deploy("second")  # its versions of before are still there
+    assert published.paid("published") == SECOND

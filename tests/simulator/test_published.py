@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -71,33 +70,65 @@ def test_execution_gets_the_definition_of_its_version() -> None:
 
 def test_release_moves_an_alias_step_by_step() -> None:
     with released(version_of("two", "2", steps=(10, 60), pause=600)) as world:
-        shares = []
+        seen = []
         for _ in range(3):
-            shares.append(outputs(world, "live", MANY).count("two") / MANY)
+            seen.append(outputs(world, "live", MANY).count("two") / MANY)
             world.kernel.run(until=world.kernel.now + 600 * SECOND)
-        assert 0.03 < shares[0] < 0.2
-        assert 0.45 < shares[1] < 0.75
-        assert shares[2] == 1
+        assert 0.03 < seen[0] < 0.2
+        assert 0.45 < seen[1] < 0.75
+        assert seen[2] == 1
         assert world.rollout.done
 
 
 def test_alias_is_turned_back() -> None:
     with released(version_of("two", "2")) as world:
         (machine,) = world.machines.machines
-        turn: dict[str, Any] = {
-            "stateMachineAliasArn": f"{machine}:live",
-            "routingConfiguration": [{"stateMachineVersionArn": f"{machine}:1", "weight": 100}],
-        }
-        world.call("stepfunctions", "UpdateStateMachineAlias", turn)
+        turn(world, "1")
         assert (outputs(world, "live"), outputs(world, "")) == (["one"], ["two"])
         found = world.call("stepfunctions", "ListStateMachineVersions", {"stateMachineArn": machine})
         assert [one["stateMachineVersionArn"] for one in found["stateMachineVersions"]] == [
             f"{machine}:2",
             f"{machine}:1",
         ]
-        turn["routingConfiguration"][0]["stateMachineVersionArn"] = f"{machine}:3"
         with pytest.raises(ServiceError, match="ResourceNotFound"):
-            world.call("stepfunctions", "UpdateStateMachineAlias", turn)
+            turn(world, "3")
+
+
+def turn(world: World, number: str) -> None:
+    """Point the alias to a version, as an operator does."""
+    (machine,) = world.machines.machines
+    routes = [{"stateMachineVersionArn": f"{machine}:{number}", "weight": 100}]
+    given = {"stateMachineAliasArn": f"{machine}:live", "routingConfiguration": routes}
+    world.call("stepfunctions", "UpdateStateMachineAlias", given)
+
+
+def shares(world: World) -> dict[str, int]:
+    (weights,) = world.machines.published.aliases.values()
+    return weights
+
+
+def test_alias_moves_from_the_version_that_the_former_template_names() -> None:
+    with (
+        released(version_of("two", "2")) as world,
+        Deployment(version_of("three", "3", steps=(10,), pause=60)) as next_,
+    ):
+        turn(world, "1")
+        world.rollout.add(next_, itertools.repeat(0))
+        world.kernel.run(until=world.kernel.now + SECOND)
+        assert shares(world) == {"3": 10, "2": 90}
+        world.kernel.run(until=world.kernel.now + 120 * SECOND)
+        assert shares(world) == {"3": 100}
+
+
+@pytest.mark.parametrize(("steps", "after"), [((), {"1": 100}), ((10,), {"2": 100})])
+def test_same_version_moves_an_alias_only_if_the_template_changes_it(
+    steps: tuple[int, ...], after: dict[str, int]
+) -> None:
+    with released(version_of("two", "2")) as world, Deployment(version_of("two", "2", steps=steps)) as next_:
+        turn(world, "1")
+        world.rollout.add(next_, itertools.repeat(0))
+        world.kernel.run(until=world.kernel.now + SECOND)
+        assert shares(world) == after
 
 
 def test_alias_that_a_release_leaves_out_is_gone() -> None:

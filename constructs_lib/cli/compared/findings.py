@@ -118,6 +118,7 @@ def of_saga(old: DescribedSaga, new: DescribedSaga) -> Iterator[Finding]:
             remedy="put the id of its TimeoutReconciler back, or deploy while there is no hold (cdk-sagas hold)",
         )
     yield from _times(old, new)
+    yield from _called(old, new)
     if new.days < old.days:
         yield Finding(
             what=f"log_retention_days {old.days} -> {new.days}",
@@ -125,6 +126,26 @@ def of_saga(old: DescribedSaga, new: DescribedSaga) -> Iterator[Finding]:
             remedy=_PUT_BACK,
             survives=True,
         )
+
+
+def _called(old: DescribedSaga, new: DescribedSaga) -> Iterator[Finding]:
+    """Resources that only the earlier definition calls: the later role has no right to them, or they are deleted."""
+    for name in sorted(old.called - new.called - {old.requests, old.log, old.operators, old.machine, old.recovery}):
+        if old.published:
+            yield Finding(
+                what=f"{name} is not called any more",
+                then="sagas that the alias starts in a version of before fail at it, while a deployment moves the "
+                "alias and after it is turned back, and so do sagas in flight",
+                remedy="put its construct id back, or move the alias at once, and do not turn it back",
+            )
+        else:
+            yield Finding(
+                what=f"{name} is not called any more",
+                then="sagas in flight that reach it fail at it: they are compensated, or, after the pivot, recovered "
+                "or parked",
+                remedy=_OR_WAIT,
+                survives=True,
+            )
 
 
 def _times(old: DescribedSaga | DescribedOperation, new: DescribedSaga | DescribedOperation) -> Iterator[Finding]:

@@ -58,6 +58,8 @@ class DescribedSaga:
         days: how long rows of its log are kept.
         reconcilers: functions of those that have it.
         holds: their hold tables.
+        called: what its definition and those of its phases name.
+        published: whether an alias points to versions of its state machine.
     """
 
     stacks: frozenset[str]
@@ -72,6 +74,8 @@ class DescribedSaga:
     remembered: int
     reconcilers: tuple[str, ...]
     holds: tuple[str, ...]
+    called: frozenset[str]
+    published: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +223,8 @@ def _saga(
         remembered=saga.remembered,
         reconcilers=tuple(one[F.FUNCTION] for one in reconcilers),
         holds=tuple(one[F.HOLD] for one in reconcilers),
+        called=templates.called_by(entry[F.MACHINE]),
+        published=templates.has_alias(entry[F.MACHINE]),
     )
 
 

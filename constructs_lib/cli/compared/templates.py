@@ -16,6 +16,8 @@ _NESTED: Final = "AWS::CloudFormation::Stack"
 _FUNCTIONS: Final = ("AWS::Lambda::Function",)
 _USER_POOLS: Final = ("AWS::Cognito::UserPool",)
 _LEAD_TO_FUNCTIONS: Final = ("AWS::Lambda::Alias", "AWS::Lambda::Version", "AWS::ApiGatewayV2::Integration")
+_MACHINES: Final = ("AWS::StepFunctions::StateMachine",)
+_VERSIONS: Final = ("AWS::StepFunctions::StateMachineVersion",)
 _METHODS: Final = {"AWS::ApiGateway::Method": "Integration", "AWS::ApiGatewayV2::Route": "Target"}
 """Property that leads to the function, by type."""
 _PHYSICAL_NAMES: Final = {
@@ -159,6 +161,34 @@ class Templates:
         properties = self._resources[bucket][1].get("Properties", {})
         rules = properties.get("LifecycleConfiguration", {}).get("Rules", ())
         return min((rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule), default=None)
+
+    def called_by(self, machine: str) -> frozenset[str]:
+        """Everything that a state machine's definition names, and those of the phases that it calls."""
+        found: set[str] = set()
+        ahead = [machine]
+        while ahead:
+            template, resource = self._resources.get(ahead.pop(), (None, {}))
+            if template is None:
+                continue
+            properties = resource.get("Properties", {})
+            named = {*template.references(properties.get("DefinitionString"))}
+            for version in self._of_type(_VERSIONS, named.copy()):
+                there, published = self._resources[version]
+                named.remove(version)
+                named.update(there.references(published["Properties"]["StateMachineArn"]))
+            ahead += self._of_type(_MACHINES, named - found)
+            found |= named
+        return frozenset(found)
+
+    def has_alias(self, machine: str) -> bool:
+        """Test whether an alias points to versions of a state machine."""
+        for template, resource in self._resources.values():
+            if resource["Type"] == "AWS::StepFunctions::StateMachineAlias":
+                for version in self._of_type(_VERSIONS, template.references(resource["Properties"])):
+                    there, published = self._resources[version]
+                    if machine in there.references(published["Properties"]["StateMachineArn"]):
+                        return True
+        return False
 
     def callers_of(self, function: str) -> tuple[str, str]:
         """Issuers of the tokens that a function's methods take, and what else names its callers."""

@@ -26,7 +26,7 @@ from constructs_lib.saga.asl import (
 from constructs_lib.saga.description.kind import Machine
 from constructs_lib.saga.steps.versions import Versions
 from constructs_lib.saga.synthesis.inline import delegated_alarm
-from constructs_lib.saga.synthesis.versions import Alias, published
+from constructs_lib.saga.synthesis.versions import PUBLISHED, Alias, published
 
 _MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
 _STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.ALL)
@@ -101,6 +101,8 @@ class Machines:
         )
         _name_as_vended(self.log_group)
         self.phases: dict[str, Made] = {}
+        if versions is not None:
+            plan = dataclasses.replace(plan, comment=f"{plan.comment}{PUBLISHED}")
         plan = dataclasses.replace(plan, steps=[self._with_machine(plan, node) for node in plan.steps])
         self.forward = self._make("StateMachine", definition_of(plan), _STANDARD)
         arn = self.forward.machine.state_machine_arn

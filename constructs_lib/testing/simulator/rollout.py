@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.testing.simulator.aws.roles import Roles
-from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
+from constructs_lib.testing.simulator.deployment.blueprint import Blueprint, MachineSpec
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError
@@ -140,7 +140,7 @@ class Rollout:
         for image in release.images.values():
             knows = any(arn in text for text in image.spec.environment.values() for arn in machines)
             (late if knows else early).append(partial(world.functions.update, image))
-        first, later = self._moved(release)
+        first, later = self._moved(former, blueprint)
         published = world.machines.published
         changes: list[Change] = [
             *((0, change) for change in early),
@@ -158,18 +158,26 @@ class Rollout:
             moment += next(pauses) + seconds * SECOND
             world.kernel.at(moment, change)
 
-    def _moved(self, release: Deployment) -> tuple[list[Change], list[Change]]:
+    def _moved(self, former: Blueprint, release: Blueprint) -> tuple[list[Change], list[Change]]:
         """Moves of a release's aliases: those that it begins with, and those before it is complete.
 
-        Every alias of a state machine begins at once, as they depend on nothing else.
+        Every alias of a state machine begins at once, as they depend on nothing else. CloudFormation moves one from the
+        version that the former template names, wherever a person has turned it, step by step if the version is another
+        one; and leaves one alone of which the template changes nothing.
         """
         first: list[Change] = []
         later: list[Change] = []
-        point = self._world.machines.published.point
-        for alias in release.blueprint.aliases:
-            steps = [*alias.steps, 100]
-            first.append((0, partial(point, alias.arn, alias.version, steps[0])))
-            later += [(alias.pause, partial(point, alias.arn, alias.version, percent)) for percent in steps[1:]]
+        known = {alias.arn: alias for alias in former.aliases}
+        for alias in release.aliases:
+            before = known.get(alias.arn)
+            if alias == before:
+                continue
+            gradual = alias.steps if before is not None and before.version != alias.version else ()
+            origin = before.version if before is not None else alias.version
+            weights = [*({alias.version: percent, origin: 100 - percent} for percent in gradual), {alias.version: 100}]
+            moves = [partial(self._world.machines.published.point, alias.arn, each) for each in weights]
+            first.append((0, moves[0]))
+            later += [(alias.pause, move) for move in moves[1:]]
         return first, later
 
     def _change_roles(self) -> None:

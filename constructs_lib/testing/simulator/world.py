@@ -165,7 +165,7 @@ class World:
         for machine_arn, number in blueprint.published.items():
             self.machines.published.publish(machine_arn, number)
         for alias in blueprint.aliases:
-            self.machines.published.point(alias.arn, alias.version)
+            self.machines.published.point(alias.arn, {alias.version: 100})
         self.buckets = Buckets(blueprint.buckets)
         self.secrets = Secrets(self.kernel)
         self._drawn = Random(f"{seed}:secrets")

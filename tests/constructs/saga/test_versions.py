@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, RemovalPolicy, Stack
+from aws_cdk import App, Duration, Environment, RemovalPolicy, Stack, Token
+from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_stepfunctions as sfn
 
 from constructs_lib import (
@@ -105,6 +106,57 @@ def test_alias_moves_step_by_step_until_an_alarm_goes_off(stack: Stack, shift: S
     assert (preference["Percentage"], preference["Interval"], preference["Alarms"]) == (10, 30, alarms)
 
 
+def gradual(**changed: Any) -> Versions:
+    given: dict[str, Any] = {"shift": Shift.CANARY, "percent": 10, "every": Duration.minutes(30)}
+    return Versions(**(given | changed))
+
+
+def test_definition_differs_from_the_one_that_is_not_published(new_stack: StackFactory) -> None:
+    """CloudFormation refuses to publish a revision that an earlier version holds, which stays for good."""
+    texts = []
+    for versions in (None, Versions(), gradual()):
+        stack = new_stack()
+        saga_of(stack, versions)
+        texts.append(
+            [json.dumps(Cloud(stack).one(path).raw["Properties"]) for path in ("Saga/StateMachine", "Saga/Phase")]
+        )
+    without, with_, gradually = texts
+    assert all(", published" in text for text in with_)
+    assert not any(", published" in text for text in without)
+    assert with_ == gradually
+
+
+def test_alarm_is_named_once_however_often_it_is_given(stack: Stack) -> None:
+    saga = saga_of(stack, gradual())
+    saga.roll_back_on([saga.parked_alarm, saga.parked_alarm])
+    saga.roll_back_on([saga.parked_alarm])
+    alias = properties_of(stack, ALIAS)["Saga/StateMachine/Alias"]
+    assert len(alias["DeploymentPreference"]["Alarms"]) == 1
+
+
+def test_alarms_that_cloudformation_would_not_check_are_refused(new_stack: StackFactory) -> None:
+    at_once = saga_of(new_stack(), Versions())
+    with pytest.raises(ValueError, match="shift must be CANARY or LINEAR for roll_back_on, got ALL_AT_ONCE; Cloud"):
+        at_once.roll_back_on([at_once.parked_alarm])
+    stack = Stack(App(), "There", env=Environment(account="111111111111", region="eu-west-1"))
+    saga = saga_of(stack, gradual())
+    for account, region, what in (
+        ("222222222222", "eu-west-1", "account 111111111111, got 222222222222"),
+        ("111111111111", "eu-west-2", "region eu-west-1, got eu-west-2"),
+    ):
+        arn = f"arn:aws:cloudwatch:{region}:{account}:alarm:Failing"
+        elsewhere = cloudwatch.Alarm.from_alarm_arn(stack, f"In{account}{region}", arn)
+        with pytest.raises(ValueError, match=rf"alarms\[1\] must be in {what}; CloudFormation takes an alarm"):
+            saga.roll_back_on([saga.parked_alarm, elsewhere])
+    with pytest.raises(ValueError, match="alarms must be at least one, got none"):
+        saga.roll_back_on([])
+    many = [cloudwatch.Alarm.from_alarm_name(stack, f"A{number}", f"a-{number}") for number in range(101)]
+    with pytest.raises(ValueError, match="alarms must be at most 100 in all, got 101; combine some"):
+        saga.roll_back_on(many)
+    (alias,) = properties_of(stack, ALIAS).values()
+    assert "Alarms" not in alias["DeploymentPreference"]
+
+
 def test_functions_that_begin_sagas_know_the_alias(stack: Stack) -> None:
     saga = saga_of(stack, Versions(alias="PROD"))
     TransactionApi(stack, "Api", operations={"pay": Operation(saga=saga)})
@@ -150,12 +202,27 @@ def test_alarms_without_versions_are_refused(stack: Stack) -> None:
         ({"alias": "12"}, "alias must be 1 to 80"),
         ({"alias": "a" * 81}, "alias must be 1 to 80"),
         ({"percent": 10}, "percent must be None for shift=ALL_AT_ONCE, got 10; leave it out"),
-        ({"every": Duration.minutes(1)}, "every must be None for shift=ALL_AT_ONCE, got 60 s"),
+        ({"every": Duration.minutes(1)}, "every must be None for shift=ALL_AT_ONCE, got 1 minute"),
         ({"shift": Shift.CANARY, "every": Duration.minutes(1)}, "percent must be 1 to 99 for shift=CANARY, got None"),
         ({"shift": Shift.LINEAR, "percent": 100, "every": Duration.minutes(1)}, "percent must be 1 to 99 .* got 100"),
         ({"shift": Shift.LINEAR, "percent": 10}, "every must be 1 to 2100 whole minutes for shift=LINEAR, got None"),
-        ({"shift": Shift.LINEAR, "percent": 10, "every": Duration.seconds(90)}, "every must be 1 to 2100 .* got 90 s"),
-        ({"shift": Shift.LINEAR, "percent": 10, "every": Duration.days(2)}, "every must be 1 to 2100 .* got 172800 s"),
+        ({"shift": Shift.LINEAR, "percent": 10, "every": Duration.seconds(90)}, "every must be whole minutes .* 90 s"),
+        ({"shift": Shift.LINEAR, "percent": 10, "every": Duration.millis(60_500)}, "every must be a whole number of s"),
+        ({"shift": Shift.LINEAR, "percent": 10, "every": Duration.days(2)}, "every must be 60 s to 126000 s, got 172"),
+        (
+            {"shift": Shift.LINEAR, "percent": 1, "every": Duration.minutes(22)},
+            "every must be at most 2100 minutes for 100 steps of 1 % together, got 22 minutes; choose a shorter time",
+        ),
+        (
+            {"shift": Shift.LINEAR, "percent": 99, "every": Duration.minutes(1_051)},
+            "every must be at most 2100 minutes for 2 steps of 99 % together",
+        ),
+        (
+            {"shift": Shift.CANARY, "percent": 1, "every": Duration.seconds(Token.as_number({"Ref": "Every"}))},
+            "every must be known at synth, got a token",
+        ),
+        ({"percent": float("nan")}, "percent of Versions must be an int"),
+        ({"percent": float("inf")}, "percent of Versions must be an int"),
         ({"alias": 7}, "alias of Versions must be a str"),
         ({"shift": "SOME"}, "shift of Versions must be"),
     ],

@@ -33,9 +33,11 @@ from constructs_lib import (
     SagaStateMachine,
     Step,
     StepFunction,
+    StepGroup,
     TimeoutReconciler,
     TokenTable,
     TransactionApi,
+    Versions,
 )
 from constructs_lib.cli.main import main
 from saga_runtime.http.key_source import KeySource
@@ -132,6 +134,13 @@ def _named(stack: Stack, name: str) -> None:
     table.table_name = name
 
 
+def _published(stack: Stack, *, phase: bool, versions: Versions | None) -> None:
+    fn = own(stack, "Move")
+    fee = [Step.express("Fees", steps=[Step.atomic("Fee", fn=own(stack, "Fee"))])] if phase else []
+    steps: list[Step | StepGroup] = [Step.atomic("Move", fn=fn, pivot=True), *fee]
+    SagaStateMachine(stack, "Pay", requests=IdempotencyTable(stack, "Requests"), steps=steps, versions=versions)
+
+
 def _renamed(of: Callable[[SagaStateMachine], IConstruct]) -> Build:
     """The saga, with another logical id of one of its resources."""
 
@@ -190,6 +199,27 @@ CASES: Final = {
         old=_saga,
         new=_renamed(lambda saga: saga.operators),
         says=("  operators' queue Parked/PayOperators", "-> Parked/Another", "messages of parked sagas"),
+    ),
+    "Called": Case(
+        old=_saga,
+        new=lambda stack: _saga(stack, fn=own(stack, "Other")),
+        says=("  note: Called/MoveFunction", " is not called any more: sagas in flight that reach it fail at it"),
+        status=0,
+    ),
+    "Published": Case(
+        old=lambda stack: _published(stack, phase=True, versions=Versions()),
+        new=lambda stack: _published(stack, phase=False, versions=Versions()),
+        says=(
+            "  Published/FeeFunction",
+            "  Published/PayFees",
+            " is not called any more: sagas that the alias starts in a version of before fail at it",
+        ),
+    ),
+    "NotPublished": Case(
+        old=lambda stack: _published(stack, phase=True, versions=Versions()),
+        new=lambda stack: _published(stack, phase=True, versions=None),
+        says=("NotPublished/Pay is unchanged",),
+        status=0,
     ),
     "Ledger": Case(
         old=lambda stack: _with_ledger(stack, "Ledger"),

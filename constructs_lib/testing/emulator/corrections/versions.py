@@ -120,13 +120,16 @@ def published_resources(_emulator: Emulator) -> None:
     """CloudFormation publishes versions, and points an alias to the one that its deployment preference names, at once.
 
     The emulator refuses the whole stack. A version of a revision that was published before is that one, as
-    ``PublishStateMachineVersion`` answers; the emulator publishes another one. Here no alias moves step by step, and
-    no alarm rolls a deployment back.
+    ``PublishStateMachineVersion`` answers; the emulator publishes another one. CloudFormation refuses a revision that
+    the latest version holds (github.com/aws-cloudformation/aws-cloudformation-resource-providers-stepfunctions,
+    ``statemachineversion/CreateHandler``). Here no alias moves step by step, and no alarm rolls a deployment back.
     """
     replace(states, "_publish_state_machine_version", _published_once)
 
     def create_version(_logical_id: str, properties: Properties, _stack: str) -> tuple[str, Properties]:
         machine, revision = properties["StateMachineArn"], properties.get("StateMachineRevisionId")
+        if any(one["stateMachineRevisionId"] == _revision_of(machine) for one in _versions_of(machine)[-1:]):
+            raise ValueError(f"the latest version of {machine} holds its current revision: AlreadyExists")
         published = states._publish_state_machine_version({"stateMachineArn": machine, "revisionId": revision})
         arn = _done(published)["stateMachineVersionArn"]
         return arn, {"Arn": arn}
@@ -164,13 +167,21 @@ def published_resources(_emulator: Emulator) -> None:
 def _published_once(original: Callable[..., Any]) -> Callable[..., Any]:
     def publish(data: dict[str, Any]) -> Any:
         arn = data.get("stateMachineArn")
-        revision = (states._state_machines.get(arn) or {}).get("revisionId")
-        for known in states._state_machine_versions.values():
-            if known["stateMachineArn"] == arn and known["stateMachineRevisionId"] == revision:
+        for known in _versions_of(arn):
+            if known["stateMachineRevisionId"] == _revision_of(arn):
                 return json_response({name: known[name] for name in ("stateMachineVersionArn", "creationDate")})
         return original(data)
 
     return publish
+
+
+def _versions_of(machine: str | None) -> list[dict[str, Any]]:
+    """In the order of their publication."""
+    return [one for one in states._state_machine_versions.values() if one["stateMachineArn"] == machine]
+
+
+def _revision_of(machine: str | None) -> Any:
+    return (states._state_machines.get(machine) or {}).get("revisionId")
 
 
 def _routes(properties: Mapping[str, Any]) -> list[dict[str, Any]]:

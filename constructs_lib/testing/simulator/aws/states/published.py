@@ -54,14 +54,12 @@ class Published:
         """Publish what is deployed of a state machine as a version."""
         self._versions[f"{machine_arn}:{number}"] = self._machines[machine_arn]
 
-    def point(self, alias: str, number: str, percent: int = 100) -> None:
-        """Let a version get so many percent of what an alias starts, and the one that it points to the rest.
-
-        CloudFormation creates an alias that points to one version.
-        """
-        others = [known for known in self.aliases.get(alias, {}) if known != number]
-        shared = {number: percent, others[0]: 100 - percent} if percent < 100 and others else {number: 100}
-        self._turn(alias, shared)
+    def point(self, alias: str, weights: Mapping[str, int]) -> None:
+        """Point an alias to versions: the percentage of what it starts that each of these numbers gets."""
+        self.aliases[alias] = dict(weights)
+        machine, _, name = alias.rpartition(":")
+        shares = ", ".join(f"version {number}: {weight} %" for number, weight in weights.items())
+        self._note(machine.rpartition(":")[2], f"alias {name} points to {shares}")
 
     def forget(self, machine_arn: str) -> None:
         """Remove what was published of a state machine that is gone."""
@@ -86,7 +84,7 @@ class Published:
             routes = {str(one["stateMachineVersionArn"]): int(one["weight"]) for one in params["routingConfiguration"]}
             for version in routes.keys() - self._versions.keys():
                 raise ServiceError("ResourceNotFound", f"Resource not found: '{version}'")
-            self._turn(alias, {arn.rpartition(":")[2]: weight for arn, weight in routes.items()})
+            self.point(alias, {arn.rpartition(":")[2]: weight for arn, weight in routes.items()})
             return {}
         weights = self.aliases[alias].items()
         return {
@@ -94,12 +92,6 @@ class Published:
                 {"stateMachineVersionArn": _of(alias, number), "weight": weight} for number, weight in weights
             ]
         }
-
-    def _turn(self, alias: str, weights: dict[str, int]) -> None:
-        self.aliases[alias] = weights
-        machine, _, name = alias.rpartition(":")
-        shares = ", ".join(f"version {number}: {weight} %" for number, weight in weights.items())
-        self._note(machine.rpartition(":")[2], f"alias {name} points to {shares}")
 
 
 def _of(arn: str, number: str) -> str:
