@@ -55,19 +55,33 @@ def run(options: argparse.Namespace) -> int:
             if audit is not None and (options.action == "on") == (switch.held is None):
                 _switch(aws, switch, saga_id, audit)
         found = switches if options.action == "status" else _switches(aws, options.stack, saga_id)
+        general = [] if saga_id is None else _switches(aws, options.stack, None)
         shows = found if options.action == "status" else []
         decisions = {one.table: Decision.all_of(aws.read(one.table, decisions_key(saga_id)) or {}) for one in shows}
-        lists = options.action == "status" and saga_id is None
+        lists = options.action != "on" and saga_id is None
         single = [one for switch in found for one in _of_single_sagas(aws, switch)] if lists else []
     subject = "" if saga_id is None else f", saga {saga_id},"
-    for switch in found:
-        say(f"{switch.function}{subject} {_state(switch)}\n")
+    for was, switch in zip(switches, found, strict=True):
+        say(f"{switch.function}{subject} {_state(switch)}{_other(options.action, audit, was)}\n")
         say_decisions(decisions.get(switch.table, []))
+    for one in general:
+        if one.held is not None:
+            say(f"{one.function} holds all sagas: it {_state(one)}\n")
     for held, switch in single:
         say(f"{switch.function}, saga {held}, {_state(switch)}\n")
     if options.action == "on":
         say("looks that are under way end within a minute\n")
     return _status(options.action, audit, found)
+
+
+def _other(action: str, audit: Audit | None, was: Switch) -> str:
+    """Report the hold that a release ended, or whose a hold is."""
+    if audit is None or was.held is None:
+        return ""
+    if action == "off":
+        who = was.held.who or "another operator"
+        return f"; it was held since {moment(was.held.since_ms)} by {who}: {safe(was.held.reason)}"
+    return "" if was.held.who == audit.who else "; this is not your hold: that operator's release ends it"
 
 
 def _status(action: str, audit: Audit | None, found: list[Switch]) -> int:

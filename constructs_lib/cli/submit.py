@@ -178,7 +178,7 @@ def read_lines(path: Path, pointer: str) -> list[Line]:
     """
     members = _members(pointer)
     try:
-        texts = path.read_text(encoding="utf-8").split("\n")
+        texts = path.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"{path} cannot be read: {error}") from None
     lines: list[Line] = []

@@ -677,7 +677,8 @@ class ProposalField(StrEnum):
     STATUS = "status"
     """Of the record, as it was read."""
     OWNER = "owner"
-    PARKED = "parked"
+    PARKED_AT = "parked_at"
+    """Epoch milliseconds; absent: it was not parked."""
 
 
 class SecondPerson(StrEnum):

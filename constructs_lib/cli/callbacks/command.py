@@ -239,12 +239,12 @@ def _go_through(options: argparse.Namespace, session: boto3.Session, audit: Audi
                 if sum(done.values()) % 100 == 0:
                     sys.stderr.write(f"{done['moved']} put back, {done['deleted']} deleted so far\n")
     finally:
-        said = [f"{done['moved']} put back", f"{done['deleted']} deleted", f"{done['left']} left"]
+        said = [f"{done['moved']} put back", f"{done['deleted']} deleted", f"{done['left'] + done['refused']} left"]
         sys.stdout.write(", ".join(said) + "\n")
     if letters.busy or not letters.complete:
         others = f"{letters.busy} were being read by another process" if letters.busy else "there are more"
         sys.stdout.write(f"{others}: repeat this in two minutes\n")
-    return 0
+    return 1 if done["refused"] else 0
 
 
 def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held, audit: Audit) -> str:
@@ -259,7 +259,7 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held, a
         _keep(options, audit, what, shown.job_id, str(shown.about.get(UnansweredField.REQUEST_TABLE, "")))
     except CommandError as refusal:
         sys.stderr.write(f"job {shown.job_id} is left: {refusal}\n")
-        return "left"
+        return "refused"
     if moves:
         letters.move(held, options.queue)
         return "moved"

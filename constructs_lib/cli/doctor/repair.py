@@ -27,7 +27,7 @@ from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, TokenStatus
 from saga_runtime.recovery.hold import Held, hold_key
-from saga_runtime.recovery.repairs import BY_ANOTHER, Repair, Repairs, clear
+from saga_runtime.recovery.repairs import BY_ANOTHER, Repair, Repairs, clear, left_in
 from saga_runtime.recovery.takeover import MachineGone
 from saga_runtime.shared import aws as runtime
 from saga_runtime.shared.decisions import Audit
@@ -101,6 +101,9 @@ class Repairer:
                 then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
             return replace(finding, severity=Severity.OPERATOR, then=then)
         self.done.append(finding.id)
+        if finding.repair is Repair.CLEAR and left_in(repaired.repaired) > finding.parked:
+            then = "read the entries that are left, then acknowledge or delete them"
+            return replace(repaired, severity=Severity.OPERATOR, then=then)
         return repaired
 
     def _asked(self, finding: Finding, repair: Repair) -> str | None:

@@ -315,6 +315,7 @@ def _full(system: System, parked: Mapping[str, int]) -> Iterator[Finding]:
             id=queue.name,
             command=shlex.join(words) if more else "",
             repair=Repair.CLEAR,
+            parked=sagas,
             table=queue.url,
         )
 

@@ -85,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
             options.misused(f"--{name} must not be blank, got {value!r}")
     if options.status not in (None, "IN_PROGRESS") and not options.scan:
         options.misused(f"--status {options.status} needs --scan: no index has settled sagas")
+    if options.status not in (None, "IN_PROGRESS") and (options.parked or options.error is not None):
+        options.misused(f"--parked and --error need an open saga, got --status {options.status}")
     if options.rate is not None and (not options.scan or options.rate < 1):
         options.misused("--rate must be a number from 1 on, with --scan")
     if options.caller is not None and (options.key is None or options.operation is None):
@@ -317,7 +319,7 @@ class Search:
 
 def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]) -> Listed:
     machine = machine_of(record.execution_arn)
-    stuck = stuck_at(record)
+    stuck, proposals = stuck_at(record), Proposal.all_of(item)
     return Listed(
         saga_id=record.saga_id,
         path=path(machine) or machine.rpartition(":")[2],
@@ -334,7 +336,7 @@ def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]
         scope=record.scope,
         proposals=tuple(
             Unconfirmed(number=one.number, expires_at=one.expires_at)
-            for one in Proposal.all_of(item)
-            if one.is_open(record, Decision.all_of(item), record.created_at)
+            for one in proposals
+            if one.is_open(record, proposals, Decision.all_of(item), record.created_at)
         ),
     )

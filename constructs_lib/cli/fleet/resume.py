@@ -28,7 +28,9 @@ from constructs_lib.cli.shared.saga import FOR_AN_OPERATOR as UNDECIDED
 from constructs_lib.cli.shared.saga import Asker, audit_of, deployed, find_in, reason_of, require_saga_id
 from constructs_lib.cli.shared.terminal import Screen, progress, safe
 from saga_runtime.errors import Conflict
+from saga_runtime.recovery.audit import MOST_BEFORE_LISTS
 from saga_runtime.recovery.hold import Held
+from saga_runtime.recovery.listed import HELD
 from saga_runtime.recovery.lists import FOR_AN_OPERATOR, is_doubtful, outlook, stuck_at
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.recovery.resolver import Resolver
@@ -91,7 +93,9 @@ def run(options: argparse.Namespace) -> int:
     reason = reason_of(options.reason) if options.yes else ""
     listed = options.file if options.file is not None else Path(_require_list_id(options.proposal))
     results = options.results or listed.with_name(f"{listed.name}.results")
-    if options.file is not None and results.exists() and results.samefile(options.file):
+    if results.exists() and not results.is_file():
+        raise CommandError(f"--results must be a file, got {results}; name one that does not exist")
+    if options.file is not None and options.file.exists() and results.exists() and results.samefile(options.file):
         raise CommandError(f"--results must be another file than the list, got {results}")
     planned = list(_planned(options.file)) if options.file is not None else []
     done, cut_off = _done(results)
@@ -200,7 +204,7 @@ def _planned(file: Path) -> Iterator[Planned]:
         CommandError: if the file cannot be read, or a line is neither a saga id nor an object with one.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"FILE must be a list of sagas, got {file}: {error}") from None
     seen: set[str] = set()
@@ -326,12 +330,12 @@ class _Work:
                         _require_released(self.session, self.manifest)
                         released_at = began
                     outcome, detail = self._tried(one)
+                    if outcome == HELD:
+                        raise CommandError(f"no saga may be held, got all, {detail}; repeat this when it is released")
                     counts[outcome] += 1
                     line = {"saga_id": one.saga_id, "parked": one.parked, "outcome": outcome}
                     line |= {"detail": detail} if detail else {}
-                    file.write(json.dumps(line) + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
+                    _keep(line, file)
                     bar(advance=1, note=outcome)
                     if one is not planned[-1]:
                         time.sleep(max(1 / self.rate - (time.monotonic() - began), 0))
@@ -377,10 +381,31 @@ class _Work:
         if is_doubtful(record):
             return FOR_AN_OPERATOR, f"was parked as {stuck_at(record)['error']}: see cdk-sagas inspect"
         resolver = Resolver(
-            recoverer=found.recoverer, log_table=saga.served.log, audit=self.audit, log_days=saga.served.days
+            recoverer=found.recoverer,
+            log_table=saga.served.log,
+            audit=self.audit,
+            log_days=saga.served.days,
+            most=MOST_BEFORE_LISTS,
         )
         resumed = resolver.resume(record, found.now_ms)
         return _ended(resumed.finding, resumed.started, "resumed")
+
+
+def _keep(line: Mapping[str, Any], file: TextIO) -> None:
+    """Write an outcome down, before the next saga begins.
+
+    Raises:
+        CommandError: with the outcome, if the file cannot be written.
+    """
+    try:
+        file.write(json.dumps(line) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise CommandError(
+            f"--results must be a file that can be written, got {file.name}: {error.strerror}; saga {line['saga_id']} "
+            f"is the last one: {line['outcome']}; make room, and repeat this"
+        ) from None
 
 
 def _ended(finding: Finding, started: str | None, done: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from constructs_lib.cli.saga.inspection import Inspection, StepView
 from constructs_lib.cli.shared.process import moment
@@ -13,6 +14,10 @@ from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.protocol import SAGA_CANCELLED, UNDO_STATE, Direction, Side, StepStatus
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.takeover import Finding
+
+OUTPUT: Final = "OUTPUT"
+"""The output in a command that is printed for an operator to complete; it is not JSON, and refused."""
+_OUTPUT_IS: Final = f"{OUTPUT} is what the step would have returned, as JSON: later steps and its compensation read it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +46,8 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
 
     proposed = [
         Advice(
-            text=f"An operator proposed {one.number}. Find out whether it is true; another one than "
-            f"{one.who} confirms it.",
+            text=f"{one.who} proposed {one.number}: {one.what}; why: {one.why}. Find out whether it is true; another "
+            "operator confirms it.",
             commands=(("it is true", command("confirm", "--proposal", str(one.number))),),
         )
         for one in saga.proposals
@@ -132,7 +137,8 @@ def _open(saga: Inspection) -> Iterator[StepView]:
 
 def _asked(saga: Inspection, step: StepView) -> str:
     if step.status == StepStatus.REFUSED:
-        return f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
+        text = f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
+        return f"{text} {_OUTPUT_IS}"
     if step.status == StepStatus.DONE:
         return (
             f"{step.step} is applied, and the saga compensates. If its compensation can run now, resume; if only "
@@ -140,6 +146,7 @@ def _asked(saga: Inspection, step: StepView) -> str:
         )
     undo = "the undo of " if step.status == StepStatus.COMPENSATING else ""
     text = f"Did {undo}{step.step} happen? Ask the provider; it was given the idempotency key {step.provider_key}."
+    text += "" if undo else f" {_OUTPUT_IS}"
     if step.certain_at is not None and step.certain_at > saga.now_ms:
         left = duration(step.certain_at - saga.now_ms)
         text += (
@@ -152,7 +159,7 @@ def _asked(saga: Inspection, step: StepView) -> str:
 def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> Iterator[tuple[str, str]]:
     seen = ["--attempt", step.attempt] if step.attempt else []
     about = ["--compensation"] if step.status in (StepStatus.COMPENSATING, StepStatus.DONE) else []
-    with_output = [] if about else ["--output", "{}"]
+    with_output = [] if about else ["--output", OUTPUT]
     yes = command("resolve", step.step, *about, "--applied", *with_output, *seen)
     no = command("resolve", step.step, *about, "--not-applied", *seen)
     if step.status == StepStatus.DONE:
@@ -162,7 +169,7 @@ def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> I
         yield "done by hand", yes
         yield "fixed, call it again", no
         return
-    yield ("yes" if about else "yes, with this output"), yes
+    yield ("yes" if about else "yes, with its output"), yes
     if step.certain_at is not None and step.certain_at > saga.now_ms:
         return  # what an operator knows of the provider is out of date by now
     if step.status == StepStatus.COMPENSATING:

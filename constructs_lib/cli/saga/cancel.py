@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Final
 
+from constructs_lib.cli.saga.holds import add_held_option, require_free
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.saga import (
@@ -16,6 +17,7 @@ from constructs_lib.cli.shared.saga import (
     audit_of,
     deployed,
     find_saga,
+    of_hold,
 )
 from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS
 from saga_runtime.recovery.cancel import Cancelled, CannotCancel, cancel
@@ -47,13 +49,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_saga_options(parser)
     add_reason_option(parser)
+    add_held_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} was not cancelled, or not stopped; repeat this"):
         ask = asking(options)
-        answer = ask(do="cancel") if ask is not None else None
+        answer = ask(do="cancel", **of_hold(options)) if ask is not None else None
         if answer is not None:
             _say(options.saga, Cancelled(**{**answer["cancelled"], "jobs": tuple(answer["cancelled"]["jobs"])}))
             return 0
@@ -61,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
         served = deployed(found).served
         recoverer = replace(found.recoverer, log_days=served.days)
         audit = audit_of(found.session, options.reason)
+        require_free(found, audit, although_held=options.although_held)
         try:
             done = cancel(recoverer, served.log, found.record, audit, found.now_ms)
         except (CannotCancel, MachineGone, ValueError) as refusal:

@@ -72,7 +72,7 @@ def _shape(saga: Inspection) -> object:
     """Everything that changes but the time."""
     retries = [(one.state, one.failed, one.error) for one in saga.retries or ()]
     executions = [(one.name, one.machine, one.status) for one in saga.executions]
-    return saga.finding, saga.status, saga.owner, saga.steps, saga.decisions, retries, executions
+    return saga.finding, saga.status, saga.owner, saga.steps, saga.decisions, saga.held, retries, executions
 
 
 def _print(options: argparse.Namespace, saga: Inspection) -> None:
@@ -136,6 +136,7 @@ def _head(saga: Inspection, screen: Screen) -> Iterator[Line]:
         "answered": str(saga.http_status) if saga.http_status is not None else None,
         "parked": f"by {saga.parked_by}{since}" if saga.parked_by is not None else None,
         "reason": _sentence(saga.parked_reason) if saga.parked_reason else None,
+        "held": f"since {moment(saga.held.since_ms)} by {saga.held.who}: {saga.held.reason}" if saga.held else None,
         "failure": _sentence(saga.failure) if saga.failure else None,
     }
     yield f"saga {saga.saga_id}"
@@ -163,6 +164,7 @@ def _proposals(saga: Inspection, screen: Screen) -> Iterator[Line]:
         until = f" until {moment(one.expires_at)}" if one.state == "open" else ""
         yield f"  {one.number}  {one.state}{until}, of {one.who}"
         yield f"     {screen.clean(one.what)}"
+        yield from screen.paragraph(f"why: {one.why}", 5)
 
 
 def _sentence(what: object) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from botocore.exceptions import ClientError
 
+from constructs_lib.cli.saga.holds import hold_of
 from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.manifest import DeployedSaga
@@ -18,7 +19,7 @@ from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
-from saga_runtime.recovery.hold import decisions_key
+from saga_runtime.recovery.hold import Held, decisions_key
 from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
@@ -118,7 +119,8 @@ class ProposalView:
         at_ms, expires_at: epoch milliseconds.
         who: ARN of the proposer.
         what, why: the decision, and the proposer's reason.
-        state: ``open``, ``confirmed``, ``expired``, or ``outdated``: the saga changed since.
+        state: ``open``, ``confirmed``, ``expired``, ``replaced`` by a later one about the same step, or ``outdated``:
+            the saga changed since.
     """
 
     number: int
@@ -158,6 +160,7 @@ class Inspection:
         steps: rows in order of their first writes, then steps without one in the definition's order.
         decisions: those of operators, to hold it too, the earliest first.
         proposals: of operators, the earliest first.
+        held: since when, why and by whom it is held, or all sagas are; None: it is not, or that may not be read.
         retries: tasks of its owner that failed and are retried, the longest first; None: they may not be read.
     """
 
@@ -186,6 +189,7 @@ class Inspection:
     steps: tuple[StepView, ...]
     decisions: tuple[Decision, ...] = ()
     proposals: tuple[ProposalView, ...] = ()
+    held: Held | None = None
     retries: tuple[Retrying, ...] | None = ()
 
 
@@ -211,7 +215,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         updated_at=record.updated_at,
         due_at=record.due_at,
         parked_by=record.parked_by,
-        parked_at=_number(found.item, a.PARKED_AT),
+        parked_at=record.parked_at,
         parked_reason=_object(found.item, a.PARKED_REASON),
         failure=_object(found.item, a.FAILURE),
         log_table=saga.served.log,
@@ -222,6 +226,7 @@ def inspect_saga(found: FoundSaga, saga: DeployedSaga) -> Inspection:
         steps=tuple(_steps(found, saga)),
         decisions=tuple(sorted((*Decision.all_of(found.item), *_holds(found)), key=lambda one: one.at_ms)),
         proposals=tuple(_proposals(found)),
+        held=hold_of(Aws(session=found.session), found),
         retries=_retries(found, executions) if finding is Finding.RUNNING else (),
     )
 
@@ -291,13 +296,15 @@ def _holds(found: FoundSaga) -> Iterator[Decision]:
 
 
 def _proposals(found: FoundSaga) -> Iterator[ProposalView]:
-    decisions = Decision.all_of(found.item)
-    for one in Proposal.all_of(found.item):
+    decisions, proposals = Decision.all_of(found.item), Proposal.all_of(found.item)
+    for one in proposals:
         state = "open"
         if one.is_decided(decisions):
             state = "confirmed"
         elif not one.is_of(found.record):
             state = "outdated"
+        elif one.replaced_by(proposals) is not None:
+            state = "replaced"
         elif found.now_ms >= one.expires_at:
             state = "expired"
         yield ProposalView(

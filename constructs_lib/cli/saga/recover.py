@@ -6,6 +6,7 @@ import argparse
 import sys
 from dataclasses import replace
 
+from constructs_lib.cli.saga.holds import add_held_option, require_free
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.process import CommandError
@@ -59,6 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="also start compensations of late effects after 20 failed attempts: the cause is fixed",
     )
     add_reason_option(parser)
+    add_held_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -66,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
     with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
         saga, audit = deployed(found), audit_of(found.session, options.reason)
+        require_free(found, audit, although_held=options.although_held)
         # Without its rows, a saga must not be run again.
         found = replace(found, recoverer=replace(found.recoverer, log_days=saga.served.days, audit=audit))
         try:

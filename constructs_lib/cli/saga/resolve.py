@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from constructs_lib.cli.saga.holds import add_held_option, require_free
 from constructs_lib.cli.shared.aws import one_line_errors, options_again
 from constructs_lib.cli.shared.process import CommandError, moment
 from constructs_lib.cli.shared.saga import (
@@ -17,7 +18,9 @@ from constructs_lib.cli.shared.saga import (
     audit_of,
     deployed,
     find_saga,
+    of_hold,
 )
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import StepStatus
@@ -26,6 +29,8 @@ from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone
 from saga_runtime.steps.step import encode_output
 
+_LONGEST_NAME: Final = 1_024
+"""Bytes of a sort key, which a step's name is."""
 _RESUMED: Final = {
     "SETTLED": "is settled",
     "NOT_STARTED": "was resumed before, and not started: started",
@@ -56,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
     add_reason_option(parser)
+    add_held_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,11 +78,12 @@ def run(options: argparse.Namespace) -> int:
 def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
     """Decide with the caller's own rights."""
     found = find_saga(options)
-    saga = deployed(found)
+    saga, audit = deployed(found), audit_of(found.session, options.reason)
+    require_free(found, audit, although_held=options.although_held)
     resolver = Resolver(
         recoverer=found.recoverer,
         log_table=saga.served.log,
-        audit=audit_of(found.session, options.reason),
+        audit=audit,
         log_days=saga.served.days,
     )
     try:
@@ -100,11 +107,11 @@ def _asked(options: argparse.Namespace, statement: Statement | None) -> Mapping[
         return None
     seen = dict(shown["shown"])
     if statement is None:
-        return ask(do="resolve", resume=True, seen=seen)
+        return ask(do="resolve", resume=True, seen=seen, **of_hold(options))
     if statement.attempt is not None:
         seen["attempt"] = statement.attempt
     answer = {"applied": statement.applied, "compensation": statement.undo, "output": statement.output}
-    return ask(do="resolve", step=options.step, **answer, seen=seen)
+    return ask(do="resolve", step=options.step, **answer, seen=seen, **of_hold(options))
 
 
 def say_answer(
@@ -115,12 +122,13 @@ def say_answer(
         told = answer["proposed"]
         again = " ".join(options_again(options))
         sys.stdout.write(
-            f"proposed as {told['number']}: {told['what']}\n"
+            f"proposed as {told['number']}: {safe(told['what'])}\n"
             f"a second operator confirms it before {moment(told['expires_at'])}: cdk-sagas confirm {options.saga} "
             f"--proposal {told['number']} --reason {PLACEHOLDER} {again}\n"
         )
     if "confirmed" in answer:
-        sys.stdout.write(f"proposal {answer['confirmed']['number']} is executed: {answer['confirmed']['what']}\n")
+        told = answer["confirmed"]
+        sys.stdout.write(f"proposal {told['number']} is executed: {safe(told['what'])}\n")
     if "change" in answer and statement is not None:
         to = answer["change"]["to"]
         change = Change(to=StepStatus(to) if to is not None else None, written=answer["change"]["written"])
@@ -142,6 +150,8 @@ def _statement(options: argparse.Namespace) -> Statement | None:
         return None
     if options.step is None:
         raise CommandError("name the step that was or was not applied, or use --resume")
+    if not options.step.strip() or len(options.step.encode()) > _LONGEST_NAME:
+        raise CommandError(f"STEP must be 1 to {_LONGEST_NAME} bytes, got {options.step[:40]!r}; see cdk-sagas inspect")
     if options.output is not None and not options.applied:
         raise CommandError("a step that was not applied has no output; leave --output out")
     output = _output(options.output) if options.output is not None else None

@@ -140,6 +140,11 @@ def asking(options: argparse.Namespace) -> Callable[..., Mapping[str, Any] | Non
     return partial(asker.ask, saga=options.saga, reason=reason) if asker is not None else None
 
 
+def of_hold(options: argparse.Namespace) -> dict[str, bool]:
+    """Member of a request to the function: that the caller knows of another operator's hold."""
+    return {"although_held": True} if options.although_held else {}
+
+
 def require_saga_id(text: str) -> None:
     """Refuse what is not a saga id.
 
@@ -171,7 +176,13 @@ def find_in(session: boto3.Session, manifest: Manifest, saga_id: str, log_table:
         item = answer.get("Item")
         if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != saga_id:
             continue
-        record = RequestRecord.from_item(item)
+        try:
+            record = RequestRecord.from_item(item)
+        except ValueError as error:
+            raise CommandError(
+                f"saga {saga_id} must have a readable record, got one in {table} that is not: {error}; see cdk-sagas "
+                "doctor"
+            ) from None
         return FoundSaga(
             record=record,
             item=item,

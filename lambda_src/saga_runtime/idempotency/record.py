@@ -258,6 +258,7 @@ class RequestRecord:
     late_at: int | None = None
     parked_reason: str | None = None
     failure: str | None = None
+    parked_at: int | None = None
     decisions: int = 0
     decisions_size: int = 0
     alias: str | None = None
@@ -297,8 +298,9 @@ class RequestRecord:
                 late_at=_number(item, a.LATE_AT),
                 parked_reason=_text(item, a.PARKED_REASON),
                 failure=_text(item, a.FAILURE),
+                parked_at=_number(item, a.PARKED_AT),
                 decisions=len(decisions := item.get(a.DECISIONS, {}).get("L", [])),
-                decisions_size=len(json.dumps(decisions)),
+                decisions_size=len(json.dumps(decisions, ensure_ascii=False).encode()),
                 alias=_text(item, a.ALIAS),
             )
         except KeyError as error:

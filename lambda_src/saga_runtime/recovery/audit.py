@@ -20,8 +20,12 @@ SAME_SAGA: Final = "#saga_id = :saga_id"
 """The key still has the saga that was read: a forgotten key may be a newer request's."""
 AS_READ: Final = f"{SAME_SAGA} AND #status = :was_status AND #owner = :was_owner"
 """And it is in the state, and has the owner, that were read."""
-MOST_BYTES: Final = 50_000
+MOST_BYTES: Final = 150_000
 """Of the decisions before a new one: a record that is full could not be written any more, and its saga not settled."""
+MOST_BEFORE_PROPOSALS: Final = 100_000
+"""The same, before a proposal: its confirmation has room left."""
+MOST_BEFORE_LISTS: Final = 50_000
+"""The same, before what is done to a list of sagas: decisions about this one have room left."""
 _NO_LIST: Final = f"attribute_not_exists(#{RecordAttribute.DECISIONS})"
 Appended = tuple[Mapping[Any, str], Mapping[str, Any]]
 """What an update assigns in addition, and the values of it."""
@@ -29,7 +33,9 @@ NOTHING: Final[Appended] = ({}, {})
 _APPEND: Final = f"list_append(if_not_exists(#{RecordAttribute.DECISIONS}, :no_decisions), :decision)"
 
 
-def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int, *before: Decision) -> Appended:
+def appended(
+    audit: Audit, what: str, record: RequestRecord, now_ms: int, *before: Decision, most: int | None = None
+) -> Appended:
     """Assignments and values of an update that appends a decision.
 
     Args:
@@ -38,14 +44,17 @@ def appended(audit: Audit, what: str, record: RequestRecord, now_ms: int, *befor
         record: as it was read.
         now_ms: the time.
         before: what is appended before it.
+        most: bytes of the list before it; ``MOST_BYTES`` by default.
 
     Raises:
         ValueError: if the record's list is full.
     """
-    if record.decisions_size > MOST_BYTES:
+    most = most if most is not None else MOST_BYTES
+    if record.decisions_size > most:
+        rest = "decide about it alone, with cdk-sagas resolve" if most == MOST_BEFORE_LISTS else "end it by hand"
         raise ValueError(
-            f"the decisions about saga {record.saga_id} must have at most {MOST_BYTES:,} bytes, got "
-            f"{record.decisions_size:,}; find out why it was decided about so often, and let its reconciler continue it"
+            f"the decisions about saga {record.saga_id} must have at most {most:,} bytes, got "
+            f"{record.decisions_size:,}; find out why it was decided about so often, and {rest}"
         )
     new = decided(audit, what, now_ms, parked_reason=_parked_at(record))
     values = {"no_decisions": {"L": []}, "decision": stored((*before, new))}

@@ -144,7 +144,14 @@ class Hold:
         Raises:
             ClientError, BotoCoreError: a switch cannot be read.
         """
-        return self.read() is not None or (self.table is not None and _read(self.table, saga_id) is not None)
+        return self.of(saga_id) is not None
+
+    def of(self, saga_id: str) -> Held | None:
+        """Since when a saga, or every saga, is held; None: it is not.
+
+        Raises: as ``holds``.
+        """
+        return self.read() or (_read(self.table, saga_id) if self.table is not None else None)
 
 
 def _read(table: str, saga_id: str | None) -> Held | None:

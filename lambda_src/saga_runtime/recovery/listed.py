@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.protocol import SecondPerson
+from saga_runtime.recovery.audit import MOST_BEFORE_LISTS
 from saga_runtime.recovery.lists import (
+    FOR_AN_OPERATOR,
     LEFT,
     MOST_SAGAS,
     RESUMED,
@@ -20,12 +22,15 @@ from saga_runtime.recovery.proposals import Caller, require_principal
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.recovery.takeover import Finding
 from saga_runtime.shared import aws, clock, writes
+from saga_runtime.shared.clock import moment
 from saga_runtime.shared.decisions import Audit
 
 if TYPE_CHECKING:
     from saga_runtime.recovery.operators import FoundSaga, Operators
 
 UNKNOWN: Final = "unknown"
+HELD: Final = "held"
+"""Outcome while all sagas are held: nothing is changed, and the work stops."""
 Answer = dict[str, Any]
 
 
@@ -49,10 +54,10 @@ class Lists:
         for saga_id, found in self.operators.find_each(list(planned)):
             parked = planned[saga_id]
             what = UNKNOWN if found is None else outlook(found.record, parked)
-            if found is None or found.parked_at is None or what != RESUMED:
+            if found is None or found.record.parked_at is None or what != RESUMED:
                 left.append((saga_id, what))
             else:
-                seen.append(SeenSaga(saga_id, found.record.owner, found.parked_at))
+                seen.append(SeenSaga(saga_id, found.record.owner, found.record.parked_at))
         if not seen:
             return {"left": left} if any(what != UNKNOWN for _, what in left) else {UNKNOWN: True}
         proposal = ListProposal(
@@ -117,9 +122,12 @@ class Lists:
         record, now_ms = found.record, clock.now_ms()
         if record.settled:
             return _ended("settled", record.status)
-        self.operators.require_free(saga_id)
-        resolver = self.operators.resolver(found, proposal.confirmed)
-        if seen.is_of(record, found.parked_at):
+        if (held := self.operators.hold.read()) is not None:
+            return _ended(HELD, f"since {moment(held.since_ms)}: {held.reason}")
+        if (held := self.operators.hold.of(saga_id)) is not None:
+            return _ended(FOR_AN_OPERATOR, f"an operator holds it: {held.reason}")
+        resolver = replace(self.operators.resolver(found, proposal.confirmed), most=MOST_BEFORE_LISTS)
+        if seen.is_of(record, found.record.parked_at):
             started = resolver.unpark(
                 record, now_ms, what=proposal.what, parked_at=seen.parked_at, before=[proposal.proposed]
             )
@@ -130,7 +138,7 @@ class Lists:
             if started is not None:
                 return _ended("recovered", started)
             if finding in (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED, Finding.ROWS_EXPIRED):
-                return _ended("needs an operator", finding)
+                return _ended(FOR_AN_OPERATOR, finding)
             return _ended("left alone", finding)
         return _ended("left alone", "changed since it was proposed")
 
@@ -145,7 +153,7 @@ class Lists:
 def _outlook(proposal: ListProposal, seen: SeenSaga, found: FoundSaga | None) -> str:
     if found is None:
         return UNKNOWN
-    if found.record.settled or seen.is_of(found.record, found.parked_at):
+    if found.record.settled or seen.is_of(found.record, found.record.parked_at):
         return outlook(found.record, None)
     return "was resumed by this list" if proposal.is_resumed(found.decisions) else LEFT
 

@@ -33,7 +33,7 @@ KEPT_MS: Final = 90 * 86_400_000
 FREE: Final = "attribute_not_exists(#id) OR (attribute_not_exists(#confirmed_by) AND #expires_at <= :now)"
 """There is no such proposal, or its time passed before it was confirmed."""
 OPEN: Final = "#at = :was_at AND #expires_at > :now AND attribute_not_exists(#confirmed_by)"
-RESUMED: Final = "is parked: resumed"
+RESUMED: Final = "is parked: would be resumed"
 LEFT: Final = "was parked since it was listed: left alone"
 FOR_AN_OPERATOR: Final = "needs an operator"
 

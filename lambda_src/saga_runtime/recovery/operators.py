@@ -28,7 +28,14 @@ from saga_runtime.recovery.proposals import (
     require_room,
 )
 from saga_runtime.recovery.repairs import Repair, Repairs, clear
-from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, DeployedStep, Statement
+from saga_runtime.recovery.resolution import (
+    CannotResolve,
+    Change,
+    DeclaredStep,
+    DeployedStep,
+    Statement,
+    require_own,
+)
 from saga_runtime.recovery.resolver import Resolver, Resumed
 from saga_runtime.recovery.saga_reconciler import Caretaker, Served, served_of
 from saga_runtime.recovery.takeover import Finding, MachineGone, Recoverer, what_to_do
@@ -44,12 +51,13 @@ _READ_TOGETHER: Final = 100
 """Records that are in memory at the same time, of one table."""
 _UNDECIDED: Final = (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED)
 """Findings about a saga that is not parked, and that only an operator's decision continues."""
+_ALTHOUGH_HELD: Final = "although_held"
 _OF_ALL: Final = frozenset({"do", "saga", "reason"})
 _MEMBERS: Final[Mapping[str, frozenset[str]]] = {
-    "resolve": frozenset({"step", "applied", "compensation", "output", "resume", "seen"}),
-    "confirm": frozenset({"proposal", "digest"}),
+    "resolve": frozenset({"step", "applied", "compensation", "output", "resume", "seen", _ALTHOUGH_HELD}),
+    "confirm": frozenset({"proposal", "digest", _ALTHOUGH_HELD}),
     "show": frozenset({"step", "proposal"}),
-    "cancel": frozenset(),
+    "cancel": frozenset({_ALTHOUGH_HELD}),
     "repair": frozenset({"repair", "queue", "rows_end", "tokens", "job"}),
     "propose_list": frozenset({"sagas"}),
     "show_list": frozenset({"list"}),
@@ -77,12 +85,6 @@ class FoundSaga:
     item: AttributeMap
     served: Served
     steps: Mapping[str, DeployedStep]
-
-    @property
-    def parked_at(self) -> int | None:
-        """When it was parked, epoch milliseconds; None: it is not."""
-        at = self.item.get(RecordAttribute.PARKED_AT)
-        return int(at["N"]) if at is not None else None
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -183,6 +185,7 @@ class Operators:
         found, now_ms = self._found(request), clock.now_ms()
         step, statement = _statement(request)
         _require_as_seen(found, request)
+        self._require_own(request, caller)
         resolver = self.resolver(found, audit)
         if self.second is None:
             return _carried_out(resolver, found, step, statement, now_ms)
@@ -207,14 +210,14 @@ class Operators:
             row_status=row.status if row is not None else None,
             status=found.record.status,
             owner=found.record.owner,
-            parked=found.record.parked_by is not None,
+            parked_at=found.record.parked_at if found.record.parked_by is not None else None,
         )
         return self._proposed(found, proposal, resolver)
 
     def _show(self, request: Mapping[str, Any]) -> Answer:
         """Read what a decision is made about: the command sends it back, and nothing else is decided about."""
         found = self._found(request)
-        shown: Answer = {"owner": found.record.owner, "parked_at": found.parked_at}
+        shown: Answer = {"owner": found.record.owner, "parked_at": found.record.parked_at}
         if request.get("step") is not None:
             audit = Audit(who="nobody", why="to read")
             row, _ = self.resolver(found, audit).row_of(found.record.saga_id, _text(request, "step"))
@@ -233,10 +236,14 @@ class Operators:
                 raise CannotResolve(f"saga {record.saga_id} changed meanwhile; inspect it, and repeat this")
             # A proposal may be of this very command, whose response was lost.
             for earlier in proposals:
-                if earlier.repeats(proposal) and earlier.is_open(record, found.decisions, proposal.at_ms):
+                if earlier.repeats(proposal) and earlier.is_open(record, proposals, found.decisions, proposal.at_ms):
                     return _proposal_told(earlier)
             numbered = replace(proposal, number=len(found.decisions) + 1)
-            opened = {one.number for one in proposals if one.is_open(record, found.decisions, proposal.at_ms)}
+            opened = {
+                one.number
+                for one in proposals
+                if one.is_open(record, [*proposals, numbered], found.decisions, proposal.at_ms)
+            }
             kept = [one if one.number in opened else one.without_output for one in proposals]
             require_room((one for one in kept if one.number in opened), numbered)
             if resolver.recoverer.updated(proposal_update(numbered, kept, record, resolver.audit)):
@@ -265,11 +272,12 @@ class Operators:
             raise CannotResolve(
                 f"proposal {proposal.number} must be as it was shown, got another digest; repeat cdk-sagas confirm"
             )
+        self._require_own(request, caller)
         audit = replace(_audit(request, caller), proposal=proposal.number, proposed_by=proposal.who)
         resolver = self.resolver(found, audit, proposal)
         confirmed = {"confirmed": {"number": proposal.number, "what": proposal.what}}
         if not proposal.is_decided(decisions):
-            require_confirmable(proposal, record, caller, second, now_ms)
+            require_confirmable(proposal, found.proposals, record, caller, second, now_ms)
             return confirmed | _carried_out(resolver, found, proposal.step, proposal.statement, now_ms)
         # It was confirmed before, and that command may have died before it resumed the saga.
         if record.settled:
@@ -298,6 +306,7 @@ class Operators:
     def _cancel(self, request: Mapping[str, Any], caller: Caller) -> Answer:
         audit = _audit(request, caller)
         found = self._found(request)
+        self._require_own(request, caller)
         done = cancel(self._recoverer(found), found.served.log, found.record, audit, clock.now_ms())
         return {"cancelled": {**asdict(done), "jobs": list(done.jobs)}}
 
@@ -328,6 +337,12 @@ class Operators:
                 )
             case _:
                 raise CannotResolve(f"a repair must be of a saga or of its operators' queue, got {repair}")
+
+    def _require_own(self, request: Mapping[str, Any], caller: Caller) -> None:
+        """Refuse a decision about a saga that another operator holds, unless its caller knows of the hold."""
+        if request.get(_ALTHOUGH_HELD) is not True:
+            saga_id = _text(request, "saga")
+            require_own(self.hold.of(saga_id), saga_id, caller.arn)
 
     def require_free(self, saga_id: str | None) -> None:
         """Refuse to act while all sagas are held, or this one.
@@ -525,10 +540,10 @@ def _seen(request: Mapping[str, Any]) -> Mapping[str, Any]:
 def _require_as_seen(found: FoundSaga, request: Mapping[str, Any]) -> None:
     """Refuse a request that is sent again, or late: the saga was resumed since, and must be decided about again."""
     seen = _seen(request)
-    if (seen["owner"], seen["parked_at"]) != (found.record.owner, found.parked_at):
+    if (seen["owner"], seen["parked_at"]) != (found.record.owner, found.record.parked_at):
         raise CannotResolve(
             f"saga {found.record.saga_id} must be as it was seen, with owner {seen['owner']} and parked_at "
-            f"{seen['parked_at']}, got {found.record.owner} and {found.parked_at}; inspect it, and decide again"
+            f"{seen['parked_at']}, got {found.record.owner} and {found.record.parked_at}; inspect it, and decide again"
         )
 
 

@@ -3,7 +3,8 @@
 ::
 
     propose    ONE conditional update of the record: the proposal, and a decision that states it
-    confirm    by another principal, before it expires, if record and row are as when it was proposed:
+    confirm    by another principal, before it expires, if record and row are as when it was proposed, and
+               no later proposal is about the same step:
                the row, and the decision with both names, in one transaction; then the saga is resumed
 
 Nothing changes a proposal. That it was executed is in the list of decisions, by its number.
@@ -13,13 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import ProposalField, RecordAttribute, RecordStatus, SecondPerson, StepStatus
-from saga_runtime.recovery.audit import AS_READ, appended
+from saga_runtime.recovery.audit import AS_READ, MOST_BEFORE_PROPOSALS, appended
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared.decisions import Audit, Decision
@@ -28,6 +30,8 @@ from saga_runtime.shared.expressions import Arguments, update, when
 MOST_BYTES: Final = 100_000
 """Of all open proposals in one record: an item of DynamoDB holds 400 KB, and has the request, too."""
 _FEDERATED: Final = ":federated-user/"
+_NOT_SHOWN: Final = re.compile("[^ -~]")
+"""Of a JSON document only its texts have such characters, and there they may be escaped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,7 @@ class Proposal:
         step: sort key of the row; None: to resume the saga.
         statement: the answer; None likewise. Its attempt, or that there is no row, is what the proposer saw.
         row_status: of the row that the proposer saw; None: there was none.
-        status, owner, parked: of the record that the proposer saw.
+        status, owner, parked_at: of the record that the proposer saw.
     """
 
     number: int
@@ -80,15 +84,21 @@ class Proposal:
     row_status: StepStatus | None
     status: RecordStatus
     owner: str
-    parked: bool
+    parked_at: int | None
+
+    @property
+    def parked(self) -> bool:
+        """True if the record was parked."""
+        return self.parked_at is not None
 
     @property
     def what(self) -> str:
-        """The decision in a few words."""
+        """The decision in a few words. What a terminal would not show of an output is escaped, as JSON has it."""
         if self.statement is None:
             return "resume"
-        output = f", output {self.statement.output}" if self.statement.output is not None else ""
-        return f"{self.stated}{output}"
+        if self.statement.output is None:
+            return self.stated
+        return f"{self.stated}, output {_NOT_SHOWN.sub(_escaped, self.statement.output)}"
 
     @property
     def digest(self) -> str:
@@ -112,15 +122,23 @@ class Proposal:
 
     def is_of(self, record: RequestRecord) -> bool:
         """Test whether a record is as the proposer saw it."""
-        seen = (record.status, record.owner, record.parked_by is not None)
-        return seen == (self.status, self.owner, self.parked)
+        seen = (record.status, record.owner, record.parked_at if record.parked_by is not None else None)
+        return seen == (self.status, self.owner, self.parked_at)
 
-    def is_open(self, record: RequestRecord, decisions: Iterable[Decision], now_ms: int) -> bool:
-        """Test whether it can still be confirmed, as far as the record shows."""
-        return now_ms < self.expires_at and self.is_of(record) and not self.is_decided(decisions)
+    def replaced_by(self, proposals: Iterable[Proposal]) -> Proposal | None:
+        """The latest of some proposals, if it is about the same step; None: none is later."""
+        later = [one for one in proposals if one.step == self.step and one.number > self.number]
+        return max(later, key=lambda one: one.number, default=None)
+
+    def is_open(
+        self, record: RequestRecord, proposals: Iterable[Proposal], decisions: Iterable[Decision], now_ms: int
+    ) -> bool:
+        """Test whether it can still be confirmed, as far as the record and its proposals show."""
+        current = now_ms < self.expires_at and self.is_of(record) and self.replaced_by(proposals) is None
+        return current and not self.is_decided(decisions)
 
     def repeats(self, other: Proposal) -> bool:
-        """Test whether it is the same proposal of the same principal, about the same state."""
+        """Test whether it is the same proposal of the same principal, about the same state, for the same reason."""
         return _content(self) == _content(other)
 
     @classmethod
@@ -152,7 +170,7 @@ class Proposal:
             row_status=StepStatus(entry[f.ROW_STATUS]["S"]) if f.ROW_STATUS in entry else None,
             status=RecordStatus(entry[f.STATUS]["S"]),
             owner=entry[f.OWNER]["S"],
-            parked=entry[f.PARKED]["BOOL"],
+            parked_at=int(entry[f.PARKED_AT]["N"]) if f.PARKED_AT in entry else None,
         )
 
     @property
@@ -168,8 +186,9 @@ class Proposal:
             f.EXPIRES_AT: {"N": str(self.expires_at)},
             f.STATUS: {"S": self.status},
             f.OWNER: {"S": self.owner},
-            f.PARKED: {"BOOL": self.parked},
         }
+        if self.parked_at is not None:
+            entry[f.PARKED_AT] = {"N": str(self.parked_at)}
         if statement is None or self.step is None:
             return entry
         entry |= {
@@ -184,8 +203,12 @@ class Proposal:
         return entry
 
 
+def _escaped(character: re.Match[str]) -> str:
+    return json.dumps(character[0])[1:-1]
+
+
 def _content(proposal: Proposal) -> dict[str, Any]:
-    varying = (ProposalField.NUMBER, ProposalField.AT, ProposalField.WHY, ProposalField.EXPIRES_AT, ProposalField.WHO)
+    varying = (ProposalField.NUMBER, ProposalField.AT, ProposalField.EXPIRES_AT, ProposalField.WHO)
     return {name: value for name, value in proposal.stored.items() if name not in varying}
 
 
@@ -226,12 +249,26 @@ def require_other(what: str, who: str, user_id: str, caller: Caller, second: Sec
 
 
 def require_confirmable(
-    proposal: Proposal, record: RequestRecord, caller: Caller, second: SecondPerson, now_ms: int
+    proposal: Proposal,
+    proposals: Iterable[Proposal],
+    record: RequestRecord,
+    caller: Caller,
+    second: SecondPerson,
+    now_ms: int,
 ) -> None:
     """Refuse a confirmation of what is not executed yet.
 
+    Args:
+        proposal: what is to be confirmed.
+        proposals: all of the record.
+        record: as it was read.
+        caller: who confirms.
+        second: by what two people are distinguished.
+        now_ms: the time.
+
     Raises:
-        CannotResolve: by the same principal, after its time, or of a saga that changed since.
+        CannotResolve: by the same principal, after its time, of a saga that changed since, or where a later proposal is
+            about the same step.
     """
     require_other(f"proposal {proposal.number}", proposal.who, proposal.user_id, caller, second)
     if now_ms >= proposal.expires_at:
@@ -239,6 +276,12 @@ def require_confirmable(
         raise CannotResolve(f"proposal {proposal.number} expired {ago} s ago; inspect the saga, and propose it again")
     if not proposal.is_of(record):
         raise CannotResolve(f"saga {record.saga_id} changed since proposal {proposal.number}; inspect it")
+    later = proposal.replaced_by(proposals)
+    if later is not None:
+        raise CannotResolve(
+            f"proposal {proposal.number} must be the latest about the same step, got {later.number} by {later.who}: "
+            f"{later.what}; confirm that one, or propose this again"
+        )
 
 
 def require_row(proposal: Proposal, row: LogRow | None) -> None:
@@ -259,12 +302,14 @@ def require_row(proposal: Proposal, row: LogRow | None) -> None:
 
 def as_proposed(record: RequestRecord, proposal: Proposal) -> Arguments:
     """Arguments of the condition that a record is as when it was proposed."""
-    condition = f"{AS_READ} AND attribute_{'' if proposal.parked else 'not_'}exists(#parked_by)"
+    then = {"was_parked_at": {"N": str(proposal.parked_at)}} if proposal.parked else {}
+    parked = "attribute_exists(#parked_by) AND #parked_at = :was_parked_at"
     return when(
-        condition,
+        f"{AS_READ} AND {parked if proposal.parked else 'attribute_not_exists(#parked_by)'}",
         saga_id={"S": record.saga_id},
         was_status={"S": proposal.status},
         was_owner={"S": proposal.owner},
+        **then,
     )
 
 
@@ -286,7 +331,9 @@ def proposal_update(proposal: Proposal, earlier: Sequence[Proposal], record: Req
     values = {name.removeprefix(":"): value for name, value in as_read["ExpressionAttributeValues"].items()}
     if before:
         values["count"] = {"N": str(before)}
-    noted, more = appended(audit, f"proposed {proposal.number}: {proposal.stated}", record, proposal.at_ms)
+    noted, more = appended(
+        audit, f"proposed {proposal.number}: {proposal.stated}", record, proposal.at_ms, most=MOST_BEFORE_PROPOSALS
+    )
     change = update(
         when(f"{as_read['ConditionExpression']} AND {numbered}", **values),
         {a.PROPOSALS: ":proposals", **noted},

@@ -187,6 +187,11 @@ def clear(url: str, served: Iterable[Served]) -> str:
     return f"{queue.deleted} deleted, {queue.left} left"
 
 
+def left_in(cleared: str) -> int:
+    """The number of entries that are left, of what ``clear`` returns."""
+    return int(cleared.split()[-2])
+
+
 def _undone(act: Callable[[], LateUndo]) -> str:
     try:
         undo = act()

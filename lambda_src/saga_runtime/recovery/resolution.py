@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.idempotency.identity import row_name_of
 from saga_runtime.idempotency.record import OWNED, RequestRecord
@@ -30,7 +30,11 @@ from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, Side
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.takeover import recovery_update
 from saga_runtime.saga_log.rows import LogRow, done_put, log_key, tombstone_put
+from saga_runtime.shared.clock import moment
 from saga_runtime.shared.expressions import update, when
+
+if TYPE_CHECKING:
+    from saga_runtime.recovery.hold import Held
 
 AS_READ: Final = "#status = :found AND #attempt_id = :held"
 """The row is still in the state, and still of the attempt, about which the person spoke."""
@@ -45,6 +49,24 @@ LONGEST_GRACE_MS: Final = 3_600_000
 
 class CannotResolve(Exception):
     """The answer cannot be applied, and nothing was written; the message has the reason and the remedy."""
+
+
+def require_own(held: Held | None, saga_id: str, who: str) -> None:
+    """Refuse a decision about a saga that another operator holds.
+
+    Args:
+        held: the hold of the saga, or of all.
+        saga_id: the saga.
+        who: ARN of the operator who decides.
+
+    Raises:
+        CannotResolve: naming the hold.
+    """
+    if held is not None and held.who != who:
+        raise CannotResolve(
+            f"saga {saga_id} must not be held by another operator, got a hold of {held.who or 'an unknown one'} since "
+            f"{moment(held.since_ms)}: {held.reason}; agree with that operator, and repeat this with --although-held"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,7 @@ class Resolver:
         audit: who decides, and why.
         log_days: how long its rows are kept; None if that is not known.
         proposal: what is confirmed; None: one operator decides.
+        most: bytes of the record's decisions before one that resumes the saga; as of ``appended``.
     """
 
     recoverer: Recoverer
@@ -68,6 +69,7 @@ class Resolver:
     audit: Audit
     log_days: int | None = None
     proposal: Proposal | None = None
+    most: int | None = None
 
     def answer(
         self,
@@ -180,7 +182,7 @@ class Resolver:
         if record.parked_by is None:
             self._require_young(record, now_ms)
             return self._recovered(record, now_ms)
-        started = self.unpark(record, now_ms)
+        started = self.unpark(record, now_ms, parked_at=self.proposal.parked_at if self.proposal is not None else None)
         if started is not None:
             return Resumed(finding=Finding.PARKED, started=started)
         # Another process did it in between, or this command's response was lost and the update was sent again.
@@ -213,7 +215,7 @@ class Resolver:
         """
         self._require_young(record, now_ms)
         self.recoverer.require_machine(record.recovery_machine_arn)
-        noted = appended(self.audit, what, record, now_ms, *before)
+        noted = appended(self.audit, what, record, now_ms, *before, most=self.most)
         change = unpark_update(record, now_ms, self.recoverer.due_after_ms, noted, parked_at)
         return self._next(record) if self.recoverer.updated(change) else None
 
@@ -223,7 +225,7 @@ class Resolver:
             return Resumed(finding=finding, started=started)
         self.recoverer.require_machine(record.recovery_machine_arn)
         # An operator decided. Its owner does not run, or its history would be there; rows and owner keep it single.
-        noted = appended(self.audit, RESUMED, record, now_ms)
+        noted = appended(self.audit, RESUMED, record, now_ms, most=self.most)
         if not self.recoverer.updated(take_over_update(record, now_ms, self.recoverer.due_after_ms, noted)):
             return Resumed(finding=Finding.RUNNING, started=None)
         return Resumed(finding=finding, started=self._next(record))

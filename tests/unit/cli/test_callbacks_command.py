@@ -236,7 +236,7 @@ def test_a_full_record_keeps_its_jobs_where_they_are(operator: Operator, monkeyp
 
     status, out, err = operator.run("--redrive")
 
-    assert (status, out) == (0, "0 put back, 0 deleted, 1 left\n")
+    assert (status, out) == (1, "0 put back, 0 deleted, 1 left\n")
     assert f"job {JOB_ID} is left: the decisions about saga {SAGA_ID} must have at most 1 bytes" in err
 
 

@@ -142,6 +142,8 @@ def test_settled_sagas_are_found_in_whole_tables_whose_size_is_printed(operated:
 
     status, _, err = run("list", "--status", "COMPLETED")
     assert (status, "needs --scan: no index has settled sagas" in err) == (2, True)
+    status, _, err = run("list", "--status", "COMPLETED", "--scan", "--parked")
+    assert (status, "--parked and --error need an open saga, got --status COMPLETED" in err) == (2, True)
     assert keys("--status", "COMPLETED", "--scan") == ["key-3"]
     assert "reads table requests whole" in run("list", "--status", "COMPLETED", "--scan")[2]
 
@@ -278,7 +280,7 @@ def test_without_yes_nothing_is_changed(operated: OperatedSaga, plan: Path) -> N
     status, out, _ = run("resume", str(plan))
 
     assert (status, operated.state) == (0, before)
-    assert out.endswith("3 is parked: resumed; 0 done before; nothing was changed: use --yes and --reason\n")
+    assert out.endswith("3 is parked: would be resumed; 0 done before; nothing was changed: use --yes and --reason\n")
     assert not plan.with_name(f"{plan.name}.results").exists()
 
 
@@ -299,7 +301,7 @@ def test_a_proposal_is_listed_with_its_saga(operated: OperatedSaga) -> None:
         row_status=None,
         status=found.status,
         owner=found.owner,
-        parked=True,
+        parked_at=found.parked_at,
     )
     aws.dynamodb().put_item(TableName="requests", Item={**item, "proposals": {"L": [{"M": proposal.stored}]}})
 
@@ -420,10 +422,40 @@ def test_the_list_itself_takes_no_results(operated: OperatedSaga, plan: Path) ->
 def test_results_that_cannot_be_written_end_it_before_anything_is_done(operated: OperatedSaga, plan: Path) -> None:
     before = operated.state
 
-    for results in ("/nowhere/results", str(plan.parent), str(plan / "below")):
+    for results in ("/nowhere/results", str(plan.parent), str(plan / "below"), "/dev/null"):
         status, _, err = run("resume", str(plan), *WHY, "--results", results)
         assert (status, "--results must be" in err, err.count("\n")) == (1, True, 1)
     assert operated.state == before
+
+
+def test_results_of_a_full_disk_name_the_last_outcome(
+    operated: OperatedSaga, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RESUME.os, "fsync", full)
+
+    status, _, err = run("resume", str(plan), *WHY)
+
+    assert (status, err.count("\n")) == (1, 1)
+    assert "No space left on device; saga" in err
+    assert "is the last one: resumed; make room" in err
+
+
+def test_a_list_that_is_gone_is_refused_though_its_results_are_there(operated: OperatedSaga, plan: Path) -> None:
+    plan.with_name(f"{plan.name}.results").write_text("")
+    plan.unlink()
+
+    status, _, err = run("resume", str(plan))
+
+    assert (status, "FILE must be a list of sagas" in err, err.count("\n")) == (1, True, 1)
+
+
+def test_a_list_may_begin_with_a_byte_order_mark(operated: OperatedSaga, plan: Path) -> None:
+    plan.write_text("\ufeff" + plan.read_text(), encoding="utf-8")
+
+    assert run("resume", str(plan), *WHY)[0] == 0
 
 
 CALLS = [(call, moment, on) for call in ("UpdateItem", "StartExecution") for moment in Moment for on in (1, 2, 3)]
@@ -492,7 +524,7 @@ def test_a_saga_whose_record_is_in_doubt_needs_an_operator(
 
     shown = run("resume", str(file))[1]
     assert f"{SAGAS['key-1']}  needs an operator  Charge: {error}\n" in shown
-    assert f"{SAGAS['key-2']}  is parked: resumed  Charge: ManualResolutionRequired\n" in shown
+    assert f"{SAGAS['key-2']}  is parked: would be resumed  Charge: ManualResolutionRequired\n" in shown
     assert run("resume", str(file), *WHY)[0] == 1
     assert outcomes(file) == {"key-1": "needs an operator", "key-2": "resumed"}
     assert (record(operated.world, "key-1"), started(operated.world, "key-1")) == (before, [])

@@ -15,6 +15,7 @@ from constructs_lib.cli.main import main
 from saga_runtime.protocol import HoldAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, Held, decisions_key, hold_key
 from saga_runtime.shared import aws
+from saga_runtime.shared.clock import moment
 from saga_runtime.shared.decisions import Decision
 from tests.unit.support.checked_stack import SWITCH, CheckedStack, checked_stack_in
 from tests.unit.support.manifests import manifest
@@ -60,7 +61,9 @@ def test_hold_and_release(stack: CheckedStack, capsys: pytest.CaptureFixture[str
 
     assert hold("off", *DONE) == 0
     assert held() is None
-    assert capsys.readouterr().out == "Reconciler is not held\n"
+    since = moment(stack.world.clock.ms)
+    was = f"it was held since {since} by {WHO}: tables are restored"
+    assert capsys.readouterr().out == f"Reconciler is not held; {was}\n"
 
 
 def kept() -> list[tuple[str, str, str]]:
@@ -433,3 +436,39 @@ def test_doctor_repairs_nothing_of_a_held_saga(stack: CheckedStack, capsys: pyte
     hold("off", "--saga", SAGA_ID, *DONE)
 
     assert findings(capsys, *REPAIR)["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
+
+
+def test_status_and_release_of_one_saga_name_the_hold_of_all(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold("on", "--reason", "restore")
+    for words in (["status"], ["off", *DONE]):
+        capsys.readouterr()
+        assert hold(*words, "--saga", SAGA_ID) == 0
+        said = capsys.readouterr().out
+        assert f"Reconciler, saga {SAGA_ID}, is not held\n" in said
+        assert "Reconciler holds all sagas: it is held since" in said
+
+
+def test_release_of_all_names_single_sagas_that_stay_held(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hold("on", "--saga", SAGA_ID, "--reason", "examined")
+    hold("on", "--reason", "restore")
+    capsys.readouterr()
+
+    assert hold("off", *DONE) == 0
+
+    said = capsys.readouterr().out
+    assert f"Reconciler, saga {SAGA_ID}, is held since" in said
+
+
+def test_hold_of_another_operator_for_the_same_reason_is_named(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_other("restore")
+
+    assert hold("on", "--reason", "restore") == 0
+    assert "; this is not your hold: that operator's release ends it\n" in capsys.readouterr().out
+    assert hold("off", *DONE) == 0
+    assert "; it was held since 1970-01-01 00:00:00 UTC by another operator: restore\n" in capsys.readouterr().out

@@ -158,11 +158,12 @@ o Quote      RECORDED       +0 ms  *           :           :
 
 what you can do
   Did Charge happen? Ask the provider; it was given the idempotency key
-  6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42. A "no" counts from 2023-11-14 22:14:10
-  UTC on, in 10 s: a request may still be on its way. Ask then, and inspect
-  again.
-    yes, with this output:
-      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --applied --output '{}' --attempt 0f3c9a \
+  6d0f1a1e-5a3c-5f0b-9a5e-0c1f6f1d7a42. OUTPUT is what the step would have
+  returned, as JSON: later steps and its compensation read it. A "no" counts
+  from 2023-11-14 22:14:10 UTC on, in 10 s: a request may still be on its way.
+  Ask then, and inspect again.
+    yes, with its output:
+      cdk-sagas resolve aaaaaaaaaaaaaaaaaaaaaaaaaa-mdwqr4j1 Charge --applied --output OUTPUT --attempt 0f3c9a \
 --reason WHY --table Requests
   If something else stopped it, fix that.
     resume:
@@ -177,8 +178,8 @@ def test_a_no_is_offered_once_it_counts() -> None:
     cases = [[case for one in advice(saga, []) for case, _ in one.commands] for saga in (young, old)]
 
     assert cases == [
-        ["yes, with this output", "resume"],
-        ["yes, with this output", "no, and it never shall", "resume"],
+        ["yes, with its output", "resume"],
+        ["yes, with its output", "no, and it never shall", "resume"],
     ]
 
 
@@ -501,6 +502,29 @@ def test_a_foreign_item_is_reported_in_one_line(operated: OperatedSaga) -> None:
 
     assert status == 1
     assert told == f"cdk-sagas: saga {SAGA_ID} has an item that is not a saga's: it lacks created_at\n"
+
+
+@pytest.mark.parametrize("command", ["inspect", "resolve", "cancel", "recover", "adopt"])
+def test_an_unreadable_record_is_reported_in_one_line(operated: OperatedSaga, command: str) -> None:
+    (item,) = operated.world.items("requests")
+    aws.dynamodb().put_item(
+        TableName="requests", Item={name: value for name, value in item.items() if name != "created_at"}
+    )
+
+    status, told = operated.run(command, *(["--resume"] if command == "resolve" else []))
+
+    assert (status, told.count("\n")) == (1, 1), told
+    assert f"saga {SAGA_ID} must have a readable record, got one in requests that is not:" in told
+
+
+def test_output_that_is_not_given_is_refused_as_the_reason_is(operated: OperatedSaga) -> None:
+    assert "--output: " in operated.run("resolve", STEP, "--applied", "--output", "OUTPUT")[1]
+
+
+@pytest.mark.parametrize("step", ["", " ", "x" * 1_025])
+def test_a_step_without_a_name_is_refused(operated: OperatedSaga, step: str) -> None:
+    status, told = operated.run("resolve", step, "--applied")
+    assert (status, "STEP must be 1 to 1024 bytes" in told) == (1, True)
 
 
 def test_what_a_running_saga_retries_is_shown(operated: OperatedSaga) -> None:

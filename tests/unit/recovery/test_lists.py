@@ -32,6 +32,7 @@ from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
 LISTS = import_module("saga_runtime.recovery.listed")
+HOLD = import_module("saga_runtime.recovery.hold")
 RESUME = import_module("constructs_lib.cli.fleet.resume")
 COMMAND = import_module("constructs_lib.cli.shared.saga")
 KEYS = ("key-1", "key-2", "key-3")
@@ -209,7 +210,7 @@ def test_a_list_is_shown_before_it_is_confirmed(crew: Crew) -> None:
     assert f"proposed by {ANN[0]}, until " in crew.printed
     assert f"  why  {PROPOSES[-1]}\n" in crew.printed
     for key, what in zip(
-        KEYS, ("is parked: resumed", "was parked since it was listed: left alone", "is settled"), strict=True
+        KEYS, ("is parked: would be resumed", "was parked since it was listed: left alone", "is settled"), strict=True
     ):
         assert f"{SAGAS[key]}  {what}\n" in crew.printed
     crew.confirm()
@@ -257,7 +258,8 @@ def test_a_list_is_read_a_hundred_sagas_at_a_time(crew: Crew) -> None:
 
     assert crew.run(EVE, "--proposal", crew.list_id) == 0
     assert crew.world.wire.sent[-2:] == ["GetItem", "BatchGetItem"]
-    assert [saga for saga in SAGAS.values() if f"{saga}  is parked: resumed\n" in crew.printed] == list(SAGAS.values())
+    shown = [saga for saga in SAGAS.values() if f"{saga}  is parked: would be resumed\n" in crew.printed]
+    assert shown == list(SAGAS.values())
 
 
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
@@ -387,8 +389,8 @@ def test_each_failure_is_in_the_results_and_tried_again(crew: Crew) -> None:
     aws.dynamodb().put_item(TableName="hold", Item=hold_key(SAGAS["key-2"]))
 
     assert crew.confirm() == 1
-    assert crew.outcomes == {"key-1": "resumed", "key-2": "failed", "key-3": "resumed"}
-    assert "an operator holds saga" in crew.results.read_text()
+    assert crew.outcomes == {"key-1": "resumed", "key-2": "needs an operator", "key-3": "resumed"}
+    assert "an operator holds it: " in crew.results.read_text()
     aws.dynamodb().delete_item(TableName="hold", Key=hold_key(SAGAS["key-2"]))
 
     assert crew.confirm() == 0
@@ -491,3 +493,33 @@ def test_a_list_is_not_read_as_a_record(crew: Crew) -> None:
     crew.propose()
 
     assert RecordAttribute.SAGA_ID not in crew.items[0]
+
+
+def test_a_hold_of_all_sagas_stops_the_work(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HOLD, "KEPT_MS", 0)
+    crew.propose()
+
+    def held() -> None:
+        item: Any = {**HOLD_KEY, "since": {"N": "1700000000000"}, "reason": {"S": "restore"}}
+        aws.dynamodb().put_item(TableName="hold", Item=item)
+
+    before(crew.world.wire, "StartExecution", held)
+
+    assert crew.confirm() == 1
+    assert list(crew.outcomes.values()) == ["resumed"]
+    assert "no saga may be held, got all, since 2023-11-14 22:13:20 UTC: restore" in crew.printed
+    aws.dynamodb().delete_item(TableName="hold", Key=HOLD_KEY)
+
+    assert crew.confirm() == 0
+    is_carried_out(crew)
+
+
+def test_what_is_done_to_a_list_leaves_room_for_decisions_about_each(
+    crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LISTS, "MOST_BEFORE_LISTS", 1)
+    crew.propose()
+
+    assert crew.confirm() == 1
+    assert set(crew.outcomes.values()) == {"failed"}
+    assert "must have at most 1 bytes" in crew.results.read_text()

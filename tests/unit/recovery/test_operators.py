@@ -640,9 +640,9 @@ def test_late_effect_of_a_settled_saga_is_undone_by_two(asked: AskedFunction) ->
 
 
 def test_open_proposals_have_room_in_a_record(asked: AskedFunction) -> None:
-    big = ("resolve", STEP, "--applied", "--output", json.dumps({"a": "x" * 32_000}))
-    for caller in (ANN, EVE, ANN):
-        assert asked.by(caller, *big)[0] == 0  # Ann's second is her first
+    big = ("--applied", "--output", json.dumps({"a": "x" * 32_000}))
+    for caller, step in ((ANN, STEP), (EVE, "Announce"), (ANN, STEP)):
+        assert asked.by(caller, "resolve", step, *big)[0] == 0  # Ann's second is her first
     asked.monkeypatch.setattr(proposals_module, "MOST_BYTES", 65_000)
 
     assert "open proposals of a saga must have at most 65000 bytes" in refused(asked, ANN, "resolve", "--resume")
@@ -763,7 +763,7 @@ def test_repeated_confirmation_about_a_running_saga_starts_nothing(asked: AskedF
     asked.by(ANN, *APPLIED)
     asked.by(EVE, *CONFIRM)
     (item,) = asked.operated.world.items("requests")
-    entry_ = {**item["proposals"]["L"][0]["M"], "parked": {"BOOL": False}}
+    entry_ = {name: value for name, value in item["proposals"]["L"][0]["M"].items() if name != "parked_at"}
     aws.dynamodb().put_item(TableName="requests", Item={**item, "proposals": {"L": [{"M": entry_}]}})
     asked.operated.world.executions.forget(R1)
     state = asked.operated.state
@@ -893,3 +893,77 @@ def test_direction_of_the_saga_is_kept(asked: AskedFunction) -> None:
     asked.by(EVE, *CONFIRM)
 
     assert asked.operated.record.direction is Direction.COMPENSATE
+
+
+# --- Proposals that follow each other
+
+
+def test_of_two_proposals_about_a_step_the_later_one_is_confirmed(asked: AskedFunction) -> None:
+    asked.by(ANN, "resolve", STEP, "--not-applied")
+    asked.by(ANN, *APPLIED)
+
+    told = refused(asked, EVE, *CONFIRM)
+    assert f"proposal 1 must be the latest about the same step, got 2 by {ANN[0]}: {STEP}: applied" in told
+    state = asked.operated.run("inspect")[1]
+    assert ("1  replaced, of" in state, "2  open until" in state) == (True, True), state
+
+    assert asked.by(EVE, "confirm", "--proposal", "2", "--reason", "I asked, too", "--yes")[0] == 0
+    assert asked.operated.shop.status == "DONE"
+
+
+def test_proposal_about_another_step_replaces_none(asked: AskedFunction) -> None:
+    asked.by(ANN, *APPLIED)
+    asked.by(ANN, "resolve", "--resume")
+
+    assert asked.by(EVE, *CONFIRM)[0] == 0
+
+
+def test_proposal_for_another_reason_is_another_one(asked: AskedFunction) -> None:
+    asked.by(ANN, *APPLIED)
+    assert asked.by(ANN, *APPLIED, "--reason", "the provider's second answer")[1].startswith("proposed as 2:")
+
+
+def test_confirmer_sees_each_character_of_an_output(asked: AskedFunction) -> None:
+    asked.by(ANN, "resolve", STEP, "--applied", "--output", '{"payment": "1\x9b2J\u200b9\u202e😀"}')
+    shown = r'output {"payment":"1\u009b2J\u200b9\u202e\ud83d\ude00"}'
+
+    assert shown in asked.operated.run("inspect")[1].replace("\n", "").replace("       ", "")
+    told = asked.by(EVE, *CONFIRM)[1]
+
+    assert (told.count(shown), told.isascii()) == (2, True), told
+
+
+def test_proposal_to_resume_is_about_one_parking(asked: AskedFunction) -> None:
+    asked.by(ANN, "resolve", "--resume")
+    (item,) = asked.operated.world.items("requests")
+    aws.dynamodb().put_item(TableName="requests", Item={**item, "parked_at": {"N": "5"}})
+
+    assert f"saga {SAGA_ID} changed since proposal 1" in refused(asked, EVE, *CONFIRM)
+
+
+@pytest.mark.parametrize("words", [APPLIED, ("resolve", "--resume")], ids=["an answer", "to resume"])
+def test_proposal_is_not_executed_about_a_parking_that_came_meanwhile(
+    asked: AskedFunction, words: tuple[str, ...]
+) -> None:
+    asked.by(ANN, *words)
+    row = asked.operated.shop.status
+
+    def parked_again() -> None:
+        (item,) = asked.operated.world.items("requests")
+        aws.dynamodb().put_item(TableName="requests", Item={**item, "parked_at": {"N": "5"}})
+
+    before(asked.operated.world.wire, "TransactWriteItems" if words is APPLIED else "UpdateItem", parked_again)
+
+    status, told = asked.by(EVE, *CONFIRM)
+
+    assert (status, asked.operated.shop.status, asked.operated.owner[1]) == (1, row, True), told
+
+
+def test_what_is_decided_about_one_saga_has_room_after_proposals_and_lists(
+    asked: AskedFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked.by(ANN, *APPLIED)
+    monkeypatch.setattr(proposals_module, "MOST_BEFORE_PROPOSALS", 1)
+
+    assert "must have at most 1 bytes" in refused(asked, BEN, "resolve", "--resume")
+    assert asked.by(EVE, *CONFIRM)[0] == 0

@@ -1,0 +1,51 @@
+"""Holds of a saga, as commands about it alone find them: decisions leave another operator's hold alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from constructs_lib.cli.doctor.system import read_switches
+from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.reads import Aws
+from constructs_lib.cli.shared.saga import FoundSaga
+from saga_runtime.recovery.hold import Held
+from saga_runtime.recovery.resolution import CannotResolve, require_own
+from saga_runtime.shared.decisions import Audit
+
+
+def add_held_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--although-held``."""
+    parser.add_argument(
+        "--although-held",
+        action="store_true",
+        help="another operator holds the saga, or all, and knows of this (cdk-sagas hold)",
+    )
+
+
+def hold_of(aws: Aws, found: FoundSaga) -> Held | None:
+    """The hold of all sagas, or of this one; None: neither is held, or that may not be read."""
+    switches = [*read_switches(aws, found.manifest), *read_switches(aws, found.manifest, found.record.saga_id)]
+    return next((one.held for one in switches if one.held is not None), None)
+
+
+def require_free(found: FoundSaga, audit: Audit, *, although_held: bool) -> None:
+    """Refuse a decision about a saga that another operator holds; a hold that may not be read is reported.
+
+    Args:
+        found: the saga.
+        audit: who decides.
+        although_held: that operator knows of it.
+
+    Raises:
+        CommandError: naming the hold.
+    """
+    if although_held:
+        return
+    aws = Aws(session=found.session)
+    try:
+        require_own(hold_of(aws, found), found.record.saga_id, audit.who)
+    except CannotResolve as refusal:
+        raise CommandError(str(refusal)) from None
+    for refused in aws.denied:
+        sys.stderr.write(f"whether another operator holds the saga is not known: {refused.id}: {refused.what}\n")
