@@ -151,7 +151,7 @@ def test_two_operators_resume_a_list_with_one_right_each(parked: Parked, tmp_pat
     assert (status, "must be confirmed by another IAM user or role" in told) == (1, True), told
 
     status, told = run(parked, ben, "resume", *proposal)
-    assert (status, told.count("is parked: resumed\n"), "the provider is back" in told) == (0, 2, True), told
+    assert (status, told.count("is parked: would be resumed\n"), "the provider is back" in told) == (0, 2, True), told
     assert not results.exists()
 
     status, told = run(parked, ben, "resume", *proposal, *sure)

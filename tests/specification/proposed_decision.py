@@ -38,7 +38,7 @@ class ProposalCondition(Condition):
     AS_SEEN = Because(
         "a request that comes late, or again, is about the saga as it was parked when its sender read it",
         OPERATORS,
-        'if (seen["owner"], seen["parked_at"]) != (found.record.owner, found.parked_at):',
+        'if (seen["owner"], seen["parked_at"]) != (found.record.owner, found.record.parked_at):',
     )
     NUMBER_IS_FREE = Because(
         "a number names one proposal: two that are written at once would get the same one",

@@ -47,7 +47,7 @@ class ListCondition(Condition):
     AS_SEEN = Because(
         "two people decided about the saga as it was parked when it was proposed",
         LISTED,
-        "if seen.is_of(record, found.parked_at):",
+        "if seen.is_of(record, found.record.parked_at):",
     )
     PARKED_THEN = Because(
         "an outcome may resume a saga, and the same owner park it again, after it was read",

@@ -509,7 +509,12 @@ def test_proposal_whose_answer_was_lost_is_repeated_as_one(asked: AskedFunction)
     assert len(Proposal.all_of(item_of(asked))) == 1
 
 
-@pytest.mark.parametrize("change", [resumed_and_parked_again, unparked, settled, of_another_saga])
+def parked_later(operated: OperatedSaga) -> None:
+    (item,) = operated.world.items("requests")
+    aws.dynamodb().put_item(TableName="requests", Item={**item, "parked_at": {"N": "5"}})
+
+
+@pytest.mark.parametrize("change", [resumed_and_parked_again, unparked, settled, of_another_saga, parked_later])
 @pytest.mark.parametrize("earlier", [0, 1])
 def test_proposal_about_a_record_that_changes_meanwhile_is_refused(
     asked: AskedFunction, change: Callable[[OperatedSaga], None], earlier: int
@@ -948,11 +953,8 @@ def test_proposal_is_not_executed_about_a_parking_that_came_meanwhile(
     asked.by(ANN, *words)
     row = asked.operated.shop.status
 
-    def parked_again() -> None:
-        (item,) = asked.operated.world.items("requests")
-        aws.dynamodb().put_item(TableName="requests", Item={**item, "parked_at": {"N": "5"}})
-
-    before(asked.operated.world.wire, "TransactWriteItems" if words is APPLIED else "UpdateItem", parked_again)
+    operation = "TransactWriteItems" if words is APPLIED else "UpdateItem"
+    before(asked.operated.world.wire, operation, lambda: parked_later(asked.operated))
 
     status, told = asked.by(EVE, *CONFIRM)
 
