@@ -182,14 +182,15 @@ class SimulatedProvider:
         except ConnectionLostError:
             status = 0
         accepted, attempts = 200 <= status < 300, delivery.attempts + 1
-        given_up = attempts > len(WAITS)
-        wait = 0 if accepted or given_up else WAITS[attempts - 1]
+        # It does not give up: an outage may last for longer, and without this report an outcome that contradicts an
+        # earlier one stays unknown.
+        wait = 0 if accepted else WAITS[min(attempts, len(WAITS)) - 1]
         self._sending.discard(delivery.number)
         with self._keeper.page() as page:
             page.execute(
                 "UPDATE deliveries SET attempts = ?, open = ?, due_ms = ? WHERE number = ?",
                 attempts,
-                not accepted and not given_up,
+                not accepted,
                 page.now_ms + wait * 1_000,
                 delivery.number,
             )
