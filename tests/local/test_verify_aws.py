@@ -244,7 +244,7 @@ def test_state_machine_that_is_still_described_stays_in_the_journal(tmp_path: Pa
 
 
 class Metrics:
-    """An account's CloudWatch that lists one metric for each of these values of its dimension."""
+    """An account's CloudWatch that lists one metric for each of these values of its dimension, each on its page."""
 
     def __init__(self, *values: str) -> None:
         self._values = values
@@ -255,8 +255,12 @@ class Metrics:
     def sleep(self, _seconds: float) -> None:
         pass
 
-    def list_metrics(self, **_filter: str) -> dict[str, Any]:
-        return {"Metrics": [{"Dimensions": [{"Name": "StateMachineArn", "Value": value}]} for value in self._values]}
+    def get_paginator(self, _operation: str) -> Metrics:
+        return self
+
+    def paginate(self, **_filter: str) -> Iterator[dict[str, Any]]:
+        for value in self._values:
+            yield {"Metrics": [{"Dimensions": [{"Name": "StateMachineArn", "Value": value}]}]}
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,11 @@ def counted(account: Account, machine: str) -> Found:
     cloudwatch, under_machine = account.client("cloudwatch"), [{"Name": "StateMachineArn", "Value": machine}]
     found: list[Any] = []
     for _ in range(_METRICS * 6):
-        metrics = cloudwatch.list_metrics(Namespace="AWS/States", MetricName="ExecutionsStarted")["Metrics"]
-        found = [one["Dimensions"] for one in metrics if machine in str(one["Dimensions"])]
+        pages = cloudwatch.get_paginator("list_metrics").paginate(
+            Namespace="AWS/States", MetricName="ExecutionsStarted"
+        )
+        metrics = [one["Dimensions"] for page in pages for one in page["Metrics"]]
+        found = [dimensions for dimensions in metrics if machine in str(dimensions)]
         if under_machine in found:
             break
         account.sleep(10)

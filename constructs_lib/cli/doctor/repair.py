@@ -101,7 +101,7 @@ class Repairer:
                 then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
             return replace(finding, severity=Severity.OPERATOR, then=then)
         self.done.append(finding.id)
-        if finding.repair is Repair.CLEAR and left_in(repaired.repaired) > finding.parked:
+        if finding.repair is Repair.CLEAR and (left_in(repaired.repaired) or 0) > finding.parked:
             then = "read the entries that are left, then acknowledge or delete them"
             return replace(repaired, severity=Severity.OPERATOR, then=then)
         return repaired

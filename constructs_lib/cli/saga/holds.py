@@ -9,6 +9,7 @@ from constructs_lib.cli.doctor.system import read_switches
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.reads import Aws
 from constructs_lib.cli.shared.saga import FoundSaga
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.recovery.hold import Held
 from saga_runtime.recovery.resolution import CannotResolve, require_own
 from saga_runtime.shared.decisions import Audit
@@ -46,6 +47,6 @@ def require_free(found: FoundSaga, audit: Audit, *, although_held: bool) -> None
     try:
         require_own(hold_of(aws, found), found.record.saga_id, audit.who)
     except CannotResolve as refusal:
-        raise CommandError(str(refusal)) from None
+        raise CommandError(safe(str(refusal))) from None
     for refused in aws.denied:
         sys.stderr.write(f"whether another operator holds the saga is not known: {refused.id}: {refused.what}\n")

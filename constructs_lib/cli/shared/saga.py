@@ -395,7 +395,7 @@ class Asker:
                 ) from None
             answer = _answer(one.function, payload, failed="FunctionError" in said)
             if "refused" in answer:
-                raise CommandError(str(answer["refused"]))
+                raise CommandError(safe(str(answer["refused"])))
             if "unknown" not in answer:
                 return answer
         return None

@@ -51,7 +51,10 @@ def appended(
     """
     most = most if most is not None else MOST_BYTES
     if record.decisions_size > most:
-        rest = "decide about it alone, with cdk-sagas resolve" if most == MOST_BEFORE_LISTS else "end it by hand"
+        rest = {
+            MOST_BEFORE_LISTS: "decide about it alone, with cdk-sagas resolve",
+            MOST_BEFORE_PROPOSALS: "confirm an open proposal, or end it by hand",
+        }.get(most, "end it by hand")
         raise ValueError(
             f"the decisions about saga {record.saga_id} must have at most {most:,} bytes, got "
             f"{record.decisions_size:,}; find out why it was decided about so often, and {rest}"

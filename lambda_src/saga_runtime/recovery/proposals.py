@@ -126,7 +126,7 @@ class Proposal:
         return seen == (self.status, self.owner, self.parked_at)
 
     def replaced_by(self, proposals: Iterable[Proposal]) -> Proposal | None:
-        """The latest of some proposals, if it is about the same step; None: none is later."""
+        """The latest of those proposals about the same step that follow this one; None: this one is the latest."""
         later = [one for one in proposals if one.step == self.step and one.number > self.number]
         return max(later, key=lambda one: one.number, default=None)
 

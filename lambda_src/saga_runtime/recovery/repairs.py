@@ -6,6 +6,7 @@ by then. Two at once, or a repair and a reconciler, do what one does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,6 +28,7 @@ from saga_runtime.shared.clock import moment
 from saga_runtime.shared.expressions import update
 
 BY_ANOTHER: Final = "done by another process"
+_LEFT: Final = re.compile(r"(\d+) left")
 _NOTHING_LATE: Final = "it is undone by now"
 GONE: Final = "its record is gone by now"
 
@@ -187,9 +189,10 @@ def clear(url: str, served: Iterable[Served]) -> str:
     return f"{queue.deleted} deleted, {queue.left} left"
 
 
-def left_in(cleared: str) -> int:
-    """The number of entries that are left, of what ``clear`` returns."""
-    return int(cleared.split()[-2])
+def left_in(cleared: str) -> int | None:
+    """The number of entries that are left, in the words of ``clear``; None: another release has others."""
+    told = _LEFT.search(cleared)
+    return int(told[1]) if told is not None else None
 
 
 def _undone(act: Callable[[], LateUndo]) -> str:

@@ -460,6 +460,10 @@ APIS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _api(stack, rate_limit=0),
         "rate_limit must be 1 to 10000, got 0; choose a number in that range",
     ),
+    "requests per second without a number": (
+        lambda stack: _api(stack, rate_limit=float("nan")),
+        "rate_limit must be 1 to 10000, got nan; choose a number in that range",
+    ),
     "a burst beyond the account's": (
         lambda stack: _api(stack, burst_limit=5_001),
         "burst_limit must be 1 to 5000, got 5001; choose a number in that range",

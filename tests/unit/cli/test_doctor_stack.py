@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from saga_runtime.recovery.repairs import left_in
 from tests.unit.support.checked_stack import (
     MAPPING,
     CheckedStack,
@@ -178,3 +179,8 @@ def test_a_refused_repair_is_reported_and_blocks_no_other(stack: CheckedStack) -
         "NOT repaired, AccessDeniedException: ask for the right to UpdateItem, and repeat this"
     )
     assert (found["interrupted"]["severity"], found["interrupted"]["open"]) == ("operator", True)
+
+
+@pytest.mark.parametrize(("told", "left"), [("2 deleted, 13 left", 13), ("done", None)])
+def test_entries_that_are_left_are_read_from_what_was_done(told: str, left: int | None) -> None:
+    assert left_in(told) == left

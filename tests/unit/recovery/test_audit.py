@@ -10,6 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
+from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute
 from saga_runtime.recovery.resolution import CannotResolve, Statement
 from saga_runtime.shared import aws
@@ -169,3 +170,11 @@ def interrupted() -> dict[str, Any]:
 def test_an_author_must_have_a_name() -> None:
     with pytest.raises(ValueError, match="who must name the caller"):
         Audit(who=" ", why=WHY)
+
+
+def test_decisions_are_measured_as_they_are_stored(operated: OperatedSaga) -> None:
+    """A reason in another script takes no more room than its bytes."""
+    operated.run("resolve", STEP, "--applied", "--reason", "\N{CLINKING GLASSES}" * 100)
+
+    (item,) = operated.world.items("requests")
+    assert 2 * 400 < RequestRecord.from_item(item).decisions_size < 2 * 1_000

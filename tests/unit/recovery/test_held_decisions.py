@@ -142,3 +142,20 @@ def test_inspect_shows_a_hold_first(reconciled: OperatedSaga, saga_id: str | Non
     assert (status, f"held since 2023-11-14 22:13:20 UTC by {ANN[0]}: refunded by hand" in said) == (0, True), told
     release()
     assert "held " not in reconciled.run("inspect")[1].partition("executions")[0]
+
+
+@pytest.mark.parametrize("by_function", [True, False], ids=["a function", "the command"])
+def test_refusal_shows_no_character_that_moves_the_cursor(
+    operated: OperatedSaga, monkeypatch: pytest.MonkeyPatch, by_function: bool
+) -> None:
+    """As of a hold that something else than the command wrote."""
+    if by_function:
+        asked_function(operated, monkeypatch, None)
+    else:
+        create_hold_table()
+        operated.manifests["Shop"]["reconcilers"] = [{"function": "R", "hold": "hold", "limit": 3, "serves": []}]
+    hold(SAGA_ID, f"{ANN[0]}\x1b[2A")
+
+    status, told = operated.run(*APPLIED)
+
+    assert (status, "\x1b" in told, "must not be held by another operator" in told) == (1, False, True), told

@@ -53,34 +53,25 @@ def version_definitions(_emulator: Emulator) -> None:
 
         return start
 
-    def make_describe(original: Callable[..., Any]) -> Callable[..., Any]:
-        def describe(data: Any) -> Any:
+    def make_told(original: Callable[..., Any]) -> Callable[..., Any]:
+        def tell(data: Any) -> Any:
             status, _headers, body = answer = original(data)
             if status != 200:
                 return answer
-            return json_response({**json.loads(body), **_started_by(data.get("executionArn"))})
+            said = json.loads(body)
+            for one in said.get("executions", [said]):
+                one.update(_started_by(one["executionArn"]))
+            return json_response(said)
 
-        return describe
-
-    def make_list(original: Callable[..., Any]) -> Callable[..., Any]:
-        def list_executions(data: Any) -> Any:
-            status, _headers, body = answer = original(data)
-            if status != 200:
-                return answer
-            page = json.loads(body)
-            return json_response(
-                {**page, "executions": [{**one, **_started_by(one["executionArn"])} for one in page["executions"]]}
-            )
-
-        return list_executions
+        return tell
 
     for name in ("_start_execution", "_start_sync_execution"):
         replace(states, name, make)
-    replace(states, "_describe_execution", make_describe)
-    replace(states, "_list_executions", make_list)
+    for name in ("_describe_execution", "_list_executions"):
+        replace(states, name, make_told)
 
 
-def _started_by(execution: str | None) -> dict[str, str]:
+def _started_by(execution: str) -> dict[str, str]:
     found: dict[str, str] = (states._executions.get(execution) or {}).get(_STARTED_BY, {})
     return found
 
