@@ -60,6 +60,13 @@ class Listener:
         assert self.types() == list(wanted)
         return self.events()
 
+    def await_created(self, *wanted: str) -> list[dict[str, Any]]:
+        """Events in the order in which they happened: those that are due together are sent at once."""
+        until(lambda: len(self.heard) >= len(wanted), f"{wanted}, heard {self.types()}")
+        events = sorted(self.events(), key=lambda event: int(event["created"]))
+        assert [event["type"] for event in events] == list(wanted)
+        return events
+
 
 def until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + 120
@@ -395,7 +402,8 @@ class TestTroubleWithEvents:
         self.plan(payments, Action.WRONG, seconds=1)
         authorize(payments)
 
-        right, wrong = listener.await_types(AUTHORIZED, CANCELED)
+        right, wrong = listener.await_created(AUTHORIZED, CANCELED)
+        assert right["created"] < wrong["created"]
         assert right["data"]["object"]["id"] == wrong["data"]["object"]["id"]
         assert right["id"] != wrong["id"]
 
@@ -403,7 +411,7 @@ class TestTroubleWithEvents:
         self.plan(payments, Action.WRONG, on=CANCELED, seconds=10)
         authorize(payments, card="card-declined", expires_in=10)
 
-        listener.await_types(FAILED, CANCELED, AUTHORIZED)
+        listener.await_created(FAILED, CANCELED, AUTHORIZED)
         assert effects(payments) == [("authorized", "k-1")]
 
     def test_wrong_of_a_pick_reports_or_does_the_opposite(self, warehouse: Provider, listener: Listener) -> None:
