@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.aws import LOCAL_STATE
+from constructs_lib.cli.shared.aws import LOCAL_STATE, local_state
 from constructs_lib.cli.shared.process import ASSEMBLY, CommandError
 
 if TYPE_CHECKING:
@@ -115,10 +115,11 @@ def _describe(aws: LocalAws) -> dict[str, Any]:
 def _down(options: argparse.Namespace) -> int:
     from constructs_lib.testing import background
 
-    if not options.state.exists():
+    noted = local_state(options.state)
+    if noted is None:
         sys.stdout.write("local AWS does not run\n")
         return 0
-    background.stop(background.Background.from_json(json.loads(options.state.read_text(encoding="utf-8"))))
+    background.stop(background.Background.from_json(noted))
     options.state.unlink()
     sys.stdout.write("local AWS is stopped\n")
     return 0
@@ -198,7 +199,5 @@ def _read(file: Path) -> dict[str, Any] | None:
     """Return what is noted of a running local AWS, or None if none runs."""
     from constructs_lib.testing import background
 
-    if not file.exists():
-        return None
-    state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return state if background.Background.from_json(state).answers() else None
+    state = local_state(file)
+    return state if state is not None and background.Background.from_json(state).answers() else None

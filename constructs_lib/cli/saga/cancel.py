@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
         if answer is not None:
             _say(options.saga, Cancelled(**{**answer["cancelled"], "jobs": tuple(answer["cancelled"]["jobs"])}))
             return 0
-        found = find_saga(options)
+        found = find_saga(options, asked=True)
         served = deployed(found).served
         recoverer = replace(found.recoverer, log_days=served.days)
         audit = audit_of(found.session, options.reason)

@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
     """Decide with the caller's own rights."""
-    found = find_saga(options)
+    found = find_saga(options, asked=True)
     saga, audit = deployed(found), audit_of(found.session, options.reason)
     require_free(found, audit, although_held=options.although_held)
     resolver = Resolver(

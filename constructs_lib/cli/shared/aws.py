@@ -18,6 +18,7 @@ from saga_runtime.protocol import Env
 
 LOCAL_STATE: Final = Path("build/local.json")
 """Where ``cdk-sagas local up`` notes what runs."""
+_NOTED: Final = frozenset({"endpoint_url", "pid", "run_folder", "account", "region", "clock", "assembly"})
 NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 """Error codes of missing permissions."""
 
@@ -78,11 +79,28 @@ def session_of(options: argparse.Namespace) -> boto3.Session:
 def _keep_local_time() -> None:
     """Take the clock of the local AWS that the environment leads to: it may run faster than this machine's."""
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "").rstrip("/")
-    if not endpoint or os.environ.get(Env.CLOCK) or not LOCAL_STATE.is_file():
+    if not endpoint or os.environ.get(Env.CLOCK):
         return
-    state = json.loads(LOCAL_STATE.read_text(encoding="utf-8"))
-    if state.get("endpoint_url") == endpoint:
+    state = local_state(LOCAL_STATE)
+    if state is not None and state["endpoint_url"] == endpoint:
         os.environ[Env.CLOCK] = state["clock"]
+
+
+def local_state(file: Path) -> dict[str, Any] | None:
+    """What ``cdk-sagas local up`` noted in a file; None: there is no file.
+
+    Raises:
+        CommandError: if it noted something else.
+    """
+    try:
+        state = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        state = None
+    if not isinstance(state, dict) or not state.keys() >= _NOTED:
+        raise CommandError(f"{file} must be what cdk-sagas local up noted, got another file; name that with --state")
+    return state
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 
-from constructs_lib.cli.shared.aws import add_stack_options, session_of
+from constructs_lib.cli.shared.aws import NO_RIGHTS, add_stack_options, session_of
 from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.terminal import safe
@@ -104,14 +104,27 @@ class FoundSaga:
         return self.recoverer.step_functions
 
 
-def find_saga(options: argparse.Namespace) -> FoundSaga:
+def find_saga(options: argparse.Namespace, *, asked: bool = False) -> FoundSaga:
     """Read the record of the saga that the options name, and its entry in the manifest.
+
+    Args:
+        options: of the command.
+        asked: whether the function that acts for operators, if there is one, was asked, and does not know the saga.
 
     Raises:
         CommandError: if it is not a saga id, or the stack's tables have no such saga.
     """
     session, manifest = stacks_of(options)
-    return find_in(session, manifest, options.saga, options.log_table)
+    try:
+        return find_in(session, manifest, options.saga, options.log_table)
+    except ClientError as error:
+        if not asked or options.log_table is not None or not manifest.operators or error_code(error) not in NO_RIGHTS:
+            raise
+        # Who may only ask the function may not read the tables: what it said is all there is to say.
+        raise CommandError(
+            f"{manifest.said} must have saga {options.saga}, got none that its OperatorAccess knows; check the id, and "
+            "the stack's name and region"
+        ) from None
 
 
 def stacks_of(options: argparse.Namespace) -> tuple[boto3.Session, Manifest]:

@@ -21,6 +21,8 @@ ANSWER_BYTES: Final = 200
 ROW_BYTES: Final = 400
 """A saga log row without its output."""
 
+MOST: Final = 10**12
+"""The largest input, of whatever unit: more than any account has."""
 _WRITE_UNIT: Final = 1_024
 _READ_UNIT: Final = 4_096
 _MEMORY_MIB: Final = 512
@@ -103,8 +105,8 @@ class Assumptions:
         numbers |= {f"duration of {step}": value for step, value in self.durations.items()}
         numbers |= {f"items of {step}": value for step, value in self.items_of.items()}
         for name, value in numbers.items():
-            if value < 0:
-                raise ValueError(f"{name} must be 0 or more, got {value}; correct it")
+            if not 0 <= value <= MOST:
+                raise ValueError(f"{name} must be 0 to {MOST:,}, got {value}; correct it")
         if self.api and self.event is not None:
             raise ValueError(f"api must be False if events begin the saga, got event={self.event}; leave one out")
         for name in ("memory_mib", "gatekeeper_mib"):

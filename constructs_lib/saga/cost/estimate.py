@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from constructs_lib.saga.cost.assumptions import Assumptions
+from constructs_lib.saga.cost.assumptions import MOST, Assumptions
 from constructs_lib.saga.cost.bill import SECONDS_A_DAY, Bill, bill_of
 from constructs_lib.saga.cost.compare import Alternative, alternatives
 from constructs_lib.saga.cost.compensation import longest_compensation
@@ -77,8 +77,10 @@ def estimate_of(
     Raises:
         ValueError: if the inputs name steps that the saga does not have, or the rate is not positive.
     """
-    if per_day is not None and per_day <= 0:
-        raise ValueError(f"a rate must be above 0, got {per_day} sagas a day; leave it out for none")
+    if per_day is not None and not 0 < per_day <= MOST:
+        raise ValueError(
+            f"a rate must be above 0 and at most {MOST:,}, got {per_day} sagas a day; leave it out for none"
+        )
     known = inputs or Assumptions()
     happy = bill_of(happy_path(saga, known))
     back = longest_compensation(saga, known)

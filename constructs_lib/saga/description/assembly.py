@@ -52,9 +52,11 @@ def artifacts_in(folder: Path) -> Iterator[tuple[Path, str, Mapping[str, Any]]]:
     file = folder / "manifest.json"
     try:
         manifest: Any = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"no cloud assembly is in {folder}; synthesize one first: cdk synth") from None
-    except json.JSONDecodeError as error:
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read ({error.strerror}); correct its rights") from None
+    except ValueError as error:
         raise ValueError(f"{file} is not JSON ({error}); synthesize the app again: cdk synth") from None
     if not isinstance(manifest, dict) or "artifacts" not in manifest:
         raise ValueError(f"{file} is not the manifest of a cloud assembly; synthesize the app again: cdk synth")

@@ -164,11 +164,18 @@ class Resolver:
             direction=record.direction,
             settled=record.settled,
         )
-        change = decide(subject, statement, now_ms)
-        if change.written and record.parked_by is None and not record.settled and not _is_late(row):
-            raise CannotResolve(
-                f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
-            )
+        decides_itself = record.parked_by is None and not record.settled and not _is_late(row)
+        refusal = CannotResolve(
+            f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
+        )
+        try:
+            change = decide(subject, statement, now_ms)
+        except CannotResolve:
+            if decides_itself:  # whatever else is wrong, waiting does not mend this
+                raise refusal from None
+            raise
+        if change.written and decides_itself:
+            raise refusal
         return subject, change
 
     def resume(self, record: RequestRecord, now_ms: int) -> Resumed:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from constructs_lib import cli as commands
+from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.aws import LOCAL_STATE, session_of
+from constructs_lib.cli.shared.process import CommandError
 from saga_runtime.protocol import Env
 
 ENDPOINT, CLOCK = "http://127.0.0.1:4566", "1700000000.0:20.0"
@@ -60,7 +62,8 @@ def test_every_command_makes_its_session_in_one_place() -> None:
 def note(clock: str = CLOCK) -> None:
     """Note a local AWS, as ``local up`` does."""
     LOCAL_STATE.parent.mkdir()
-    LOCAL_STATE.write_text(json.dumps({"endpoint_url": ENDPOINT, "clock": clock}), encoding="utf-8")
+    more = dict.fromkeys(("pid", "run_folder", "account", "region", "assembly"), "")
+    LOCAL_STATE.write_text(json.dumps({**more, "endpoint_url": ENDPOINT, "clock": clock}), encoding="utf-8")
 
 
 def clock_after(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> str | None:
@@ -92,3 +95,29 @@ def test_clock_that_is_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_command_without_noted_local_aws_keeps_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock_after(monkeypatch, ENDPOINT) is None
+
+
+@pytest.mark.parametrize("action", ["status", "env", "down", "up", "reset", "logs"])
+@pytest.mark.parametrize("text", ["", "[]", '{"endpoint_url": "http://127.0.0.1:1"}', None])
+def test_state_that_local_up_did_not_note_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str, text: str | None
+) -> None:
+    file = tmp_path / "noted"
+    if text is None:
+        file.mkdir()
+    else:
+        file.write_text(text)
+
+    assert main(["local", action, "--state", str(file)]) == 1
+
+    refusal = f"cdk-sagas: {file} must be what cdk-sagas local up noted, got another file; name that with --state\n"
+    assert capsys.readouterr() == ("", refusal)
+    assert file.exists()
+
+
+def test_command_against_local_aws_does_not_guess_its_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    note()
+    LOCAL_STATE.write_text("{}")
+
+    with pytest.raises(CommandError, match="must be what cdk-sagas local up noted"):
+        clock_after(monkeypatch, ENDPOINT)

@@ -103,9 +103,11 @@ def test_a_step_can_be_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str
         (["--duration", "Unknown=1"], "no saga has a step 'Unknown'"),
         (["--skip", "Charge"], "no conditional step 'Charge'"),
         (["--rate", "0"], "a rate must be above 0"),
+        (["--per-day", "1e400"], "a rate must be above 0 and at most 1,000,000,000,000 sagas a day, got 1E+400"),
+        (["--retries", "1e400"], "retries must be 0 to 1,000,000,000,000, got 1E+400"),
         (["--memory", "1"], "memory_mib must be 128 or more"),
         (["--gatekeeper-memory", "1"], "gatekeeper_mib must be 128 or more"),
-        (["--gatekeeper-duration", "-1"], "gatekeeper_ms must be 0 or more"),
+        (["--gatekeeper-duration", "-1"], "gatekeeper_ms must be 0 to 1,000,000,000,000"),
     ],
 )
 def test_an_invalid_question_is_refused_in_one_line(
@@ -132,6 +134,14 @@ def test_an_assembly_without_sagas_is_reported(tmp_path: Path, capsys: pytest.Ca
 def test_a_folder_that_is_not_an_assembly_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cost", str(tmp_path)]) == 1
     assert "cdk synth" in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_an_assembly_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "template.json"
+    file.write_text("{}")
+
+    assert main(["cost", str(file)]) == 1
+    assert f"no cloud assembly is in {file}; " in capsys.readouterr().err
 
 
 def test_an_ascii_terminal_gets_ascii(assembly: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,14 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.exceptions import ReadTimeoutError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
+from constructs_lib.cli.shared import saga as of_one_saga
 from handlers import operators as entry
 from saga_runtime.idempotency.record import remove_response_update
 from saga_runtime.protocol import Direction, Env, ProposalField, RecordAttribute, RecordStatus, SecondPerson
@@ -136,6 +137,23 @@ def test_saga_of_another_function_is_decided_with_the_callers_rights(
     assert alone.by(EVE, *APPLIED)[0] == 0
 
     assert alone.operated.owner == (R1, False)
+
+
+@pytest.mark.parametrize("words", [APPLIED, ("cancel",)])
+def test_saga_that_the_function_does_not_know_is_reported_although_tables_may_not_be_read(
+    alone: AskedFunction, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("CDK_SAGAS_RECONCILED", "[]")
+    monkeypatch.setenv("CDK_SAGAS_OPERATED", "[]")
+
+    def denied(*_: object) -> NoReturn:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetItem")
+
+    monkeypatch.setattr(of_one_saga, "find_in", denied)
+
+    told = refused(alone, EVE, *words)
+
+    assert f"must have saga {SAGA_ID}, got none that its OperatorAccess knows; check the id, and" in told
 
 
 def test_failure_of_the_function_is_one_line(alone: AskedFunction) -> None:

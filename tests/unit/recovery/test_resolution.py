@@ -448,8 +448,10 @@ def test_a_step_that_read_is_not_decided_about(operated: OperatedSaga) -> None:
 
 def test_a_saga_that_runs_decides_for_itself(operated: OperatedSaga) -> None:
     operated.cut_off()
-    operated.shop.pass_every_deadline()
 
+    assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")  # and says not: wait
+
+    operated.shop.pass_every_deadline()
     assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")
     assert operated.resolves("--resume") == f"saga {SAGA_ID} is running\n"
 
