@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
+from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of, with_large_requests
 
 _KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
 MOVED: Final = "moved"
-KINDS: Final = (*_KINDS, MOVED)
+BUCKETED: Final = "bucketed"
+KINDS: Final = (*_KINDS, MOVED, BUCKETED)
 """Changes under which every saga in flight ends without an operator who deploys again."""
 _MOVED: Final = 0.25
 """Share of sagas whose operation moves."""
+_BUCKETED: Final = 0.15
+"""Share of sagas without a bucket that get one."""
 RENAMED: Final = "renamed"
 RECONDITIONED: Final = "reconditioned"
 """Changes under which a saga in flight may need an operator who deploys the other release again."""
@@ -35,8 +38,9 @@ class DrawnRelease:
     Attributes:
         kind: ``same``; ``added``: a step follows; ``replaced``: the operation starts another saga, and the first one
             stays; ``moved``: the operation starts the next saga of the stack that is moved, too; ``direct``: the
-            operation becomes direct; ``stricter``: the schema requires ``c``; ``renamed``: each step has another name;
-            ``reconditioned``: each condition is the opposite one.
+            operation becomes direct; ``stricter``: the schema requires ``c``; ``bucketed``: the saga gets a bucket for
+            large payloads; ``renamed``: each step has another name; ``reconditioned``: each condition is the opposite
+            one.
         saga: of the release, with the first one's construct id; of ``replaced``, the other one.
     """
 
@@ -48,6 +52,8 @@ def drawn_release(saga: DrawnSaga, seed: int) -> DrawnRelease:
     """Draw the release of a seed."""
     if Random(f"{seed}:moved").random() < _MOVED:
         return moved(saga)
+    if not saga.bucket and Random(f"{seed}:bucketed").random() < _BUCKETED:
+        return bucketed(saga)
     random = Random(f"{seed}:release")
     kind = random.choice(_KINDS)
     if kind == "replaced":
@@ -66,6 +72,8 @@ def change_of(release: DrawnRelease, saga: DrawnSaga) -> DrawnRelease:
             return renamed(saga)
         case "reconditioned":
             return reconditioned(saga)
+        case "bucketed":
+            return bucketed(saga)
         case "added":
             return dataclasses.replace(
                 release, saga=dataclasses.replace(saga, nodes=(*saga.nodes, release.saga.nodes[-1]))
@@ -82,6 +90,11 @@ def added(saga: DrawnSaga, kind: str) -> DrawnRelease:
 def replaced(other: DrawnSaga) -> DrawnRelease:
     """The release in which another saga takes an operation; requests state how functions behave by names of steps."""
     return DrawnRelease(kind="replaced", saga=renamed(other).saga)
+
+
+def bucketed(saga: DrawnSaga) -> DrawnRelease:
+    """The release in which the saga gets a bucket, and takes larger requests, if it can."""
+    return DrawnRelease(kind=BUCKETED, saga=with_large_requests(dataclasses.replace(saga, bucket=True)))
 
 
 def moved(saga: DrawnSaga) -> DrawnRelease:

@@ -14,6 +14,12 @@ MEMBERS: Final = ("a", "b", "c")
 """Members of a request, true or false, that conditions read. ``c`` may be missing."""
 _WAYS: Final = ("$request.a", "$not($request.a)", "$request.b", "$not($request.b)")
 _BOTH: Final = ("$request.a and $request.b", "$request.a and $not($request.b)")
+SMALL: Final = 32_768
+"""Bytes of a request: the default of an operation."""
+INLINE: Final = 65_536
+"""The most of one that expressions may read."""
+REFERENCED: Final = 200_000
+"""More than that: such a request travels by reference."""
 MUTATING: Final = ("atomic", "asked", "keyed", "both", "dynamodb", "job")
 PROVIDERS: Final = ("asked", "keyed", "both")
 """Steps at a provider that can be asked, knows keys, or both."""
@@ -21,6 +27,8 @@ PHASES: Final = ("express", "child")
 SKIP: Final = "continue"
 ROUTES: Final = ("Routed", "Rerouted")
 """Refusals for which a step of the route ``SKIP`` is skipped, each with an output of its own."""
+_LARGE_REQUESTS: Final = 0.5
+"""Share of sagas that take larger requests than by default."""
 _ONE_WAY: Final = 0.5
 """Share of the steps behind a skipped one that only one of its routes reaches."""
 _SKIPPED: Final = 0.4
@@ -98,12 +106,21 @@ Node = DrawnStep | DrawnGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSaga:
-    """A saga: its nodes, whether failures are announced, large payloads have a bucket, and it runs inline."""
+    """A saga.
+
+    Attributes:
+        nodes: its steps and groups.
+        announced: whether failures are announced.
+        bucket: whether large payloads have a bucket.
+        inline: whether it runs inline.
+        body: bytes of its largest request.
+    """
 
     nodes: tuple[Node, ...]
     announced: bool = False
     bucket: bool = False
     inline: bool = False
+    body: int = SMALL
 
     @property
     def steps(self) -> Iterator[DrawnStep]:
@@ -114,6 +131,7 @@ class DrawnSaga:
     def __str__(self) -> str:
         told = [*(["failures are announced"] if self.announced else []), *(["with a bucket"] if self.bucket else [])]
         told += ["inline"] if self.inline else []
+        told += [f"requests of {self.body:,} bytes"] if self.body != SMALL else []
         return "\n".join([*map(str, self.nodes), *told])
 
 
@@ -124,7 +142,15 @@ def drawn_saga(seed: int) -> DrawnSaga:
     skipped = Random(f"{seed}:skipped")
     if inline and skipped.random() < _SKIPPED:
         saga = _skipping(saga, skipped)
-    return dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
+    saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
+    return with_large_requests(saga) if Random(f"{seed}:body").random() < _LARGE_REQUESTS else saga
+
+
+def with_large_requests(saga: DrawnSaga) -> DrawnSaga:
+    """The saga with the largest requests that the synth takes."""
+    reads = any(node.kind == "map" or (node.when and "$request" in node.when) for node in saga.nodes)
+    reads = reads or any(step.when and "$request" in step.when for step in saga.steps)
+    return dataclasses.replace(saga, body=INLINE) if reads else dataclasses.replace(saga, body=REFERENCED, bucket=True)
 
 
 def way_of(step: DrawnStep) -> tuple[str, str] | None:
@@ -374,3 +400,5 @@ def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
     for name in ("announced", "bucket", "inline"):
         if getattr(saga, name):
             yield replace(saga, **{name: False})
+    if saga.body != SMALL:
+        yield replace(saga, body=SMALL)

@@ -114,17 +114,18 @@ class DrawnStack(Stack):
         for first in range(0, len(every), _RECONCILED):
             TimeoutReconciler(self, f"Reconciler{first}", sagas=every[first : first + _RECONCILED])
         operations: dict[str, Operation | DirectOperation] = {
-            operation_of(n): _operation(others.get(n, saga)) for n, saga in enumerate(made)
+            operation_of(n): _operation(others.get(n, saga), changed[n].saga if n in changed else sagas[n])
+            for n, saga in enumerate(made)
         }
         for number, release in changed.items():
             name = operation_of(number)
             if release.kind == "stricter":
-                operations[name] = Operation(saga=made[number], schema={**_SCHEMA, "required": ["c"]})
+                operations[name] = _operation(made[number], release.saga, {**_SCHEMA, "required": ["c"]})
             if release.kind == "direct":
                 function = self._direct(name)
                 operations[name] = DirectOperation(fn=function, requests=requests, previous=made[number])
         for number, other in moved_to(changed).items():
-            operations[operation_of(number)] = _operation(made[other])
+            operations[operation_of(number)] = _operation(made[other], sagas[other])
         operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
         TransactionApi(self, "Api", operations=operations)
         CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)
@@ -321,5 +322,6 @@ def _counted() -> dict[str, Any]:
     }
 
 
-def _operation(saga: SagaStateMachine) -> Operation:
-    return Operation(saga=saga, schema=_SCHEMA, max_wait=_PREFERRED if saga.run is Run.INLINE else None)
+def _operation(saga: SagaStateMachine, drawn: DrawnSaga, schema: dict[str, Any] = _SCHEMA) -> Operation:
+    wait = _PREFERRED if drawn.inline else None
+    return Operation(saga=saga, schema=schema, max_wait=wait, max_body_bytes=drawn.body)

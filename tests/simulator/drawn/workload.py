@@ -17,8 +17,8 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
-from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
-from .sagas import MEMBERS, PROVIDERS, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
+from .releases import BUCKETED, RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
+from .sagas import MEMBERS, PROVIDERS, REFERENCED, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operation."""
@@ -29,7 +29,11 @@ AMOUNT: Final = 123_456_789_012_345_678
 _PADDED: Final = 0.08
 """Share of requests that are near a limit of bodies, or above it."""
 _PADDING: Final = (32_000, 32_600, 32_768, 60_000, 65_000, 65_536)
-"""Bytes that a body has in addition to its members: 32,768 stay in the record, and 65,536 are accepted."""
+"""Bytes that a body has in addition to its members: 32,768 always travel inline, and 65,536 may."""
+_REFERENCED: Final = 0.3
+"""Share of such requests where bodies may be larger than that."""
+_LARGE: Final = (40_000, 65_536, 150_000, 199_000, 200_000)
+"""Bytes that these have in addition."""
 _SKUS: Final = "abcdefghijkl"
 _LAVISH: Final = 0.05
 """Share of requests with all items, for which every function returns a large output."""
@@ -75,8 +79,10 @@ class Drawn(Workload):
         if self._direct and random.random() < _DIRECT:
             return direct_intent(random)
         which = random.choice(self._only)
-        body = drawn_body(self._sagas[which], random)
         release = self._releases.get(which)
+        body = drawn_body(
+            release.saga if release is not None and release.kind == BUCKETED else self._sagas[which], random
+        )
         if release is not None and release.kind == "replaced":
             body["behave"] |= drawn_body(release.saga, random)["behave"]
         if which in self._moved:
@@ -284,8 +290,9 @@ def drawn_body(saga: DrawnSaga, random: Random) -> dict[str, Any]:
     body["items"] = [
         {"sku": sku, "amount": AMOUNT} for sku in random.sample(_SKUS, k=random.choice((0, 1, 2, 3, 3, 12)))
     ]
-    if random.random() < _PADDED:
-        body["padding"] = "x" * random.choice(_PADDING)
+    share, sizes = (_REFERENCED, _LARGE) if saga.body == REFERENCED else (_PADDED, _PADDING)
+    if random.random() < share:
+        body["padding"] = "x" * random.choice(sizes)
     if random.random() < _LAVISH:
         body["items"] = [{"sku": sku, "amount": AMOUNT} for sku in _SKUS]
         body["behave"] = {step.name: f"large {_size(saga, random)}" for step in saga.steps if _can_refuse(step)}
