@@ -171,7 +171,7 @@ class Resolver:
         try:
             change = decide(subject, statement, now_ms)
         except CannotResolve:
-            if decides_itself:  # whatever else is wrong, waiting does not mend this
+            if decides_itself:  # whatever else is wrong, waiting does not help
                 raise refusal from None
             raise
         if change.written and decides_itself:

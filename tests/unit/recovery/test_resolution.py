@@ -449,7 +449,7 @@ def test_a_step_that_read_is_not_decided_about(operated: OperatedSaga) -> None:
 def test_a_saga_that_runs_decides_for_itself(operated: OperatedSaga) -> None:
     operated.cut_off()
 
-    assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")  # and says not: wait
+    assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")  # no word about waiting
 
     operated.shop.pass_every_deadline()
     assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")
