@@ -87,7 +87,7 @@ def _keep_local_time() -> None:
 
 
 def local_state(file: Path) -> dict[str, Any] | None:
-    """What ``cdk-sagas local up`` noted in a file; None: there is no file.
+    """Return what ``cdk-sagas local up`` noted in a file; None: there is no file.
 
     Raises:
         CommandError: if it noted something else.

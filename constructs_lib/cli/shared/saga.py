@@ -120,7 +120,7 @@ def find_saga(options: argparse.Namespace, *, asked: bool = False) -> FoundSaga:
     except ClientError as error:
         if not asked or options.log_table is not None or not manifest.operators or error_code(error) not in NO_RIGHTS:
             raise
-        # Who may only ask the function may not read the tables: what it said is all there is to say.
+        # A caller who may only ask the function may not read the tables: its answer is the only one.
         raise CommandError(
             f"{manifest.said} must have saga {options.saga}, got none that its OperatorAccess knows; check the id, and "
             "the stack's name and region"
