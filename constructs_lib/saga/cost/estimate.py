@@ -79,7 +79,7 @@ def estimate_of(
     """
     if per_day is not None and not 0 < per_day <= MOST:
         raise ValueError(
-            f"a rate must be above 0 and at most {MOST:,}, got {per_day} sagas a day; leave it out for none"
+            f"a rate must be above 0 and at most {MOST:,} sagas a day, got {per_day}; leave it out for none"
         )
     known = inputs or Assumptions()
     happy = bill_of(happy_path(saga, known))
