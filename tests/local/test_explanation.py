@@ -19,6 +19,8 @@ FAILING: Final = """
 def test_a_defect_of_the_step(send: Send, local_aws: LocalAws) -> None:
     function = "FirstSaga/TransferFunction/Function"
     local_aws.faults.plan(Fault(function=function, call="dynamodb:DeleteItem", moment="before", action="kill"))
+    reconciler = "FirstSaga/Reconciler/Function/Function"  # must not settle the saga before it is shown
+    local_aws.faults.plan(Fault(function=reconciler, call="*", moment="before", action="kill", on=First(times=99)))
     saga_id = send("invoice-9", 300).json()["saga_id"]
     while not any("Traceback" in log.text for log in local_aws.function_logs(function)):
         time.sleep(0.1)
@@ -45,7 +47,10 @@ def test_a_defect_that_needs_an_operator(send: Send, local_aws: LocalAws) -> Non
     )
     assert saga_id == ""
 """
-IMPORTS: Final = "from saga_runtime.idempotency.identity import request_id_from\n"
+IMPORTS: Final = """
+from constructs_lib.testing import First
+from saga_runtime.idempotency.identity import request_id_from
+"""
 OPENED: Final = """
 import json
 
