@@ -1,7 +1,8 @@
 """Runs lint, types and all tests: several jobs at once, the longest first, and reports what failed.
 
-With ``--fast``, the fast tier: neither local AWS nor what enumerates everything. Each job may fail, and all run to
-their end; a job's output is in ``build``, and is shown if it failed.
+With ``--cases N``, a part that is drawn in each run: ``tests/sampling.py``. With ``--fast``, the fast
+tier: neither local AWS nor what enumerates everything. Each job may fail, and all run to their end; a job's output is
+in ``build``, and is shown if it failed.
 
 There are two lanes. Tests on local AWS run many processes and mostly wait; jobs that compute give way to them
 (``nice``), so that functions start in time even if the machine is busy with the other lane.
@@ -12,11 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import secrets
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,6 +159,22 @@ def jobs() -> list[Job]:
     ]
 
 
+def jobs_of_a_part() -> list[Job]:
+    """The same where a part of the tests is drawn: fewer jobs, and nothing that only all tests together prove."""
+    named = [path for files in ON_LOCAL_AWS.values() for path in _files(LOCAL, *files)]
+    return [
+        make("types"),
+        make("lint"),
+        pytests("other-local", *_without(*named), LOCAL, local=True),
+        pytests("local", *named, local=True),
+        make("simulate", f"SAGAS={SIMULATED}"),
+        pytests("constructs", CONSTRUCTS),
+        pytests("simulator", SIMULATOR),
+        pytests("rest", *_without(LOCAL, UNIT, CONSTRUCTS, SIMULATOR), "tests"),
+        pytests("unit", UNIT),
+    ]
+
+
 def _files(folder: str, *names: str) -> list[str]:
     return [found.relative_to(ROOT).as_posix() for name in names for found in (ROOT / folder).rglob(f"{name}.py")]
 
@@ -170,10 +188,12 @@ class Run:
     """Jobs that are under way.
 
     Attributes:
+        environment: of the jobs.
         running: the processes, by job.
         processor_seconds: of the jobs that ended, with all their processes.
     """
 
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     began: float = field(default_factory=time.monotonic)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     processor_seconds: dict[str, float] = field(default_factory=dict)
@@ -187,7 +207,9 @@ class Run:
                 if self._stopped:
                     return None
                 command = job.command if job.local else (*GIVES_WAY, *job.command)
-                process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+                process = subprocess.Popen(
+                    command, cwd=ROOT, env=self.environment, stdout=log, stderr=subprocess.STDOUT
+                )
                 self.running[job.name] = process
             _, ended, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(ended)
@@ -209,9 +231,14 @@ class Run:
         return f"{minutes:2}:{seconds:02}"
 
 
-def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
-    """Run jobs, print their progress, and return the exit statuses of those that failed."""
-    run, failed = Run(), dict[Job, int]()
+def run_all(chosen: Sequence[Job], **variables: str) -> dict[Job, int]:
+    """Run jobs, print their progress, and return the exit statuses of those that failed.
+
+    Args:
+        chosen: the jobs.
+        variables: of their environment, besides this process's.
+    """
+    run, failed = Run(environment={**os.environ, **variables}), dict[Job, int]()
     print(f"== {len(chosen)} jobs, {AT_ONCE} of each lane at once; {LOGS.name}/checks-*.log: their output", flush=True)
     with ThreadPoolExecutor(AT_ONCE) as computing, ThreadPoolExecutor(AT_ONCE) as local:
         waiting: dict[Future[int | None], Job] = {
@@ -238,13 +265,28 @@ def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
     return failed
 
 
+def _part(text: str) -> str:
+    """Return the part of the tests to run, as ``CDK_SAGAS_CASES`` states it."""
+    if text == "all":
+        return ""
+    if not re.fullmatch(r"[1-9]\d*(:\d+)?", text):
+        raise argparse.ArgumentTypeError(f"must be all, N or N:DRAW, got {text!r}")
+    return text if ":" in text else f"{text}:{secrets.randbelow(1_000_000)}"
+
+
 def main() -> int:
     """Runs all jobs and returns the exit status: 0, or 1 if one failed."""
     parser = argparse.ArgumentParser(description="Runs lint, types and tests.")
     parser.add_argument("--fast", action="store_true", help="the fast tier")
+    parser.add_argument(
+        "--cases", metavar="N[:DRAW]", type=_part, default="all", help="one in N, as tests/sampling.py draws them (all)"
+    )
     options = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
-    failed = run_all(fast_jobs() if options.fast else jobs())
+    if options.cases:
+        print(f"== a part of the tests: CASES={options.cases} repeats it, CASES=all runs everything", flush=True)
+    chosen = fast_jobs() if options.fast else jobs() if not options.cases else jobs_of_a_part()
+    failed = run_all(chosen, CDK_SAGAS_CASES=options.cases)
     for job, status in failed.items():
         lines = job.log.read_text("utf-8", "replace").splitlines()
         named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]

@@ -11,8 +11,9 @@ import pytest
 
 from tests.for_each import for_each
 from tests.packaging.conftest import ROOT
+from tests.sampling import Case, drawn_cases
 from tools import run_checks
-from tools.run_checks import LOCAL, Job, fast_jobs, jobs, run_all
+from tools.run_checks import LOCAL, Job, fast_jobs, jobs, jobs_of_a_part, run_all
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 ALL = jobs()
@@ -31,10 +32,11 @@ def _holds(path: str, file: str) -> bool:
 
 @for_each(FILES)
 def test_every_test_file_runs_in_one_job(file: str) -> None:
-    assert len([job.name for job in ALL if _runs(job, file)]) == 1
+    for chosen in (ALL, jobs_of_a_part()):
+        assert len([job.name for job in chosen if _runs(job, file)]) == 1
 
 
-@pytest.mark.parametrize("chosen", [ALL, fast_jobs()], ids=["all", "fast"])
+@pytest.mark.parametrize("chosen", [ALL, jobs_of_a_part(), fast_jobs()], ids=["all", "a part", "fast"])
 def test_jobs_name_existing_paths(chosen: Sequence[Job]) -> None:
     words = [word.removeprefix("--ignore=") for job in chosen for word in job.command]
     paths = [word for word in words if word.partition("/")[0] == "tests"]
@@ -124,3 +126,33 @@ def test_the_end_of_a_run_states_why_a_job_failed(
     run_checks.main()
 
     assert shown in capsys.readouterr().out
+
+
+LOCAL_CASES = {f"tests/local/test_{file}.py::test_{number}" for file in "abcde" for number in range(3)}
+EXHAUSTIVE = {f"tests/unit/test_{file}.py::test_all" for file in "abcdefgh"}
+ALONE = {"tests/unit/test_a.py::test_one", "tests/unit/test_b.py::test_many[x[0]]"}
+MANY = {f"tests/unit/test_a.py::test_many[{number}]" for number in range(10)}
+CASES = [Case(id=one, exhaustive=one in EXHAUSTIVE) for one in sorted(LOCAL_CASES | EXHAUSTIVE | ALONE | MANY)]
+
+
+def test_of_each_function_one_in_so_many_cases_is_drawn_and_at_least_one() -> None:
+    drawn = drawn_cases(CASES, "4:7")
+
+    assert drawn >= ALONE
+    assert len(drawn & MANY) == 3
+    assert drawn == drawn_cases(CASES, "4:7")
+
+
+def test_of_exhaustive_tests_one_in_so_many_is_drawn() -> None:
+    assert len(drawn_cases(CASES, "4:7") & EXHAUSTIVE) == 2
+
+
+def test_of_files_on_local_aws_one_in_so_many_is_drawn_whole() -> None:
+    drawn = drawn_cases(CASES, "4:7") & LOCAL_CASES
+
+    assert len(drawn) == 6
+    assert len({one.partition("::")[0] for one in drawn}) == 2
+
+
+def test_everything_is_drawn_some_time() -> None:
+    assert set().union(*(drawn_cases(CASES, f"4:{draw}") for draw in range(60))) == {case.id for case in CASES}

@@ -21,6 +21,8 @@ from tests.simulator.campaign import SHARES, Block, Campaign, shares
 from .conftest import Deployed
 from .examples import EXAMPLES
 
+pytestmark = pytest.mark.exhaustive
+
 
 def test_campaign_of_several_processes_has_the_findings_of_one(deployed: Deployed) -> None:
     campaign = Campaign(wanted={"funds_transfer": 110}, seed=5)

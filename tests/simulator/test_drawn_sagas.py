@@ -19,6 +19,8 @@ from .drawn.sagas import MUTATING, DrawnGroup, DrawnSaga, DrawnStep, drawn_saga,
 from .drawn.shrink import Setting, shrunk
 from .drawn.workload import Drawn, direct_intent
 
+pytestmark = pytest.mark.exhaustive
+
 SAGAS = [drawn_saga(seed) for seed in range(4)]
 """Few: the synth takes longer than all runs."""
 ONE = DrawnSaga(nodes=(DrawnStep(name="S1", kind="atomic", pivot=True),))

@@ -29,6 +29,8 @@ from .workloads.carts import UNANSWERED
 from .workloads.faces import Faces, Unreserved
 from .workloads.transfers import Transfers, Weakened
 
+pytestmark = pytest.mark.exhaustive
+
 WAYS: Final = (
     ("funds_transfer", 19, "COMPLETED"),  # within one ledger
     ("funds_transfer", 2, "COMPLETED"),  # to the partner

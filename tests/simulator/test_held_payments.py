@@ -22,6 +22,8 @@ from saga_runtime.protocol import LogAttribute, StepStatus
 from .examples import assembly_of
 from .held_payments.stack import CARRIER, HeldPaymentsStack
 
+pytestmark = pytest.mark.exhaustive
+
 OPENING: Final = 1_000
 CUSTOMERS: Final = ("ann", "bob")
 MERCHANTS: Final = ("merchant:1", "merchant:2")

@@ -20,6 +20,8 @@ from .examples import assembly_of
 from .small_stack import Transfers, add_saga
 from .support import blueprint, world_of
 
+pytestmark = pytest.mark.exhaustive
+
 ECHO = "import json\ndef handler(event, context):\n    return {'statusCode': 200, 'body': json.dumps(event)}\n"
 
 

@@ -41,6 +41,8 @@ from .test_releases import Renaming
 from .workloads.orders import Orders
 from .workloads.transfers import InlineTransfers
 
+pytestmark = pytest.mark.exhaustive
+
 _MILLISECOND: Final = SECOND // 1_000
 _ATTEMPTS: Final = 12
 """Invocations in a row: more than a step before the pivot is tried, and fewer than its compensation is."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+import pytest
+
 from constructs_lib.testing.simulator import Climate, Deployment, World
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
 from constructs_lib.testing.simulator.checks.coverage import Coverage
@@ -14,6 +16,8 @@ from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
 from .beyond_examples.customers import Customers
 from .beyond_examples.stacks import add_migrating
 from .examples import assembly_of
+
+pytestmark = pytest.mark.exhaustive
 
 _NEW: Final = ("attribute_not_exists(pk)", "attribute_not_exists(#pk)")
 """Of an operation's record, and of its row in either form of the history."""

@@ -19,6 +19,8 @@ from .examples import assembly_of
 from .paths import STACKS
 from .workloads.transfers import Transfers
 
+pytestmark = pytest.mark.exhaustive
+
 _LINE: Final = re.compile(
     r"(?P<moment>\d\d \d\d:\d\d:\d\d\.\d{3})  (?:"
     r"operator +(?P<act>holds|releases) (?P<held>every saga|\S+): done"

@@ -37,6 +37,8 @@ from .conftest import Deployed
 from .examples import EXAMPLES
 from .workloads.transfers import LEDGERS, MISSING, Transfers, Weakened
 
+pytestmark = pytest.mark.exhaustive
+
 PARTNER = 2
 """Seed of a transfer to the partner."""
 QUICK = 4

@@ -33,6 +33,8 @@ from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
 from .support import EVERYTHING, RETURN, add_function, add_machine, blueprint, execute, function_arn, invoke, output_of
 
+pytestmark = pytest.mark.exhaustive
+
 DAY = 86_400 * SECOND
 TURN = DAY // 8
 FIRST = "import time\ndef handler(event, context):\n    time.sleep(5)\n    return 'first'\n"

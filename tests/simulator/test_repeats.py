@@ -11,6 +11,8 @@ import pytest
 
 from .examples import assembly
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import hashlib, sys

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
 from aws_cdk import App
 
 from constructs_lib.testing.invariants import Invariant
@@ -21,6 +22,8 @@ from constructs_lib.testing.simulator import (
 )
 from examples.funds_transfer.stack import FundsTransferStack
 from saga_runtime import LedgerBuilder, Money
+
+pytestmark = pytest.mark.exhaustive
 
 
 class Transfers(Workload):
