@@ -28,7 +28,7 @@ from tests.local.replacing.stack import synthesize
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import KINDS, DrawnRelease, added, bucketed, drawn_release, moved, reconditioned, renamed
-from .drawn.sagas import REFERENCED, DrawnSaga, DrawnStep, drawn_saga
+from .drawn.sagas import INLINE, DrawnSaga, DrawnStep, drawn_saga, reads_request
 from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
 from .support import EVERYTHING, RETURN, add_function, add_machine, blueprint, execute, function_arn, invoke, output_of
@@ -201,8 +201,8 @@ def test_sagas_keep_their_promise_when_operations_move_there_and_back() -> None:
 
 
 def test_sagas_keep_their_promise_when_large_payloads_get_a_bucket() -> None:
-    sagas = [saga for saga in map(drawn_saga, range(200)) if bucketed(saga).saga.body == REFERENCED and not saga.bucket]
-    sagas = sagas[:3]
+    drawn = [saga for saga in map(drawn_saga, range(200)) if not saga.bucket and not reads_request(saga)]
+    sagas = [saga for saga in drawn if saga.body == INLINE][:3]
     releases = [bucketed(saga) for saga in sagas]
     with (
         Deployment.of_assembly(drawn_assembly(sagas)) as before,

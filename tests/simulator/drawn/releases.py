@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of, with_large_requests
+from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
 
 _KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
 MOVED: Final = "moved"
@@ -93,8 +93,8 @@ def replaced(other: DrawnSaga) -> DrawnRelease:
 
 
 def bucketed(saga: DrawnSaga) -> DrawnRelease:
-    """The release in which the saga gets a bucket, and takes larger requests, if it can."""
-    return DrawnRelease(kind=BUCKETED, saga=with_large_requests(dataclasses.replace(saga, bucket=True)))
+    """The release in which the saga gets a bucket, and what is large travels by reference from then on."""
+    return DrawnRelease(kind=BUCKETED, saga=dataclasses.replace(saga, bucket=True))
 
 
 def moved(saga: DrawnSaga) -> DrawnRelease:

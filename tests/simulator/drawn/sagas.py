@@ -29,6 +29,8 @@ ROUTES: Final = ("Routed", "Rerouted")
 """Refusals for which a step of the route ``SKIP`` is skipped, each with an output of its own."""
 _LARGE_REQUESTS: Final = 0.5
 """Share of sagas that take larger requests than by default."""
+_IN_BUCKETS: Final = 0.5
+"""Share of these that have a bucket for that."""
 _ONE_WAY: Final = 0.5
 """Share of the steps behind a skipped one that only one of its routes reaches."""
 _SKIPPED: Final = 0.4
@@ -143,14 +145,22 @@ def drawn_saga(seed: int) -> DrawnSaga:
     if inline and skipped.random() < _SKIPPED:
         saga = _skipping(saga, skipped)
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
-    return with_large_requests(saga) if Random(f"{seed}:body").random() < _LARGE_REQUESTS else saga
+    bodies = Random(f"{seed}:body")
+    if bodies.random() >= _LARGE_REQUESTS:
+        return saga
+    return _with_large_requests(dataclasses.replace(saga, bucket=saga.bucket or bodies.random() < _IN_BUCKETS))
 
 
-def with_large_requests(saga: DrawnSaga) -> DrawnSaga:
+def _with_large_requests(saga: DrawnSaga) -> DrawnSaga:
     """The saga with the largest requests that the synth takes."""
-    reads = any(node.kind == "map" or (node.when and "$request" in node.when) for node in saga.nodes)
-    reads = reads or any(step.when and "$request" in step.when for step in saga.steps)
-    return dataclasses.replace(saga, body=INLINE) if reads else dataclasses.replace(saga, body=REFERENCED, bucket=True)
+    return dataclasses.replace(saga, body=REFERENCED if saga.bucket and not reads_request(saga) else INLINE)
+
+
+def reads_request(saga: DrawnSaga) -> bool:
+    """True if an expression of the saga reads the request, which then travels inline."""
+    conditions = [*(node.when for node in saga.nodes), *(step.when for step in saga.steps)]
+    maps = any(isinstance(node, DrawnGroup) and node.kind == "map" for node in saga.nodes)
+    return maps or any(when is not None and "$request" in when for when in conditions)
 
 
 def way_of(step: DrawnStep) -> tuple[str, str] | None:

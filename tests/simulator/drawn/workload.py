@@ -17,7 +17,7 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, S
 
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
-from .releases import BUCKETED, RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
+from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
 from .sagas import MEMBERS, PROVIDERS, REFERENCED, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
 
 _DIRECT: Final = 0.12
@@ -79,10 +79,8 @@ class Drawn(Workload):
         if self._direct and random.random() < _DIRECT:
             return direct_intent(random)
         which = random.choice(self._only)
+        body = drawn_body(self._sagas[which], random)
         release = self._releases.get(which)
-        body = drawn_body(
-            release.saga if release is not None and release.kind == BUCKETED else self._sagas[which], random
-        )
         if release is not None and release.kind == "replaced":
             body["behave"] |= drawn_body(release.saga, random)["behave"]
         if which in self._moved:
