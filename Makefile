@@ -23,7 +23,7 @@ endif
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
 # Of what enumerates, `make test` draws one in so many.
-CASES ?= 4
+CASES ?= 10
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak browser bench verify-aws lock clean clean-all

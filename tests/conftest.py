@@ -30,6 +30,12 @@ def pytest_report_header() -> str:
     return head()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Accept snapshots of tests that are not drawn."""
+    if CASES:
+        config.option.warn_unused_snapshots = True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the cases that are not drawn."""
     if not CASES:
