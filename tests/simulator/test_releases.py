@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from tests.local.replacing.stack import synthesize
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import KINDS, DrawnRelease, added, bucketed, drawn_release, moved, reconditioned, renamed
-from .drawn.sagas import INLINE, DrawnSaga, DrawnStep, drawn_saga, reads_request
+from .drawn.sagas import INLINE, SMALL, DrawnSaga, DrawnStep, drawn_saga, reads_request
 from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
 from .support import EVERYTHING, RETURN, add_function, add_machine, blueprint, execute, function_arn, invoke, output_of
@@ -197,6 +198,17 @@ def test_sagas_keep_their_promise_when_operations_move_there_and_back() -> None:
         Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
     ):
         report = simulate(before, Drawn(sagas, releases=releases), sagas=100, releases=[after, before, after])
+    report.require_kept()
+
+
+def test_request_that_is_too_large_is_accepted_by_a_release_that_takes_it() -> None:
+    sagas = [dataclasses.replace(BEFORE[0], body=body) for body in (SMALL, INLINE)]
+    releases = [moved(saga) for saga in sagas]
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
+    ):
+        report = simulate(before, Drawn(sagas, releases=releases), sagas=600, releases=[after, before, after])
     report.require_kept()
 
 

@@ -90,6 +90,11 @@ class Rollout:
         """The release that began last."""
         return self._deployed[-1]
 
+    @property
+    def begun(self) -> bool:
+        """True once a release has begun."""
+        return len(self._deployed) > 1
+
     def plan(self, release: Deployment, delay: int, pauses: Iterator[int]) -> None:
         """Deploy a release after some microseconds."""
         self._planned += 1

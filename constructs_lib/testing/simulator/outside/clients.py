@@ -30,6 +30,7 @@ class Fate:
         key: the key that it was sent under.
         settled: every settled answer, as status and body.
         refused: statuses of answers after which nothing is recorded.
+        refused_again: those of answers after one that named a saga.
         accepted: ids of sagas that answers named.
         misused: statuses of the answers to another body under the same key.
         last: status and body of the last response to its request; None: it received none.
@@ -41,6 +42,7 @@ class Fate:
     key: str
     settled: list[tuple[int, str]] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
+    refused_again: list[int] = field(default_factory=list)
     accepted: set[str] = field(default_factory=set)
     misused: list[int] = field(default_factory=list)
     last: tuple[int, str] | None = None
@@ -117,6 +119,7 @@ class Client:
             fate.settled.append((response.status, response.body))
         elif response.status in (400, 403, 404, 413, 422):
             fate.refused.append(response.status)
+            fate.refused_again += [response.status] if fate.accepted else []
         elif response.status in (202, 409):
             saga_id = response.json().get("saga_id")
             if saga_id is not None:
