@@ -284,7 +284,7 @@ def main() -> int:
     options = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
     if options.cases:
-        print(f"== a part of the tests: CASES={options.cases} repeats it, CASES=all runs everything", flush=True)
+        print(f"== a part of the tests: CASES={options.cases} repeats it, and make test runs everything", flush=True)
     chosen = fast_jobs() if options.fast else jobs() if not options.cases else jobs_of_a_part()
     failed = run_all(chosen, CDK_SAGAS_CASES=options.cases)
     for job, status in failed.items():

@@ -132,7 +132,9 @@ LOCAL_CASES = {f"tests/local/test_{file}.py::test_{number}" for file in "abcde" 
 EXHAUSTIVE = {f"tests/unit/test_{file}.py::test_all" for file in "abcdefgh"}
 ALONE = {"tests/unit/test_a.py::test_one", "tests/unit/test_b.py::test_many[x[0]]"}
 MANY = {f"tests/unit/test_a.py::test_many[{number}]" for number in range(10)}
-CASES = [Case(id=one, exhaustive=one in EXHAUSTIVE) for one in sorted(LOCAL_CASES | EXHAUSTIVE | ALONE | MANY)]
+MODELS = {f"tests/specification/test_{file}.py::test_all" for file in "abcdefgh"}
+EVERY = sorted(LOCAL_CASES | EXHAUSTIVE | ALONE | MANY | MODELS)
+CASES = [Case(id=one, exhaustive=one in EXHAUSTIVE) for one in EVERY]
 
 
 def test_of_each_function_one_in_so_many_cases_is_drawn_and_at_least_one() -> None:
@@ -143,8 +145,8 @@ def test_of_each_function_one_in_so_many_cases_is_drawn_and_at_least_one() -> No
     assert drawn == drawn_cases(CASES, "4:7")
 
 
-def test_of_exhaustive_tests_one_in_so_many_is_drawn() -> None:
-    assert len(drawn_cases(CASES, "4:7") & EXHAUSTIVE) == 2
+def test_of_models_and_exhaustive_tests_one_in_so_many_is_drawn() -> None:
+    assert len(drawn_cases(CASES, "4:7") & (EXHAUSTIVE | MODELS)) == 4
 
 
 def test_of_files_on_local_aws_one_in_so_many_is_drawn_whole() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +11,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,8 @@ from constructs_lib.testing.simulator.deployment.blueprint import arn
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import CALM
+from constructs_lib.testing.simulator.outside.clients import Fate
+from constructs_lib.testing.simulator.promise import answers
 from constructs_lib.testing.simulator.run import START, simulate_once
 from constructs_lib.testing.simulator.world import running
 from tests.local.replacing.stack import synthesize
@@ -177,51 +180,57 @@ def test_sagas_keep_their_promise_under_releases() -> None:
     assert {"S3", "S4"} <= states
 
 
+def _keep(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], count: int, *, back: bool = False) -> None:
+    """Simulate requests while a release is deployed; with ``back``, the former one again, and this once more."""
+    with (
+        Deployment.of_assembly(drawn_assembly(sagas)) as before,
+        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
+    ):
+        order = [after, before, after] if back else [after]
+        simulate(before, Drawn(sagas, releases=releases), sagas=count, releases=order).require_kept()
+
+
 def test_sagas_keep_their_promise_under_drawn_releases() -> None:
     seeds = (0, 1, 2, 3, 4, 7, 8, 10)
     sagas = [drawn_saga(seed) for seed in seeds]
     releases = [drawn_release(saga, seed) for seed, saga in zip(seeds, sagas, strict=True)]
     assert {release.kind for release in releases} == set(KINDS)
-    with (
-        Deployment.of_assembly(drawn_assembly(sagas)) as before,
-        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
-    ):
-        report = simulate(before, Drawn(sagas, releases=releases), sagas=150, releases=[after])
-    report.require_kept()
+    _keep(sagas, releases, 150)
 
 
 def test_sagas_keep_their_promise_when_operations_move_there_and_back() -> None:
     sagas = [drawn_saga(seed) for seed in (31, 32, 33)]
     releases = [moved(saga) for saga in sagas]
-    with (
-        Deployment.of_assembly(drawn_assembly(sagas)) as before,
-        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
-    ):
-        report = simulate(before, Drawn(sagas, releases=releases), sagas=100, releases=[after, before, after])
-    report.require_kept()
+    _keep(sagas, releases, 100, back=True)
 
 
 def test_request_that_is_too_large_is_accepted_by_a_release_that_takes_it() -> None:
-    sagas = [dataclasses.replace(BEFORE[0], body=body) for body in (SMALL, INLINE)]
+    sagas = [replace(BEFORE[0], body=body) for body in (SMALL, INLINE)]
     releases = [moved(saga) for saga in sagas]
-    with (
-        Deployment.of_assembly(drawn_assembly(sagas)) as before,
-        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
-    ):
-        report = simulate(before, Drawn(sagas, releases=releases), sagas=600, releases=[after, before, after])
-    report.require_kept()
+    _keep(sagas, releases, 600, back=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "begun", "again", "kept"),
+    [(413, True, [], True), (413, False, [], False), (413, True, [413], False), (400, True, [], False)],
+)
+def test_only_what_was_too_large_for_an_earlier_release_may_be_recorded(
+    status: int, begun: bool, again: list[int], kept: bool
+) -> None:
+    world: Any = SimpleNamespace(parts=SimpleNamespace(requests=[]), rollout=SimpleNamespace(begun=begun))
+    intent = Intent(operation="pay", body={})
+    fate = Fate(intent=intent, key="k", refused=[status], refused_again=again, accepted={"saga"})
+
+    found = [one.violations for one in answers(world, [fate]) if one.name == "what was refused is not recorded"]
+
+    assert [not violations for violations in found] == [kept]
 
 
 def test_sagas_keep_their_promise_when_large_payloads_get_a_bucket() -> None:
     drawn = [saga for saga in map(drawn_saga, range(200)) if not saga.bucket and not reads_request(saga)]
     sagas = [saga for saga in drawn if saga.body == INLINE][:3]
     releases = [bucketed(saga) for saga in sagas]
-    with (
-        Deployment.of_assembly(drawn_assembly(sagas)) as before,
-        Deployment.of_assembly(drawn_assembly(sagas, releases)) as after,
-    ):
-        report = simulate(before, Drawn(sagas, releases=releases), sagas=120, releases=[after])
-    report.require_kept()
+    _keep(sagas, releases, 120)
 
 
 @pytest.mark.parametrize("roles", [True, False])

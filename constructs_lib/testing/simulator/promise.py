@@ -62,7 +62,7 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
         _definitions_hold(world),
         _parked_for_a_reason(world),
         _failed_as_recorded(world),
-        *_answers(world, fates),
+        *answers(world, fates),
     ]
 
 
@@ -244,7 +244,8 @@ def _failed_as_recorded(world: World) -> Invariant:
     return Invariant(name="a failure is what was recorded", checked=len(failed), violations=violations)
 
 
-def _answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
+def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
+    """Check what clients were answered against what is recorded."""
     records = {
         item[RecordAttribute.SAGA_ID]["S"]: item for table in world.parts.requests for item in world.records(table)
     }

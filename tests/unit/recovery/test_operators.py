@@ -139,21 +139,29 @@ def test_saga_of_another_function_is_decided_with_the_callers_rights(
     assert alone.operated.owner == (R1, False)
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (
+            "AccessDeniedException",
+            f"must have saga {SAGA_ID}, got none that its OperatorAccess knows; check the id, and",
+        ),
+        ("ResourceNotFoundException", "ResourceNotFoundException: no"),
+    ],
+)
 @pytest.mark.parametrize("words", [APPLIED, ("cancel",)])
 def test_saga_that_the_function_does_not_know_is_reported_although_tables_may_not_be_read(
-    alone: AskedFunction, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    alone: AskedFunction, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: str, told: str
 ) -> None:
     monkeypatch.setenv("CDK_SAGAS_RECONCILED", "[]")
     monkeypatch.setenv("CDK_SAGAS_OPERATED", "[]")
 
     def denied(*_: object) -> NoReturn:
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetItem")
+        raise ClientError({"Error": {"Code": code, "Message": "no"}}, "GetItem")
 
     monkeypatch.setattr(of_one_saga, "find_in", denied)
 
-    told = refused(alone, EVE, *words)
-
-    assert f"must have saga {SAGA_ID}, got none that its OperatorAccess knows; check the id, and" in told
+    assert told in refused(alone, EVE, *words)
 
 
 def test_failure_of_the_function_is_one_line(alone: AskedFunction) -> None:
