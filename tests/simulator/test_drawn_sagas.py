@@ -134,9 +134,9 @@ def _weakened_by_a_release(world: World) -> None:
     """The same, once a release is deployed."""
     plan = world.rollout.plan
 
-    def planned(release: Deployment, moment: int, pauses: Iterator[int]) -> None:
+    def planned(release: Deployment, moment: int, pauses: Iterator[int], *, failing: float | None) -> None:
         world.kernel.after(moment, partial(_weakened, world))
-        plan(release, moment, pauses)
+        plan(release, moment, pauses, failing=failing)
 
     vars(world.rollout)["plan"] = planned
 

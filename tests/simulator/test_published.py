@@ -131,6 +131,25 @@ def test_same_version_moves_an_alias_only_if_the_template_changes_it(
         assert shares(world) == after
 
 
+STEPS = [{"3": 10, "2": 90}, {"3": 20, "2": 80}, {"3": 30, "2": 70}, {"3": 100}]
+
+
+@pytest.mark.parametrize(("failing", "moves"), [(0.0, STEPS), (0.85, [*STEPS[:3], {"2": 100}, *STEPS])])
+def test_release_that_fails_moves_an_alias_back_at_once_if_it_has_moved_it(
+    failing: float, moves: list[dict[str, int]]
+) -> None:
+    with (
+        released(version_of("two", "2")) as world,
+        Deployment(version_of("three", "3", steps=(10, 20, 30), pause=60)) as next_,
+    ):
+        seen: list[dict[str, int]] = []
+        vars(world.machines.published)["point"] = lambda _, weights: seen.append(weights)
+        world.rollout.add(next_, itertools.repeat(0), failing=failing)
+        world.kernel.run(until=world.kernel.now + 600 * SECOND)
+        assert seen == moves
+        assert world.rollout.done
+
+
 def test_alias_that_a_release_leaves_out_is_gone() -> None:
     with released(version_of("two", "2", alias=False)) as world:
         with pytest.raises(ServiceError, match="StateMachineDoesNotExist"):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.testing.invariants import Invariant
-from constructs_lib.testing.simulator import Climate, Deployment, Intent, Workload, World, simulate
+from constructs_lib.testing.simulator import Climate, Deployment, Intent, Workload, World, run, simulate
 from constructs_lib.testing.simulator.aws.states.executions import Execution
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.deployment.blueprint import arn
@@ -26,12 +26,23 @@ from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceEr
 from constructs_lib.testing.simulator.faults.climate import CALM
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.promise import answers
+from constructs_lib.testing.simulator.rollout import Rollout
 from constructs_lib.testing.simulator.run import START, simulate_once
 from constructs_lib.testing.simulator.world import running
 from tests.local.replacing.stack import synthesize
 
 from .drawn.assembly import drawn_assembly
-from .drawn.releases import KINDS, DrawnRelease, added, bucketed, drawn_release, moved, reconditioned, renamed
+from .drawn.releases import (
+    KINDS,
+    DrawnRelease,
+    added,
+    bucketed,
+    drawn_release,
+    moved,
+    reconditioned,
+    renamed,
+    replaced,
+)
 from .drawn.sagas import INLINE, SMALL, DrawnSaga, DrawnStep, drawn_saga, reads_request
 from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
@@ -66,6 +77,45 @@ def test_release_leaves_running_sagas_and_replaces_new_ones() -> None:
         assert output_of(execute(world, "saga", name="one")) == "second"
         assert first.value().payload == '"first"'
         assert output_of(execute(world, "saga", name="two")) == "new"
+
+
+def test_release_that_fails_is_rolled_back_and_deployed_once_more() -> None:
+    versions = blueprint(work="def handler(event, context):\n    return 'old'\n"), blueprint(work=SECOND_VERSION)
+    for version, output in zip(versions, ("old", "new"), strict=True):
+        add_machine(version, "saga", {"StartAt": "A", "States": {"A": {"Type": "Pass", "Output": output, "End": True}}})
+    seen = []
+    with (
+        Deployment(versions[0]) as deployment,
+        Deployment(versions[1]) as release,
+        running(deployment, CALM, "1", start=START, coverage=Coverage()) as world,
+    ):
+        world.rollout.add(release, itertools.repeat(10 * SECOND), failing=0.5)
+        for number in range(14):
+            world.kernel.run(until=START + (number * 10 + 5) * SECOND)
+            function = world.functions.invoke(function_arn("work"), "{}")
+            machine = world.machines.start(arn("states", "stateMachine:saga"), str(number), "{}")
+            world.kernel.run(until=START + (number * 10 + 8) * SECOND)
+            seen.append((json.loads(function.value().payload), output_of(machine.described())))
+        assert world.rollout.done
+        notes = [
+            line.partition("CloudFormation")[2].strip() for line in world.trace.lines() if "CloudFormation" in line
+        ]
+    assert [key for key, _ in itertools.groupby(seen)] == [
+        ("old", "old"),
+        ("second", "old"),
+        ("second", "new"),
+        ("old", "new"),
+        ("old", "old"),
+        ("second", "old"),
+        ("second", "new"),
+    ]
+    assert notes == [
+        "a release begins",
+        "a release fails, and is rolled back",
+        "a release is complete",
+        "a release begins",
+        "a release is complete",
+    ]
 
 
 WAITS = {
@@ -148,7 +198,83 @@ def test_state_machine_that_the_stack_names_is_not_created_again() -> None:
         world.rollout.add(later[0], itertools.repeat(0))
 
 
+def test_release_that_creates_a_state_machine_of_the_stacks_name_does_not_fail() -> None:
+    with releases_of([None, "STANDARD"], named=True) as (world, (later,)):
+        world.rollout.add(later, itertools.repeat(0), failing=0.9)
+        world.kernel.run(until=START + SECOND)
+        assert world.rollout.done
+        assert not any("fails" in line for line in world.trace.lines())
+
+
+def test_state_machine_of_a_release_that_failed_is_deleted_and_the_next_one_has_another_name() -> None:
+    with releases_of([None, "STANDARD"]) as (world, (later,)):
+        world.rollout.add(later, itertools.repeat(SECOND), failing=0.9)
+        started = []
+        world.kernel.after(5 * SECOND, lambda: started.append(world.machines.start(FIRST_MADE, "one", "{}")))
+        world.kernel.run(until=START + 120 * SECOND)
+        assert world.rollout.done
+        assert (started[0].status, started[0].error) == ("FAILED", "States.Runtime")
+        assert set(world.machines.machines) == {MADE}
+        assert world.rollout.latest.images["asks"].spec.environment["MACHINE"] == MADE
+
+
+def test_sagas_of_a_release_that_failed_are_still_known() -> None:
+    other = DrawnSaga(nodes=STEPS[2:])
+    with (
+        Deployment.of_assembly(drawn_assembly(BEFORE)) as before,
+        Deployment.of_assembly(drawn_assembly(BEFORE, [replaced(other)])) as after,
+        running(before, CALM, "1", start=START, coverage=Coverage()) as world,
+    ):
+        world.rollout.add(after, itertools.repeat(0), failing=0.9)
+        world.kernel.run(until=START + SECOND)
+        machines = [operation.machine.rpartition(":")[2] for operation in world.parts.operations]
+        created = [name for name in machines if "V2" in name]
+        assert [name.endswith("-2") for name in created] == [False, True]
+
+
+def test_sagas_keep_their_promise_when_releases_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[float | None] = []
+    plan = Rollout.plan
+
+    def spied(self: Rollout, *given: Any, failing: float | None) -> None:
+        planned.append(failing)
+        plan(self, *given, failing=failing)
+
+    monkeypatch.setattr(Rollout, "plan", spied)
+    monkeypatch.setattr(run, "_FAILING", 1)
+    sagas = [drawn_saga(seed) for seed in (61, 62, 63, 64)]
+    releases = [
+        replaced(drawn_saga(65)),
+        moved(sagas[1]),
+        moved(sagas[2]),
+        DrawnRelease(kind="stricter", saga=sagas[3]),
+    ]
+    first, second = drawn_assembly(sagas, shift="CANARY"), drawn_assembly(sagas, releases, shift="CANARY")
+    folders = Replacement(deleted=Deleted.ALL, roles=True).of([first, second])
+    with ExitStack() as opened:
+        before, *later = [opened.enter_context(Deployment.of_assembly(folder)) for folder in folders]
+        report = simulate(before, Drawn(sagas, releases=releases), sagas=100, releases=later)
+    report.require_kept()
+    assert report.moved
+    assert planned
+    assert all(failing is not None and 0 <= failing < 1 for failing in planned)
+
+
+def test_state_machines_to_which_a_replaced_saga_is_moved_are_known() -> None:
+    after = drawn_assembly(BEFORE, [replaced(DrawnSaga(nodes=STEPS[2:]))])
+    with ExitStack() as opened:
+        folders = Replacement(deleted=Deleted.ALL, roles=True).of([drawn_assembly(BEFORE), after])
+        first, *later = [opened.enter_context(Deployment.of_assembly(folder)) for folder in folders]
+        world = opened.enter_context(running(first, CALM, "1", start=START, coverage=Coverage()))
+        for version in later:
+            world.rollout.add(version, itertools.repeat(0))
+        world.kernel.run(until=START + SECOND)
+        known = {(one.machine, one.recovery) for one in world.parts.operations}
+        assert {(target.forward, target.recovery) for target in world.rollout.latest.parts.targets.values()} <= known
+
+
 MADE = arn("states", "stateMachine:m-2")
+FIRST_MADE = arn("states", "stateMachine:m")
 
 
 @contextmanager
@@ -212,9 +338,14 @@ def test_request_that_is_too_large_is_accepted_by_a_release_that_takes_it() -> N
 
 @pytest.mark.parametrize(
     ("status", "begun", "again", "kept"),
-    [(413, True, [], True), (413, False, [], False), (413, True, [413], False), (400, True, [], False)],
+    [
+        *((status, True, [], True) for status in (400, 404, 413)),
+        (413, False, [], False),
+        (413, True, [413], False),
+        *((status, True, [], False) for status in (403, 422)),
+    ],
 )
-def test_only_what_was_too_large_for_an_earlier_release_may_be_recorded(
+def test_only_what_another_release_may_accept_is_recorded_after_it_was_refused(
     status: int, begun: bool, again: list[int], kept: bool
 ) -> None:
     world: Any = SimpleNamespace(parts=SimpleNamespace(requests=[]), rollout=SimpleNamespace(begun=begun))

@@ -40,7 +40,8 @@ _BROKEN: Final = frozenset(
 """Errors of a definition, whatever else goes wrong: a saga's definition leaves none to its execution."""
 CANNOT_BE_ASKED: Final = "cannot be asked"
 """Words of ``ManualResolutionRequired`` where a provider does not report outcomes."""
-_TOO_LARGE: Final = 413
+_BY_RELEASE: Final = (400, 404, 413)
+"""Statuses of refusals that another release may lift: by its schema, its operations, and the size that it accepts."""
 _SAGA_ID: Final = re.compile(r'"saga_id": ?"(?P<id>[^"]+)"')
 _APPLIED = (StepStatus.DONE, StepStatus.COMPENSATED, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 
@@ -258,11 +259,10 @@ def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
             said = _said(status, body, records, fate)
             if said is not None:
                 untrue.append(said)
-        # A release may accept larger requests than the one that refused.
         refused = [
             status
             for status in fate.refused
-            if status != _TOO_LARGE or not world.rollout.begun or status in fate.refused_again
+            if status not in _BY_RELEASE or not world.rollout.begun or status in fate.refused_again
         ]
         if refused and not fate.settled and fate.accepted:
             recorded.append(f"key {fate.key} was refused with {refused}, and is recorded as {sorted(fate.accepted)}")

@@ -38,6 +38,8 @@ START: Final = 1_767_225_600 * SECOND
 """When a run begins: 2026-01-01T00:00:00Z."""
 _ROTATIONS: Final = 3
 """Occasions on which a secret may be rotated: two soon after each other, and a provider signs with neither version."""
+_FAILING: Final = 0.2
+"""Share of the releases that fail the first time."""
 _LONGEST_PAUSE: Final = 3_607 * SECOND
 """Between two looks for the end. No multiple of a schedule's minutes: each would meet the same invocation at work."""
 
@@ -137,7 +139,7 @@ def simulate_once(
             drawn = int(random.random() * burst * length)
             Client(world, f"client {number}", fate).begin(drawn if begins is None else begins[number])
         _require_routes({fate.intent.operation for fate in fates}, (deployment, *releases))
-        _release(world, releases, Random(f"{seed}:releases"), length)
+        _release(world, releases, str(seed), length)
         _rotate(world, Random(f"{seed}:rotations"), length)
         operator = Operator(world, workload)
         operator.begin()
@@ -190,13 +192,15 @@ def _require_routes(operations: Collection[str], versions: Sequence[Deployment])
             )
 
 
-def _release(world: World, releases: Sequence[Deployment], random: Random, length: int) -> None:
-    """Deploy releases one after another, at moments that are drawn."""
+def _release(world: World, releases: Sequence[Deployment], seed: str, length: int) -> None:
+    """Deploy releases one after another, at moments that are drawn; some fail, and are rolled back."""
+    random, failures = Random(f"{seed}:releases"), Random(f"{seed}:failed releases")
     moments = sorted(int(random.random() * length) for _ in releases)
     for moment, release in zip(moments, releases, strict=True):
         share = random.choice((0, SECOND // 10, 5 * SECOND))
         pauses = (int(random.random() * most) for most in itertools.repeat(share))
-        world.rollout.plan(release, moment, pauses)
+        failing = failures.random() if failures.random() < _FAILING else None
+        world.rollout.plan(release, moment, pauses, failing=failing)
 
 
 def _rotate(world: World, random: Random, length: int) -> None:

@@ -49,7 +49,8 @@ def simulate(
         climate: what goes wrong; drawn for each run from its seed if it is not given.
         stop_at_first: whether to end with the first run that finds something.
         progress: is called after each run.
-        releases: later versions of the stack, deployed over it in turn while sagas run.
+        releases: later versions of the stack, deployed over it in turn while sagas run. One in five fails midway, is
+            rolled back, and deployed once more.
 
     Returns:
         What was found: ``report.require_kept()`` fails if it is anything, or if no request of an operation settled.

@@ -264,7 +264,7 @@ class World:
         for spec in blueprint.tables.values():
             if spec.name not in self.db.tables:
                 self.db.tables[spec.name] = _table(spec)
-        self.parts = deployment.parts if deployment is self.deployment else self.parts.with_those_of(deployment.parts)
+        self.parts = self.parts.with_those_of(deployment.parts)
         for log in self.parts.logs:
             self.db.tables[log].heard = self._row_written
         for requests in self.parts.requests:

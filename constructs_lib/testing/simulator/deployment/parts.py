@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from constructs_lib.shared.manifest_format import OUTPUT, ManifestField, Part
@@ -24,7 +24,6 @@ class Operation:
         requests: table of request records.
         log: table of its saga log.
         machine, recovery: ARNs of its state machines.
-        definition: fingerprint of its definition.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Operation:
     log: str
     machine: str
     recovery: str
-    definition: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +60,18 @@ class Parts:
     targets: Mapping[str, Target]
 
     def with_those_of(self, later: Parts) -> Parts:
-        """These parts and those of a later release: a saga that was replaced still has its log and its requests."""
-        known = {(operation.name, operation.machine) for operation in later.operations}
-        replaced = [one for one in self.operations if (one.name, one.machine) not in known]
+        """These parts and those of a later release.
+
+        A saga that no operation starts any more still has its log, its requests, and what it can be moved to.
+        """
+        moved = [
+            replace(one, machine=target.forward, recovery=target.recovery)
+            for one in self.operations
+            if (target := later.targets.get(one.log)) is not None
+        ]
+        operations = {(one.name, one.machine): one for one in (*self.operations, *moved, *later.operations)}
         return Parts(
-            operations=(*replaced, *later.operations),
+            operations=tuple(operations.values()),
             ledgers=_once((*self.ledgers, *later.ledgers)),
             tokens=_once((*self.tokens, *later.tokens)),
             operators={**self.operators, **later.operators},
@@ -115,7 +120,6 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
             log=environment.get(Env.LOG_TABLE) or logs[environment[Env.STATE_MACHINE_ARN].rpartition(":")[2]],
             machine=environment[Env.STATE_MACHINE_ARN],
             recovery=environment[Env.RECOVERY_MACHINE_ARN],
-            definition=environment[Env.DEFINITION],
         )
         for environment in environments
         if Env.STATE_MACHINE_ARN in environment
