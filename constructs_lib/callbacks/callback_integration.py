@@ -239,8 +239,8 @@ class CallbackIntegration(Construct):
         """Receive callbacks of a saga's steps. ``SagaStateMachine`` calls it; an app has no need to.
 
         Every function of the integration, those that are added later included, may read and write single rows of the
-        saga's log and single request records, ask its operators, and end waits of its state machines; receivers may
-        extend waits, too. The sweeper reads rows of the log, changes request records, and ends waits.
+        saga's log and single request records, and end waits of its state machines; receivers may extend waits, too.
+        The sweeper reads rows of the log, changes request records, notifies operators, and ends waits.
 
         Args:
             saga: the saga's path; names the policy.

@@ -148,7 +148,7 @@ class TokenTable(_Tokens):
         self.service = service_of(sweeper)
         name_role(sweeper, "the sweeper of tokens")
         self._grant_due(sweeper)
-        self._grant(sweeper, "dynamodb:GetItem", "dynamodb:UpdateItem")
+        self._grant(sweeper, "dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:UpdateItem")
         self.schedule = run_every(
             self, "Schedule", sweeper, Duration.minutes(1), description="Checks token rows that are due"
         )

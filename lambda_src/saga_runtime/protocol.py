@@ -214,8 +214,9 @@ LEDGER_DUE_SHARDS: Final = 16
 class TokenAttribute(StrEnum):
     """Attributes of the rows of a ``CallbackIntegration``'s token table.
 
-    Four kinds of rows share it: jobs (``id`` is the step key), aliases of jobs (``alias#`` and the provider's own id),
-    markers of events that were received (``event#`` and a hash), and decisions of people (``approval#`` and the job).
+    Five kinds of rows share it: jobs (``id`` is the step key), aliases of jobs (``alias#`` and the provider's own id),
+    markers of events that were received (``event#`` and a hash), decisions of people (``approval#`` and the job), and
+    notices to operators (``notice#`` and a hash).
     """
 
     ID = "id"
@@ -229,7 +230,7 @@ class TokenAttribute(StrEnum):
     REQUEST_TABLE = "request_table"
     EXECUTION = "execution"
     JOB_ID = "job_id"
-    """Of an alias: its job. Of a marker: the job's id in the event."""
+    """Of an alias or a notice: its job. Of a marker: the job's id in the event."""
     EVENT_ID = "event_id"
     """The event whose outcome the row holds; of a marker, the event's id as it was sent."""
     OK = "ok"
@@ -252,6 +253,10 @@ class TokenAttribute(StrEnum):
     """Of a job: URL of the queue to notify if it is never reported."""
     REPORTED_UNANSWERED_AT = "reported_unanswered_at"
     """When that queue was notified."""
+    ENTRY = "entry"
+    """Of a notice: the entry for operators, JSON text."""
+    QUEUE_URL = "queue_url"
+    """Of a notice: URL of the queue that gets the entry."""
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
     DUE_AT = "due_at"
@@ -276,6 +281,8 @@ class TokenStatus(StrEnum):
     EVENT = "EVENT"
     DECIDED = "DECIDED"
     """Of an approval: a person has decided."""
+    NOTICE = "NOTICE"
+    """Of a notice: operators' queue does not have the entry yet."""
 
 
 class OutcomeField(StrEnum):
@@ -772,6 +779,7 @@ class SchemeField(StrEnum):
 EVENT_PREFIX: Final = "event#"
 ALIAS_PREFIX: Final = "alias#"
 APPROVAL_PREFIX: Final = "approval#"
+NOTICE_PREFIX: Final = "notice#"
 TOKEN_DUE_SHARDS: Final = 8
 """Shards of the token table's sparse index."""
 WATCH_DUE_SHARDS: Final = 4

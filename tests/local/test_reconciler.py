@@ -287,7 +287,7 @@ def told_of(system: Callbacks, saga_id: str) -> list[str]:
 
 def test_an_entry_about_a_late_effect_is_deleted_when_it_is_compensated(system: Callbacks) -> None:
     saga_id = late(system, "entered")
-    assert told_of(system, saga_id) == [APPLIED_LATE]
+    system.waited(lambda: {"told": told_of(system, saga_id)}, lambda found: found["told"] == [APPLIED_LATE])
 
     look(system)
     system.waited(lambda: system.row("entered"), lambda row: row["status"] == "COMPENSATED")
@@ -303,6 +303,7 @@ def test_an_entry_about_a_conflicting_outcome_is_deleted_when_it_is_acknowledged
     system.reports("contradicted", PARCEL)
     system.ends("contradicted", "COMPLETED")
     assert system.reports("contradicted", NONE_LEFT, event="f") == "CONFLICT"
+    system.waited(lambda: {"told": told_of(system, saga_id)}, lambda found: bool(found["told"]))
     measure(system)
     (entry,) = entries_of(system, saga_id)
     assert entry["parked_reason"]["error"] == CONTRADICTED

@@ -221,9 +221,8 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
         "saga log",
         "the row is read alone where several sagas have a step of this name",
     ),
-    Reviewed("approval page", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
-    Reviewed("dispatcher of callbacks", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
-    Reviewed("receiver of callbacks", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
+    Reviewed("sweeper of callbacks", ("dynamodb:DeleteItem",), "token table", _CONTRADICTION),
+    Reviewed("sweeper of callbacks", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
     Reviewed("approval page", ("states:SendTaskFailure", "states:SendTaskSuccess"), "state machine of a phase", _MOVED),
     Reviewed(
         "approval page",

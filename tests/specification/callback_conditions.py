@@ -127,7 +127,7 @@ class CallbackCondition(Condition):
     ONE_RECEIPT = Because(
         "the event's marker and what follows from it are one transaction",
         RECEIPT,
-        "refused = transact([guard, token, log, *self._record_entry(record, now_ms)], retry=PATIENT)",
+        "refused = transact([guard, token, log, *self._record_entry(record, now_ms), *notices], retry=PATIENT)",
     )
     MARKER_OF_OUTCOME = Because(
         "an event id that is met again for another job or outcome is not the same event",

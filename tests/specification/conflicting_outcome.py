@@ -1,9 +1,10 @@
 """Model: outcomes that contradict the kept one of a job, and an operator who acknowledges them one by one.
 
-Receivers, several at once, read the job's row, send an entry to the operators' queue unless the row has this outcome,
-and store the outcome, which replaces an earlier one. Each may die in between. An operator reads an entry, and
-acknowledges its outcome later. A sweep receives an entry, reads the acknowledgements, and deletes later. Copies of an
-entry are those of ``operators_entry``.
+Receivers, several at once, read the job's row, and store the outcome, which replaces an earlier one, together with a
+notice, unless the row has this outcome. Senders, several at once, find a notice, send its entry to the operators'
+queue, and delete the notice. Each may die in between. An operator reads an entry, and acknowledges its outcome later.
+A sweep of the queue receives an entry, reads the acknowledgements, and deletes later. Copies of an entry are those of
+``operators_entry``.
 """
 
 from __future__ import annotations
@@ -20,15 +21,21 @@ COMMAND: Final = "constructs_lib/cli/callbacks/command.py"
 DECISIONS: Final = "lambda_src/saga_runtime/callbacks/decisions.py"
 QUEUE: Final = "lambda_src/saga_runtime/recovery/operators_queue.py"
 RECEIPT: Final = "lambda_src/saga_runtime/callbacks/receipt.py"
+SWEEPER: Final = "lambda_src/saga_runtime/callbacks/sweeper.py"
 
 
 class ConflictCondition(Condition):
     """Conditions of conflicting outcomes."""
 
-    SENT_FIRST = Because(
-        "who dies after the outcome is stored sends no entry: the event is a duplicate then",
+    STORED_TOGETHER = Because(
+        "who dies after the outcome is stored stores no notice: the event is a duplicate then",
         RECEIPT,
-        "self._tell_operators(*notice, outcome) place = LogPlace(",
+        "[guard, token, log, *self._record_entry(record, now_ms), *notices]",
+    )
+    SENT_FIRST = Because(
+        "who dies after the notice is deleted sends no entry",
+        SWEEPER,
+        "send_entry(row.queue_url, row.entry, row.id) write(notice_delete(",
     )
     SAME_AS_STORED = Because(
         "another outcome than the stored one needs an entry of its own",
@@ -59,20 +66,20 @@ C, P = ConflictCondition, ConflictPromise
 
 
 @dataclass(frozen=True, slots=True)
-class Receiver:
-    """A receiver of an outcome; 0: it is idle.
+class Process:
+    """A receiver of an outcome, or a sender of its entry; 0: it is idle.
 
     Attributes:
-        sends: whether it is about to send the entry.
-        stores: whether it is about to store the outcome.
+        notifies: whether it is about to store the notice, or to send the entry.
+        ends: whether it is about to store the outcome, or to delete the notice.
     """
 
     outcome: int = 0
-    sends: bool = False
-    stores: bool = False
+    notifies: bool = False
+    ends: bool = False
 
 
-IDLE: Final = Receiver()
+IDLE: Final = Process()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +89,18 @@ class World:
     Attributes:
         stored: the outcome in the row.
         ever: outcomes that were stored.
+        notices: outcomes that have a notice.
         queue: outcomes that have an entry.
         acknowledged: by a decision in the record.
         read: the outcome of the entry that the operator has read.
         deletes: the outcome of the entry that a sweep is about to delete.
     """
 
-    receivers: tuple[Receiver, ...]
+    receivers: tuple[Process, ...]
+    senders: tuple[Process, ...]
     stored: int = 0
     ever: frozenset[int] = frozenset()
+    notices: frozenset[int] = frozenset()
     queue: frozenset[int] = frozenset()
     acknowledged: frozenset[int] = frozenset()
     read: int = 0
@@ -105,31 +115,34 @@ class ConflictModel(Conditional):
     """The model.
 
     Attributes:
-        receivers: at once.
+        receivers, senders: at once.
         outcomes: how many different ones contradict.
     """
 
     receivers: int = 2
+    senders: int = 2
     outcomes: int = 2
 
     def initial(self) -> World:
         """A job with an outcome, which nothing contradicts yet."""
-        return World(receivers=(IDLE,) * self.receivers)
+        return World(receivers=(IDLE,) * self.receivers, senders=(IDLE,) * self.senders)
 
     def at_rest(self, world: World) -> bool:
-        """The queue is empty, and every outcome that was stored is acknowledged."""
-        return not world.queue and world.ever <= world.acknowledged
+        """Nothing is to be sent, the queue is empty, and every outcome that was stored is acknowledged."""
+        return not world.notices and not world.queue and world.ever <= world.acknowledged
 
     def broken(self, world: World) -> Iterator[str]:
-        """An outcome is stored that is neither acknowledged nor has an entry, and no receiver will send one."""
-        sent = {receiver.outcome for receiver in world.receivers if receiver.sends}
-        if world.ever - world.acknowledged - world.queue - sent:
+        """An outcome is stored that is neither acknowledged nor has a notice or an entry, and no process makes one."""
+        notified = {process.outcome for process in (*world.receivers, *world.senders) if process.notifies}
+        if world.ever - world.acknowledged - world.notices - world.queue - notified:
             yield P.CONFLICT_UNTOLD
 
     def moves(self, world: World) -> Moves:
-        """One move of a receiver, of the operator, or of a sweep."""
+        """One move of a receiver, of a sender, of the operator, or of a sweep."""
         for number, receiver in enumerate(world.receivers):
             yield from self._receives(world, number, receiver)
+        for number, sender in enumerate(world.senders):
+            yield from self._sends(world, number, sender)
         for outcome in world.queue:
             yield Move(f"the operator reads the entry of {outcome}", replace(world, read=outcome))
             over = outcome in world.acknowledged or (not self.holds(C.SAME_OUTCOME) and bool(world.acknowledged))
@@ -145,8 +158,8 @@ class ConflictModel(Conditional):
             done = replace(world, deletes=0, queue=world.queue - {world.deletes})
             yield Move(f"a sweep deletes the entry of {world.deletes}", done)
 
-    def _receives(self, world: World, number: int, receiver: Receiver) -> Moves:
-        def now(receiver: Receiver, **changes: object) -> World:
+    def _receives(self, world: World, number: int, receiver: Process) -> Moves:
+        def now(receiver: Process, **changes: object) -> World:
             receivers = (*world.receivers[:number], receiver, *world.receivers[number + 1 :])
             # Each change is of the attribute's own type.
             return replace(world, receivers=receivers, **changes)  # type: ignore[arg-type]
@@ -154,15 +167,38 @@ class ConflictModel(Conditional):
         if receiver == IDLE:
             for outcome in range(1, self.outcomes + 1):
                 known = world.stored == outcome or (not self.holds(C.SAME_AS_STORED) and bool(world.stored))
-                reads = Receiver(outcome, sends=not known, stores=True)
+                reads = Process(outcome, notifies=not known, ends=True)
                 yield Move(f"{number} receives {outcome}", now(reads), fault=True)
             return
         yield Move(f"{number} dies", now(IDLE), fault=True)
         outcome = receiver.outcome
-        first = receiver.sends if self.holds(C.SENT_FIRST) else not receiver.stores
-        if first:
-            after = replace(receiver, sends=False) if receiver.stores else IDLE
-            yield Move(f"{number} sends the entry of {outcome}", now(after, queue=world.queue | {outcome}))
+        notices = world.notices | {outcome}
+        if not receiver.ends:
+            yield Move(f"{number} stores the notice of {outcome}", now(IDLE, notices=notices))
+        elif receiver.notifies and self.holds(C.STORED_TOGETHER):
+            both = now(IDLE, stored=outcome, ever=world.ever | {outcome}, notices=notices)
+            yield Move(f"{number} stores {outcome} and its notice", both)
         else:
-            after = replace(receiver, stores=False) if receiver.sends else IDLE
+            after = replace(receiver, ends=False) if receiver.notifies else IDLE
             yield Move(f"{number} stores {outcome}", now(after, stored=outcome, ever=world.ever | {outcome}))
+
+    def _sends(self, world: World, number: int, sender: Process) -> Moves:
+        def now(sender: Process, **changes: object) -> World:
+            senders = (*world.senders[:number], sender, *world.senders[number + 1 :])
+            # Each change is of the attribute's own type.
+            return replace(world, senders=senders, **changes)  # type: ignore[arg-type]
+
+        if sender == IDLE:
+            for outcome in world.notices:
+                yield Move(f"sender {number} finds {outcome}", now(Process(outcome, notifies=True, ends=True)))
+            return
+        yield Move(f"sender {number} dies", now(IDLE), fault=True)
+        outcome = sender.outcome
+        first = sender.notifies if self.holds(C.SENT_FIRST) else not sender.ends
+        if first:
+            after = replace(sender, notifies=False) if sender.ends else IDLE
+            yield Move(f"sender {number} sends the entry of {outcome}", now(after, queue=world.queue | {outcome}))
+        else:
+            after = replace(sender, ends=False) if sender.notifies else IDLE
+            deleted = world.notices - {outcome}
+            yield Move(f"sender {number} deletes the notice of {outcome}", now(after, notices=deleted))

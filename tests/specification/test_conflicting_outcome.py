@@ -12,9 +12,10 @@ from tests.specification.suite import LargeConfigurationTests, SpecificationTest
 class TestConflictingOutcome(LargeConfigurationTests, SpecificationTests):
     suite = Suite(
         conditions=C,
-        settings={"small": ConflictModel(), "one receiver": ConflictModel(receivers=1, outcomes=3)},
-        large={"three outcomes": ConflictModel(outcomes=3)},
+        settings={"small": ConflictModel(senders=1), "two senders": ConflictModel(receivers=1)},
+        large={"both": ConflictModel(), "three outcomes": ConflictModel(receivers=1, senders=1, outcomes=3)},
         mutants=(
+            Mutant((C.STORED_TOGETHER,), P.CONFLICT_UNTOLD),
             Mutant((C.SENT_FIRST,), P.CONFLICT_UNTOLD),
             Mutant((C.SAME_AS_STORED,), P.CONFLICT_UNTOLD),
             Mutant((C.AS_SEEN,), P.ACKNOWLEDGED_UNSEEN),

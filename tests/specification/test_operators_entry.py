@@ -15,6 +15,7 @@ class TestOperatorsEntry(LargeConfigurationTests, SpecificationTests):
         settings={"small": EntryModel(), "one sweep": EntryModel(sweeps=1, entries=3)},
         large={"three entries": EntryModel(entries=3)},
         mutants=(
+            Mutant((C.STORED_TOGETHER,), P.UNTOLD),
             Mutant((C.SENT_FIRST,), P.UNTOLD),
             Mutant((C.ROW_AS_READ,), P.UNTOLD),
             Mutant((C.ONLY_COMPENSATED,), P.UNTOLD),

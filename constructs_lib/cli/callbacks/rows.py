@@ -14,6 +14,7 @@ from saga_runtime.callbacks.decisions import conflict_id_of
 from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.protocol import (
     ALIAS_PREFIX,
+    NOTICE_PREFIX,
     TOKEN_DUE_SHARDS,
     OutcomeField,
     TokenAttribute,
@@ -28,7 +29,7 @@ Item = Mapping[str, Mapping[str, Any]]
 
 _SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 """Attributes that are read: the token never leaves the table."""
-_NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED)
+_NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED, TokenStatus.NOTICE)
 
 
 class Kind(StrEnum):
@@ -90,7 +91,7 @@ class JobView:
 
 
 def job_view(item: Item) -> JobView | None:
-    """A row of the token table; None for one without a job's state: a marker, a decision, a plain alias.
+    """A row of the token table; None for one without a job's state: a marker, a decision, a notice, a plain alias.
 
     Raises:
         ValueError: if it is not a row of a token table.
@@ -217,8 +218,18 @@ class TokenRows:
         Raises:
             CommandError: if the table is not one of tokens.
         """
+        return self.of(self.due())
+
+    def due(self) -> list[str]:
+        """Ids of the rows in the sparse index."""
         shards = range(TOKEN_DUE_SHARDS)
-        return self.of([one for shard in shards for one in due_ids(self.dynamodb, self.table, shard)])
+        return [one for shard in shards for one in due_ids(self.dynamodb, self.table, shard)]
+
+    def unsent(self, ids: Sequence[str]) -> list[int]:
+        """Times of the notices among rows, epoch milliseconds, whose entries operators' queues do not have yet."""
+        notices = [row_id for row_id in ids if row_id.startswith(NOTICE_PREFIX)]
+        parts = [notices[start : start + KEYS_AT_ONCE] for start in range(0, len(notices), KEYS_AT_ONCE)]
+        return [int(item[TokenAttribute.CREATED_AT]["N"]) for part in parts for item in self._batch(part)]
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
         """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.

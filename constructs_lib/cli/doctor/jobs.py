@@ -81,7 +81,10 @@ class Tokens:
             broken[row_id] = unreadable(self.table, row_id, error)
 
         rows = TokenRows(dynamodb=aws.dynamodb, table=self.table, unreadable=is_broken)
-        found = aws.allowed(what, rows.open) or []
+        ids = aws.allowed(what, rows.due) or []
+        found = aws.allowed(what, lambda: rows.of(ids)) or []
+        unsent = aws.allowed(what, lambda: rows.unsent(ids)) or []
+        self._overdue.extend(since for since in unsent if since <= self.records.now_ms - NOBODY_CAME_MS)
         indexed = {row.job_id for row in found}
         if scan is not None:
             everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, _SHOWN)))}

@@ -30,6 +30,8 @@ from saga_runtime.protocol import (
     OutboxAttribute,
     RecordAttribute,
     RecordStatus,
+    TokenAttribute,
+    TokenStatus,
 )
 
 _REQUEST: Final = re.compile(r"\b[a-z2-7]{26}\b")
@@ -272,6 +274,11 @@ def _left(world: World, workload: Workload, fates: list[Fate]) -> dict[str, Any]
         left["holds"] = holds
     if events := [str(item[OutboxAttribute.ID]["S"]) for table in world.parts.outboxes for item in world.table(table)]:
         left["events"] = events
+    rows = (row for table in world.parts.tokens for row in world.table(table))
+    if notices := [
+        row[TokenAttribute.ID]["S"] for row in rows if row[TokenAttribute.STATUS]["S"] == TokenStatus.NOTICE
+    ]:
+        left["notices"] = notices
     if late := _late_effects(world):
         left["late effects"] = late
     if clients := [fate.key for fate in fates if not fate.done]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +10,14 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.callbacks.decisions import (
-    CONTRADICTED,
     Decision,
     LogChange,
     Receipt,
     TokenChange,
-    conflict_id_of,
     notice_of,
     receipt_of,
 )
+from saga_runtime.callbacks.notices import Notice
 from saga_runtime.callbacks.rows import Callback, Heartbeat, JobId, Marker, Outcome, TokenRow
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord
 from saga_runtime.callbacks.store import (
@@ -47,7 +45,6 @@ from saga_runtime.callbacks.writes import (
     token_update,
 )
 from saga_runtime.errors import TransientError
-from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
@@ -58,10 +55,11 @@ from saga_runtime.shared.writes import transact
 def receive(callback: Callback) -> Receipt:
     """Store a provider's report of a job, and deliver it to the waiting task.
 
-    Guaranteed: the outcome and the fact that its event was received are written in one transaction, or not at all. The
-    same event changes nothing when redelivered, and its outcome is delivered if it was not. An event id that was used
-    for another job, or for the opposite outcome, does not make it the same event. What contradicts the kept outcome
-    is stored separately. An outcome of an unknown job is stored under its id. A success is never lost:
+    Guaranteed: the outcome, the fact that its event was received, and what operators have to know are written in one
+    transaction, or not at all; the sweeper sends it to their queue. The same event changes nothing when redelivered,
+    and its outcome is delivered if it was not. An event id that was used for another job, or for the opposite outcome,
+    does not make it the same event. What contradicts the kept outcome is stored separately. An outcome of an unknown
+    job is stored under its id. A success is never lost:
     the saga log has ``DONE``, ``RECORDED``, or ``APPLIED_LATE`` if the job was treated as not applied.
 
     Not guaranteed: delivery when this returns ``RECEIVED``; it follows.
@@ -238,9 +236,6 @@ class Subject:
         decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job)
         late = decision.log is LogChange.APPLIED_LATE
         record = read_record(self._requests, self.job.saga_id) if late else None
-        notice = notice_of(decision, self.log, outcome, recorded=record is not None, undo=self.saga.step.undo)
-        if notice is not None and not self._is_told(decision, outcome):
-            self._tell_operators(*notice, outcome)
         place = LogPlace(
             table=self.saga.log,
             job=self.job,
@@ -250,7 +245,8 @@ class Subject:
         )
         log = place.entry(decision.log, self.log, outcome, now_ms)
         token = self._token_entry(decision, outcome, event_id, now_ms)
-        refused = transact([guard, token, log, *self._record_entry(record, now_ms)], retry=PATIENT)
+        notices = self._notices(decision, outcome, now_ms, recorded=record is not None)
+        refused = transact([guard, token, log, *self._record_entry(record, now_ms), *notices], retry=PATIENT)
         if refused is not None and 0 in refused.items:
             if marker is not None and not marker.is_in(refused.item):
                 raise _Reused
@@ -330,27 +326,21 @@ class Subject:
         return _told(row) if row.status is TokenStatus.DELIVERING else Receipt.RECEIVED
 
     def _is_told(self, decision: Decision, outcome: Outcome) -> bool:
-        """Operators were notified when this conflict was stored; or the saga has none."""
+        """A notice was stored with this conflict; or the saga has no operators."""
         conflict = self.token.conflict if self.token is not None else None
         return not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE)
 
-    def _tell_operators(self, error: str, detail: str, outcome: Outcome) -> None:
-        """Send an entry to the operator queue before the conflict is stored: at least once."""
-        body: dict[str, Any] = {
-            "saga_id": self.job.saga_id,
-            "request_id": request_id_from(self.job.saga_id),
-            "execution": self.token.execution if self.token is not None else "",
-            "parked_reason": {"step": self.job.row_name, "error": error, "detail": detail},
-            "failure": {},
-        }
-        if error == CONTRADICTED:
-            body["conflict"] = {"job": self.job_id, "outcome": conflict_id_of(self.job_id, outcome)}
-        try:
-            aws.sqs().send_message(QueueUrl=self.saga.operators, MessageBody=json.dumps(body, ensure_ascii=False))
-        except (ClientError, BotoCoreError) as broken:
-            if aws.is_transient(broken):
-                raise TransientError("the operators' queue did not answer") from broken
-            raise
+    def _notices(self, decision: Decision, outcome: Outcome, now_ms: int, *, recorded: bool) -> Sequence[Any]:
+        """Entries of the transaction for operators: none, or one."""
+        notice = notice_of(decision, self.log, outcome, recorded=recorded, undo=self.saga.step.undo)
+        if notice is None or self._is_told(decision, outcome):
+            return []
+        error, detail = notice
+        execution = self.token.execution if self.token is not None else ""
+        made = Notice(
+            job_id=self.job_id, job=self.job, error=error, detail=detail, outcome=outcome, execution=execution
+        )
+        return [made.put(token_table(), self.saga.operators, now_ms, self.saga.days)]
 
 
 def _told(row: TokenRow) -> Receipt:

@@ -353,6 +353,7 @@ class TokenRow:
         applied_late_at: time of the late effect.
         dead_letters: of a job, the queue to notify if it is never reported.
         reported_unanswered_at: when that queue was notified.
+        entry, queue_url: of a notice, what is sent to operators, and where.
     """
 
     id: str
@@ -376,6 +377,8 @@ class TokenRow:
     applied_late_at: int = 0
     dead_letters: str = ""
     reported_unanswered_at: int = 0
+    entry: str = ""
+    queue_url: str = ""
     created_at: int = 0
     due_at: int = 0
 
@@ -425,6 +428,8 @@ class TokenRow:
                 applied_late_at=number(a.APPLIED_LATE_AT),
                 dead_letters=text(a.DEAD_LETTER_QUEUE_URL),
                 reported_unanswered_at=number(a.REPORTED_UNANSWERED_AT),
+                entry=text(a.ENTRY),
+                queue_url=text(a.QUEUE_URL),
                 created_at=number(a.CREATED_AT),
                 due_at=number(a.DUE_AT),
             )
@@ -443,4 +448,6 @@ class TokenRow:
             raise ValueError(f"a row that is {row.status} needs an outcome")
         if row.status is TokenStatus.ALIAS and not row.job_id:
             raise ValueError("an alias needs its job")
+        if row.status is TokenStatus.NOTICE and not (row.entry and row.queue_url):
+            raise ValueError("a notice needs its entry and its queue; neither may be empty")
         return row

@@ -1,4 +1,4 @@
-"""Sweep of due token rows: undelivered outcomes, unanswered jobs, and late effects."""
+"""Sweep of due token rows: undelivered outcomes, notices, unanswered jobs, and late effects."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from saga_runtime.callbacks.notices import notice_delete, send_entry
 from saga_runtime.callbacks.rows import JobId, TokenRow
 from saga_runtime.callbacks.saga_writes import SagaRecord
 from saga_runtime.callbacks.store import read_log, read_record, read_token, token_table
 from saga_runtime.callbacks.task_tokens import settle_row
-from saga_runtime.callbacks.unanswered import tell_unanswered, unanswered_entry
+from saga_runtime.callbacks.unanswered import unanswered_entry
 from saga_runtime.callbacks.writes import not_due_update, unanswered_update
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import (
@@ -41,6 +42,7 @@ class Swept:
         oldest_seconds: longest wait of those that have waited longer than expected, or longest
             time that a failing row has been due; 0: none.
         told: outcomes that were delivered now.
+        notices: entries that operators' queues got now.
         waiting: tasks that wait longer than expected.
         unanswered: jobs that were abandoned without an outcome, and reported now.
         late: late effects that are not compensated yet.
@@ -50,6 +52,7 @@ class Swept:
 
     oldest_seconds: int = 0
     told: int = 0
+    notices: int = 0
     waiting: int = 0
     unanswered: int = 0
     late: int = 0
@@ -124,6 +127,11 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
         telemetry.count(Metric.CALLBACK_SENT_AGAIN, job_id=row.id)
         settle_row(row)
         swept.told += 1
+    elif row.status is TokenStatus.NOTICE:
+        # Sent before that is recorded: at least once.
+        send_entry(row.queue_url, row.entry, row.id)
+        write(notice_delete(token_table(), row.id), retry=PATIENT)
+        swept.notices += 1
     elif row.status is TokenStatus.WAITING:
         _look_after_waiting(row, now_ms, swept)
     elif row.applied_late_at and _stands_late(row):
@@ -144,7 +152,7 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
     else:
         # Notified before that is recorded: at least once.
-        tell_unanswered(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
+        send_entry(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
         # Refused: it was answered, or a newer attempt waits.
         write(unanswered_update(token_table(), row, now_ms), retry=PATIENT)
         telemetry.count(Metric.CALLBACK_UNANSWERED, job_id=row.id)

@@ -7,18 +7,12 @@ and the state of the saga. It never holds a token.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
-
-from botocore.exceptions import BotoCoreError, ClientError
+from typing import Any
 
 from saga_runtime.callbacks.rows import JobId, TokenRow
 from saga_runtime.callbacks.saga_writes import SagaRecord
-from saga_runtime.errors import TransientError
 from saga_runtime.protocol import UNANSWERED_FIELD, UnansweredField
 from saga_runtime.saga_log.rows import LogRow
-from saga_runtime.shared import aws, telemetry
-
-_NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
 
 def unanswered_entry(row: TokenRow, job: JobId, log: LogRow | None, record: SagaRecord | None, now_ms: int) -> str:
@@ -53,20 +47,3 @@ def is_unanswered_entry(body: object) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(found, dict) and found.keys() == {UNANSWERED_FIELD}
-
-
-def tell_unanswered(url: str, entry: str, job_id: str) -> None:
-    """Send an entry to a dead-letter queue; if that queue is gone with its integration, to the log.
-
-    Raises:
-        TransientError: the queue did not respond: it is unknown whether it has the entry.
-    """
-    try:
-        aws.sqs().send_message(QueueUrl=url, MessageBody=entry)
-    except (ClientError, BotoCoreError) as error:
-        if aws.error_code(error) in _NO_QUEUE:
-            telemetry.event("dead_letter_queue_missing", job_id=job_id)
-            return
-        if aws.is_transient(error):
-            raise TransientError("the dead-letter queue did not answer") from error
-        raise

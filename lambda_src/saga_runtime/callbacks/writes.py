@@ -58,22 +58,22 @@ def token_put(
     table: str, row_id: str, status: TokenStatus, now_ms: int, keep_days: int, more: Mapping[TokenAttribute, Value]
 ) -> Any:
     """A row's first write, on condition that it does not exist."""
+    item = token_item(row_id, status, now_ms, keep_days, more)
+    return {"Put": {"TableName": table, "Item": item, **when(ABSENT), **RETURNS_ITEM}}
+
+
+def token_item(
+    row_id: str, status: TokenStatus, now_ms: int, keep_days: int, more: Mapping[TokenAttribute, Value]
+) -> dict[str, Value]:
+    """A new row."""
     a = TokenAttribute
-    item: dict[str, Value] = {
+    return {
         **token_key(row_id),
         a.STATUS: {"S": status},
         **{name: value for name, value in more.items() if value is not None},
         a.CREATED_AT: {"N": str(now_ms)},
         a.UPDATED_AT: {"N": str(now_ms)},
         a.EXPIRATION: {"N": str(now_ms // 1000 + keep_days * _DAY_SECONDS)},
-    }
-    return {
-        "Put": {
-            "TableName": table,
-            "Item": item,
-            **when(ABSENT),
-            **RETURNS_ITEM,
-        }
     }
 
 
@@ -127,7 +127,7 @@ class Waiting:
     def answer(self, table: str, found: TokenRow, told: Outcome, now_ms: int) -> Any:
         """Register with a known outcome; on condition that it is being delivered, or was, to the same attempt."""
         a = TokenAttribute
-        settling = _due(self.job_id, now_ms + DELIVERING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
+        settling = due_change(self.job_id, now_ms + DELIVERING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
         changes = self._waits(now_ms) | settling | {a.EXPECTED_AT: None}
         return token_update(table, found, TokenStatus.DELIVERING, now_ms, changes)
 
@@ -146,7 +146,7 @@ class Waiting:
             a.HEARTBEAT_AT: None,
             a.DEAD_LETTER_QUEUE_URL: {"S": self.dead_letters} if self.dead_letters else None,
             a.REPORTED_UNANSWERED_AT: None,
-            **_due(self.job_id, expected_at),
+            **due_change(self.job_id, expected_at),
         }
 
 
@@ -182,7 +182,7 @@ def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int)
         a.OUTCOME: {"S": told.encode()},
         a.EVENT_ID: {"S": event_id},
         a.EXPECTED_AT: None,
-        **_due(found.id, now_ms + DELIVERING_SECONDS * 1000),
+        **due_change(found.id, now_ms + DELIVERING_SECONDS * 1000),
     }
 
 
@@ -206,7 +206,7 @@ def heartbeat_update(table: str, found: TokenRow, now_ms: int) -> Any:
     changes: dict[TokenAttribute, Value] = {
         a.HEARTBEAT_AT: {"N": str(now_ms)},
         a.EXPECTED_AT: {"N": str(expected_at)},
-        **_due(found.id, expected_at),
+        **due_change(found.id, expected_at),
     }
     return token_update(table, found, found.status, now_ms, changes)
 
@@ -283,15 +283,16 @@ def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
 
 def late_change(row_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
     """Attributes of a late effect: the row is due from now on, until it is compensated."""
-    return {TokenAttribute.APPLIED_LATE_AT: {"N": str(now_ms)}, **_due(row_id, now_ms)}
+    return {TokenAttribute.APPLIED_LATE_AT: {"N": str(now_ms)}, **due_change(row_id, now_ms)}
 
 
 def listed_change(row_id: str, now_ms: int, keep_days: int) -> dict[TokenAttribute, Value]:
     """Attributes of a row for operators only: it is in the index, and due when it expires."""
-    return _due(row_id, now_ms + keep_days * _DAY_SECONDS * 1000)
+    return due_change(row_id, now_ms + keep_days * _DAY_SECONDS * 1000)
 
 
-def _due(row_id: str, due_at: int) -> dict[TokenAttribute, Value]:
+def due_change(row_id: str, due_at: int) -> dict[TokenAttribute, Value]:
+    """Attributes of a row in the index."""
     a = TokenAttribute
     return {a.DUE_AT: {"N": str(due_at)}, a.DUE_SHARD: {"S": due_shard_of(row_id, TOKEN_DUE_SHARDS)}}
 

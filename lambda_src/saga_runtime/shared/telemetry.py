@@ -38,7 +38,7 @@ _ERRORS: Final = frozenset(
         "start_refused",
         "status_event_failed",
         "sweep_failed",
-        "dead_letter_queue_missing",
+        "operators_queue_missing",
         "watch_failed",
         "watch_message_failed",
     }

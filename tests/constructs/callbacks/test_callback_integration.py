@@ -194,7 +194,6 @@ RECEIVE = {
     *((f"dynamodb:{action}", table) for table in (TOKENS, LOG) for action in ITEMS),
     ("dynamodb:GetItem", REQUESTS),
     ("dynamodb:UpdateItem", REQUESTS),
-    ("sqs:SendMessage", "${Saga/Operators.Arn}"),
     *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure")),
 }
 HEARTBEAT = {("states:SendTaskHeartbeat", "${Saga/StateMachine}")}
@@ -217,9 +216,11 @@ FUNCTIONS = {
     "Warehouse/Tokens/Sweeper": {
         ("dynamodb:Query", f"{TOKENS}/index/due"),
         ("dynamodb:GetItem", LOG),
+        ("dynamodb:DeleteItem", TOKENS),
         *((f"dynamodb:{action}", table) for action in ("GetItem", "UpdateItem") for table in (TOKENS, REQUESTS)),
         *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure")),
         ("sqs:SendMessage", "${Warehouse/DeadLetters.Arn}"),
+        ("sqs:SendMessage", "${Saga/Operators.Arn}"),
     },
 }
 

@@ -24,7 +24,7 @@ from tests.unit.support.job_saga import (
     REFUSED,
     JobSaga,
     Snapshots,
-    entries_of,
+    notified,
     operators_queue,
     served,
 )
@@ -107,6 +107,11 @@ def _untold(job_saga: JobSaga) -> None:
     with pytest.raises(Killed):
         job_saga.reports("e1")
     job_saga.world.clock.ms += 60_000
+
+
+def _contradicted(job_saga: JobSaga) -> None:
+    _done(job_saga)
+    job_saga.reports("e2", REFUSED)
 
 
 def _spoken_of(job_saga: JobSaga) -> None:
@@ -209,7 +214,7 @@ PARTIES: dict[str, Party] = {
     "receipt after a refusal": Party(
         before=_refused,
         act=lambda job_saga: job_saga.reports("e2"),
-        calls=("BatchGetItem", "GetItem", "SendMessage", "TransactWriteItems"),
+        calls=("BatchGetItem", "GetItem", "TransactWriteItems"),
         log=StepStatus.APPLIED_LATE,
         token=(TokenStatus.DELIVERED,),
         woken="OutOfStock",
@@ -218,7 +223,7 @@ PARTIES: dict[str, Party] = {
     "receipt that contradicts": Party(
         before=_done,
         act=lambda job_saga: job_saga.reports("e2", REFUSED),
-        calls=("BatchGetItem", "SendMessage", "TransactWriteItems"),
+        calls=("BatchGetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.DELIVERED,),
         woken="output",
@@ -284,6 +289,15 @@ PARTIES: dict[str, Party] = {
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
+    ),
+    "sweep of a notice": Party(
+        before=_contradicted,
+        act=_sweep,
+        calls=("Query", "GetItem", "SendMessage", "DeleteItem", *("Query",) * 7),
+        log=StepStatus.DONE,
+        token=(TokenStatus.DELIVERED,),
+        woken="output",
+        operators=True,
     ),
     "heartbeat": Party(
         before=JobSaga.register,
@@ -364,7 +378,7 @@ def test_every_call_is_enumerated(job_saga: JobSaga, name: str) -> None:
 
     assert tuple(job_saga.world.wire.sent) == party.calls
     check(job_saga, party)
-    assert bool(entries_of(operators_queue())) is party.operators
+    assert bool(notified(operators_queue())) is party.operators
 
 
 @pytest.mark.parametrize("name", PARTIES)
@@ -390,6 +404,7 @@ def test_nothing_is_left_half_done_after_a_disturbance(
             check(job_saga, party)
         except AssertionError as error:
             raise AssertionError(f"{name}, {fault}: {error}") from error
+        assert bool(notified(operators_queue())) is party.operators, f"{name}, {fault}"
         RAN.add((name, str(fault)))
 
 

@@ -184,7 +184,7 @@ def test_a_queue_that_is_gone_keeps_no_sweep_busy(silence: Silence) -> None:
     aws.sqs().delete_queue(QueueUrl=silence.url)
 
     assert (silence.sweep().failed, TokenAttribute.DUE_AT in silence.row) == (0, False)
-    assert "dead_letter_queue_missing" in repr(silence.job_saga.world.telemetry.events)
+    assert "operators_queue_missing" in repr(silence.job_saga.world.telemetry.events)
 
 
 def test_two_sweepers_report_at_most_twice(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,14 +283,14 @@ def test_nothing_else_is_an_entry(body: object) -> None:
 
 def _between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Run an action once between the sweeper's read and its send."""
-    tell, pending = SWEEP.tell_unanswered, [act]
+    send, pending = SWEEP.send_entry, [act]
 
     def after_act(*arguments: Any) -> None:
         if pending:
             pending.pop()()
-        tell(*arguments)
+        send(*arguments)
 
-    monkeypatch.setattr(SWEEP, "tell_unanswered", after_act)
+    monkeypatch.setattr(SWEEP, "send_entry", after_act)
 
 
 def test_an_entry_is_sent_at_least_once(silence: Silence) -> None:

@@ -49,6 +49,7 @@ from tests.unit.support.job_saga import (
     TIMEOUT_SECONDS,
     JobSaga,
     entries_of,
+    notified,
     operators_queue,
     served,
 )
@@ -307,7 +308,7 @@ def test_operators_are_notified_of_a_contradiction_once(job_saga: JobSaga, monke
     assert job_saga.reports("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.CONFLICT
     assert job_saga.reports("e2", Failed("OutOfStock", "secret of a provider")) is Receipt.DUPLICATE
 
-    (entry,) = entries_of(queue)
+    (entry,) = notified(queue)
     assert entry["saga_id"] == SAGA_ID
     assert entry["parked_reason"]["step"] == "Pick"
     assert entry["parked_reason"]["error"] == "CallbackContradicted"
@@ -330,10 +331,74 @@ def test_operators_are_notified_of_an_effect_without_compensation(
 
     assert job_saga.reports("e1") is Receipt.APPLIED_LATE
 
-    entries = entries_of(queue)
+    entries = notified(queue)
     assert [entry["parked_reason"]["error"] for entry in entries] == ["LateEffectRecorded"] * told
     assert all("conflict" not in entry for entry in entries)
     assert job_saga.world.telemetry.counts[Metric.CALLBACK_APPLIED_LATE] == 1
+
+
+@pytest.mark.parametrize(("applied", "receipt"), [(True, Receipt.APPLIED_LATE), (False, Receipt.CONFLICT)])
+def test_an_outcome_is_stored_while_the_operators_queue_does_not_respond(
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch, applied: bool, receipt: Receipt
+) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1", REFUSED if applied else DONE)
+    job_saga.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=10))
+
+    assert job_saga.reports("e2", DONE if applied else REFUSED) is receipt
+
+    job_saga.world.clock.ms += 90_000
+    swept = sweep(remaining_ms=lambda: 60_000)
+    assert (swept.failed, swept.oldest_seconds, swept.notices) == (1, 90, 0)
+    job_saga.world.wire.forget()
+    swept = sweep(remaining_ms=lambda: 60_000)
+    assert (swept.failed, swept.notices, len(entries_of(queue))) == (0, 1, 1)
+    assert sweep(remaining_ms=lambda: 60_000).notices == 0
+
+
+def test_each_outcome_that_contradicts_is_notified_once(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1")
+    other = Failed("Lost", "in the warehouse")
+    for number, failure in enumerate((REFUSED, REFUSED, other, other, REFUSED)):
+        job_saga.reports(f"e-{number}", failure)
+
+    outcomes = {entry["conflict"]["outcome"] for entry in notified(queue)}
+
+    assert outcomes == {conflict_id_of(JOB_ID, Outcome.of(failure)) for failure in (REFUSED, other)}
+    job_saga.reports("e-9", REFUSED)
+    assert notified(queue) == []
+
+
+def test_an_entry_whose_notice_is_not_deleted_is_sent_again(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1")
+    job_saga.reports("e2", REFUSED)
+    job_saga.world.wire.plan(Fault(operation="DeleteItem", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    with pytest.raises(Killed):
+        sweep(remaining_ms=lambda: 60_000)
+
+    assert len(notified(queue)) == 2
+
+
+def test_a_notice_for_a_queue_that_is_gone_is_in_the_log(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1")
+    job_saga.reports("e2", REFUSED)
+    aws.sqs().delete_queue(QueueUrl=queue)
+
+    swept = [sweep(remaining_ms=lambda: 60_000) for _ in range(2)]
+
+    assert [(one.failed, one.notices) for one in swept] == [(0, 1), (0, 0)]
+    assert "operators_queue_missing" in repr(job_saga.world.telemetry.events)
 
 
 def test_a_late_effect_of_a_skipped_step_is_kept(job_saga: JobSaga) -> None:

@@ -20,11 +20,15 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError
 
+from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS
 from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.repair import Repairer
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.process import environment
 from constructs_lib.cli.shared.reads import Aws, all_of
+from saga_runtime.callbacks.decisions import CONTRADICTED
+from saga_runtime.callbacks.notices import Notice
+from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.protocol import DELIVERING_SECONDS, StepStatus
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.takeover import recovery_name
@@ -47,7 +51,7 @@ from tests.unit.support.doctor_scenes import (
     undelivered,
     words_of,
 )
-from tests.unit.support.job_saga import STEP
+from tests.unit.support.job_saga import JOB_ID, STEP
 from tests.unit.support.manifests import TIMEOUT_SECONDS, manifest
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
 from tests.unit.support.wire import Killed, Moment
@@ -547,3 +551,19 @@ def test_a_history_that_may_not_be_read_is_not_checked(stack: CheckedStack, oper
     stack.denied.add(operation)
 
     assert stack.kinds() == [("not checked", "operator")]
+
+
+def test_entry_that_no_sweep_sends_is_found(stack: CheckedStack) -> None:
+    job = JobId.parse(JOB_ID)
+    assert job is not None
+    outcome = Outcome.failure("OutOfStock", "none left")
+    notice = Notice(job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, execution="")
+    aws.dynamodb().put_item(**notice.put("tokens", "https://sqs.example/operators", stack.world.clock.ms, 400)["Put"])
+
+    stack.pass_time(NOBODY_CAME_MS - 1)
+    due_now(stack)
+    assert "not swept" not in str(stack.finds())
+    stack.pass_time(1)
+    assert [one["what"] for one in stack.finds() if "not swept" in one["what"]] == [
+        "one row is due for more than 15 min, and not swept"
+    ]

@@ -42,7 +42,7 @@ from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.client import remove_response
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, Shop
-from tests.unit.support.job_saga import HEARTBEAT_SECONDS, PARCEL, entries_of, operators_queue, served
+from tests.unit.support.job_saga import HEARTBEAT_SECONDS, PARCEL, notified, operators_queue, served
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID, SCOPE, reservation_of, step_event
 from tests.unit.support.warehouse import Picking
 from tests.unit.support.world import Context, World
@@ -313,7 +313,7 @@ def test_a_late_success_after_the_row_expired_is_never_compensated(
 
     assert picking.status == "DONE"
     assert RecordAttribute.DUE_SHARD not in picking.job_saga.token
-    assert entries_of(url) == []
+    assert notified(url) == []
     picking.undo(late=True)
     assert (len(picking.warehouse.begun), picking.warehouse.cancelled) == (1, [])
 
@@ -347,7 +347,7 @@ def test_a_late_success_without_a_record_notifies_the_operators(
 
     assert picking.calls_back() is Receipt.APPLIED_LATE
 
-    (entry,) = entries_of(url)
+    (entry,) = notified(url)
     assert "the saga's record is gone" in entry["parked_reason"]["detail"]
 
 
@@ -364,7 +364,7 @@ def test_a_late_success_of_a_tombstone_notifies_the_operators(
 
     assert picking.calls_back() is Receipt.APPLIED_LATE
 
-    (entry,) = entries_of(url)
+    (entry,) = notified(url)
     assert "the saga's record is gone" in entry["parked_reason"]["detail"]
     assert picking.world.items("requests") == before
     recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())

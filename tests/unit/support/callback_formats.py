@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from saga_runtime.callbacks.decisions import LogChange
+from saga_runtime.callbacks.decisions import CONTRADICTED, LogChange
+from saga_runtime.callbacks.notices import Notice, notice_delete
 from saga_runtime.callbacks.rows import JobId, Marker, Outcome, TokenRow, alias_of, order_of
 from saga_runtime.callbacks.saga_writes import LogPlace, SagaRecord, log_check
 from saga_runtime.callbacks.unanswered import unanswered_entry
@@ -57,6 +58,7 @@ WAITING = Waiting(
     keep_days=400,
     dead_letters="https://sqs.example/dead",
 )
+NOTICE = Notice(job_id=JOB_ID, job=JOB, error=CONTRADICTED, detail="the row stays", outcome=REFUSED, execution=SAGA_ID)
 FOUND = TokenRow(
     id=JOB_ID,
     status=TokenStatus.WAITING,
@@ -100,6 +102,8 @@ def _tokens() -> dict[str, Any]:
             keep_days=400,
             more=listed_change(alias_of("Shop-Warehouse", "their-1"), at, 400),
         ),
+        "notice": NOTICE.put(table, "https://sqs.example/operators", at, 400),
+        "notice, sent": notice_delete(table, NOTICE.id),
         "unanswered, reported": unanswered_entry(FOUND, JOB, None, None, at),
         "early, and late": early_put(
             table=table, row_id=JOB_ID, outcome=REFUSED, event_id="evt_1", now_ms=at, keep_days=400, late=True

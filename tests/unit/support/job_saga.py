@@ -25,6 +25,7 @@ from saga_runtime.callbacks import (
 from saga_runtime.callbacks.decisions import answer_of
 from saga_runtime.callbacks.rows import JobId
 from saga_runtime.callbacks.store import read_log
+from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import (
@@ -82,6 +83,12 @@ def entries_of(url: str) -> list[dict[str, Any]]:
     """Messages of the operator queue."""
     found = aws.sqs().receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
     return [json.loads(message["Body"]) for message in found]
+
+
+def notified(url: str) -> list[dict[str, Any]]:
+    """Messages of the operator queue after a sweep."""
+    sweep(remaining_ms=lambda: 60_000)
+    return entries_of(url)
 
 
 @dataclass(frozen=True, slots=True)
