@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from constructs_lib.testing.simulator import Climate, Intent, PromiseBrokenError, World, simulate
+from constructs_lib.testing.simulator import Climate, Intent, PromiseBrokenError, Workload, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
-from constructs_lib.testing.simulator.run import _late_effects, simulate_once
+from constructs_lib.testing.simulator.promise import operators_know
+from constructs_lib.testing.simulator.run import _late_effects, _left, simulate_once
+from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
+from saga_runtime.callbacks.rows import Outcome
 
 from .conftest import Deployed
 from .workloads.transfers import Transfers
@@ -101,6 +104,48 @@ def test_run_does_not_end_before_late_effects_are_compensated(status: str, waits
     rows: Any = [{"saga_id": {"S": "one"}, "step": {"S": "Debit"}, "status": {"S": status}}]
     world: Any = SimpleNamespace(parts=SimpleNamespace(logs=("log",)), table=lambda _: rows)
     assert _late_effects(world) == (["one Debit"] if waits else [])
+
+
+JOB = "a" * 26 + "-mdwqr4j1#Pick"
+
+
+@pytest.mark.parametrize(
+    ("row_id", "conflict", "entry", "found"),
+    [
+        (JOB, Outcome.failure("Lost", "-"), None, 1),
+        (JOB, Outcome.failure("Lost", "-"), Outcome.failure("Other", "-"), 1),
+        (JOB, Outcome.failure("Lost", "-"), Outcome.failure("Lost", "-"), 0),
+        (JOB, Outcome.success("{}"), None, 0),
+        ("alias#Warehouse#7", Outcome.failure("Lost", "-"), None, 0),
+    ],
+)
+def test_outcome_that_contradicts_and_has_no_entry_is_found(
+    row_id: str, conflict: Outcome, entry: Outcome | None, found: int
+) -> None:
+    conflicts = [] if entry is None else [{"job": JOB, "outcome": conflict_id_of(JOB, entry)}]
+    bodies = [json.dumps({"parked_reason": {"error": CONTRADICTED}, "conflict": each}) for each in conflicts]
+    queue = SimpleNamespace(messages=[SimpleNamespace(body=body) for body in bodies])
+    rows = [{"id": {"S": row_id}, "status": {"S": "DELIVERED"}, "conflict": {"S": conflict.encode()}}]
+    parts = SimpleNamespace(operators={"m": "url"}, tokens=("tokens",))
+    world: Any = SimpleNamespace(parts=parts, queues=SimpleNamespace(queue=lambda _: queue), table=lambda _: rows)
+    assert len(operators_know(world).violations) == found
+
+
+@pytest.mark.parametrize(("status", "left"), [("NOTICE", ["notice#1"]), ("DELIVERED", None)])
+def test_run_does_not_end_before_entries_for_operators_are_sent(status: str, left: list[str] | None) -> None:
+    rows = {"tokens": [{"id": {"S": "notice#1"}, "status": {"S": status}}]}
+    parts = SimpleNamespace(tokens=("tokens",), logs=(), requests=(), holds=(), outboxes=())
+    nothing = SimpleNamespace(running=list, waiting=dict)
+    world: Any = SimpleNamespace(
+        parts=parts,
+        table=lambda name: rows[name],
+        rollout=SimpleNamespace(done=True),
+        machines=nothing,
+        functions=SimpleNamespace(running={}),
+        queues=nothing,
+        streams=nothing,
+    )
+    assert _left(world, Workload(), []).get("notices") == left
 
 
 def test_without_faults_nothing_fails(deployed: Deployed) -> None:

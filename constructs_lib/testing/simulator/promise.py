@@ -14,6 +14,8 @@ from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.workload import Intent, Result
 from constructs_lib.testing.simulator.world import Parking, World
+from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from, request_id_of, scope_of
 from saga_runtime.protocol import (
     SAGA_CANCELLED,
@@ -24,8 +26,10 @@ from saga_runtime.protocol import (
     RecordAttribute,
     RecordStatus,
     StepStatus,
+    TokenAttribute,
 )
 from saga_runtime.recovery.decisions import ParkedFor
+from saga_runtime.recovery.operators_queue import ConflictEntry
 
 _BROKEN: Final = frozenset(
     {
@@ -63,6 +67,7 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
         _definitions_hold(world),
         _parked_for_a_reason(world),
         _failed_as_recorded(world),
+        operators_know(world),
         *answers(world, fates),
     ]
 
@@ -243,6 +248,25 @@ def _failed_as_recorded(world: World) -> Invariant:
         if kept["error"] not in (SAGA_CANCELLED, failed[saga_id].get("error"))
     )
     return Invariant(name="a failure is what was recorded", checked=len(failed), violations=violations)
+
+
+def operators_know(world: World) -> Invariant:
+    """Each failure that contradicts a job's success has an entry in an operators' queue, which nothing deletes here.
+
+    A success that contradicts a failure is a late effect: its entry is deleted once it is compensated.
+    """
+    queues = [world.queues.queue(url) for url in set(world.parts.operators.values())]
+    entries = [ConflictEntry.from_body(message.body) for queue in queues for message in queue.messages]
+    known = {(entry.job_id, entry.conflict_id) for entry in entries if entry is not None}
+    stored = {
+        (row[TokenAttribute.ID]["S"], conflict_id_of(row[TokenAttribute.ID]["S"], outcome))
+        for table in world.parts.tokens
+        for row in world.table(table)
+        if TokenAttribute.CONFLICT in row and JobId.parse(row[TokenAttribute.ID]["S"]) is not None
+        if not (outcome := Outcome.decode(row[TokenAttribute.CONFLICT]["S"])).ok
+    }
+    unknown = tuple(f"outcome {outcome} of job {job} contradicts, and has no entry" for job, outcome in stored - known)
+    return Invariant(name="operators know what contradicts", checked=len(stored), violations=unknown)
 
 
 def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
