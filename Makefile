@@ -99,7 +99,8 @@ samples: setup ## every case of which the tests draw a sample in each run: all c
 	@CDK_SAGAS_SAMPLE=all python -m pytest tests/simulator/test_each_call.py tests/simulator/test_inline.py \
 		tests/unit/packages/test_pydantic.py \
 		tests/constructs/saga/test_every_rule.py tests/constructs/saga/test_changed_in_flight.py \
-		tests/local/test_proven_examples.py tests/local/test_recovery.py tests/local/test_redrive.py
+		tests/local/test_proven_examples.py tests/local/test_reconciler.py tests/local/test_recovery.py \
+		tests/local/test_redrive.py
 
 simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
 ifneq ($(REVERTED),)

@@ -30,6 +30,7 @@ from saga_runtime.recovery.hold import KEPT_MS
 from saga_runtime.recovery.takeover import Owner, Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
+from tests.sampling import a_third
 
 from .reconcilers import LONGEST_SECONDS
 from .test_callbacks import NONE_LEFT, PARCEL, PATIENCE_SECONDS, SPEED, WHY, Callbacks
@@ -326,6 +327,7 @@ def calls_of_a_look(system: Callbacks) -> Counter[str]:
 
 
 def test_it_may_die_at_each_call_while_it_compensates_a_late_effect(system: Callbacks) -> None:
+    """A third of the calls is drawn; ``tests/simulator/test_each_call.py`` breaks them in more ways."""
     function = system.outputs["ReconcilerName"]
     # Sagas of the tests before may be about to end.
     nothing_due = Counter(
@@ -334,12 +336,14 @@ def test_it_may_die_at_each_call_while_it_compensates_a_late_effect(system: Call
     late(system, "sample")
     calls = calls_of_a_look(system) - nothing_due  # queries of what is due name no saga
     assert {"dynamodb:GetItem", "dynamodb:Query", "states:DescribeExecution", "states:StartExecution"} <= calls.keys()
-    deaths = {
+    every = {
         f"late-{call.partition(':')[2]}-{occurrence}-{moment}": Death(call=call, occurrence=occurrence, moment=moment)
         for call, times in calls.items()
         for occurrence in range(1, times + 1)
         for moment in Moment
     }
+    number, parts = a_third()
+    deaths = dict(list(every.items())[number::parts])
     with ThreadPoolExecutor(CLIENTS) as pool:
         sagas = dict(zip(deaths, pool.map(partial(late, system), deaths), strict=True))
     planned = system.aws.faults.plan(*(death.fault(function, sagas[order]) for order, death in deaths.items()))

@@ -6,24 +6,35 @@ A run of the tests takes every third fault, from one of the first three on, whic
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
 from typing import Any, Final
 
 import pytest
 
+from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.simulator import (
     Climate,
     Deployment,
     Event,
+    Intent,
     Planned,
     Trouble,
+    World,
     break_each_call,
     simulate,
 )
 from constructs_lib.testing.simulator.checks.findings import Finding
-from constructs_lib.testing.simulator.run import RunResult
+from constructs_lib.testing.simulator.engine.kernel import SECOND
+from constructs_lib.testing.simulator.run import START, RunResult
+from saga_runtime.protocol import StepStatus
 from tests.sampling import a_third
 
 from .conftest import Deployed
+from .drawn.assembly import drawn_assembly
+from .drawn.sagas import DrawnSaga, DrawnStep
+from .drawn.workload import Drawn
 from .examples import EXAMPLES
 from .workloads.carts import UNANSWERED
 from .workloads.faces import Faces, Unreserved
@@ -113,6 +124,39 @@ def test_reconciler_that_dies_at_any_call_loses_no_saga(
     report.require_kept()
     calls = {where.partition(" ")[2] for where, _ in report.coverage.faults if where.startswith(reconciler)}
     assert {"dynamodb:Query", "dynamodb:GetItem", "stepfunctions:StartExecution"} <= calls
+
+
+class _Contradicted(Drawn):
+    """A job whose provider refuses it, and does it after all."""
+
+    late = False
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        contradicts = {Event.PROVIDER_CONTRADICTS: 1.0}
+        world.weather.climate = replace(world.weather.climate, events=contradicts, ends=START + 3_600 * SECOND)
+
+    def intent(self, number: int, random: Random) -> Intent:
+        intent = super().intent(number, random)
+        return replace(intent, body={**intent.body, "behave": {}})
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        self.late |= any(StepStatus.APPLIED_LATE in seen for seen in world.rows_seen.values())
+        yield from super().audit(world)
+
+
+def test_reconciler_that_dies_at_any_call_compensates_each_late_effect() -> None:
+    job = DrawnStep(name="S1", kind="job", undo=True)
+    saga = DrawnSaga(nodes=(job, DrawnStep(name="S2", kind="atomic", pivot=True)))
+    workload = _Contradicted([saga], only=[0])
+    with Deployment.of_assembly(drawn_assembly([saga])) as deployment:
+        reconciler = _named(deployment, "Reconciler0")
+        report = break_each_call(deployment, workload, of=[reconciler], part=a_third())
+
+    report.require_kept()
+    assert workload.late
+    calls = {where.partition(" ")[2] for where, _ in report.coverage.faults if where.startswith(reconciler)}
+    assert {"dynamodb:Query", "stepfunctions:DescribeExecution", "stepfunctions:StartExecution"} <= calls
 
 
 def test_missing_condition_is_found(deployed: Deployed) -> None:
