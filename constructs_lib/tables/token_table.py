@@ -22,7 +22,7 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import ITokenTable
 from constructs_lib.tables.stateful_table import StatefulTable, imported_table
-from saga_runtime.protocol import DUE_INDEX, Env, Metric, TokenAttribute
+from saga_runtime.protocol import DUE_INDEX, NOTICE_PREFIX, Env, Metric, TokenAttribute
 
 ITEM_ACTIONS: Final = (
     "dynamodb:BatchGetItem",
@@ -72,8 +72,8 @@ class TokenTable(_Tokens):
     """One row per job that a state machine waits for, one per name that a provider has for it, one per event received.
 
     Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
-    protection, retained) with a sparse index of the rows to check again, and a function that checks
-    them every minute: it delivers undelivered outcomes again, and measures the age of waits.
+    protection, retained) with a sparse index of the rows to check again, and a function that checks them every minute:
+    it delivers undelivered outcomes again, sends entries to operators, and measures the age of waits.
 
     A row of a waiting task holds the *task token*: its holder can end that wait with any outcome. It is stored
     here and in the integration's queue, both encrypted; it is removed from the row when it was used, and is neither
@@ -138,7 +138,7 @@ class TokenTable(_Tokens):
             "Sweeper",
             code=own_code(),
             handler="handlers.callback_sweeper.handler",
-            description="Delivers undelivered outcomes again, and measures the age of waits",
+            description="Delivers undelivered outcomes again, and entries for operators; measures the age of waits",
             timeout=Duration.seconds(_SWEEPER_SECONDS),
             longest_timeout=Duration.seconds(_SWEEPER_SECONDS),
             environment={Env.TOKEN_TABLE: self.table_name},
@@ -148,7 +148,13 @@ class TokenTable(_Tokens):
         self.service = service_of(sweeper)
         name_role(sweeper, "the sweeper of tokens")
         self._grant_due(sweeper)
-        self._grant(sweeper, "dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:UpdateItem")
+        self._grant(sweeper, "dynamodb:GetItem", "dynamodb:UpdateItem")
+        iam.Grant.add_to_principal(
+            grantee=sweeper,
+            actions=["dynamodb:DeleteItem"],
+            resource_arns=[self.table_arn],
+            conditions={"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{NOTICE_PREFIX}*"]}},
+        )
         self.schedule = run_every(
             self, "Schedule", sweeper, Duration.minutes(1), description="Checks token rows that are due"
         )
@@ -169,7 +175,7 @@ class TokenTable(_Tokens):
 
         Nothing is created. The sweeper is that of the table's own app: it delivers outcomes to this app's sagas too,
         by a policy that each integration adds to the sweeper's role. So the role must be the one that the sweeper has:
-        otherwise an outcome that could not be delivered at once is never delivered.
+        otherwise an outcome that could not be delivered at once is never delivered, and no entry is sent to operators.
 
         Guaranteed: what a table of this app guarantees, as long as its own app keeps table and sweeper.
         Not guaranteed: that the other app is not deleted: then undelivered outcomes stay so. The integration's alarm

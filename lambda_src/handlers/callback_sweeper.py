@@ -1,4 +1,4 @@
-"""Delivers undelivered outcomes every minute, and measures the age of the oldest overdue token."""
+"""Delivers undelivered outcomes and entries for operators every minute; measures the oldest overdue token."""
 
 from __future__ import annotations
 

@@ -221,7 +221,13 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
         "saga log",
         "the row is read alone where several sagas have a step of this name",
     ),
-    Reviewed("sweeper of callbacks", ("dynamodb:DeleteItem",), "token table", _CONTRADICTION),
+    Reviewed(
+        "sweeper of callbacks",
+        ("dynamodb:DeleteItem",),
+        "token table",
+        _CONTRADICTION,
+        condition="dynamodb:LeadingKeys=notice#*",
+    ),
     Reviewed("sweeper of callbacks", ("sqs:SendMessage",), "operators' queue", _CONTRADICTION),
     Reviewed("approval page", ("states:SendTaskFailure", "states:SendTaskSuccess"), "state machine of a phase", _MOVED),
     Reviewed(

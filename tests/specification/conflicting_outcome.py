@@ -35,7 +35,7 @@ class ConflictCondition(Condition):
     SENT_FIRST = Because(
         "who dies after the notice is deleted sends no entry",
         SWEEPER,
-        "send_entry(row.queue_url, row.entry, row.id) write(notice_delete(",
+        "queues.send(row.queue_url, row.entry, row.job_id) write(notice_delete(",
     )
     SAME_AS_STORED = Because(
         "another outcome than the stored one needs an entry of its own",

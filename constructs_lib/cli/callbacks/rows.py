@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.reads import KEYS_AT_ONCE, batch_of, due_ids
@@ -198,6 +198,14 @@ def _said(text: str) -> str:
     return f"failed: {said.get(f.ERROR, '')}{detail}"
 
 
+class Unsent(NamedTuple):
+    """An entry about a job, for operators, and the queue that does not have it yet; since: epoch milliseconds."""
+
+    job_id: str
+    queue_url: str
+    since: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows:
     """A token table, read without the right to see tokens.
@@ -225,11 +233,12 @@ class TokenRows:
         shards = range(TOKEN_DUE_SHARDS)
         return [one for shard in shards for one in due_ids(self.dynamodb, self.table, shard)]
 
-    def unsent(self, ids: Sequence[str]) -> list[int]:
-        """Times of the notices among rows, epoch milliseconds, whose entries operators' queues do not have yet."""
-        notices = [row_id for row_id in ids if row_id.startswith(NOTICE_PREFIX)]
+    def unsent(self, ids: Sequence[str]) -> list[Unsent]:
+        """Notices among rows: entries that operators' queues do not have yet."""
+        a, notices = TokenAttribute, [row_id for row_id in ids if row_id.startswith(NOTICE_PREFIX)]
         parts = [notices[start : start + KEYS_AT_ONCE] for start in range(0, len(notices), KEYS_AT_ONCE)]
-        return [int(item[TokenAttribute.CREATED_AT]["N"]) for part in parts for item in self._batch(part)]
+        items = (item for part in parts for item in self._batch(part))
+        return [Unsent(item[a.JOB_ID]["S"], item[a.QUEUE_URL]["S"], int(item[a.CREATED_AT]["N"])) for item in items]
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
         """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from constructs_lib.cli.callbacks.rows import JobView, TokenRows
+from constructs_lib.cli.callbacks.rows import JobView, TokenRows, Unsent
 from constructs_lib.cli.callbacks.rows import Kind as RowKind
 from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS, Finding, Kind, Saga, Severity, unreadable
 from constructs_lib.cli.doctor.records import Records, watcher
@@ -84,7 +84,6 @@ class Tokens:
         ids = aws.allowed(what, rows.due) or []
         found = aws.allowed(what, lambda: rows.of(ids)) or []
         unsent = aws.allowed(what, lambda: rows.unsent(ids)) or []
-        self._overdue.extend(since for since in unsent if since <= self.records.now_ms - NOBODY_CAME_MS)
         indexed = {row.job_id for row in found}
         if scan is not None:
             everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, _SHOWN)))}
@@ -96,7 +95,17 @@ class Tokens:
             again += aws.allowed(what, rows.open) or []  # their keys are not the ids that their providers use
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
         stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
-        return [*broken.values(), *stand, *self._nobody_looks()]
+        return [*broken.values(), *stand, *map(self._unsent, filter(self._is_overdue, unsent)), *self._nobody_looks()]
+
+    def _is_overdue(self, entry: Unsent) -> bool:
+        return entry.since <= self.records.now_ms - NOBODY_CAME_MS
+
+    def _unsent(self, entry: Unsent) -> Finding:
+        what = f"an entry about it is not in operators' queue {entry.queue_url.rpartition('/')[2]} yet"
+        then = "find out why its sweeper cannot send it: sweep_failed in its log, the queue, the queue's key"
+        return Finding(
+            Kind.NOT_MONITORED, Severity.OPERATOR, what, then, entry.since, id=entry.job_id, table=self.table
+        )
 
     def _nobody_looks(self) -> Iterator[Finding]:
         if self._overdue:

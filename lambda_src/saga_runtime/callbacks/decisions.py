@@ -38,7 +38,7 @@ class Receipt(StrEnum):
     APPLIED_LATE = "APPLIED_LATE"
     """A late effect: the job was treated as not applied, and has to be compensated."""
     CONFLICT = "CONFLICT"
-    """It contradicts the kept outcome: stored separately, and operators were notified."""
+    """It contradicts the kept outcome: stored separately, with an entry for operators."""
     UNKNOWN = "UNKNOWN"
     """The job is unknown: stored under its id."""
     HEARTBEAT = "HEARTBEAT"
@@ -71,7 +71,7 @@ class Transition:
 
     Attributes:
         log: change of the row.
-        contradicts: whether the report contradicts what counts: operators are notified.
+        contradicts: whether the report contradicts what counts: an entry for operators is stored with it.
     """
 
     log: LogChange

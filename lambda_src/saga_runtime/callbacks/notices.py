@@ -5,7 +5,6 @@ So an outcome is stored whether or not a queue responds, and its provider need n
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from saga_runtime.errors import TransientError
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import NOTICE_PREFIX, TokenAttribute, TokenStatus
 from saga_runtime.shared import aws, telemetry
+from saga_runtime.shared.expressions import update
 
 _NO_QUEUE: Final = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
 
@@ -46,8 +46,7 @@ class Notice:
     @property
     def id(self) -> str:
         """Id of its row: the same for the same outcome of the job."""
-        text = f"{self.error} {conflict_id_of(self.job_id, self.outcome)}"
-        return f"{NOTICE_PREFIX}{hashlib.sha256(text.encode()).hexdigest()}"
+        return f"{NOTICE_PREFIX}{self.job_id}#{self.error}#{conflict_id_of(self.job_id, self.outcome)}"
 
     @property
     def entry(self) -> str:
@@ -63,8 +62,8 @@ class Notice:
             body["conflict"] = {"job": self.job_id, "outcome": conflict_id_of(self.job_id, self.outcome)}
         return json.dumps(body, ensure_ascii=False)
 
-    def put(self, table: str, queue_url: str, now_ms: int, keep_days: int) -> Any:
-        """Store it, due now; unconditional: an equal one may wait already."""
+    def store(self, table: str, queue_url: str, now_ms: int, keep_days: int) -> Any:
+        """Store it, due now; unconditional: one that waits already stays as it is, and due since then."""
         a = TokenAttribute
         more: Mapping[TokenAttribute, Any] = {
             a.JOB_ID: {"S": self.job_id},
@@ -73,7 +72,9 @@ class Notice:
             **due_change(self.id, now_ms),
         }
         item = token_item(self.id, TokenStatus.NOTICE, now_ms, keep_days, more)
-        return {"Put": {"TableName": table, "Item": item}}
+        values = {str(name): value for name, value in item.items() if name != a.ID and value is not None}
+        change = update({}, {name: f"if_not_exists(#{name}, :{name})" for name in values}, values=values)
+        return {"Update": {"TableName": table, "Key": token_key(self.id), **change}}
 
 
 def notice_delete(table: str, row_id: str) -> Any:

@@ -340,7 +340,7 @@ class Subject:
         made = Notice(
             job_id=self.job_id, job=self.job, error=error, detail=detail, outcome=outcome, execution=execution
         )
-        return [made.put(token_table(), self.saga.operators, now_ms, self.saga.days)]
+        return [made.store(token_table(), self.saga.operators, now_ms, self.saga.days)]
 
 
 def _told(row: TokenRow) -> Receipt:

@@ -18,6 +18,7 @@ from saga_runtime.callbacks.writes import not_due_update, unanswered_update
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import (
     DUE_INDEX,
+    NOTICE_PREFIX,
     TOKEN_DUE_SHARDS,
     Metric,
     RecordStatus,
@@ -30,8 +31,8 @@ from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.writes import write
 
-_SPARE_MS = 5_000
-"""A sweep ends this long before its function does."""
+_SPARE_MS = 12_000
+"""A sweep ends this long before its function does: longer than a call that is not answered."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,9 +65,20 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
     """Process every due row, and emit the age of the oldest overdue one.
 
     Every action is conditional, and repeatable: two sweeps at once, or one that crashes anywhere, are harmless. A row
-    that cannot be processed does not block the others.
+    that cannot be processed does not block the others. Notices are last, and a queue that does not respond is left
+    alone until the next sweep: no task waits for an entry.
     """
-    swept, now_ms = Swept(), clock.now_ms()
+    swept, now_ms, queues, notices = Swept(), clock.now_ms(), _Queues(), list[tuple[str, int]]()
+
+    def process(row_id: str, due_at: int) -> None:
+        try:
+            _look_after(row_id, now_ms, swept, queues)
+        except (TransientError, ClientError, BotoCoreError, ValueError) as error:
+            swept.failed += 1
+            # No other component checks it: it is overdue, whatever its state.
+            swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
+            telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
+
     # Not the same shard first each time: one with many rows would keep the others waiting.
     first = now_ms // 60_000
     for shard in range(TOKEN_DUE_SHARDS):
@@ -74,13 +86,15 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
             if remaining_ms() < _SPARE_MS:
                 swept.complete = False
                 break
-            try:
-                _look_after(row_id, now_ms, swept)
-            except (TransientError, ClientError, BotoCoreError, ValueError) as error:
-                swept.failed += 1
-                # No other component checks it: it is overdue, whatever its state.
-                swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
-                telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
+            if row_id.startswith(NOTICE_PREFIX):
+                notices.append((row_id, due_at))
+            else:
+                process(row_id, due_at)
+    for row_id, due_at in notices:
+        if remaining_ms() < _SPARE_MS:
+            swept.complete = False
+            break
+        process(row_id, due_at)
     telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
     return swept
 
@@ -115,11 +129,32 @@ def look_after(row_id: str, now_ms: int) -> Swept:
         ValueError: the row, or what it belongs to, cannot be read.
     """
     swept = Swept()
-    _look_after(row_id, now_ms, swept)
+    _look_after(row_id, now_ms, swept, _Queues())
     return swept
 
 
-def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
+class _Queues:
+    """Queues of operators, during one sweep."""
+
+    def __init__(self) -> None:
+        self._silent: set[str] = set()
+
+    def send(self, url: str, entry: str, job_id: str) -> None:
+        """Send an entry, except to a queue that did not respond before.
+
+        Raises:
+            TransientError: the queue did not respond.
+        """
+        if url in self._silent:
+            raise TransientError("this queue of operators did not answer in this sweep")
+        try:
+            send_entry(url, entry, job_id)
+        except TransientError:
+            self._silent.add(url)
+            raise
+
+
+def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None:
     row = read_token(row_id)
     if row is None or not row.due_at or row.due_at > now_ms:
         return  # the index lagged: the row was processed
@@ -129,18 +164,18 @@ def _look_after(row_id: str, now_ms: int, swept: Swept) -> None:
         swept.told += 1
     elif row.status is TokenStatus.NOTICE:
         # Sent before that is recorded: at least once.
-        send_entry(row.queue_url, row.entry, row.id)
+        queues.send(row.queue_url, row.entry, row.job_id)
         write(notice_delete(token_table(), row.id), retry=PATIENT)
         swept.notices += 1
     elif row.status is TokenStatus.WAITING:
-        _look_after_waiting(row, now_ms, swept)
+        _look_after_waiting(row, now_ms, swept, queues)
     elif row.applied_late_at and _stands_late(row):
         swept.late += 1
     else:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
 
 
-def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
+def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept, queues: _Queues) -> None:
     """A task waited for longer than expected: it still does, or the saga has left the step without an outcome."""
     job = JobId.parse(row.id)
     log = read_log(row.log_table, job) if job is not None else None
@@ -152,7 +187,7 @@ def _look_after_waiting(row: TokenRow, now_ms: int, swept: Swept) -> None:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
     else:
         # Notified before that is recorded: at least once.
-        send_entry(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
+        queues.send(row.dead_letters, unanswered_entry(row, job, log, record, now_ms), row.id)
         # Refused: it was answered, or a newer attempt waits.
         write(unanswered_update(token_table(), row, now_ms), retry=PATIENT)
         telemetry.count(Metric.CALLBACK_UNANSWERED, job_id=row.id)

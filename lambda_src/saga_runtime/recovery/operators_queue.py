@@ -81,9 +81,9 @@ class ParkEntry:
 class LateEntry:
     """An entry about a late effect that is recorded, or about those of a saga that an execution could not undo.
 
-    That about one is over when its row is ``COMPENSATED``, which no row ever leaves. Any other status may be one from
-    before the late effect: the entry is sent before the row is written. So a stale read keeps an entry, and deletes
-    none. That of an execution is sent after it read the rows: it is over when none of the saga's is left to undo.
+    That about one is over when its row is ``COMPENSATED``, which no row ever leaves. So a stale read keeps an entry,
+    and deletes none. That of an execution is sent after it read the rows: it is over when none of the saga's is left to
+    undo.
 
     Attributes:
         saga_id: the saga.

@@ -45,7 +45,7 @@ def update(
     """Build the arguments of an update, next to its key.
 
     Args:
-        condition: from ``when``. It may use ``:name`` of an attribute that is set or added, too.
+        condition: from ``when``; empty: none. It may use ``:name`` of an attribute that is set or added, too.
         sets: by attribute, its new value; or a text, an expression: ``"#balance - :amount"``.
         adds: by attribute, the number to add; an absent one is 0.
         removes: attributes to remove.
@@ -83,7 +83,7 @@ def update(
     arguments = {
         **condition,
         "UpdateExpression": expression,
-        "ExpressionAttributeNames": {**condition["ExpressionAttributeNames"], **_names_in(expression)},
+        "ExpressionAttributeNames": {**condition.get("ExpressionAttributeNames", {}), **_names_in(expression)},
     }
     if placed:
         arguments["ExpressionAttributeValues"] = placed

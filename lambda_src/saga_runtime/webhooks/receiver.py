@@ -274,7 +274,7 @@ def webhook(function: FromWebhook) -> Webhook:
     Without an ``event_id`` an event is known again by the bytes of its body.
 
     Not guaranteed: that events come in the order in which they happened. A later one never undoes what an earlier one
-    decided; contradictions are stored, and the operators are notified.
+    decided; contradictions are stored, with entries for operators.
 
     Example:
         >>> from saga_runtime import Callback, Failed, Succeeded, WebhookEvent, webhook

@@ -297,6 +297,15 @@ class TestPermissions:
             *((f"kms:{action}", "${Key.Arn}") for action in ("Decrypt", "Encrypt", "GenerateDataKey")),
         }
 
+    def test_of_the_sweeper_cover_the_key_of_an_operators_queue(self, regional_stack: Stack) -> None:
+        key = kms.Key(regional_stack, "Key")
+        operators = sqs.Queue(regional_stack, "People", encryption_master_key=key)
+        saga_of(regional_stack, job(integration(regional_stack)), operators=operators)
+
+        allowed = Cloud(regional_stack).permissions("Warehouse/Tokens/Sweeper/Role")
+        assert ("sqs:SendMessage", "${People.Arn}") in allowed
+        assert {(f"kms:{action}", "${Key.Arn}") for action in ("Decrypt", "GenerateDataKey")} <= set(allowed)
+
     def test_of_a_shared_sweeper_cover_each_dead_letter_queue_of_jobs(self, regional_stack: Stack) -> None:
         key = kms.Key(regional_stack, "Key")
         tokens = TokenTable(regional_stack, "Tokens")

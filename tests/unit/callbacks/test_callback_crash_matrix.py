@@ -293,7 +293,7 @@ PARTIES: dict[str, Party] = {
     "sweep of a notice": Party(
         before=_contradicted,
         act=_sweep,
-        calls=("Query", "GetItem", "SendMessage", "DeleteItem", *("Query",) * 7),
+        calls=(*("Query",) * 8, "GetItem", "SendMessage", "DeleteItem"),
         log=StepStatus.DONE,
         token=(TokenStatus.DELIVERED,),
         woken="output",

@@ -351,6 +351,21 @@ def test_an_early_outcome_is_for_any_attempt() -> None:
     assert entry_of(token(TokenStatus.EARLY, order=""), "1") is Entry.ANSWER
 
 
+@pytest.mark.parametrize("missing", [("entry",), ("queue_url",), ("entry", "queue_url")])
+def test_a_notice_without_its_entry_or_queue_is_refused(missing: tuple[str, ...]) -> None:
+    whole = {
+        "id": {"S": "notice#1"},
+        "status": {"S": "NOTICE"},
+        "updated_at": {"N": "1"},
+        "entry": {"S": "{}"},
+        "queue_url": {"S": "https://sqs.example/operators"},
+    }
+    assert TokenRow.from_item(whole).queue_url == "https://sqs.example/operators"
+
+    with pytest.raises(ValueError, match="a notice needs its entry and its queue; neither may be empty"):
+        TokenRow.from_item({name: value for name, value in whole.items() if name not in missing})
+
+
 def test_a_row_with_a_token_keeps_no_heartbeat_of_another_attempt() -> None:
     replaced = callback_formats()["waiting, newer"]["Update"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,8 +23,9 @@ from saga_runtime.callbacks import (
 )
 from saga_runtime.callbacks import store as callback_store
 from saga_runtime.callbacks import task_tokens as callback_sending
-from saga_runtime.callbacks.decisions import conflict_id_of
-from saga_runtime.callbacks.rows import Outcome, alias_of
+from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
+from saga_runtime.callbacks.notices import Notice
+from saga_runtime.callbacks.rows import JobId, Outcome, alias_of
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.callbacks.task_tokens import nobody_waits
 from saga_runtime.errors import Invalid, TransientError
@@ -387,6 +389,88 @@ def test_an_entry_whose_notice_is_not_deleted_is_sent_again(job_saga: JobSaga, m
     assert len(notified(queue)) == 2
 
 
+def test_a_queue_that_refuses_an_entry_keeps_its_notice(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1")
+    job_saga.reports("e2", REFUSED)
+    refusal = ClientError({"Error": {"Code": "AccessDenied", "Message": "-"}}, "SendMessage")
+    with monkeypatch.context() as patch:
+        patch.setattr(aws.sqs(), "send_message", _raising(refusal))
+        swept = sweep(remaining_ms=lambda: 60_000)
+    assert (swept.failed, swept.notices, entries_of(queue)) == (1, 0, [])
+
+    assert [entry["execution"] for entry in notified(queue)] == [SAGA_ID]
+
+
+def _raising(error: Exception) -> Callable[..., Any]:
+    def send(**_: Any) -> Any:
+        raise error
+
+    return send
+
+
+def test_a_queue_that_does_not_respond_delays_no_outcome(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called once in a sweep, and last."""
+    table, queue = callback_store.token_table(), operators_queue()
+    job_saga.register()
+    job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
+    with pytest.raises(Killed):
+        job_saga.reports("e1")
+    job_saga.world.clock.ms += 90_000
+    job = JobId.parse(JOB_ID)
+    assert job is not None
+    for number in range(20):
+        outcome = Outcome.failure("Lost", str(number))
+        notice = Notice(job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, execution="")
+        aws.dynamodb().update_item(**notice.store(table, queue, 1, 400)["Update"])
+    job_saga.world.wire.forget()
+    job_saga.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=10))
+
+    swept = sweep(remaining_ms=lambda: 60_000)
+
+    assert (swept.told, swept.failed, swept.notices, swept.complete) == (1, 20, 0, True)
+    sent = job_saga.world.wire.sent
+    assert sent.index("SendTaskSuccess") < sent.index("SendMessage")
+    assert sent.count("SendMessage") <= 3  # the SDK's own retries of one call
+    left = iter((60_000,) * 15 + (11_999,) * 99)
+    assert not sweep(remaining_ms=lambda: next(left)).complete
+
+
+def test_a_report_that_comes_again_leaves_its_notice_as_old_as_it_is(
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, created = operators_queue(), job_saga.world.clock.ms
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1")
+    for number in range(6):
+        job_saga.reports(f"r-{number}", Failed("Lost", str(number % 2)))
+        job_saga.world.clock.ms += 600_000
+
+    rows = [row for row in job_saga.world.items("tokens") if row["status"]["S"] == TokenStatus.NOTICE]
+
+    times = [(int(row["created_at"]["N"]), int(row["due_at"]["N"])) for row in rows]
+    assert sorted(times) == [(created + wait, created + wait) for wait in (0, 600_000)]
+    assert {int(row["expiration"]["N"]) // 86_400 - row_day for row, row_day in _days(rows)} == {400}
+    assert {row["queue_url"]["S"] for row in rows} == {queue}
+
+
+def _days(rows: Sequence[Any]) -> Iterator[tuple[Any, int]]:
+    return ((row, int(row["created_at"]["N"]) // 86_400_000) for row in rows)
+
+
+def test_without_operators_nothing_is_stored_for_them(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators="")]))
+    job_saga.register()
+    job_saga.reports("e1")
+
+    assert job_saga.reports("e2", REFUSED) is Receipt.CONFLICT
+
+    assert TokenStatus.NOTICE not in {row["status"]["S"] for row in job_saga.world.items("tokens")}
+
+
 def test_a_notice_for_a_queue_that_is_gone_is_in_the_log(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
@@ -398,7 +482,7 @@ def test_a_notice_for_a_queue_that_is_gone_is_in_the_log(job_saga: JobSaga, monk
     swept = [sweep(remaining_ms=lambda: 60_000) for _ in range(2)]
 
     assert [(one.failed, one.notices) for one in swept] == [(0, 1), (0, 0)]
-    assert "operators_queue_missing" in repr(job_saga.world.telemetry.events)
+    assert ("operators_queue_missing", {"job_id": JOB_ID}) in job_saga.world.telemetry.events
 
 
 def test_a_late_effect_of_a_skipped_step_is_kept(job_saga: JobSaga) -> None:

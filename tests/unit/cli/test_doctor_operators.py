@@ -558,12 +558,12 @@ def test_entry_that_no_sweep_sends_is_found(stack: CheckedStack) -> None:
     assert job is not None
     outcome = Outcome.failure("OutOfStock", "none left")
     notice = Notice(job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, execution="")
-    aws.dynamodb().put_item(**notice.put("tokens", "https://sqs.example/operators", stack.world.clock.ms, 400)["Put"])
+    url = "https://sqs.eu-central-1.amazonaws.com/123456789012/operators"
+    aws.dynamodb().update_item(**notice.store("tokens", url, stack.world.clock.ms, 400)["Update"])
 
     stack.pass_time(NOBODY_CAME_MS - 1)
     due_now(stack)
-    assert "not swept" not in str(stack.finds())
+    assert "not in operators' queue" not in str(stack.finds())
     stack.pass_time(1)
-    assert [one["what"] for one in stack.finds() if "not swept" in one["what"]] == [
-        "one row is due for more than 15 min, and not swept"
-    ]
+    found = [(one["id"], one["what"]) for one in stack.finds() if one["kind"] == "not monitored"]
+    assert (JOB_ID, "an entry about it is not in operators' queue operators yet") in found

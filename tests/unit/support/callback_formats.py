@@ -102,7 +102,7 @@ def _tokens() -> dict[str, Any]:
             keep_days=400,
             more=listed_change(alias_of("Shop-Warehouse", "their-1"), at, 400),
         ),
-        "notice": NOTICE.put(table, "https://sqs.example/operators", at, 400),
+        "notice": NOTICE.store(table, "https://sqs.example/operators", at, 400),
         "notice, sent": notice_delete(table, NOTICE.id),
         "unanswered, reported": unanswered_entry(FOUND, JOB, None, None, at),
         "early, and late": early_put(
