@@ -216,7 +216,7 @@ class TokenAttribute(StrEnum):
 
     Five kinds of rows share it: jobs (``id`` is the step key), aliases of jobs (``alias#`` and the provider's own id),
     markers of events that were received (``event#`` and a hash), decisions of people (``approval#`` and the job), and
-    notices to operators (``notice#`` and a hash).
+    notices to operators (``notice#``, the job, the error, and the outcome's id).
     """
 
     ID = "id"

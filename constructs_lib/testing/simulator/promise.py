@@ -265,8 +265,9 @@ def operators_know(world: World) -> Invariant:
         if TokenAttribute.CONFLICT in row and JobId.parse(row[TokenAttribute.ID]["S"]) is not None
         if not (outcome := Outcome.decode(row[TokenAttribute.CONFLICT]["S"])).ok
     }
-    unknown = tuple(f"outcome {outcome} of job {job} contradicts, and has no entry" for job, outcome in stored - known)
-    return Invariant(name="operators know what contradicts", checked=len(stored), violations=unknown)
+    unknown = sorted(stored - known)
+    violations = tuple(f"outcome {outcome} of job {job} contradicts, and has no entry" for job, outcome in unknown)
+    return Invariant(name="operators know what contradicts", checked=len(stored), violations=violations)
 
 
 def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:

@@ -376,12 +376,18 @@ def test_each_outcome_that_contradicts_is_notified_once(job_saga: JobSaga, monke
     assert notified(queue) == []
 
 
-def test_an_entry_whose_notice_is_not_deleted_is_sent_again(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+def _contradicted(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Contradict a success, whose operators have not been notified yet; the URL of their queue."""
     queue = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
     job_saga.register()
     job_saga.reports("e1")
     job_saga.reports("e2", REFUSED)
+    return queue
+
+
+def test_an_entry_whose_notice_is_not_deleted_is_sent_again(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = _contradicted(job_saga, monkeypatch)
     job_saga.world.wire.plan(Fault(operation="DeleteItem", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):
         sweep(remaining_ms=lambda: 60_000)
@@ -390,11 +396,7 @@ def test_an_entry_whose_notice_is_not_deleted_is_sent_again(job_saga: JobSaga, m
 
 
 def test_a_queue_that_refuses_an_entry_keeps_its_notice(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = operators_queue()
-    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
-    job_saga.register()
-    job_saga.reports("e1")
-    job_saga.reports("e2", REFUSED)
+    queue = _contradicted(job_saga, monkeypatch)
     refusal = ClientError({"Error": {"Code": "AccessDenied", "Message": "-"}}, "SendMessage")
     with monkeypatch.context() as patch:
         patch.setattr(aws.sqs(), "send_message", _raising(refusal))
@@ -472,11 +474,7 @@ def test_without_operators_nothing_is_stored_for_them(job_saga: JobSaga, monkeyp
 
 
 def test_a_notice_for_a_queue_that_is_gone_is_in_the_log(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = operators_queue()
-    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
-    job_saga.register()
-    job_saga.reports("e1")
-    job_saga.reports("e2", REFUSED)
+    queue = _contradicted(job_saga, monkeypatch)
     aws.sqs().delete_queue(QueueUrl=queue)
 
     swept = [sweep(remaining_ms=lambda: 60_000) for _ in range(2)]
