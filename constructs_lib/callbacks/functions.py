@@ -14,6 +14,7 @@ from constructs import Construct
 
 from constructs_lib.callbacks.subscriptions import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
 from constructs_lib.functions.access import policy_elsewhere
+from constructs_lib.functions.policy_room import take_room
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.operator_actions import MACHINE_ACTIONS, REQUEST_TABLE_ACTIONS
@@ -144,10 +145,18 @@ class CallbackWorkers(Construct):
 def let_sweeper(
     scope: Construct, id: str, tokens: ITokenTable, statements: Sequence[iam.PolicyStatement]
 ) -> iam.Policy:
-    """A policy of the sweeper's role, in the scope's stack: the sweeper may be in another one, or in another app."""
+    """A policy of the sweeper's role, in the scope's stack: the sweeper may be in another one, or in another app.
+
+    Raises:
+        ValueError: if the role has no room for it.
+    """
+    role = tokens.sweeper_role
     if tokens.sweeper is None or Stack.of(tokens.sweeper) is not Stack.of(scope):
-        return policy_elsewhere(scope, id, tokens.sweeper_role, statements)
-    return iam.Policy(scope, id, statements=list(statements), roles=[tokens.sweeper_role])
+        policy = policy_elsewhere(scope, id, role, statements)
+    else:
+        policy = iam.Policy(scope, id, statements=list(statements), roles=[role])
+    take_room(tokens, role, policy, "give further sagas and integrations a TokenTable of their own")
+    return policy
 
 
 def _attach(policy: iam.Policy, function: lambda_.Function) -> None:

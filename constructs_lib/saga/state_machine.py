@@ -47,6 +47,7 @@ from constructs_lib.saga.synthesis.permissions import (
     grant_tables,
     policies_elsewhere,
     queues_of,
+    require_room,
 )
 from constructs_lib.saga.synthesis.starting import Entrances, ImportedSaga, ISagaStateMachine
 from constructs_lib.saga.validation.budget import (
@@ -555,6 +556,7 @@ class SagaStateMachine(Construct):
         elsewhere = policies_elsewhere(self, leaves)
         for grant, function in function_grants(leaves, log=self.log, payloads=self.payloads, per_item=per_item):
             grant(elsewhere.get(function, function))
+        require_room(elsewhere)
         for made in machines.all if elsewhere else ():
             # Functions of this stack come after their roles' policies: these did before a machine could run them.
             made.machine.node.add_dependency(*elsewhere.values())

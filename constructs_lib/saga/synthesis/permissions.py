@@ -7,11 +7,13 @@ from typing import Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib.functions.access import policy_elsewhere
+from constructs_lib.functions.policy_room import take_room
 from constructs_lib.saga.asl import State
 from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
 from constructs_lib.saga.steps.step import Step
@@ -121,6 +123,20 @@ def policies_elsewhere(scope: Construct, steps: Iterable[Step]) -> dict[iam.IGra
         if function.role is not None:
             made[function] = policy_elsewhere(scope, f"Grants{function.node.addr}", function.role)
     return made
+
+
+def require_room(policies: Mapping[iam.IGrantable, iam.Policy]) -> None:
+    """Refuse a saga whose policies have no room in the roles of functions in other stacks.
+
+    Args:
+        policies: of ``policies_elsewhere``, with all their grants.
+
+    Raises:
+        ValueError: naming the role and its size.
+    """
+    for function, policy in policies.items():
+        if isinstance(function, lambda_.FunctionBase) and function.role is not None:
+            take_room(function, function.role, policy, "give further sagas a function of their own")
 
 
 def grant_tables(
