@@ -33,6 +33,8 @@ from saga_runtime.shared.writes import write
 
 _SPARE_MS = 12_000
 """A sweep ends this long before its function does: longer than a call that is not answered."""
+_FOR_NOTICES_MS = 12_000
+"""What a backlog of other rows leaves to notices."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +68,7 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
 
     Every action is conditional, and repeatable: two sweeps at once, or one that crashes anywhere, are harmless. A row
     that cannot be processed does not block the others. Notices are last, and a queue that does not respond is left
-    alone until the next sweep: no task waits for an entry.
+    alone until the next sweep: no task waits for an entry. A backlog of other rows leaves time for them.
     """
     swept, now_ms, queues, notices = Swept(), clock.now_ms(), _Queues(), list[tuple[str, int]]()
 
@@ -83,7 +85,7 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
     first = now_ms // 60_000
     for shard in range(TOKEN_DUE_SHARDS):
         for row_id, due_at in _due(f"{(first + shard) % TOKEN_DUE_SHARDS:02d}", now_ms):
-            if remaining_ms() < _SPARE_MS:
+            if remaining_ms() < _SPARE_MS + _FOR_NOTICES_MS:
                 swept.complete = False
                 break
             if row_id.startswith(NOTICE_PREFIX):

@@ -20,6 +20,7 @@ from saga_runtime.callbacks import (
     record_dispatch_error,
     send_directly,
     settle,
+    sweeper,
 )
 from saga_runtime.callbacks import store as callback_store
 from saga_runtime.callbacks import task_tokens as callback_sending
@@ -438,6 +439,19 @@ def test_a_queue_that_does_not_respond_delays_no_outcome(job_saga: JobSaga, monk
     assert sent.count("SendMessage") <= 3  # the SDK's own retries of one call
     left = iter((60_000,) * 15 + (11_999,) * 99)
     assert not sweep(remaining_ms=lambda: next(left)).complete
+
+
+def test_backlog_of_other_rows_leaves_time_for_notices(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = _contradicted(job_saga, monkeypatch)
+    (notice,) = (row["id"]["S"] for row in job_saga.world.items("tokens") if row["status"]["S"] == TokenStatus.NOTICE)
+    due = [(notice, 1), *((f"gone-{number}", 2) for number in range(99))]
+    monkeypatch.setattr(sweeper, "_due", lambda shard, _: due if shard == "00" else [])
+    left = iter((60_000,) * 20 + (23_999,) * 9)
+
+    swept = sweep(remaining_ms=lambda: next(left))
+
+    assert (swept.notices, swept.complete) == (1, False)
+    assert len(entries_of(queue)) == 1
 
 
 def test_a_report_that_comes_again_leaves_its_notice_as_old_as_it_is(
