@@ -17,7 +17,7 @@ from constructs_lib.testing.simulator.run import RunResult
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import DrawnRelease, drawn_release
-from .drawn.sagas import DrawnSaga, drawn_saga
+from .drawn.sagas import DrawnSaga, drawn_queued, drawn_saga
 from .drawn.workload import Drawn
 from .examples import EXAMPLES, assembly
 from .machines import Replacement, drawn_replacement
@@ -28,6 +28,8 @@ SHIFTS: Final = (None, None, None, "ALL_AT_ONCE", "CANARY", "LINEAR")
 DRAWN: Final = "drawn"
 RELEASED: Final = "released"
 """Drawn sagas, and a later release of their stack that is deployed while they run."""
+QUEUED: Final = "queued"
+"""The same, of which messages of queues begin sagas, too."""
 SHARES: Final = {
     "funds_transfer": 0.4,
     "wallet": 0.1,
@@ -35,10 +37,11 @@ SHARES: Final = {
     "order_processing": 0.1,
     "cart_fulfilment": 0.02,
     DRAWN: 0.15,
-    RELEASED: 0.03,
+    RELEASED: 0.02,
+    QUEUED: 0.01,
 }
 """Share of all sagas: 20,000 take 230 seconds of a processor, a third of them for what is drawn."""
-_DRAWN_SAGAS: Final = {DRAWN: 8, RELEASED: 4}
+_DRAWN_SAGAS: Final = {DRAWN: 8, RELEASED: 4, QUEUED: 4}
 """Sagas of a drawn stack: the CDK takes a second for each, and twice for those with a later release."""
 _OF_A_STACK: Final = 5_000
 """Requests to a drawn stack, until another one is drawn."""
@@ -51,7 +54,7 @@ class Block:
     """Sagas that one worker simulates.
 
     Attributes:
-        name: an example's name, ``drawn`` or ``released``.
+        name: an example's name, ``drawn``, ``released`` or ``queued``.
         folder: the synthesized assembly.
         sagas: how many.
         seed: of the first run.
@@ -155,10 +158,11 @@ class Campaign:
         releases: tuple[DrawnRelease, ...] = ()
         shift: str | None = None
         for done in range(0, sagas, _BLOCK):
-            if name in (DRAWN, RELEASED) and done % _OF_A_STACK == 0:
+            if name in _DRAWN_SAGAS and done % _OF_A_STACK == 0:
                 first = self.seed + done // _OF_A_STACK * _DRAWN_SAGAS[name]
-                drawn = tuple(drawn_saga(first + number) for number in range(_DRAWN_SAGAS[name]))
-                if name == RELEASED:
+                draw = drawn_queued if name == QUEUED else drawn_saga
+                drawn = tuple(draw(first + number) for number in range(_DRAWN_SAGAS[name]))
+                if name != DRAWN:
                     releases = tuple(drawn_release(saga, first + number) for number, saga in enumerate(drawn))
                     shift = Random(f"{first}:shift").choice(SHIFTS)
             folder = drawn_assembly(drawn, (), shift) if drawn else assembly(name)
@@ -192,7 +196,7 @@ def unproven(reports: Mapping[str, SimulationReport]) -> list[str]:
     return [
         f"{name}: {sentence}"
         for name, report in reports.items()
-        if name not in (DRAWN, RELEASED) or not any(one.settled for one in report.requests.values())
+        if name not in _DRAWN_SAGAS or not any(one.settled for one in report.requests.values())
         for sentence in report.unproven
     ]
 

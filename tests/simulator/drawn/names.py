@@ -16,3 +16,13 @@ def operation_of(number: int) -> str:
 def second_of(number: int) -> str:
     """Id of the saga that replaces another one."""
     return f"{number}V2"
+
+
+def queue_of(number: int) -> str:
+    """The output with the URL of the queue whose messages begin a saga."""
+    return f"Queue{number}Url"
+
+
+def aside_of(number: int) -> tuple[str, str]:
+    """The outputs with the URLs of the queues of messages that were parked, and that failed too often."""
+    return f"Parked{number}Url", f"Dead{number}Url"

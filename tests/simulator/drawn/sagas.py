@@ -116,6 +116,7 @@ class DrawnSaga:
         bucket: whether large payloads have a bucket.
         inline: whether it runs inline.
         body: bytes of its largest request.
+        queued: whether messages of a queue begin it, too, under the operation of its clients.
     """
 
     nodes: tuple[Node, ...]
@@ -123,6 +124,7 @@ class DrawnSaga:
     bucket: bool = False
     inline: bool = False
     body: int = SMALL
+    queued: bool = False
 
     @property
     def steps(self) -> Iterator[DrawnStep]:
@@ -134,6 +136,7 @@ class DrawnSaga:
         told = [*(["failures are announced"] if self.announced else []), *(["with a bucket"] if self.bucket else [])]
         told += ["inline"] if self.inline else []
         told += [f"requests of {self.body:,} bytes"] if self.body != SMALL else []
+        told += ["a queue begins it, too"] if self.queued else []
         return "\n".join([*map(str, self.nodes), *told])
 
 
@@ -229,6 +232,11 @@ def _by_routes(saga: DrawnSaga, random: Random) -> DrawnSaga:
             skipped.append(node.name)
     changed = dataclasses.replace(saga, nodes=tuple(nodes))
     return changed if _always_acts(changed) else saga
+
+
+def drawn_queued(seed: int) -> DrawnSaga:
+    """The saga of a seed, which messages begin, too."""
+    return dataclasses.replace(drawn_saga(seed), queued=True)
 
 
 def drawn_inline(seed: int) -> DrawnSaga:
@@ -407,7 +415,7 @@ def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
             yield replace(saga, nodes=(*around[0], replace(node, when=None), *around[1]))
         if isinstance(node, DrawnStep) and node.route is not None:
             yield replace(saga, nodes=(*around[0], replace(node, route=None), *around[1]))
-    for name in ("announced", "bucket", "inline"):
+    for name in ("announced", "bucket", "inline", "queued"):
         if getattr(saga, name):
             yield replace(saga, **{name: False})
     if saga.body != SMALL:

@@ -21,6 +21,7 @@ from constructs_lib import (
     DirectFunction,
     DirectOperation,
     Effect,
+    EventIntake,
     IdempotencyTable,
     Notify,
     Operation,
@@ -38,7 +39,7 @@ from constructs_lib import (
 )
 from constructs_lib.saga.steps.group import StepGroup
 
-from .names import DIRECT, operation_of, second_of
+from .names import DIRECT, aside_of, operation_of, queue_of, second_of
 from .releases import DrawnRelease, moved_to
 from .sagas import PROVIDERS, ROUTES, DrawnSaga, DrawnStep, Node
 
@@ -126,6 +127,10 @@ class DrawnStack(Stack):
                 operations[name] = DirectOperation(fn=function, requests=requests, previous=made[number])
         for number, other in moved_to(changed).items():
             operations[operation_of(number)] = _operation(made[other], sagas[other])
+        started = {**dict(enumerate(made)), **others, **{n: made[to] for n, to in moved_to(changed).items()}}
+        for number, saga in enumerate(sagas):
+            if saga.queued:
+                self._begin_by_messages(number, started[number])
         operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
         TransactionApi(self, "Api", operations=operations)
         CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)
@@ -146,6 +151,25 @@ class DrawnStack(Stack):
         )
         CfnOutput(self, f"Log{id}", value=made.log.table.table_name)
         return made
+
+    def _begin_by_messages(self, number: int, saga: SagaStateMachine) -> None:
+        """Let messages of a queue begin what clients begin by the API, under the same operation."""
+        reader = StepFunction(
+            self, f"Reader{number}", code=FUNCTIONS, handler="work.begun.handler", timeout=Duration.seconds(20)
+        )
+        intake = EventIntake(self, f"Intake{number}", operation=operation_of(number), fn=reader, saga=saga)
+        dead = sqs.Queue(self, f"Dead{number}")
+        queue = sqs.Queue(
+            self,
+            f"Queue{number}",
+            visibility_timeout=Duration.seconds(6 * reader.timeout_seconds),
+            dead_letter_queue=sqs.DeadLetterQueue(queue=dead, max_receive_count=50),
+        )
+        intake.add_queue(queue)
+        parked, failed = aside_of(number)
+        CfnOutput(self, queue_of(number), value=queue.queue_url)
+        CfnOutput(self, parked, value=intake.parked.queue_url)
+        CfnOutput(self, failed, value=dead.queue_url)
 
     def _direct(self, operation: str) -> DirectFunction:
         environment = {"EFFECTS_TABLE": self._effects.table_name}

@@ -15,6 +15,7 @@ from constructs_lib.testing.simulator.promise import is_direct
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
+from .messages import KEYS, Messages, shared_key
 from .names import DIRECT, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
@@ -69,6 +70,14 @@ class Drawn(Workload):
         self._only = tuple(only if only is not None else range(len(sagas)))
         self._direct = only is None
 
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        self._messages = messages = Messages(world)
+        for number in self._only:
+            if self._sagas[number].queued:
+                for key in range(random.randint(1, KEYS)):
+                    messages.begin(number, self._body(number, random), shared_key(key), random)
+
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         jobs = [step for _, sagas in self._logs() for saga in sagas for step in saga.steps if step.kind == "job"]
         undone = {step.name for step in jobs} - {step.name for step in jobs if not step.undo}
@@ -79,6 +88,18 @@ class Drawn(Workload):
         if self._direct and random.random() < _DIRECT:
             return direct_intent(random)
         which = random.choice(self._only)
+        body = self._body(which, random)
+        return Intent(
+            operation=operation_of(which),
+            body=body,
+            user=random.choice(("ann", "bob")),
+            other_body={**body, "other": True},
+            key=random.choice((None, None, None, shared_key(random.randrange(KEYS)))),
+            wait=random.choice((0, 5, 10)) if self._sagas[which].inline else 0,
+        )
+
+    def _body(self, which: int, random: Random) -> dict[str, Any]:
+        """A request to one of the sagas."""
         body = drawn_body(self._sagas[which], random)
         release = self._releases.get(which)
         if release is not None and release.kind == "replaced":
@@ -90,17 +111,10 @@ class Drawn(Workload):
                 for step in self._sagas[which].steps
                 if step.name in body["behave"] and (step in there or body["behave"][step.name] in _ANYWHERE)
             }
-        return Intent(
-            operation=operation_of(which),
-            body=body,
-            user=random.choice(("ann", "bob")),
-            other_body={**body, "other": True},
-            key=random.choice((None, None, None, f"shared-{random.randrange(3)}")),
-            wait=random.choice((0, 5, 10)) if self._sagas[which].inline else 0,
-        )
+        return body
 
     def has_sent(self, world: World) -> bool:
-        return not self._provider.unreported
+        return not self._provider.unreported and self._messages.all_sent
 
     def find_out(self, world: World, row: Item) -> bool | None:
         """The provider's word, as soon as nothing is in work there."""
@@ -227,6 +241,7 @@ class Drawn(Workload):
         missing = [f"{told}, and {key} did not happen" for key, told in expected.items() if key not in effects]
         twice = [f"{key} happened {times} times" for key, times in effects.items() if times > 1]
         return [
+            self._messages.audit(),
             self._conditions_hold(world),
             self._objects_are_stored(world),
             self._not_under_both_names(world),
