@@ -208,14 +208,17 @@ class _Served:
                 return self.meet(keyed, RequestRecord.from_item(result.item))
         except PermanentError as refusal:
             return self._refuse(keyed, call.key, refusal)
-        except (TransientError, ClientError, BotoCoreError) as error:
-            return self._unavailable(error)
-        except Exception:
+        except Exception as error:
             # The plan of a request that was applied may fail by now: the record answers.
-            found = read_record(self._config.common.request_table, keyed.request_id)
-            if found is None or found.forgotten(self._now_ms):
-                raise
-            return self.meet(keyed, found)
+            try:
+                found = read_record(self._config.common.request_table, keyed.request_id)
+            except (ClientError, BotoCoreError) as unread:
+                return self._unavailable(unread)
+            if found is not None and not found.forgotten(self._now_ms):
+                return self.meet(keyed, found)
+            if isinstance(error, TransientError | ClientError | BotoCoreError):
+                return self._unavailable(error)
+            raise
         return unavailable()
 
     def meet(self, keyed: KeyedRequest, record: RequestRecord) -> HttpAnswer:

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from saga_runtime.errors import PermanentError, SagaFenced
+from saga_runtime.errors import PermanentError, SagaFenced, ServiceRefused
 from saga_runtime.protocol import OUTPUT_FIELD, LogAttribute, Metric
 from saga_runtime.saga_log.rows import LogRow, StepEntry, done_put, entry_of, log_key
 from saga_runtime.saga_log.transaction import RowRefused, commit
@@ -57,12 +57,14 @@ def atomic_step(function: Callable[[StepCall], Commit]) -> LambdaHandler:
 
 
 def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: Callable[[], int]) -> Any:
-    output = ""
+    output, planned = "", False
 
     def plan() -> tuple[Any, Sequence[Write]]:
-        nonlocal output
+        nonlocal output, planned
+        planned = False
         wanted = function(call)
         output = call.encode(wanted.output)
+        planned = True
         row = done_put(
             table=call.log_table,
             saga_id=call.saga_id,
@@ -77,20 +79,28 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
 
     try:
         result = commit(plan, remaining_ms=remaining_ms)
-    except (PermanentError, ClientError) as error:
-        refusal = error if isinstance(error, PermanentError) else aws.service_refusal(error)
+    except Exception as error:
+        refusal = _refusal_of(error)
+        if refusal is None and planned:
+            raise  # the database failed: it is unknown whether the row is there
+        # An earlier attempt may have succeeded, and changed the very state over which this one fails.
+        row = read_row(call)
+        if row is not None:
+            return replay_or_fence(call, row)
         if refusal is None:
             raise
-        # An earlier attempt may have succeeded, and changed the very state that refuses this one.
-        row = read_row(call)
-        if row is None:
-            telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=refusal.code)
-            raise refusal from error if refusal is not error else None
-        return replay_or_fence(call, row)
+        telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=refusal.code)
+        raise refusal from error if refusal is not error else None
     if isinstance(result, RowRefused):
         return replay_or_fence(call, result.row or read_row(call))
     telemetry.event("step_done", saga_id=call.saga_id, step=call.row_name)
     return decode_output(output)
+
+
+def _refusal_of(error: Exception) -> PermanentError | ServiceRefused | None:
+    if isinstance(error, PermanentError):
+        return error
+    return aws.service_refusal(error) if isinstance(error, ClientError) else None
 
 
 def replay_or_fence(call: StepCall, row: LogRow | None) -> Any:

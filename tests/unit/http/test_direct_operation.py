@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
-from saga_runtime import Commit, DirectCall, Invalid, Write, direct_operation
+from saga_runtime import Commit, Conflict, DirectCall, Invalid, NotYet, TransientError, Write, direct_operation
 from saga_runtime.errors import PermanentError
 from saga_runtime.http import operation
 from saga_runtime.http.schema import compile_validator
@@ -150,17 +151,43 @@ class TestADuplicate:
         assert (again["statusCode"], again["body"]) == (200, first["body"])
         assert moved(world) == 300
 
-    def test_whose_plan_fails_by_now_gets_the_first_response(self, world: World) -> None:
+    @pytest.mark.parametrize(
+        "error",
+        [
+            KeyError("gone"),
+            Conflict("paid"),
+            NotYet("paid"),
+            TransientError("paid"),
+            ClientError({"Error": {"Code": "ThrottlingException"}}, "GetItem"),
+            ClientError({"Error": {"Code": "ValidationException"}}, "GetItem"),
+        ],
+        ids=repr,
+    )
+    def test_whose_plan_fails_by_now_gets_the_first_response(self, world: World, error: Exception) -> None:
         first = send()
 
         def fails(_: DirectCall) -> Commit:
-            raise KeyError("gone")
+            raise error
 
         again = direct_operation(fails)(post(), Context(remaining_ms=20_000))
         assert (again["statusCode"], again["body"]) == (200, first["body"])
         assert again["headers"][REPLAYED_HEADER] == "true"
+
+    def test_whose_plan_and_record_cannot_be_read_is_503(self, world: World) -> None:
+        send()
+        world.wire.plan(Fault(operation="GetItem", action=Action.THROTTLE, times=20))
+
+        def fails(_: DirectCall) -> Commit:
+            raise KeyError("gone")
+
+        assert direct_operation(fails)(post(), Context(remaining_ms=20_000))["statusCode"] == 503
+
+    def test_under_another_key_fails_as_the_function_does(self, world: World) -> None:
+        def fails(_: DirectCall) -> Commit:
+            raise KeyError("gone")
+
         with pytest.raises(KeyError):
-            direct_operation(fails)(post(key="another"), Context(remaining_ms=20_000))
+            direct_operation(fails)(post(), Context(remaining_ms=20_000))
 
     def test_of_another_caller_is_another_request(self, world: World) -> None:
         send()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from saga_runtime import (
     AccountNotFound,
@@ -12,6 +13,7 @@ from saga_runtime import (
     Conflict,
     InsufficientFunds,
     Invalid,
+    NotYet,
     SagaFenced,
     StepCall,
     TransientError,
@@ -19,9 +21,10 @@ from saga_runtime import (
     atomic_step,
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
+from saga_runtime.idempotency.identity import saga_id_of
 from saga_runtime.protocol import CallField, Env, Metric
 from saga_runtime.shared import aws
-from tests.unit.support.samples import BODY, SAGA_ID, step_event
+from tests.unit.support.samples import BODY, NOW_MS, SAGA_ID, step_event
 from tests.unit.support.transfers import run, transfer, undo
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
@@ -59,6 +62,40 @@ def test_a_step_replays_even_when_its_own_effect_would_now_refuse_it(world: Worl
 
     assert run(body={**BODY, "amount": 500}) == first
     assert world.balances() == {"alice": 0, "bob": 500}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("Item"),
+        NotYet("gone"),
+        Conflict("gone"),
+        TransientError("gone"),
+        ClientError({"Error": {"Code": "ThrottlingException"}}, "GetItem"),
+    ],
+    ids=repr,
+)
+def test_step_that_was_applied_replays_whatever_its_function_raises_by_now(world: World, error: Exception) -> None:
+    first = run()
+
+    def fails(_: StepCall) -> Commit:
+        raise error
+
+    assert atomic_step(fails)(step_event(), Context(remaining_ms=5_000))["output"] == first
+    with pytest.raises(type(error)):
+        atomic_step(fails)(step_event(saga_id=saga_id_of("b" * 26, NOW_MS)), Context(remaining_ms=5_000))
+    undo()
+    with pytest.raises(SagaFenced):
+        atomic_step(fails)(step_event(), Context(remaining_ms=5_000))
+
+
+def test_database_that_fails_is_asked_for_no_row(world: World) -> None:
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.BEFORE, times=99))
+
+    with pytest.raises(TransientError):
+        run()
+
+    assert "GetItem" not in world.wire.sent
 
 
 def test_a_step_with_a_lost_response_succeeds_despite_its_own_effect(world: World) -> None:
