@@ -424,7 +424,7 @@ class OnceAttribute(StrEnum):
     """Epoch milliseconds."""
     EXIT_STATUS = "exit_status"
     DECISIONS = "decisions"
-    """Those to run it again, as ``RecordAttribute.DECISIONS``."""
+    """Those to run it again, or that it is done, as ``RecordAttribute.DECISIONS``."""
 
 
 ONCE_PREFIX: Final = "once#"

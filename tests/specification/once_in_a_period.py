@@ -2,7 +2,8 @@
 
 Each process puts the period's item under an id of its own, runs the command, and notes its end. Its answers may be
 lost, what it sent may travel and arrive late, and it may die anywhere. Operators let another process run a command that
-failed, or whose process they have checked to be gone (``--again``): two operators may do so at once.
+failed, or whose process they have checked to be gone (``--again``): two operators may do so at once. Of a run whose
+success was not noted, an operator records it (``--done``).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class PeriodCondition(Condition):
     NO_RUN = Because("of several starts, one runs", ONCE, '**when("attribute_not_exists(#id)")')
     OWNER_AS_MET = Because("of two operators, one takes the place of a run", ONCE, 'when("#owner = :met AND')
     STATE_AS_MET = Because("a run that was done meanwhile is not run again", ONCE, 'AND #state = :state"')
+    DONE_AS_SEEN = Because("an operator records the end of the run that was seen", ONCE, 'when("#owner = :run AND')
     OWN_END = Because("a process notes the end of its own run", ONCE, 'when("#owner = :owner", owner=')
 
 
@@ -127,7 +129,19 @@ class PeriodModel(Conditional):
             if process.end_travels and process.end is not None:
                 arrived = _with(world, index, replace(process, end_travels=False))
                 yield Move(f"the end of {index} arrives late", self._ended(arrived, index, process.end))
+            yield from self._recorded(world, index, process)
             yield from self._of(world, index, process)
+
+    def _recorded(self, world: World, index: int, process: Process) -> Moves:
+        """An operator knows that a run succeeded whose process is gone."""
+        noted = world.noted
+        if noted is None or process.at is not At.OVER or world.ends[index] is not State.DONE:
+            return
+        same = noted.owner == index or not self.holds(C.DONE_AS_SEEN)
+        if same and noted.state is State.RUNNING:
+            yield Move(
+                f"an operator records that {index} is done", replace(world, noted=replace(noted, state=State.DONE))
+            )
 
     def _of(self, world: World, index: int, process: Process) -> Moves:
         match process.at:

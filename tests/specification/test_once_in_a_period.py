@@ -17,6 +17,7 @@ class TestOnceInAPeriod(SpecificationTests):
             Mutant((C.NO_RUN,), P.RUN_AT_ONCE),
             Mutant((C.OWNER_AS_MET,), P.RUN_AT_ONCE),
             Mutant((C.STATE_AS_MET,), P.RUN_AFTER_DONE),
+            Mutant((C.DONE_AS_SEEN,), P.ANOTHERS_END),
             Mutant((C.OWN_END,), P.ANOTHERS_END),
         ),
     )

@@ -14,6 +14,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, ProfileNotFound
 
 from constructs_lib.cli.shared.process import CommandError
+from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env
 
 LOCAL_STATE: Final = Path("build/local.json")
@@ -105,7 +106,7 @@ def local_state(file: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def one_line_errors(what: str) -> Iterator[None]:
-    """Turn AWS's errors into one line with the failed action."""
+    """Turn errors of AWS and of the runtime into one line with the failed action."""
     try:
         yield
     except ClientError as error:
@@ -116,3 +117,5 @@ def one_line_errors(what: str) -> Iterator[None]:
     except BotoCoreError as error:
         # botocore reports each wrong parameter on a line of its own.
         raise CommandError(f"{what}: {' '.join(str(error).split())}") from None
+    except SagaError as error:  # of a write that was sent again in vain, for one
+        raise CommandError(f"{what}: {' '.join(error.message.split())}") from None

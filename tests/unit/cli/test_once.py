@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -90,7 +91,10 @@ def test_who_runs_it_again_and_why_is_kept_with_the_run(
     assert capsys.readouterr().out.count(f"; why: {AGAIN[-1]}\n") == 2
 
 
-@pytest.mark.parametrize("options", [("--again",), AGAIN[1:], ("--again", "--reason", " ")])
+@pytest.mark.parametrize(
+    "options",
+    [("--again",), AGAIN[1:], ("--again", "--reason", " "), ("--done", 32 * "a"), ("--done", "x", *AGAIN[1:])],
+)
 def test_it_is_run_again_with_a_reason_only(tmp_path: Path, options: tuple[str, ...]) -> None:
     once(command=job(tmp_path, fails=7))
 
@@ -139,6 +143,77 @@ def test_a_process_that_dies_or_loses_a_response_runs_it_at_most_once(
     assert once(command=job(tmp_path)) == then
     assert runs(tmp_path) == max(ran, 1 if then == 0 else 0)
     assert once(*AGAIN, command=job(tmp_path)) == 0
+
+
+UNNOTED = Fault(operation="UpdateItem", action=Action.DROP, times=10_000)
+
+
+@pytest.fixture
+def unnoted(table: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The error of a run that succeeded, and whose end was not noted."""
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    table.wire.plan(UNNOTED)
+    assert once(command=job(tmp_path)) == 1
+    table.wire.forget()
+    return capsys.readouterr().err
+
+
+def test_an_end_that_is_not_noted_is_one_line_that_records_it(
+    unnoted: str, table: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert unnoted.startswith("cdk-sagas: close-books ended with 0, which was not noted: the database did not answer;")
+    assert unnoted.count("\n") == 1
+    (item,) = table.items("requests")
+    words = shlex.split(unnoted.partition("which runs nothing: ")[2])
+    assert words[-8:] == ["--done", item["owner"]["S"], "--reason", "WHY", "--", *job(tmp_path)]
+    assert once(command=job(tmp_path)) == 75
+    assert f"--done {item['owner']['S']}" in capsys.readouterr().out
+
+    words[words.index("WHY")] = "its file is there"
+    assert [main(words[1:]) for _ in range(2)] == [0, 0]
+
+    (item,) = table.items("requests")
+    (kept,) = Decision.all_of(item)
+    assert (kept.what, kept.why) == ("recorded as done", "its file is there")
+    assert [once(command=job(tmp_path)), once(*AGAIN, command=job(tmp_path))] == [0, 0]
+    assert runs(tmp_path) == 1
+
+
+def test_a_failure_that_is_not_noted_names_its_status(
+    table: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    table.wire.plan(UNNOTED)
+
+    assert once(command=job(tmp_path, fails=7)) == 1
+
+    said = capsys.readouterr().err
+    assert "close-books ended with 7, which was not noted" in said
+    assert "--again runs it again" in said
+    assert "--done" not in said
+
+
+@pytest.mark.usefixtures("unnoted")
+def test_only_a_run_of_the_period_without_a_result_is_recorded(
+    table: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (item,) = table.items("requests")
+    run = item["owner"]["S"]
+    done = ("--done", run, *AGAIN[1:])
+    assert once("--done", 32 * "a", *AGAIN[1:], command=job(tmp_path)) == 1
+    assert f"got {run}, RUNNING" in capsys.readouterr().err
+
+    table.clock.ms += DAY_MS
+    assert once(*done, command=job(tmp_path)) == 1
+    assert "got none" in capsys.readouterr().err
+    table.clock.ms -= DAY_MS
+
+    once(*AGAIN, command=job(tmp_path, fails=7))
+    assert once(*done, command=job(tmp_path)) == 1
+    failed = table.items("requests")[0]["owner"]["S"]
+    assert once("--done", failed, *AGAIN[1:], command=job(tmp_path)) == 1
+    assert f"got {failed}, FAILED" in capsys.readouterr().err
+    assert runs(tmp_path) == 2
 
 
 def test_the_result_of_a_run_that_was_taken_over_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
