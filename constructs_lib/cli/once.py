@@ -130,7 +130,8 @@ def run(options: argparse.Namespace) -> int:
         now_ms = aws.now_ms(table)
         begins = now_ms - now_ms % period_ms
         until = moment(begins + period_ms)
-        key = {RecordAttribute.ID: {"S": f"{ONCE_PREFIX}{options.name}#{options.period}#{begins}"}}
+        # A period is the same however it is written: 24h is 1d.
+        key = {RecordAttribute.ID: {"S": f"{ONCE_PREFIX}{options.name}#{period_ms // 1_000}#{begins}"}}
         if options.done is not None:
             new = decided(audit_of(session, options.reason), "recorded as done", now_ms)
             _record(aws, table, key, options.done, new)

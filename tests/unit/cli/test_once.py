@@ -66,6 +66,11 @@ def test_it_runs_once_in_a_period_and_again_in_the_next(
     assert runs(tmp_path) == 4
 
 
+def test_a_period_is_the_same_however_it_is_written(tmp_path: Path) -> None:
+    assert [once(period=period, command=job(tmp_path)) for period in ("1d", "24h", "1440m")] == [0, 0, 0]
+    assert runs(tmp_path) == 1
+
+
 def test_of_ten_starts_at_once_one_runs(tmp_path: Path) -> None:
     with ThreadPoolExecutor(10) as pool:
         statuses = list(pool.map(lambda _: once(command=job(tmp_path)), range(10)))
