@@ -30,7 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Puts, or deletes, the item that holds every TimeoutReconciler of the stack, or one saga of it. "
         "While it is held, a reconciler checks and measures, and changes nothing: hold it before tables are restored, "
         "and hold a saga that you examine. No deployment releases it. Exit status: 0 done, or shown; 1 it is held for "
-        "another reason, the stack has no reconciler, or AWS refused a call."
+        "another reason, the stack has no reconciler or no such saga, or AWS refused a call."
     )
     parser.add_argument("action", metavar="on|off|status", choices=("on", "off", "status"), help="what to do")
     parser.add_argument("--saga", metavar="SAGA", help="hold this saga only; its id, as in the answer of the API")
@@ -51,6 +51,9 @@ def run(options: argparse.Namespace) -> int:
         if options.action == "on" and saga_id is not None:
             find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
         switches = _switches(aws, options.stack, saga_id)
+        if options.action == "off" and saga_id is not None and all(switch.held is None for switch in switches):
+            # Of a saga of another stack, "is not held" would be true and mean nothing.
+            find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
         for switch in switches:
             if audit is not None and (options.action == "on") == (switch.held is None):
                 _switch(aws, switch, saga_id, audit)

@@ -399,8 +399,25 @@ def test_unknown_saga_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFix
     assert hold("on", "--saga", unknown, "--reason", "examined") == 1
 
     assert f"must have saga {unknown}, got no record of it" in capsys.readouterr().err
-    assert hold("off", "--saga", unknown, *DONE) == 0
     assert stack.world.items(SWITCH) == []
+
+
+def test_release_of_an_unknown_saga_is_refused_unless_it_is_held(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = SAGA_ID[:-1] + ("a" if SAGA_ID[-1] != "a" else "b")
+
+    assert hold("off", "--saga", unknown, *DONE) == 1
+    said = capsys.readouterr()
+    assert (said.out, f"must have saga {unknown}, got no record of it" in said.err) == ("", True)
+
+    assert hold("off", "--saga", SAGA_ID, *DONE) == 0
+    assert "is not held" in capsys.readouterr().out
+
+    item: Any = {**hold_key(unknown), HoldAttribute.REASON: {"S": "of a record that has ended"}}
+    aws.dynamodb().put_item(TableName=SWITCH, Item=item)
+    assert hold("off", "--saga", unknown, *DONE) == 0
+    assert hold_key(unknown)["id"] not in [one["id"] for one in stack.world.items(SWITCH)]
 
 
 @pytest.mark.parametrize("saga", ["", " ", "hold", "x" * 300])
