@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Any, Final
 
 from constructs_lib.cli.shared.manifest import DeployedSaga
+from constructs_lib.cli.shared.process import moment
+from saga_runtime.recovery.hold import Held
 from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.saga_reconciler import Served
 
@@ -183,6 +185,8 @@ class Flight:
     complete: bool = True
 
 
+_NEVER_HELD: Final = frozenset({Kind.ROWS_END, Kind.STILL_DUE})
+"""What a reconciler does for a saga that is held, too: nothing of the saga changes by it."""
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 _KINDS: Final = {kind: place for place, kind in enumerate(Kind)}
 
@@ -218,6 +222,34 @@ def while_held(finding: Finding) -> Finding:
         return finding
     then = "its reconciler is held: nothing is repaired until it is released"
     return replace(finding, severity=Severity.OPERATOR, then=then, repair=None)
+
+
+def is_held_back(finding: Finding) -> bool:
+    """Test whether a hold of its saga keeps a reconciler from what a finding needs."""
+    return finding.repair is not None and finding.kind not in _NEVER_HELD
+
+
+def of_held_saga(finding: Finding, held: Held, release: str) -> Finding:
+    """A finding about a saga that an operator holds.
+
+    Args:
+        finding: the finding.
+        held: since when, why, and by whom.
+        release: the command that ends the hold.
+    """
+    if is_held_back(finding):
+        return held_back(finding, held, release)
+    return finding if finding.repair is not None else replace(finding, what=f"{finding.what}; {_held(held)}")
+
+
+def held_back(finding: Finding, held: Held, release: str) -> Finding:
+    """A finding of which nothing is repaired until its saga is released; arguments as of ``of_held_saga``."""
+    then = f"{_held(held)}; nothing is repaired until it is released"
+    return replace(finding, severity=Severity.OPERATOR, then=then, command=release, repair=None)
+
+
+def _held(held: Held) -> str:
+    return f"an operator holds this saga since {moment(held.since_ms)}, by {held.who or 'unknown'}: {held.reason}"
 
 
 def exit_status(findings: Iterable[Finding]) -> int:

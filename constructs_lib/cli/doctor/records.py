@@ -25,6 +25,8 @@ from constructs_lib.cli.doctor.findings import (
     Kind,
     Saga,
     Severity,
+    is_held_back,
+    of_held_saga,
     unreadable,
 )
 from constructs_lib.cli.saga.retries import Retrying, read_retries
@@ -35,6 +37,7 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute
 from saga_runtime.recovery.decisions import Found, Need, kept_until, may_forget
+from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.repairs import Repair, is_looked_at
 from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
 from saga_runtime.recovery.takeover import Finding as Finds
@@ -181,6 +184,12 @@ class Records:
         """A command of ours, to be copied."""
         return to_copy(words, self.more)
 
+    def release(self, saga_id: str) -> str:
+        """The command that ends the hold of one saga, which is of no log."""
+        options = zip(self.more[::2], self.more[1::2], strict=True)
+        more = [word for name, value in options if name != "--log-table" for word in (name, value)]
+        return to_copy(["hold", "off", "--saga", saga_id], more)
+
     def caretaker(self, saga: Saga, audit: Audit | None = None) -> Caretaker:
         """Reconciler of one saga, used for its assessment; with the author of what it decides, also for repairs."""
         return Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted, audit=audit)
@@ -214,8 +223,21 @@ class Records:
             return
         record = seen.found.record
         gone = self._gone_machine(record)
-        if gone is None and seen.found.is_due(self.now_ms - NOBODY_CAME_MS) and record.due_at is not None:
+        findings = list(self._about(saga, seen, item, gone))
+        held = self._held(saga, record.saga_id) if findings else None
+        if (
+            gone is None
+            and seen.found.is_due(self.now_ms - NOBODY_CAME_MS)
+            and record.due_at is not None
+            and (held is None or not any(map(is_held_back, findings)))
+        ):
             self.nobody_came(saga, record.due_at)
+        for one in findings:
+            yield one if held is None else of_held_saga(one, held, self.release(record.saga_id))
+
+    def _about(self, saga: Saga, seen: Seen, item: Item, gone: str | None) -> Iterator[Finding]:
+        """Findings about one record, as if its saga were not held."""
+        record = seen.found.record
         about = RecordFindings(saga=saga, record=record, item=item, now_ms=self.now_ms, command=self.command)
         log = saga.served.log  # of a saga whose state machine is not of the stacks, it is not known
         open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
@@ -227,6 +249,13 @@ class Records:
             yield about.rows_end()
         if seen.finding is Finds.RUNNING and self.now_ms - record.created_at >= NOBODY_CAME_MS:
             yield from self._retrying(about, record)
+
+    def _held(self, saga: Saga, saga_id: str) -> Held | None:
+        """The hold of one saga; None: it is not held, or that may not be read."""
+        if not saga.hold:
+            return None
+        item = self.aws.allowed(f"table {saga.hold}", lambda: self.aws.read(saga.hold, hold_key(saga_id)))
+        return Held.from_item(item) if item is not None else None
 
     def _retrying(self, about: RecordFindings, record: RequestRecord) -> Iterator[Finding]:
         """Tasks that a running owner has retried for long."""

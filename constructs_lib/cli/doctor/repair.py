@@ -13,11 +13,11 @@ from typing import Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from constructs_lib.cli.doctor.findings import Finding, Kind, Saga, Severity
+from constructs_lib.cli.doctor.findings import Finding, Kind, Saga, Severity, held_back
 from constructs_lib.cli.doctor.records import Records
 from constructs_lib.cli.doctor.system import System
 from constructs_lib.cli.shared.aws import NO_RIGHTS
-from constructs_lib.cli.shared.process import CommandError, environment, moment
+from constructs_lib.cli.shared.process import CommandError, environment
 from constructs_lib.cli.shared.reads import UNREADABLE, all_of
 from constructs_lib.cli.shared.saga import Asker, keep_decision
 from saga_runtime.callbacks.rows import TokenRow
@@ -88,8 +88,7 @@ class Repairer:
             return finding
         try:
             if (held := self._held(finding)) is not None:
-                then = f"an operator holds this saga since {moment(held.since_ms)}: {held.reason}; nothing is repaired"
-                return replace(finding, severity=Severity.OPERATOR, then=then, repair=None)
+                return held_back(finding, held, self.records.release(finding.saga_id))
             said = self._asked(finding, finding.repair)
             repaired = replace(finding, repaired=said if said is not None else self._repair(finding, finding.repair))
         except (MachineGone, CommandError) as gone:

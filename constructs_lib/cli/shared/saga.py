@@ -42,7 +42,7 @@ FOR_AN_OPERATOR: Final = frozenset({"NAME_EXPIRED", "OWNER_SUCCEEDED", "OWNER_UN
 PLACEHOLDER: Final = "WHY"
 """The reason in a command that is printed for an operator to complete."""
 _LOOKS: Final = 4
-_DECIDE: Final = frozenset({"adopt", "cancel", "confirm", "recover", "resolve"})
+_DECIDE: Final = frozenset({"adopt", "cancel", "confirm", "hold", "recover", "resolve"})
 """Commands that need one."""
 
 

@@ -448,11 +448,43 @@ def test_doctor_repairs_nothing_of_a_held_saga(stack: CheckedStack, capsys: pyte
     assert stack.stored == before
     assert (found["severity"], found["repaired"]) == ("operator", "")
     assert "an operator holds this saga since" in found["then"]
-    assert found["then"].endswith(": examined; nothing is repaired")
+    assert found["then"].endswith(": examined; nothing is repaired until it is released")
 
     hold("off", "--saga", SAGA_ID, *DONE)
 
     assert findings(capsys, *REPAIR)["interrupted"]["repaired"].startswith(f"handed to {SAGA_ID}-r1")
+
+
+HOLD_OFF = f"cdk-sagas hold off --saga {SAGA_ID} --reason WHY --stack Shop"
+
+
+@pytest.mark.parametrize("minutes", [0, 60])
+def test_doctor_finds_that_a_saga_is_held_and_not_that_it_is_repaired_soon(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str], minutes: int
+) -> None:
+    stack.dies()
+    hold("on", "--saga", SAGA_ID, "--reason", "examined")
+    since = moment(stack.world.clock.ms)
+    stack.pass_time(minutes * 60_000)
+    capsys.readouterr()
+
+    found = findings(capsys)
+
+    assert {kind: one["severity"] for kind, one in found.items()} == {"interrupted": "operator"}
+    assert found["interrupted"]["then"].startswith(f"an operator holds this saga since {since}, by {WHO}: examined;")
+    assert found["interrupted"]["command"] == HOLD_OFF
+    assert stack.run("--log-table", "log")[1].count(HOLD_OFF) == 1
+
+
+def test_doctor_finds_that_a_parked_saga_is_held(stack: CheckedStack, capsys: pytest.CaptureFixture[str]) -> None:
+    stack.operated.park()
+    hold("on", "--saga", SAGA_ID, "--reason", "examined")
+    capsys.readouterr()
+
+    found = findings(capsys)["parked"]
+
+    assert f", by {WHO}: examined" in found["what"]
+    assert found["then"].startswith("determine the outcome")
 
 
 def test_status_and_release_of_one_saga_name_the_hold_of_all(
