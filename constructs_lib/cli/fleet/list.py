@@ -11,20 +11,22 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from constructs_lib.cli.doctor.system import read_switches
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
 from constructs_lib.cli.shared.manifest import Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, say
-from constructs_lib.cli.shared.reads import RATE, UNREADABLE, Aws, Item, Scan
+from constructs_lib.cli.shared.reads import RATE, UNREADABLE, Aws, Item, Scan, all_of
 from constructs_lib.cli.shared.terminal import Screen, counted
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.idempotency.identity import request_id_of, scope_of
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import RecordAttribute, RecordStatus
+from saga_runtime.recovery.hold import Held
 from saga_runtime.recovery.lists import stuck_at
 from saga_runtime.recovery.proposals import Proposal
 from saga_runtime.shared.arns import machine_of
@@ -105,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
         search = Search(aws=aws, manifest=manifest, scan=scan, unreadable=[])
         wanted = filter_of(options, now_ms)
         found = search.of(_scope(options), wanted) if options.caller is not None else search.find(wanted)
+        found = _with_holds(Aws(session=session), manifest, found)
     if all(aws.was_refused(f"table {table}") for table in tables):
         raise CommandError(f"sagas were not listed: {'; '.join(f'{one.id}: {one.what}' for one in aws.denied)}")
     _print(options, found, now_ms)
@@ -170,7 +173,8 @@ def text_of(found: Sequence[Listed], now_ms: int, screen: Screen) -> str:
         moves = f"{saga.amount:,} {saga.currency}" if saga.amount is not None else ""
         where = ": ".join(part for part in (saga.step, saga.error) if part)
         proposed = ", ".join(str(one.number) for one in saga.proposals if now_ms < one.expires_at)
-        state = f"{'PARKED' if saga.parked else saga.status}{f', proposed {proposed}' if proposed else ''}"
+        more = f"{f', proposed {proposed}' if proposed else ''}{', held' if saga.held is not None else ''}"
+        state = f"{'PARKED' if saga.parked else saga.status}{more}"
         age = duration(max(now_ms - saga.created_at, 0))
         rows.append((saga.saga_id, state, age, saga.operation or saga.path, where, moves))
     lines = [line for row in screen.table(rows, indent=0) for line in row]
@@ -204,6 +208,7 @@ class Listed:
         amount, currency: what it moves, in minor units; None and empty: not recorded.
         scope: digest of its operation and its client.
         proposals: those that a second operator may confirm, as far as the record shows.
+        held: since when, why and by whom this saga is held alone; None: it is not, it is settled, or that is not known.
     """
 
     saga_id: str
@@ -220,6 +225,22 @@ class Listed:
     currency: str
     scope: str
     proposals: tuple[Unconfirmed, ...] = ()
+    held: Held | None = None
+
+
+def _with_holds(aws: Aws, manifest: Manifest, found: Sequence[Listed]) -> list[Listed]:
+    """Sagas, those in progress each with its own hold; a table of holds that may not be read hides no saga."""
+
+    def with_hold(one: Listed) -> Listed:
+        if one.status != RecordStatus.IN_PROGRESS:
+            return one
+        holds = (switch.held for switch in read_switches(aws, manifest, one.saga_id))
+        return replace(one, held=next((held for held in holds if held is not None), None))
+
+    listed = all_of(with_hold, found)
+    for refused in aws.denied:
+        sys.stderr.write(f"which sagas are held is not known: {refused.id}: {refused.what}\n")
+    return listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

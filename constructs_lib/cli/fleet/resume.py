@@ -283,19 +283,39 @@ def _require_released(session: boto3.Session, manifest: Manifest) -> None:
             )
 
 
+def _hold_of(session: boto3.Session, manifest: Manifest, saga_id: str) -> Held | None:
+    """The hold of one saga.
+
+    Raises:
+        CommandError: if that cannot be read.
+    """
+    aws = Aws(session=session)
+    switches = read_switches(aws, manifest, saga_id)
+    for refused in aws.denied:
+        raise CommandError(f"the saga must be known not to be held, got {refused.id}: {refused.what}")
+    return next((one.held for one in switches if one.held is not None), None)
+
+
+def _held_by(held: Held) -> str:
+    return f"an operator holds it: {held.reason}"
+
+
 def _show(session: boto3.Session, manifest: Manifest, planned: list[Planned], done: int) -> int:
     counts: Counter[str] = Counter()
     screen = Screen.of(sys.stdout)
     for one in planned:
         try:
             found = find_in(session, manifest, one.saga_id)
+            held = None if found.record.settled else _hold_of(session, manifest, one.saga_id)
         except CommandError as error:
             outcome, where = "unknown", str(error)
         else:
-            outcome = outlook(found.record, one.parked)
             stuck = stuck_at(found.record)
             where = ": ".join(part for part in (stuck.get("step"), stuck.get("error")) if part)
             where = where if found.record.parked_by is not None else ""
+            outcome = outlook(found.record, one.parked)
+            if held is not None:
+                outcome, where = FOR_AN_OPERATOR, _held_by(held)
         counts[outcome] += 1
         say(f"{one.saga_id}  {outcome}{f'  {screen.clean(where)}' if where else ''}\n")
     say(f"{_counted(counts)}; {done:,} done before; nothing was changed: use --yes and --reason\n")
@@ -344,13 +364,6 @@ class _Work:
             raise
         return counts
 
-    def _held(self, saga_id: str) -> Held | None:
-        aws = Aws(session=self.session)
-        switches = read_switches(aws, self.manifest, saga_id)
-        for refused in aws.denied:
-            raise CommandError(f"the saga must be known not to be held, got {refused.id}: {refused.what}")
-        return next((one.held for one in switches if one.held is not None), None)
-
     def _tried(self, planned: Planned) -> tuple[str, str]:
         try:
             return self._resumed(planned)
@@ -369,8 +382,8 @@ class _Work:
         record, saga = found.record, deployed(found)
         if record.settled:
             return "settled", record.status
-        if (held := self._held(planned.saga_id)) is not None:
-            return FOR_AN_OPERATOR, f"an operator holds it: {held.reason}"
+        if (held := _hold_of(self.session, self.manifest, planned.saga_id)) is not None:
+            return FOR_AN_OPERATOR, _held_by(held)
         if record.parked_by is None:
             # Another process resumed it, perhaps this one before it died: what it did not start is started.
             recoverer = replace(found.recoverer, log_days=saga.served.days, audit=self.audit)

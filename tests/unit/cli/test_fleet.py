@@ -578,6 +578,10 @@ def test_a_held_saga_is_not_resumed(operated: OperatedSaga, plan: Path) -> None:
     examined = KEYS[0]
     hold("examined", SAGAS[examined])
 
+    status, out, _ = run("resume", str(plan))
+    assert (status, f"{len(KEYS) - 1} is parked: would be resumed, 1 needs an operator" in out) == (0, True)
+    assert f"{SAGAS[examined]}  needs an operator  an operator holds it: examined\n" in out
+
     assert run("resume", str(plan), *WHY)[0] == 1
     found = outcomes(plan)
     assert found.pop(examined) == "needs an operator"
@@ -586,6 +590,26 @@ def test_a_held_saga_is_not_resumed(operated: OperatedSaga, plan: Path) -> None:
     aws.dynamodb().delete_item(TableName=SWITCH, Key=hold_key(SAGAS[examined]))
     assert run("resume", str(plan), *WHY)[0] == 0
     assert outcomes(plan)[examined] == "resumed"
+
+
+def test_a_saga_that_is_held_is_listed_so(operated: OperatedSaga) -> None:
+    create_hold_table()
+    operated.manifests["Shop"]["reconcilers"] = [{"function": "Reconciler", "hold": SWITCH, "limit": 3, "serves": []}]
+    hold("examined", SAGAS["key-1"])
+
+    holds = {one["saga_id"]: one["held"] for one in listed()}
+    assert holds.pop(SAGAS["key-1"]) == {"since_ms": 1, "reason": "examined", "who": ""}
+    assert set(holds.values()) == {None}
+    assert run("list")[1].count("IN_PROGRESS, held") == 1
+
+
+def test_sagas_are_listed_if_their_holds_cannot_be_read(operated: OperatedSaga) -> None:
+    operated.manifests["Shop"]["reconcilers"] = [{"function": "Reconciler", "hold": "gone", "limit": 3, "serves": []}]
+
+    status, out, err = run("list")
+
+    assert (status, out.endswith("3 sagas, 0 parked\n")) == (0, True)
+    assert err.startswith("which sagas are held is not known: table gone: ")
 
 
 def test_a_hold_stops_what_is_being_resumed(
