@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from constructs_lib.cli.saga.holds import add_held_option, require_free
 from constructs_lib.cli.shared.aws import one_line_errors, options_again
 from constructs_lib.cli.shared.process import CommandError, moment
@@ -27,10 +29,13 @@ from saga_runtime.protocol import StepStatus
 from saga_runtime.recovery.resolution import CannotResolve, Change, Statement
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone
+from saga_runtime.shared.decisions import Decision
 from saga_runtime.steps.step import encode_output
 
 _LONGEST_NAME: Final = 1_024
 """Bytes of a sort key, which a step's name is."""
+_WRONG: Final = "docs/how-to/resolve-a-parked-saga.md#the-answer-was-wrong"
+_STATEMENTS: Final = [Statement(applied=applied, undo=undo) for applied in (True, False) for undo in (True, False)]
 _RESUMED: Final = {
     "SETTLED": "is settled",
     "NOT_STARTED": "was resumed before, and not started: started",
@@ -68,11 +73,14 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     statement = _statement(options)
     with one_line_errors(f"saga {options.saga} was not resolved"):
-        answer = _asked(options, statement)
-        if answer is not None:
-            say_answer(options, answer, options.step, statement)
-            return 0
-        return _resolve(options, statement)
+        try:
+            answer = _asked(options, statement)
+            if answer is None:
+                return _resolve(options, statement)
+        except CommandError as refusal:
+            raise CommandError(f"{refusal}{_contradicted(options, statement)}") from None
+        say_answer(options, answer, options.step, statement)
+    return 0
 
 
 def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
@@ -97,6 +105,29 @@ def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
         raise CommandError(str(refusal)) from None
     _say_resumed(options.saga, resumed.finding, resumed.started)
     return 0
+
+
+def _contradicted(options: argparse.Namespace, statement: Statement | None) -> str:
+    """The last decision about the step, behind a refusal of its opposite; empty: without one, or it is not readable."""
+    if statement is None:
+        return ""
+    try:
+        decisions = Decision.all_of(find_saga(options, asked=True).item)
+    except (BotoCoreError, ClientError, CommandError):
+        return ""  # who may only ask the function has its refusal alone
+    said = {f"{options.step}: {one.text}": one for one in _STATEMENTS}
+    last = next((one for one in reversed(decisions) if one.what in said), None)
+    if last is None or not _contradict(said[last.what], statement):
+        return ""
+    about = safe(f"{last.who} at {moment(last.at_ms)}: {last.what}; why: {last.why}")
+    return f"; the last decision about {options.step} contradicts this: {about}; see {_WRONG}"
+
+
+def _contradict(one: Statement, other: Statement) -> bool:
+    """Test whether two answers about a step cannot both be true; what is compensated was applied."""
+    if one.undo is other.undo:
+        return one.applied is not other.applied
+    return not (other if one.undo else one).applied
 
 
 def _asked(options: argparse.Namespace, statement: Statement | None) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ from constructs_lib.cli.shared.saga import time_of
 from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side
 from saga_runtime.recovery.decisions import rows_kept_update
 from saga_runtime.saga_log.rows import done_put
-from saga_runtime.shared import aws
+from saga_runtime.shared import aws, clock
 from tests.unit.support import resolving, settling
 from tests.unit.support.gateway import LIFE_MS, STEP
 from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, operated_saga_in
@@ -454,6 +454,29 @@ def test_a_saga_that_runs_decides_for_itself(operated: OperatedSaga) -> None:
     operated.shop.pass_every_deadline()
     assert "is not parked, and decides for itself" in operated.is_refused(STEP, "--applied")
     assert operated.resolves("--resume") == f"saga {SAGA_ID} is running\n"
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_refused_answer_names_the_decision_that_it_contradicts(operated: OperatedSaga, settled: bool) -> None:
+    operated.cut_off()
+    operated.park()
+    operated.shop.pass_every_deadline()
+    operated.resolves(STEP, "--not-applied", "--reason", "not in its books")
+    if settled:
+        end: Any = settling.settle(request_id=REQUEST_ID, execution=R1, status=RecordStatus.FAILED, now_ms=operated.now)
+        aws.dynamodb().update_item(**end)
+    known = "nothing is left to decide" if settled else "and decides for itself"
+
+    for words in (("--applied",), ("--compensation", "--applied"), ("--compensation", "--not-applied")):
+        told = operated.is_refused(STEP, *words)
+        assert known in told
+        assert told.endswith(
+            f"; the last decision about Charge contradicts this: arn:aws:sts::123456789012:user/moto at "
+            f"{clock.moment(operated.now)}: Charge: not applied; why: not in its books; see "
+            "docs/how-to/resolve-a-parked-saga.md#the-answer-was-wrong\n"
+        )
+    assert "contradicts" not in operated.run("resolve", STEP, "--not-applied")[1]
+    assert "contradicts" not in operated.is_refused("Commit", "--applied")
 
 
 def test_a_settled_saga_has_nothing_to_decide(operated: OperatedSaga) -> None:
