@@ -9,6 +9,7 @@ import argparse
 import json
 import random
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from botocore.httpsession import URLLib3Session
 
 from constructs_lib.cli.shared.aws import add_aws_options, session_of
@@ -83,6 +84,11 @@ def run(options: argparse.Namespace) -> int:
     session = None if authorized else session_of(options)
     if session is not None and session.get_credentials() is None:
         raise CommandError("requests cannot be signed: no credentials; name a profile, or configure the AWS SDK")
+    post = SignedPost(session, url, headers)
+    try:
+        post.require_signature()
+    except Unsigned as error:
+        raise CommandError(f"requests cannot be signed: {error}; renew your credentials; nothing was sent") from None
     results = options.results or options.file.with_name(f"{options.file.name}.results")
     if results.resolve() == options.file.resolve():
         raise CommandError(f"--results must be another file than the requests', got {results}; name another one")
@@ -93,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError(f"{results} cannot be written: {error}; nothing was sent") from None
     with file:
         try:
-            counts = submit(lines, SignedPost(session, url, headers), patience, file, at_once=options.at_once)
+            counts = submit(lines, post, patience, file, at_once=options.at_once)
         except OSError as error:
             say(f"{results} could not be written to its end: {error}; submit the file again\n")
             return _ATTENTION
@@ -101,6 +107,9 @@ def run(options: argparse.Namespace) -> int:
         if counts[outcome]:
             say(f"{counts[outcome]:>9,} {outcome}\n")
     say(f"{len(lines):>9,} lines; results: {results}\n")
+    if post.unsigned:
+        remedy = "renew your credentials, and submit the file again"
+        sys.stderr.write(f"not every request could be signed: {post.unsigned}; {remedy}\n")
     return 0 if set(counts) <= ACCEPTED else _ATTENTION
 
 
@@ -322,7 +331,11 @@ _FIRST_WAIT: Final = 0.5
 _LONGEST_WAIT: Final = 30.0
 
 Post = Callable[[Line], Answer | None]
-"""Sends a line once; None if no answer came."""
+"""Sends a line once; None if no answer came. Raises ``Unsigned``."""
+
+
+class Unsigned(Exception):
+    """No credentials sign a request any more: it was not sent, and neither would the next one be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,12 +376,16 @@ class Patience:
 
 
 def deliver(line: Line, post: Post, patience: Patience) -> Result:
-    """Send a line until its outcome is known, and settled if that is waited for."""
+    """Send a line until its outcome is known, and settled if that is waited for; or nothing signs it any more."""
     began = patience.clock()
     accepted: Outcome | None = None
+    answer: Answer | None = None
     unclear, wait = False, _FIRST_WAIT
     while True:
-        answer = post(line)
+        try:
+            answer = post(line)
+        except Unsigned:
+            return Result(line=line, outcome=accepted or Outcome.UNKNOWN, answer=answer)
         found = outcome_of(answer) if answer is not None else None
         stored = answer is not None and answer.replayed
         if found in {Outcome.NOT_ACCEPTED, Outcome.REFUSED} and not stored and (unclear or accepted is not None):
@@ -400,6 +417,9 @@ class SignedPost:
         session: whose credentials sign.
         url: of the operation.
         headers: further headers.
+
+    Attributes:
+        unsigned: why a request could not be signed; empty: each was.
     """
 
     def __init__(self, session: boto3.Session | None, url: str, headers: Mapping[str, str]) -> None:
@@ -407,17 +427,38 @@ class SignedPost:
         self._url = url
         self._headers = dict(headers)
         self._http = URLLib3Session(timeout=_TIMEOUT_SECONDS, max_pool_connections=64)
+        self.unsigned = ""
+
+    def require_signature(self) -> None:
+        """Sign a request that is not sent.
+
+        Raises:
+            Unsigned: if credentials have expired, or cannot be had.
+        """
+        self._sign(AWSRequest(method="POST", url=self._url, data=b""))
 
     def __call__(self, line: Line) -> Answer | None:
-        """Send a line once; None if no answer came."""
+        """Send a line once; None if no answer came.
+
+        Raises:
+            Unsigned: nothing was sent.
+        """
         headers = {"Content-Type": "application/json", **self._headers, IDEMPOTENCY_KEY_HEADER: line.key}
         request = AWSRequest(method="POST", url=self._url, data=line.body.encode("utf-8"), headers=headers)
-        if self._session is not None:
-            credentials: Any = self._session.get_credentials()
-            SigV4Auth(credentials.get_frozen_credentials(), "execute-api", self._session.region_name).add_auth(request)
+        self._sign(request)
         try:
             answer = self._http.send(request.prepare())
         except BotoCoreError:  # no connection, a timeout, TLS, a proxy
             return None
         received = {name.lower(): value for name, value in answer.headers.items()}
         return Answer(status=answer.status_code, headers=received, text=answer.text)
+
+    def _sign(self, request: AWSRequest) -> None:
+        if self._session is None:
+            return
+        try:
+            credentials: Any = self._session.get_credentials()
+            SigV4Auth(credentials.get_frozen_credentials(), "execute-api", self._session.region_name).add_auth(request)
+        except (BotoCoreError, ClientError, RuntimeError) as error:  # the last one, of botocore: they are expired
+            self.unsigned = " ".join(str(error).split())
+            raise Unsigned(self.unsigned) from None

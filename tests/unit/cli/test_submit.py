@@ -5,10 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
+from botocore.credentials import ReadOnlyCredentials
+from botocore.exceptions import ClientError, TokenRetrievalError
+from botocore.httpsession import URLLib3Session
 
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.process import CommandError
@@ -18,12 +23,14 @@ from constructs_lib.cli.submit import (
     Outcome,
     Patience,
     SignedPost,
+    Unsigned,
     deliver,
     outcome_of,
     read_lines,
     submit,
 )
 
+SUBMIT = import_module("constructs_lib.cli.submit")
 LINE: Final = Line(number=1, key="p-1", body='{"id":"p-1"}')
 REPLAYED: Final = {"idempotent-replayed": "true"}
 
@@ -243,6 +250,75 @@ def test_a_wrong_option_is_refused_before_the_file_is_read(
 
     assert main(["submit", "missing.jsonl", *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def expired(_: object) -> Answer:
+    raise Unsigned("expired")
+
+
+def test_a_line_that_nothing_signs_any_more_ends_as_unknown_at_once() -> None:
+    clock = Clock()
+
+    result = deliver(LINE, expired, clock.patience())
+
+    assert (result.outcome, result.answer, clock.now) == (Outcome.UNKNOWN, None, 0)
+
+
+def test_an_accepted_line_that_nothing_signs_any_more_stays_accepted() -> None:
+    answers = iter([ACCEPTED])
+
+    result = deliver(LINE, lambda line: next(answers, None) or expired(line), Clock().patience(settle=60))
+
+    assert (result.outcome, result.answer) == (Outcome.NEW, ACCEPTED)
+
+
+class Expiring:
+    """Credentials that sign so many requests, and then cannot be renewed."""
+
+    def __init__(self, signs: int, error: Exception) -> None:
+        self._left, self._error = signs, error
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        self._left -= 1
+        if self._left < 0:
+            raise self._error
+        return ReadOnlyCredentials("key", "secret", None)
+
+
+EXPIRED: Final = [
+    RuntimeError("Credentials were refreshed, but the refreshed credentials are still expired."),
+    TokenRetrievalError(provider="sso", error_msg="Token has expired\nand refresh failed"),
+    ClientError({"Error": {"Code": "ExpiredToken", "Message": "it is expired"}}, "AssumeRole"),
+]
+
+
+@pytest.mark.parametrize("error", EXPIRED, ids=lambda error: type(error).__name__)
+def test_credentials_that_expire_leave_lines_unknown_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    file = tmp_path / "payouts.jsonl"
+    file.write_text("".join(f'{{"id":"p-{number}"}}\n' for number in range(4)))
+    words = ["submit", str(file), "--api", "https://a/v1", "--operation", "payouts", "--key", "/id", "--at-once", "1"]
+    credentials = Expiring(3, error)  # one of them before anything is sent
+    session = SimpleNamespace(get_credentials=lambda: credentials, region_name="eu-central-1")
+    monkeypatch.setattr(SUBMIT, "session_of", lambda _: session)
+    sent = SimpleNamespace(status_code=202, headers={}, text="{}")
+    monkeypatch.setattr(URLLib3Session, "send", lambda *_: sent)
+
+    assert main(words) == 3
+
+    results = [json.loads(line) for line in (tmp_path / "payouts.jsonl.results").read_text().splitlines()]
+    outcomes = {one["line"]: one["outcome"] for one in results}
+    assert outcomes == {1: "new", 2: "new", 3: "unknown", 4: "unknown"}
+    said = capsys.readouterr().err
+    assert said.startswith("not every request could be signed: ")
+    assert said.endswith("; renew your credentials, and submit the file again\n")
+    assert said.count("\n") == 1
+
+    (tmp_path / "payouts.jsonl.results").unlink()
+    assert main(words) == 1
+    assert "requests cannot be signed: " in capsys.readouterr().err
+    assert not (tmp_path / "payouts.jsonl.results").exists()
 
 
 @pytest.mark.parametrize("api", ["http://127.0.0.1:9/v1", "https://127.0.0.1:9/v1"])
