@@ -139,7 +139,6 @@ class Finding:
         saga: where that saga is at home.
         table: of a job: the token table.
         amount, currency: what the saga moves, in minor units; None and empty: unknown.
-        parked: of an operators' queue: how many of its sagas are parked.
         repaired: what ``--repair`` did; empty: nothing.
     """
 
@@ -157,7 +156,6 @@ class Finding:
     table: str = ""
     amount: int | None = None
     currency: str = ""
-    parked: int = 0
     repaired: str = ""
 
     @property

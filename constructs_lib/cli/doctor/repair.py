@@ -15,7 +15,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from constructs_lib.cli.doctor.findings import Finding, Kind, Saga, Severity, held_back
 from constructs_lib.cli.doctor.records import Records
-from constructs_lib.cli.doctor.system import System
+from constructs_lib.cli.doctor.system import READ_ENTRIES, System
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.process import CommandError, environment
 from constructs_lib.cli.shared.reads import UNREADABLE, all_of
@@ -100,9 +100,8 @@ class Repairer:
                 then = f"NOT repaired, {code}: ask for the right to {error.operation_name}, and repeat this"
             return replace(finding, severity=Severity.OPERATOR, then=then)
         self.done.append(finding.id)
-        if finding.repair is Repair.CLEAR and (left_in(repaired.repaired) or 0) > finding.parked:
-            then = "read the entries that are left, then acknowledge or delete them"
-            return replace(repaired, severity=Severity.OPERATOR, then=then)
+        if finding.repair is Repair.CLEAR and left_in(repaired.repaired):
+            return replace(repaired, severity=Severity.OPERATOR, then=READ_ENTRIES)
         return repaired
 
     def _asked(self, finding: Finding, repair: Repair) -> str | None:

@@ -16,6 +16,10 @@ from constructs_lib.shared.manifest_format import QueueRole
 from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.repairs import Repair
 
+READ_ENTRIES: Final = (
+    "read the others: those of parked sagas stay until these are resolved, the rest are to be acknowledged or deleted"
+)
+"""What to do about entries for operators that no repair deletes."""
 _COUNTED: Final = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
 
@@ -303,19 +307,16 @@ def _full(system: System, parked: Mapping[str, int]) -> Iterator[Finding]:
             yield _dead_letters(system, queue, role)
             continue
         sagas = parked.get(queue.url, 0)
-        # Parked sagas are findings of their own: the queue is not their list.
-        more = queue.messages > sagas
-        then = "--repair deletes those that are over; read the others, then acknowledge or delete them"
         words = ["aws", "sqs", "receive-message", "--max-number-of-messages", "10", "--queue-url", queue.url]
+        # As many as parked sagas prove nothing: what each is about is known to its reader only.
         yield Finding(
             Kind.FOR_OPERATORS,
-            Severity.REPAIR if more else Severity.OK,
+            Severity.REPAIR,
             f"{_entries(queue.messages)}, and {sagas} of its sagas are parked",
-            then if more else "nothing: --repair deletes them when their sagas are resolved",
+            f"--repair deletes those that are over; {READ_ENTRIES}",
             id=queue.name,
-            command=shlex.join(words) if more else "",
+            command=shlex.join(words),
             repair=Repair.CLEAR,
-            parked=sagas,
             table=queue.url,
         )
 
