@@ -25,7 +25,14 @@ from constructs_lib.functions.access import grant_value, poll
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
-from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, depth_alarm, runtime_metric
+from constructs_lib.monitoring.alarms import (
+    Runbook,
+    SagaAlarm,
+    counted_alarm,
+    depth_alarm,
+    runtime_metric,
+    total_of,
+)
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.description.function_facts import facts_of
 from constructs_lib.shared.accepted import AnyKey
@@ -474,6 +481,13 @@ class CallbackIntegration(Construct):
         """Outcomes that contradict the stored one: the sum of 5 minutes."""
         return self._metric(Metric.CALLBACK_CONFLICT)
 
+    def metric_contradictions(self) -> cloudwatch.Metric:
+        """Outcomes that contradict those of their jobs, not acknowledged by an operator: the most within 5 minutes.
+
+        Measured by the sweeper, of all integrations that share the token table.
+        """
+        return runtime_metric(Metric.CONTRADICTIONS, self.tokens.service, "Maximum")
+
     def metric_unknown_jobs(self) -> cloudwatch.Metric:
         """Outcomes of unknown jobs: the sum of 5 minutes."""
         return self._metric(Metric.CALLBACK_UNKNOWN)
@@ -638,13 +652,14 @@ class CallbackIntegration(Construct):
             [Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE],
             [self.service, sweeper],
         )
-        self.callback_conflict_alarm = counted_alarm(
+        counted = [self._metric(metric) for metric in (Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED)]
+        self.callback_conflict_alarm = SagaAlarm(
             scope,
             "CallbackConflict",
-            Runbook.CALLBACK_CONFLICT,
-            "A provider reported two outcomes of one job, or used one event id for two things: ask it which is true",
-            [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED],
-            [self.service],
+            runbook=Runbook.CALLBACK_CONFLICT,
+            text="A provider reported two outcomes of one job, or used one event id twice: ask it which is true",
+            # The second outcome stays until an operator acknowledges it.
+            metric=total_of([*counted, self.metric_contradictions()], "CallbackConflict"),
         )
         self.unknown_job_alarm = counted_alarm(
             scope,

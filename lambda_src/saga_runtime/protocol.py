@@ -283,6 +283,8 @@ class TokenStatus(StrEnum):
     """Of an approval: a person has decided."""
     NOTICE = "NOTICE"
     """Of a notice: operators' queue does not have the entry yet."""
+    NOTIFIED = "NOTIFIED"
+    """Of a notice: the queue has the entry, and no operator has acknowledged its outcome."""
 
 
 class OutcomeField(StrEnum):
@@ -1188,6 +1190,7 @@ class Metric(StrEnum):
     CALLBACK_LATE = "CallbackUndelivered"
     CALLBACK_APPLIED_LATE = "LateEffectRecorded"
     CALLBACK_CONFLICT = "CallbackConflict"
+    CONTRADICTIONS = "ContradictionsOpen"
     CALLBACK_UNKNOWN = "CallbackUnknownJob"
     CALLBACK_REFUSED = "CallbackRefused"
     EVENT_ID_REUSED = "CallbackEventIdReused"

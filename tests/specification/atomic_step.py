@@ -57,7 +57,7 @@ class StepCondition(Condition):
     REFUSAL_READS_ROW = Because(
         "an attempt whose answer was lost may have changed the very state that refuses this one",
         ATOMIC_STEP,
-        "row = read_row(call) if row is None:",
+        "row = read_row(call) if row is not None: return replay_or_fence(call, row)",
     )
     UNDO_REFUSAL_READS_ROW = Because(
         "the same for the undo: it must not be refused by its own effect",

@@ -2,9 +2,10 @@
 
 Receivers, several at once, read the job's row, and store the outcome, which replaces an earlier one, together with a
 notice, unless the row has this outcome. Senders, several at once, find a notice, send its entry to the operators'
-queue, and delete the notice. Each may die in between. An operator reads an entry, and acknowledges its outcome later.
-A sweep of the queue receives an entry, reads the acknowledgements, and deletes later. Copies of an entry are those of
-``operators_entry``.
+queue, and record that in the notice. Each may die in between. The notice stays, since the queue may forget the entry,
+until a sender finds the acknowledgement and deletes it. An operator reads an entry or a notice, and acknowledges its
+outcome later. A sweep of the queue receives an entry, reads the acknowledgements, and deletes later. Copies of an entry
+are those of ``operators_entry``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ DECISIONS: Final = "lambda_src/saga_runtime/callbacks/decisions.py"
 QUEUE: Final = "lambda_src/saga_runtime/recovery/operators_queue.py"
 RECEIPT: Final = "lambda_src/saga_runtime/callbacks/receipt.py"
 SWEEPER: Final = "lambda_src/saga_runtime/callbacks/sweeper.py"
+WRITES: Final = "lambda_src/saga_runtime/callbacks/writes.py"
 
 
 class ConflictCondition(Condition):
@@ -33,10 +35,21 @@ class ConflictCondition(Condition):
         "[guard, token, log, *self._record_entry(record, now_ms), *notices]",
     )
     SENT_FIRST = Because(
-        "who dies after the notice is deleted sends no entry",
+        "who dies after that is recorded sends no entry",
         SWEEPER,
-        "queues.send(row.queue_url, row.entry, row.job_id) write(notice_delete(",
+        "queues.send(row.queue_url, row.entry, row.job_id) stays =",
     )
+    STAYS = Because(
+        "the queue may forget the entry before an operator reads it",
+        SWEEPER,
+        "token_update(token_table(), row, TokenStatus.NOTIFIED, now_ms, {}) if stays else None",
+    )
+    RECORDED_AS_READ = Because(
+        "another sender may have deleted the notice: no row without its attributes may come into being",
+        WRITES,
+        'NOBODY_YET: Final = "#status = :found AND attribute_not_exists(#attempt_order)"',
+    )
+    ONLY_ACKNOWLEDGED = Because("the notice is what stays", SWEEPER, "if _is_acknowledged(row):")
     SAME_AS_STORED = Because(
         "another outcome than the stored one needs an entry of its own",
         RECEIPT,
@@ -59,6 +72,8 @@ class ConflictPromise(StrEnum):
     """Promises of the model."""
 
     CONFLICT_UNTOLD = "CONFLICT_UNTOLD"
+    CONFLICT_FORGOTTEN = "CONFLICT_FORGOTTEN"
+    ROW_OF_NOTHING = "ROW_OF_NOTHING"
     ACKNOWLEDGED_UNSEEN = "ACKNOWLEDGED_UNSEEN"
 
 
@@ -71,12 +86,14 @@ class Process:
 
     Attributes:
         notifies: whether it is about to store the notice, or to send the entry.
-        ends: whether it is about to store the outcome, or to delete the notice.
+        ends: whether it is about to store the outcome, or to record in the notice that the entry is sent.
+        over: whether it is about to delete the notice.
     """
 
     outcome: int = 0
     notifies: bool = False
     ends: bool = False
+    over: bool = False
 
 
 IDLE: Final = Process()
@@ -89,10 +106,12 @@ class World:
     Attributes:
         stored: the outcome in the row.
         ever: outcomes that were stored.
-        notices: outcomes that have a notice.
+        notices: outcomes that have a notice whose entry is to be sent.
+        notified: outcomes that have a notice whose entry is sent.
+        sent: outcomes whose entry was sent.
         queue: outcomes that have an entry.
         acknowledged: by a decision in the record.
-        read: the outcome of the entry that the operator has read.
+        read: the outcome of the entry or notice that the operator has read.
         deletes: the outcome of the entry that a sweep is about to delete.
     """
 
@@ -101,6 +120,8 @@ class World:
     stored: int = 0
     ever: frozenset[int] = frozenset()
     notices: frozenset[int] = frozenset()
+    notified: frozenset[int] = frozenset()
+    sent: frozenset[int] = frozenset()
     queue: frozenset[int] = frozenset()
     acknowledged: frozenset[int] = frozenset()
     read: int = 0
@@ -128,14 +149,17 @@ class ConflictModel(Conditional):
         return World(receivers=(IDLE,) * self.receivers, senders=(IDLE,) * self.senders)
 
     def at_rest(self, world: World) -> bool:
-        """Nothing is to be sent, the queue is empty, and every outcome that was stored is acknowledged."""
-        return not world.notices and not world.queue and world.ever <= world.acknowledged
+        """No notice and no entry is left, and every outcome that was stored is acknowledged."""
+        return not (world.notices or world.notified or world.queue) and world.ever <= world.acknowledged
 
     def broken(self, world: World) -> Iterator[str]:
-        """An outcome is stored that is neither acknowledged nor has a notice or an entry, and no process makes one."""
+        """An outcome is stored, not acknowledged, and has had no entry, or has no notice; no process makes one."""
         notified = {process.outcome for process in (*world.receivers, *world.senders) if process.notifies}
-        if world.ever - world.acknowledged - world.notices - world.queue - notified:
+        open_ones = world.ever - world.acknowledged - world.notices
+        if open_ones - world.sent - notified:
             yield P.CONFLICT_UNTOLD
+        if open_ones - world.notified - {process.outcome for process in world.receivers if process.notifies}:
+            yield P.CONFLICT_FORGOTTEN
 
     def moves(self, world: World) -> Moves:
         """One move of a receiver, of a sender, of the operator, or of a sweep."""
@@ -143,10 +167,12 @@ class ConflictModel(Conditional):
             yield from self._receives(world, number, receiver)
         for number, sender in enumerate(world.senders):
             yield from self._sends(world, number, sender)
+        for outcome in world.notified:
+            yield Move(f"the operator reads the notice of {outcome}", replace(world, read=outcome))
         for outcome in world.queue:
             yield Move(f"the operator reads the entry of {outcome}", replace(world, read=outcome))
-            over = outcome in world.acknowledged or (not self.holds(C.SAME_OUTCOME) and bool(world.acknowledged))
-            if over and self.holds(C.DELETED_WHEN_OVER):
+            yield Move(f"the queue forgets {outcome}", replace(world, queue=world.queue - {outcome}), fault=True)
+            if self._is_over(world, outcome) and self.holds(C.DELETED_WHEN_OVER):
                 yield Move(f"a sweep will delete the entry of {outcome}", replace(world, deletes=outcome))
         if world.read:
             outcome = world.read if self.holds(C.AS_SEEN) else world.stored
@@ -172,7 +198,7 @@ class ConflictModel(Conditional):
             return
         yield Move(f"{number} dies", now(IDLE), fault=True)
         outcome = receiver.outcome
-        notices = world.notices | {outcome}
+        notices = world.notices | ({outcome} - world.notified)
         if not receiver.ends:
             yield Move(f"{number} stores the notice of {outcome}", now(IDLE, notices=notices))
         elif receiver.notifies and self.holds(C.STORED_TOGETHER):
@@ -191,14 +217,31 @@ class ConflictModel(Conditional):
         if sender == IDLE:
             for outcome in world.notices:
                 yield Move(f"sender {number} finds {outcome}", now(Process(outcome, notifies=True, ends=True)))
+            for outcome in world.notified:
+                if self._is_over(world, outcome) or not self.holds(C.ONLY_ACKNOWLEDGED):
+                    yield Move(f"sender {number} finds that {outcome} is over", now(Process(outcome, over=True)))
             return
         yield Move(f"sender {number} dies", now(IDLE), fault=True)
         outcome = sender.outcome
+        notices, left = world.notices - {outcome}, world.notified - {outcome}
         first = sender.notifies if self.holds(C.SENT_FIRST) else not sender.ends
-        if first:
+        after = replace(sender, ends=False) if sender.notifies else IDLE
+        if sender.over:
+            yield Move(f"sender {number} deletes the notice of {outcome}", now(IDLE, notices=notices, notified=left))
+        elif first:
             after = replace(sender, notifies=False) if sender.ends else IDLE
-            yield Move(f"sender {number} sends the entry of {outcome}", now(after, queue=world.queue | {outcome}))
+            sent = now(after, queue=world.queue | {outcome}, sent=world.sent | {outcome})
+            yield Move(f"sender {number} sends the entry of {outcome}", sent)
+        elif not self.holds(C.STAYS):
+            yield Move(f"sender {number} deletes the notice of {outcome}", now(after, notices=notices, notified=left))
+        elif outcome in world.notices:
+            recorded = now(after, notices=notices, notified=world.notified | {outcome})
+            yield Move(f"sender {number} records that the entry of {outcome} is sent", recorded)
+        elif self.holds(C.RECORDED_AS_READ):
+            yield Move(f"sender {number} is refused", now(after))
         else:
-            after = replace(sender, ends=False) if sender.notifies else IDLE
-            deleted = world.notices - {outcome}
-            yield Move(f"sender {number} deletes the notice of {outcome}", now(after, notices=deleted))
+            breaks = None if outcome in world.notified else P.ROW_OF_NOTHING
+            yield Move(f"sender {number} records it in a notice that is not there", now(after), breaks=breaks)
+
+    def _is_over(self, world: World, outcome: int) -> bool:
+        return outcome in world.acknowledged or (not self.holds(C.SAME_OUTCOME) and bool(world.acknowledged))

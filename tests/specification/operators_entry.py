@@ -34,7 +34,7 @@ class EntryCondition(Condition):
     SENT_FIRST = Because(
         "who dies after the notice is deleted sends no entry",
         SWEEPER,
-        "queues.send(row.queue_url, row.entry, row.job_id) write(notice_delete(",
+        "write(change or notice_delete(token_table(), row.id), retry=PATIENT) swept.notices += 1",
     )
     ROW_AS_READ = Because("no row leaves COMPENSATED", LOG, 'SAME_LOG_ROW: Final = "#status = :found"')
     ONLY_COMPENSATED = Because("the effect is there until then", QUEUE, "if StepStatus.COMPENSATED not in statuses or")

@@ -19,7 +19,10 @@ class TestConflictingOutcome(LargeConfigurationTests, SpecificationTests):
             Mutant((C.SENT_FIRST,), P.CONFLICT_UNTOLD),
             Mutant((C.SAME_AS_STORED,), P.CONFLICT_UNTOLD),
             Mutant((C.AS_SEEN,), P.ACKNOWLEDGED_UNSEEN),
-            Mutant((C.SAME_OUTCOME,), P.CONFLICT_UNTOLD),
+            Mutant((C.STAYS,), P.CONFLICT_FORGOTTEN),
+            Mutant((C.ONLY_ACKNOWLEDGED,), P.CONFLICT_FORGOTTEN),
+            Mutant((C.RECORDED_AS_READ,), P.ROW_OF_NOTHING, "two senders"),
+            Mutant((C.SAME_OUTCOME,), P.CONFLICT_FORGOTTEN),
             Mutant((C.DELETED_WHEN_OVER,), STUCK),
         ),
     )

@@ -30,13 +30,13 @@ from constructs_lib.cli.shared.process import QUIET, CommandError, environment, 
 from constructs_lib.cli.shared.saga import PLACEHOLDER, audit_of, keep_decision, require_reason_with, to_copy
 from constructs_lib.cli.shared.terminal import Line, Screen, whole_seconds
 from saga_runtime.callbacks import Receipt
-from saga_runtime.callbacks.decisions import acknowledgement, conflict_id_of
+from saga_runtime.callbacks.decisions import CONTRADICTED, acknowledgement, conflict_id_of
 from saga_runtime.callbacks.rows import TokenRow
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.errors import SagaError
 from saga_runtime.idempotency.identity import is_saga_id
-from saga_runtime.protocol import Env, TokenStatus, UnansweredField
+from saga_runtime.protocol import NOTICE_PREFIX, Env, TokenStatus, UnansweredField
 from saga_runtime.recovery.operators_queue import ConflictEntry, acknowledged_in
 from saga_runtime.shared import aws, clock
 from saga_runtime.shared.decisions import Audit
@@ -125,13 +125,14 @@ def _find_integration(options: argparse.Namespace, session: boto3.Session) -> No
     manifest = read_manifest(session.client("cloudformation"), options.stack)
     path = options.integration
     found = [one for one in manifest.integrations if path is None or f"/{one.path}".endswith(f"/{path.strip('/')}")]
-    if len(found) != 1:
+    about_a_queue = options.dead_letters or options.redrive or options.delete_unanswered
+    if not found or len({one.tokens if not about_a_queue else one.path for one in found}) > 1:
         names = ", ".join(one.path for one in found) or "none"
         raise CommandError(
             f"{manifest.said} must have one CallbackIntegration{f' {path}' if path is not None else ''}, got {names}; "
             "choose one with --integration, or name its stack"
         )
-    (integration,) = found
+    integration = found[0]
     options.tokens, options.queue, options.dead = integration.tokens, integration.queue, integration.dead_letters
     options.requests = dict.fromkeys(served.requests for served in manifest.served)
 
@@ -277,13 +278,18 @@ def _acknowledge(options: argparse.Namespace, audit: Audit) -> int:
     if row.conflict is None:
         raise CommandError(f"job {job} must have a conflicting outcome, got none; give its id as the entry states it")
     tables = [row.request_table] if row.request_table else list(options.requests)
+    stored = conflict_id_of(job, row.conflict)
     if not acknowledged_in(tables, ConflictEntry(job_id=job, conflict_id=outcome)):
+        if outcome != stored and read_token(f"{NOTICE_PREFIX}{job}#{CONTRADICTED}#{outcome}") is None:
+            raise CommandError(
+                f"OUTCOME must be one that contradicts job {job}, got {outcome}; give it as its entry states it, or "
+                f"the stored one, {stored}"
+            )
         what = acknowledgement(job, outcome)
         if not keep_decision(audit, what, job, tables, clock.now_ms()):
             raise CommandError(
                 f"the record of job {job} must exist, got none: nothing can keep the decision; delete the entry by hand"
             )
-    stored = conflict_id_of(job, row.conflict)
     more = "" if outcome == stored else f"; the stored one is {stored}"
     sys.stdout.write(f"job {job}: conflicting outcome {outcome} acknowledged{more}\n")
     return 0

@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.reads import KEYS_AT_ONCE, batch_of, due_ids
 from saga_runtime.callbacks.decisions import conflict_id_of
-from saga_runtime.callbacks.rows import JobId, Outcome
+from saga_runtime.callbacks.notices import contradicting_outcome
+from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.protocol import (
     ALIAS_PREFIX,
     NOTICE_PREFIX,
@@ -29,7 +30,7 @@ Item = Mapping[str, Mapping[str, Any]]
 
 _SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 """Attributes that are read: the token never leaves the table."""
-_NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED, TokenStatus.NOTICE)
+_NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED, TokenStatus.NOTICE, TokenStatus.NOTIFIED)
 
 
 class Kind(StrEnum):
@@ -176,6 +177,18 @@ def job_parts(job_id: str) -> tuple[str, str]:
     return (job.saga_id, job.row_name) if job is not None else ("", "")
 
 
+def _notice_view(row: TokenRow) -> NoticeView:
+    return NoticeView(
+        job_id=row.job_id,
+        outcome=contradicting_outcome(row),
+        request_table=row.request_table,
+        queue_url=row.queue_url,
+        detail=json.loads(row.entry)["parked_reason"]["detail"],
+        since=row.created_at,
+        sent=row.status is TokenStatus.NOTIFIED,
+    )
+
+
 def _conflict_id(row_id: str, conflict: str) -> str:
     """Id of a job's conflict; an alias has no entry in the operators' queue."""
     if not conflict or JobId.parse(row_id) is None:
@@ -198,12 +211,27 @@ def _said(text: str) -> str:
     return f"failed: {said.get(f.ERROR, '')}{detail}"
 
 
-class Unsent(NamedTuple):
-    """An entry about a job, for operators, and the queue that does not have it yet; since: epoch milliseconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoticeView:
+    """A notice for display.
+
+    Attributes:
+        job_id: the job that it is about.
+        outcome: id of the outcome that contradicts the job's; empty: it is about a late effect.
+        request_table: table of its saga's record.
+        queue_url: the queue of operators.
+        detail: what the provider reported.
+        since: when it was stored, epoch milliseconds.
+        sent: whether the queue has its entry.
+    """
 
     job_id: str
+    outcome: str
+    request_table: str
     queue_url: str
+    detail: str
     since: int
+    sent: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,24 +249,24 @@ class TokenRows:
     unreadable: Callable[[str, ValueError], None] | None = None
 
     def open(self) -> list[JobView]:
-        """Rows that need attention: waiting, undelivered, late, or unknown.
+        """Rows that need attention: waiting, undelivered, late, contradicted, or unknown.
 
         Raises:
             CommandError: if the table is not one of tokens.
         """
-        return self.of(self.due())
+        ids = self.due()
+        return self.of([*ids, *(notice.job_id for notice in self.notices(ids) if notice.outcome)])
 
     def due(self) -> list[str]:
         """Ids of the rows in the sparse index."""
         shards = range(TOKEN_DUE_SHARDS)
         return [one for shard in shards for one in due_ids(self.dynamodb, self.table, shard)]
 
-    def unsent(self, ids: Sequence[str]) -> list[Unsent]:
-        """Notices among rows: entries that operators' queues do not have yet."""
-        a, notices = TokenAttribute, [row_id for row_id in ids if row_id.startswith(NOTICE_PREFIX)]
-        parts = [notices[start : start + KEYS_AT_ONCE] for start in range(0, len(notices), KEYS_AT_ONCE)]
-        items = (item for part in parts for item in self._batch(part))
-        return [Unsent(item[a.JOB_ID]["S"], item[a.QUEUE_URL]["S"], int(item[a.CREATED_AT]["N"])) for item in items]
+    def notices(self, ids: Sequence[str]) -> list[NoticeView]:
+        """Notices among rows, read strongly: of entries that are not sent, and of outcomes to acknowledge."""
+        wanted = [row_id for row_id in ids if row_id.startswith(NOTICE_PREFIX)]
+        parts = [wanted[start : start + KEYS_AT_ONCE] for start in range(0, len(wanted), KEYS_AT_ONCE)]
+        return [_notice_view(TokenRow.from_item(item)) for part in parts for item in self._batch(part)]
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
         """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.

@@ -127,7 +127,8 @@ def _deeper(options: argparse.Namespace, aws: Aws, system: System, records: Reco
         deep = Deep(records=records, scan=scan, contradictions=contradictions)
         scan.announce([*deep.tables(), *system.token_tables, *(watch.table for watch in watches)])
     for table in system.token_tables:
-        found += Tokens(records=records, table=table, swept=system.sweeps(table)).look(scan)
+        at = system.integration_of(table)
+        found += Tokens(records=records, table=table, swept=system.sweeps(table), integration=at).look(scan)
     for watch in watches:
         found += aws.gathered(f"table {watch.table}", watch.look(scan))
     if deep is not None:

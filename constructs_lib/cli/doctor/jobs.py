@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from constructs_lib.cli.callbacks.rows import JobView, TokenRows, Unsent
+from constructs_lib.cli.callbacks.rows import JobView, NoticeView, TokenRows, job_parts
 from constructs_lib.cli.callbacks.rows import Kind as RowKind
 from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS, Finding, Kind, Saga, Severity, unreadable
 from constructs_lib.cli.doctor.records import Records, watcher
 from constructs_lib.cli.shared.manifest import Watch
 from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, Scan, all_of
+from constructs_lib.cli.shared.saga import PLACEHOLDER
 from saga_runtime.callbacks.decisions import acknowledgement
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
@@ -66,11 +67,13 @@ class Tokens:
         records: how request records are read.
         table: the token table.
         swept: whether its sweeper works.
+        integration: path of an integration, for commands; empty: they need none.
     """
 
     records: Records
     table: str
     swept: bool
+    integration: str = ""
     _overdue: list[int] = field(default_factory=list)
 
     def look(self, scan: Scan | None = None) -> list[Finding]:
@@ -83,7 +86,7 @@ class Tokens:
         rows = TokenRows(dynamodb=aws.dynamodb, table=self.table, unreadable=is_broken)
         ids = aws.allowed(what, rows.due) or []
         found = aws.allowed(what, lambda: rows.of(ids)) or []
-        unsent = aws.allowed(what, lambda: rows.unsent(ids)) or []
+        notices = aws.allowed(what, lambda: rows.notices(ids)) or []
         indexed = {row.job_id for row in found}
         if scan is not None:
             everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, _SHOWN)))}
@@ -95,17 +98,36 @@ class Tokens:
             again += aws.allowed(what, rows.open) or []  # their keys are not the ids that their providers use
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
         stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
-        return [*broken.values(), *stand, *map(self._unsent, filter(self._is_overdue, unsent)), *self._nobody_looks()]
+        contradicted = {row.job_id for row, finding in findings if finding.kind is Kind.CONTRADICTED}
+        left = [one for one in notices if one.job_id not in contradicted or not one.sent]
+        told = [finding for one in left if (finding := self._of_notice(one)) is not None]
+        return [*broken.values(), *stand, *told, *self._nobody_looks()]
 
-    def _is_overdue(self, entry: Unsent) -> bool:
-        return entry.since <= self.records.now_ms - NOBODY_CAME_MS
-
-    def _unsent(self, entry: Unsent) -> Finding:
-        what = f"an entry about it is not in operators' queue {entry.queue_url.rpartition('/')[2]} yet"
-        then = "find out why its sweeper cannot send it: sweep_failed in its log, the queue, the queue's key"
-        return Finding(
-            Kind.NOT_MONITORED, Severity.OPERATOR, what, then, entry.since, id=entry.job_id, table=self.table
+    def _of_notice(self, notice: NoticeView) -> Finding | None:
+        """A contradicting outcome that is not acknowledged, or an entry that operators' queue does not have."""
+        made = partial(
+            Finding,
+            severity=Severity.OPERATOR,
+            since=notice.since,
+            id=notice.job_id,
+            saga_id=job_parts(notice.job_id)[0],
+            table=self.table,
         )
+        if not notice.sent:
+            if notice.since > self.records.now_ms - NOBODY_CAME_MS:
+                return None
+            queue = notice.queue_url.rpartition("/")[2]
+            what = f"{notice.detail}, and the entry about that is not in operators' queue {queue} yet"
+            then = "find out why its sweeper cannot send it: sweep_failed in its log, the queue, the queue's key"
+            return made(kind=Kind.NOT_MONITORED, what=what, then=then)
+        if self._is_acknowledged(notice.job_id, notice.outcome, notice.request_table):
+            return None
+        then = "ask its provider which one is true, then acknowledge it"
+        words = ["callbacks", "--acknowledge", notice.job_id, notice.outcome, "--reason", PLACEHOLDER]
+        return made(kind=Kind.CONTRADICTED, what=notice.detail, then=then, command=self._command(*words))
+
+    def _command(self, *words: str) -> str:
+        return self.records.command(*words, *(["--integration", self.integration] if self.integration else []))
 
     def _nobody_looks(self) -> Iterator[Finding]:
         if self._overdue:
@@ -136,7 +158,7 @@ class Tokens:
             case RowKind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
                 what = f"{row.outcome or 'an outcome'}, of an unknown job"
                 return self._of_person(row, Kind.ORPHANED_OUTCOME, what, "ask its provider what it was about")
-            case RowKind.CONFLICT if not self._is_acknowledged(row):
+            case RowKind.CONFLICT if not self._is_acknowledged(row.job_id, row.conflict_id, row.request_table):
                 what = f"{row.outcome}, and then {row.conflict}: the first one counts"
                 then = "ask its provider which one is true, then acknowledge it"
                 return self._of_person(row, Kind.CONTRADICTED, what, then)
@@ -214,30 +236,30 @@ class Tokens:
         then = f"the reconciler undoes it, by {name}"
         return self._about(row, Kind.LATE, Severity.SOON, what, then, saga=saga, repair=Repair.COMPENSATE_LATE)
 
-    def _is_acknowledged(self, row: JobView) -> bool:
-        """Test whether the record of the job's saga has a decision about this conflicting outcome."""
-        found = self._record_of(row) if row.conflict_id else None
-        what = acknowledgement(row.job_id, row.conflict_id)
+    def _is_acknowledged(self, job_id: str, outcome: str, request_table: str) -> bool:
+        """Test whether the record of the job's saga has a decision about a conflicting outcome."""
+        found = self._record_of(job_parts(job_id)[0], request_table) if outcome else None
+        what = acknowledgement(job_id, outcome)
         return found is not None and any(one.what == what for one in Decision.all_of(found[1]))
 
     def _home(self, row: JobView) -> tuple[Saga, RequestRecord] | None:
         """The saga of a row, and its record, read strongly; None: it has none any more."""
-        found = self._record_of(row)
+        found = self._record_of(row.saga_id, row.request_table)
         if found is None:
             return None
         record = RequestRecord.from_item(found[1])
         return self.records.saga_of(found[0], record), record
 
-    def _record_of(self, row: JobView) -> tuple[str, Item] | None:
-        """The table and the item of the record of a row's saga, read strongly; None: it has none any more."""
-        tables = [row.request_table] if row.request_table else [saga.served.requests for saga in self.records.sagas]
-        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(row.saga_id)}}
+    def _record_of(self, saga_id: str, request_table: str) -> tuple[str, Item] | None:
+        """The table and the item of a saga's record, read strongly; None: it has none any more."""
+        tables = [request_table] if request_table else [saga.served.requests for saga in self.records.sagas]
+        key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
         for table in dict.fromkeys(tables):
             item = self.records.aws.read(table, key)
             if item is None or RecordAttribute.SAGA_ID not in item:
                 continue
             self.records.remember(item)
-            if RequestRecord.from_item(item).saga_id == row.saga_id:
+            if RequestRecord.from_item(item).saga_id == saga_id:
                 return table, item
         return None
 
@@ -262,7 +284,7 @@ class Tokens:
 
     def _of_person(self, row: JobView, kind: Kind, what: str, then: str) -> Finding:
         saga = ["--saga", row.saga_id] if row.saga_id else []
-        command = self.records.command("callbacks", *saga, "--all")
+        command = self._command("callbacks", *saga, "--all")
         return replace(self._about(row, kind, Severity.OPERATOR, what, then), command=command)
 
     def _about(self, row: JobView, kind: Kind, severity: Severity, what: str, then: str, **more: Any) -> Finding:

@@ -100,6 +100,11 @@ class System:
         )
         return tuple(function for function in looks if not set(schedules_of(manifest, function)) - self.gone)
 
+    def integration_of(self, tokens: str) -> str:
+        """Path of an integration with a token table, if a command has to name one; empty: the stack has just one."""
+        several = len(self.manifest.integrations) > 1
+        return next((one.path for one in self.manifest.integrations if several and one.tokens == tokens), "")
+
     def sweeps(self, tokens: str) -> bool:
         """Test whether a token table's sweeper works; one of another stack is assumed to."""
         function = self.manifest.sweepers.get(tokens)

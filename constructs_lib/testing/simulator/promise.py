@@ -14,10 +14,11 @@ from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.workload import Intent, Result
 from constructs_lib.testing.simulator.world import Parking, World
-from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
 from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from, request_id_of, scope_of
 from saga_runtime.protocol import (
+    NOTICE_PREFIX,
     SAGA_CANCELLED,
     SETTLED,
     CallField,
@@ -253,7 +254,8 @@ def _failed_as_recorded(world: World) -> Invariant:
 def operators_know(world: World) -> Invariant:
     """Each failure that contradicts a job's success has an entry in an operators' queue, which nothing deletes here.
 
-    A success that contradicts a failure is a late effect: its entry is deleted once it is compensated.
+    No operator acknowledges it, so its notice stays, too, as long as its saga has a record. A success that contradicts
+    a failure is a late effect: its entry is deleted once it is compensated.
     """
     queues = [world.queues.queue(url) for url in set(world.parts.operators.values())]
     entries = [ConflictEntry.from_body(message.body) for queue in queues for message in queue.messages]
@@ -265,8 +267,15 @@ def operators_know(world: World) -> Invariant:
         if TokenAttribute.CONFLICT in row and JobId.parse(row[TokenAttribute.ID]["S"]) is not None
         if not (outcome := Outcome.decode(row[TokenAttribute.CONFLICT]["S"])).ok
     }
-    unknown = sorted(stored - known)
-    violations = tuple(f"outcome {outcome} of job {job} contradicts, and has no entry" for job, outcome in unknown)
+    sagas = {record[RecordAttribute.SAGA_ID]["S"] for table in world.parts.requests for record in world.records(table)}
+    notices = {row[TokenAttribute.ID]["S"] for table in world.parts.tokens for row in world.table(table)}
+    unknown = [f"outcome {outcome} of job {job} contradicts, and has no entry" for job, outcome in stored - known]
+    forgotten = [
+        f"outcome {outcome} of job {job} contradicts, and has no notice"
+        for job, outcome in stored
+        if job.partition("#")[0] in sagas and f"{NOTICE_PREFIX}{job}#{CONTRADICTED}#{outcome}" not in notices
+    ]
+    violations = (*sorted(unknown), *sorted(forgotten))
     return Invariant(name="operators know what contradicts", checked=len(stored), violations=violations)
 
 

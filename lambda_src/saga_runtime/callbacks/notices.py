@@ -1,6 +1,7 @@
 """Notices: entries for operators, stored in one transaction with what they are about, and sent by the sweeper.
 
-So an outcome is stored whether or not a queue responds, and its provider need not report it again.
+So an outcome is stored whether or not a queue responds, and its provider need not report it again. A queue forgets an
+entry; the notice of a contradicting outcome stays until an operator acknowledges that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
-from saga_runtime.callbacks.rows import JobId, Outcome
+from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.callbacks.writes import due_change, token_item, token_key
 from saga_runtime.errors import TransientError
 from saga_runtime.idempotency.identity import request_id_from
@@ -33,6 +34,7 @@ class Notice:
         error: ``CallbackContradicted`` or ``LateEffectRecorded``.
         detail: what happened.
         outcome: the reported outcome.
+        requests: table of the saga's record.
         execution: name of the execution that waited; empty: none.
     """
 
@@ -41,6 +43,7 @@ class Notice:
     error: str
     detail: str
     outcome: Outcome
+    requests: str
     execution: str
 
     @property
@@ -69,6 +72,7 @@ class Notice:
             a.JOB_ID: {"S": self.job_id},
             a.ENTRY: {"S": self.entry},
             a.QUEUE_URL: {"S": queue_url},
+            a.REQUEST_TABLE: {"S": self.requests},
             **due_change(self.id, now_ms),
         }
         item = token_item(self.id, TokenStatus.NOTICE, now_ms, keep_days, more)
@@ -77,8 +81,17 @@ class Notice:
         return {"Update": {"TableName": table, "Key": token_key(self.id), **change}}
 
 
+def contradicting_outcome(row: TokenRow) -> str:
+    """Id of the contradicting outcome that a notice is about; empty: it is about a late effect.
+
+    Such a notice stays until an operator acknowledges that outcome. A late effect is in the index by its job's row.
+    """
+    error, _, outcome = row.id.removeprefix(f"{NOTICE_PREFIX}{row.job_id}#").partition("#")
+    return outcome if error == CONTRADICTED else ""
+
+
 def notice_delete(table: str, row_id: str) -> Any:
-    """Delete a notice whose entry is sent; unconditional: another sweep may have deleted it."""
+    """Delete a notice that is over; unconditional: another sweep may have deleted it."""
     return {"Delete": {"TableName": table, "Key": token_key(row_id)}}
 
 

@@ -338,7 +338,13 @@ class Subject:
         error, detail = notice
         execution = self.token.execution if self.token is not None else ""
         made = Notice(
-            job_id=self.job_id, job=self.job, error=error, detail=detail, outcome=outcome, execution=execution
+            job_id=self.job_id,
+            job=self.job,
+            error=error,
+            detail=detail,
+            outcome=outcome,
+            requests=self._requests,
+            execution=execution,
         )
         return [made.store(token_table(), self.saga.operators, now_ms, self.saga.days)]
 

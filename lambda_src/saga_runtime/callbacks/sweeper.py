@@ -8,19 +8,22 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.callbacks.notices import notice_delete, send_entry
+from saga_runtime.callbacks.decisions import acknowledgement
+from saga_runtime.callbacks.notices import contradicting_outcome, notice_delete, send_entry
 from saga_runtime.callbacks.rows import JobId, TokenRow
 from saga_runtime.callbacks.saga_writes import SagaRecord
 from saga_runtime.callbacks.store import read_log, read_record, read_token, token_table
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.unanswered import unanswered_entry
-from saga_runtime.callbacks.writes import not_due_update, unanswered_update
+from saga_runtime.callbacks.writes import not_due_update, token_update, unanswered_update
 from saga_runtime.errors import TransientError
+from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import (
     DUE_INDEX,
     NOTICE_PREFIX,
     TOKEN_DUE_SHARDS,
     Metric,
+    RecordAttribute,
     RecordStatus,
     StepStatus,
     TokenAttribute,
@@ -29,7 +32,8 @@ from saga_runtime.protocol import (
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.backoff import PATIENT
-from saga_runtime.shared.writes import write
+from saga_runtime.shared.decisions import Decision
+from saga_runtime.shared.writes import read, write
 
 _SPARE_MS = 12_000
 """A sweep ends this long before its function does: longer than a call that is not answered."""
@@ -49,6 +53,7 @@ class Swept:
         waiting: tasks that wait longer than expected.
         unanswered: jobs that were abandoned without an outcome, and reported now.
         late: late effects that are not compensated yet.
+        contradicted: contradicting outcomes that no operator has acknowledged yet.
         failed: rows that could not be processed; the next sweep retries them.
         complete: whether every due row was processed.
     """
@@ -59,6 +64,7 @@ class Swept:
     waiting: int = 0
     unanswered: int = 0
     late: int = 0
+    contradicted: int = 0
     failed: int = 0
     complete: bool = True
 
@@ -81,12 +87,17 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
             swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
             telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
 
+    def leave(due_at: int) -> None:
+        """Leave a row, and those after it, to the next sweep: they are overdue, whatever their state."""
+        swept.complete = False
+        swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
+
     # Not the same shard first each time: one with many rows would keep the others waiting.
     first = now_ms // 60_000
     for shard in range(TOKEN_DUE_SHARDS):
         for row_id, due_at in _due(f"{(first + shard) % TOKEN_DUE_SHARDS:02d}", now_ms):
             if remaining_ms() < _SPARE_MS + _FOR_NOTICES_MS:
-                swept.complete = False
+                leave(due_at)
                 break
             if row_id.startswith(NOTICE_PREFIX):
                 notices.append((row_id, due_at))
@@ -94,10 +105,11 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
                 process(row_id, due_at)
     for row_id, due_at in notices:
         if remaining_ms() < _SPARE_MS:
-            swept.complete = False
+            leave(due_at)
             break
         process(row_id, due_at)
     telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
+    telemetry.gauge(Metric.CONTRADICTIONS, swept.contradicted)
     return swept
 
 
@@ -167,8 +179,15 @@ def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None
     elif row.status is TokenStatus.NOTICE:
         # Sent before that is recorded: at least once.
         queues.send(row.queue_url, row.entry, row.job_id)
-        write(notice_delete(token_table(), row.id), retry=PATIENT)
+        stays = contradicting_outcome(row)
+        change = token_update(token_table(), row, TokenStatus.NOTIFIED, now_ms, {}) if stays else None
+        write(change or notice_delete(token_table(), row.id), retry=PATIENT)
         swept.notices += 1
+    elif row.status is TokenStatus.NOTIFIED:
+        if _is_acknowledged(row):
+            write(notice_delete(token_table(), row.id), retry=PATIENT)
+        else:
+            swept.contradicted += 1
     elif row.status is TokenStatus.WAITING:
         _look_after_waiting(row, now_ms, swept, queues)
     elif row.applied_late_at and _stands_late(row):
@@ -206,6 +225,19 @@ def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, n
     if log is not None and log.status is not StepStatus.INTENT:
         return False
     return record is not None and record.status is RecordStatus.IN_PROGRESS
+
+
+def _is_acknowledged(notice: TokenRow) -> bool:
+    """Test whether an operator has acknowledged a contradicting outcome, or its saga's record, is gone."""
+    job = JobId.parse(notice.job_id)
+    if job is None:
+        return True
+    key = {RecordAttribute.ID: {"S": request_id_from(job.saga_id)}}
+    record = read({"TableName": notice.request_table, "Key": key}, retry=PATIENT)
+    if record is None or record.get(RecordAttribute.SAGA_ID) != {"S": job.saga_id}:
+        return True
+    what = acknowledgement(notice.job_id, contradicting_outcome(notice))
+    return any(one.what == what for one in Decision.all_of(record))
 
 
 def _stands_late(row: TokenRow) -> bool:

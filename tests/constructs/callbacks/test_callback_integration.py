@@ -485,8 +485,11 @@ class TestAlarms:
     def test_cover_contradictions_and_repeated_event_ids(self, cloud: Cloud) -> None:
         metrics = cloud.one("Warehouse/Alarms/CallbackConflict").properties["Metrics"]
         parts = [metric["MetricStat"]["Metric"] for metric in metrics if not metric["ReturnData"]]
-        assert [part["MetricName"] for part in parts] == [Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED]
-        assert {part["Dimensions"][0]["Value"] for part in parts} == {"Shop-Warehouse"}
+        assert [(part["MetricName"], part["Dimensions"][0]["Value"]) for part in parts] == [
+            (Metric.CALLBACK_CONFLICT, "Shop-Warehouse"),
+            (Metric.EVENT_ID_REUSED, "Shop-Warehouse"),
+            (Metric.CONTRADICTIONS, "Shop-Warehouse-Tokens-Sweeper"),
+        ]
 
     def test_cover_overdue_tokens_and_missing_data(self, stack: Stack) -> None:
         CallbackIntegration(stack, "Warehouse", max_wait_age=Duration.minutes(10))

@@ -24,13 +24,14 @@ from saga_runtime.callbacks import (
 )
 from saga_runtime.callbacks import store as callback_store
 from saga_runtime.callbacks import task_tokens as callback_sending
-from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
+from saga_runtime.callbacks.decisions import CONTRADICTED, acknowledgement, conflict_id_of
 from saga_runtime.callbacks.notices import Notice
 from saga_runtime.callbacks.rows import JobId, Outcome, alias_of
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.callbacks.task_tokens import nobody_waits
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.protocol import (
+    NOTICE_PREFIX,
     Env,
     LogAttribute,
     Metric,
@@ -43,6 +44,7 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.recovery.operators_queue import ConflictEntry
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision, stored
 from tests.unit.support.job_saga import (
     DONE,
     HEARTBEAT_SECONDS,
@@ -389,11 +391,92 @@ def _contradicted(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_an_entry_whose_notice_is_not_deleted_is_sent_again(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = _contradicted(job_saga, monkeypatch)
-    job_saga.world.wire.plan(Fault(operation="DeleteItem", action=Action.KILL, moment=Moment.BEFORE, times=1))
+    job_saga.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=Moment.BEFORE, times=1))
     with pytest.raises(Killed):
         sweep(remaining_ms=lambda: 60_000)
 
     assert len(notified(queue)) == 2
+
+
+def _notices(job_saga: JobSaga) -> list[str]:
+    """States of the notices."""
+    return [row["status"]["S"] for row in job_saga.world.items("tokens") if row["id"]["S"].startswith(NOTICE_PREFIX)]
+
+
+def test_notice_of_a_contradicting_outcome_stays_until_that_is_acknowledged(
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = _contradicted(job_saga, monkeypatch)
+    assert len(notified(queue)) == 1
+    aws.sqs().purge_queue(QueueUrl=queue)  # as after fourteen days
+
+    swept = [sweep(remaining_ms=lambda: 60_000) for _ in range(3)]
+
+    assert [(one.contradicted, one.notices, one.oldest_seconds) for one in swept] == [(1, 0, 0)] * 3
+    assert _notices(job_saga) == [TokenStatus.NOTIFIED]
+    assert job_saga.world.telemetry.measured[Metric.CONTRADICTIONS] == 1
+    for outcome, left in (("0" * 16, 1), (conflict_id_of(JOB_ID, Outcome.of(REFUSED)), 0)):
+        _decide(acknowledgement(JOB_ID, outcome))
+        assert sweep(remaining_ms=lambda: 60_000).contradicted == left
+    assert _notices(job_saga) == []
+    job_saga.reports("e3", REFUSED)
+    assert (_notices(job_saga), entries_of(queue)) == ([], [])
+
+
+def _decide(what: str) -> None:
+    """Keep a decision with the saga's record."""
+    decision = Decision(at_ms=NOW_MS, who="arn:aws:iam::111111111111:user/ann", what=what, why="-", parked_reason=None)
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={"id": {"S": REQUEST_ID}},
+        UpdateExpression="SET decisions = list_append(if_not_exists(decisions, :none), :one)",
+        ExpressionAttributeValues={":none": {"L": []}, ":one": stored([decision])},
+    )
+
+
+@pytest.mark.parametrize("other", [False, True], ids=["expired", "another saga's"])
+def test_a_contradiction_of_a_saga_without_a_record_is_over_once_its_entry_is_sent(
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch, *, other: bool
+) -> None:
+    queue = _contradicted(job_saga, monkeypatch)
+    if other:
+        aws.dynamodb().update_item(
+            TableName="requests",
+            Key={"id": {"S": REQUEST_ID}},
+            UpdateExpression="SET saga_id = :other",
+            ExpressionAttributeValues={":other": {"S": f"{REQUEST_ID}-aaaaaaaa"}},
+        )
+    else:
+        aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": REQUEST_ID}})
+
+    assert len(notified(queue)) == 1
+    assert sweep(remaining_ms=lambda: 60_000).contradicted == 0
+    assert _notices(job_saga) == []
+
+
+def test_a_notice_of_a_late_effect_ends_with_its_entry(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=queue)]))
+    job_saga.register()
+    job_saga.reports("e1", REFUSED)
+    job_saga.reports("e2", DONE)
+
+    assert len(notified(queue)) == 1
+    assert _notices(job_saga) == []
+
+
+@pytest.mark.parametrize("left", [(23_999,), (60_000, 11_999)], ids=["at once", "before the notices"])
+def test_a_sweep_that_runs_out_of_time_reports_how_long_what_it_leaves_is_due(
+    job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch, left: tuple[int, ...]
+) -> None:
+    _contradicted(job_saga, monkeypatch)
+    job_saga.world.clock.ms += 7_200_000
+    times = iter(left)
+
+    swept = sweep(remaining_ms=lambda: next(times))
+
+    assert (swept.complete, swept.notices, swept.oldest_seconds) == (False, 0, 7_200)
+    assert job_saga.world.telemetry.measured[Metric.OLDEST_WAITING] == 7_200
 
 
 def test_a_queue_that_refuses_an_entry_keeps_its_notice(job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -426,7 +509,9 @@ def test_a_queue_that_does_not_respond_delays_no_outcome(job_saga: JobSaga, monk
     assert job is not None
     for number in range(20):
         outcome = Outcome.failure("Lost", str(number))
-        notice = Notice(job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, execution="")
+        notice = Notice(
+            job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, requests="requests", execution=""
+        )
         aws.dynamodb().update_item(**notice.store(table, queue, 1, 400)["Update"])
     job_saga.world.wire.forget()
     job_saga.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=10))

@@ -30,6 +30,7 @@ from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import (
     UNANSWERED_FIELD,
     CallField,
+    Env,
     RecordStatus,
     TokenAttribute,
     UnansweredField,
@@ -37,7 +38,16 @@ from saga_runtime.protocol import (
 from saga_runtime.recovery.operators_queue import ConflictEntry, acknowledged_in
 from saga_runtime.shared import aws
 from saga_runtime.shared.decisions import Decision
-from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB_ID, REFUSED, STEP, JobSaga
+from tests.unit.support.job_saga import (
+    DONE,
+    HEARTBEAT_SECONDS,
+    JOB_ID,
+    REFUSED,
+    STEP,
+    JobSaga,
+    operators_queue,
+    served,
+)
 from tests.unit.support.manifests import manifest
 from tests.unit.support.samples import NOW_MS, SAGA_ID, reservation_of
 from tests.unit.support.wire import Action, Fault, Killed, Moment
@@ -305,23 +315,44 @@ def test_an_unknown_outcome_is_not_listed_once_its_job_is_known(operator: Operat
     assert TokenAttribute.DUE_AT not in operator.job_saga.token_row("alias##their-77")
 
 
-def test_a_contradiction_is_listed_with_all_that_is_settled(operator: Operator) -> None:
-    operator.job_saga.register()
-    operator.job_saga.reports("e1")
-    operator.job_saga.reports("e2", REFUSED)
+@pytest.mark.parametrize("swept", [0, 1, 2])
+@pytest.mark.parametrize("words", [(), ("--all",)])
+def test_a_contradiction_is_listed(operator: Operator, words: tuple[str, ...], swept: int) -> None:
+    contradict(operator)
+    for _ in range(swept):
+        sweep(remaining_ms=lambda: 60_000)
 
-    assert "contradicted" not in operator.lists()
-    told = operator.lists("--all")
+    told = operator.lists(*words)
     assert "conflict: the provider reported two outcomes" in told
     assert "and then: failed: OutOfStock, none left" in told
     assert f"--acknowledge '{JOB_ID}' {CONFLICT} --reason WHY --stack Shop" in " ".join(told.split())
-    assert [row["conflict_id"] for row in operator.finds("--all")["rows"]] == [CONFLICT]
+    assert [row["conflict_id"] for row in operator.finds(*words)["rows"]] == [CONFLICT]
 
 
 def contradict(operator: Operator) -> None:
-    operator.job_saga.register()
-    operator.job_saga.reports("e1")
-    operator.job_saga.reports("e2", REFUSED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators_queue())]))
+        operator.job_saga.register()
+        operator.job_saga.reports("e1")
+        operator.job_saga.reports("e2", REFUSED)
+
+
+def test_a_contradiction_that_is_acknowledged_is_not_listed_after_the_next_sweep(operator: Operator) -> None:
+    contradict(operator)
+    sweep(remaining_ms=lambda: 60_000)
+    operator.lists("--acknowledge", JOB_ID, CONFLICT)
+    sweep(remaining_ms=lambda: 60_000)
+
+    assert operator.finds()["rows"] == []
+
+
+def test_only_an_outcome_that_was_reported_is_acknowledged(operator: Operator) -> None:
+    contradict(operator)
+    said = operator.is_refused("--acknowledge", JOB_ID, "0123456789abcdef")
+
+    assert f"OUTCOME must be one that contradicts job {JOB_ID}, got 0123456789abcdef" in said
+    assert f"the stored one, {CONFLICT}" in said
+    assert kept(operator) == []
 
 
 def test_a_contradiction_is_acknowledged_once_with_its_author(operator: Operator) -> None:
@@ -349,7 +380,9 @@ def test_an_acknowledgement_that_dies_is_repeated(operator: Operator, moment: Mo
 
 def test_an_outcome_that_was_replaced_is_acknowledged_by_its_id(operator: Operator) -> None:
     contradict(operator)
-    operator.job_saga.reports("e3", Failed("Lost", ""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators_queue())]))
+        operator.job_saga.reports("e3", Failed("Lost", ""))
     later = conflict_id_of(JOB_ID, Outcome.failure("Lost", ""))
 
     assert f"; the stored one is {later}" in operator.lists("--acknowledge", JOB_ID, CONFLICT)
@@ -516,6 +549,26 @@ def test_jobs_are_put_into_the_queue_that_they_came_from_and_no_other(operator: 
 )
 def test_conflicting_options_are_refused(operator: Operator, words: tuple[str, ...], message: str) -> None:
     assert message in operator.is_refused(*words)
+
+
+def test_integrations_that_share_a_table_are_listed_together(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contradict(operator)
+    other = {**operator.integration, "path": "Shop/Carrier", "queue": "https://other"}
+
+    def deploy(other: dict[str, str]) -> None:
+        found = json.dumps(manifest(integrations=[other, operator.integration]))
+        monkeypatch.setattr(MANIFEST, "_output", lambda *_: found)
+
+    deploy(other)
+    assert [row["conflict_id"] for row in operator.finds()["rows"]] == [CONFLICT]
+    operator.lists("--acknowledge", JOB_ID, CONFLICT)
+    said = "must have one CallbackIntegration, got Shop/Carrier, Shop/Warehouse; choose one with --integration"
+    for words in (("--dead-letters",), ("--redrive",), ("--delete-unanswered",)):
+        assert said in operator.is_refused(*words)
+    deploy({**other, "table": "others"})
+    assert said in operator.is_refused()
 
 
 def test_a_wrong_table_is_refused_with_the_remedy(operator: Operator) -> None:

@@ -570,7 +570,9 @@ def test_entry_that_no_sweep_sends_is_found(stack: CheckedStack) -> None:
     job = JobId.parse(JOB_ID)
     assert job is not None
     outcome = Outcome.failure("OutOfStock", "none left")
-    notice = Notice(job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, execution="")
+    notice = Notice(
+        job_id=JOB_ID, job=job, error=CONTRADICTED, detail="-", outcome=outcome, requests="requests", execution=""
+    )
     url = "https://sqs.eu-central-1.amazonaws.com/123456789012/operators"
     aws.dynamodb().update_item(**notice.store("tokens", url, stack.world.clock.ms, 400)["Update"])
 
@@ -579,4 +581,4 @@ def test_entry_that_no_sweep_sends_is_found(stack: CheckedStack) -> None:
     assert "not in operators' queue" not in str(stack.finds())
     stack.pass_time(1)
     found = [(one["id"], one["what"]) for one in stack.finds() if one["kind"] == "not monitored"]
-    assert (JOB_ID, "an entry about it is not in operators' queue operators yet") in found
+    assert (JOB_ID, "-, and the entry about that is not in operators' queue operators yet") in found

@@ -58,7 +58,15 @@ WAITING = Waiting(
     keep_days=400,
     dead_letters="https://sqs.example/dead",
 )
-NOTICE = Notice(job_id=JOB_ID, job=JOB, error=CONTRADICTED, detail="the row stays", outcome=REFUSED, execution=SAGA_ID)
+NOTICE = Notice(
+    job_id=JOB_ID,
+    job=JOB,
+    error=CONTRADICTED,
+    detail="the row stays",
+    outcome=REFUSED,
+    requests="requests",
+    execution=SAGA_ID,
+)
 FOUND = TokenRow(
     id=JOB_ID,
     status=TokenStatus.WAITING,

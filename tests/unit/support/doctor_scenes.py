@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from constructs_lib.cli.shared.saga import keep_decision
 from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.callbacks.decisions import acknowledgement, conflict_id_of
 from saga_runtime.callbacks.rows import Outcome
+from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.idempotency.identity import saga_id_of, step_key_of
-from saga_runtime.protocol import FailedStatus, StepStatus, TokenAttribute
+from saga_runtime.protocol import Env, FailedStatus, StepStatus, TokenAttribute
 from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
 from saga_runtime.shared import aws
@@ -30,7 +32,7 @@ from tests.unit.support.checked_stack import (
     create_watch_table,
 )
 from tests.unit.support.executions import ExecutionStatus
-from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP
+from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP, operators_queue, served
 from tests.unit.support.manifests import DAYS, TIMEOUT_SECONDS
 from tests.unit.support.samples import (
     DAY_MS,
@@ -229,8 +231,26 @@ def contradicted(stack: CheckedStack) -> None:
     stack.job_saga.reports("event-2", REFUSED)
 
 
+def contradicted_and_its_entry_gone(stack: CheckedStack) -> None:
+    """No operator reads the entry in time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, json.dumps([served(operators=(queue := operators_queue()))]))
+        contradicted(stack)
+    sweep(remaining_ms=lambda: 60_000)
+    aws.sqs().purge_queue(QueueUrl=queue)
+
+
+def contradicted_and_acknowledged_without_an_entry(stack: CheckedStack) -> None:
+    contradicted_and_its_entry_gone(stack)
+    _acknowledge(stack)
+
+
 def contradicted_and_acknowledged(stack: CheckedStack) -> None:
     contradicted(stack)
+    _acknowledge(stack)
+
+
+def _acknowledge(stack: CheckedStack) -> None:
     what = acknowledgement(JOB_ID, conflict_id_of(JOB_ID, Outcome.of(REFUSED)))
     audit = Audit(who="arn:aws:iam::111111111111:user/ann", why="refunded by hand")
     assert keep_decision(audit, what, JOB_ID, ["requests"], stack.world.clock.ms)
@@ -449,6 +469,12 @@ SCENES: dict[str, Scene] = {
     ),
     "late, tried for long, and its token gone": Scene(
         happens=late_tried_for_long_and_its_token_gone, found=LATE_BY_OPERATOR, deep=True
+    ),
+    "contradicted, and its entry gone": Scene(
+        happens=contradicted_and_its_entry_gone, found=(("contradicted", "operator"),)
+    ),
+    "contradicted, its entry gone, and acknowledged": Scene(
+        happens=contradicted_and_acknowledged_without_an_entry, found=()
     ),
     "contradicted": Scene(happens=contradicted, found=(("contradicted", "operator"),), deep=True),
     "contradicted, and acknowledged": Scene(happens=contradicted_and_acknowledged, found=(), deep=True),
