@@ -305,7 +305,14 @@ def user_code(
     function_options: FunctionOptions | None,
     extra_files: Mapping[str, bytes] | None = None,
 ) -> lambda_.Code:
-    """Code of a user's function, for the runtime and architecture that it will have."""
+    """Code of a user's function, for the runtime and architecture that it will have.
+
+    Raises:
+        ValueError: for a blank path, which would be the working directory, with all that is in it.
+        BundleError: if the folder does not exist or would hide a part of the runtime.
+    """
+    if not str(code).strip():
+        raise ValueError(f"code must be the path of a folder, got {code!r}; name the folder with your functions")
     options = options_ahead(scope, function_options)
     chosen = _architecture(architecture, options)
     target = Target(

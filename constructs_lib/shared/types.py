@@ -26,6 +26,7 @@ _NONE: Final = type(None)
 _CONFUSED: Final = {
     ("IResource", "RestApi"): "pass its .root",
     ("IStateMachine", "SagaStateMachine"): "name it in sagas",
+    ("Path", "AssetCode"): "pass the path of a folder",
     ("SagaStateMachine", "StateMachine"): "name other state machines in machines",
     ("Step", "StepGroup"): "put one next to the other: a group holds plain steps only",
     ("WatchedMachine", "StateMachine"): "write WatchedMachine(machine=…, on_timeout=…)",
@@ -202,7 +203,8 @@ def _kind(hint: Any) -> str:
 
 
 def _name(hint: Any) -> str:
-    return "lists" if typing.get_origin(hint) is not None else str(hint.__name__)
+    kind = typing.get_origin(hint)
+    return str(hint.__name__) if kind is None else "dicts" if issubclass(kind, Mapping) else "lists"
 
 
 def _a(name: str) -> str:
@@ -222,13 +224,14 @@ def _remedy(value: object, options: Sequence[Any]) -> str:
             return f"write {' or '.join(f'{option.__name__}.{member.name}' for member in option)}"
         if (one := _inside_of(value, option)) is not None:
             return f"pass its .{one}"
-        if typing.get_origin(option) is not None and not isinstance(value, Mapping):
+        kind = typing.get_origin(option)
+        if kind is not None and not issubclass(kind, Mapping):
             inner = _options(typing.get_args(option)[0])
             text = value.__name__ if isinstance(value, type) and str in inner else value
             if any(_is(text, one) for one in inner):
                 return f"write [{text!r}]" if isinstance(text, str) else "put it into a list"
     kinds = dict.fromkeys(_kind(option) for option in wanted)
-    return "pass the path of a folder" if Path in wanted else f"pass {' or '.join(kinds)}"
+    return "pass a path" if Path in wanted else f"pass {' or '.join(kinds)}"
 
 
 def _inside_of(value: object, wanted: Any) -> str | None:

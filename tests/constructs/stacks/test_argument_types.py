@@ -332,6 +332,30 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
         lambda w: lib.StepFunction(w.stack, "B", code=lambda_.Code.from_asset(str(FUNCTIONS)), handler="plain.handler"),
         "code of StepFunction B must be a str or a Path, got an AssetCode; pass the path of a folder",
     ),
+    "a code of another kind": (
+        lambda w: lib.StepFunction(w.stack, "B1", code=lambda_.Code.from_inline("x"), handler="plain.handler"),
+        "code of StepFunction B1 must be a str or a Path, got an InlineCode; pass a path",
+    ),
+    "a file's number": (
+        lambda w: lib.SagaStateMachine(w.stack, "B2", requests=w.requests, steps=[w.step], definition_file=5),
+        "definition_file of SagaStateMachine B2 must be a str or a Path or None, got 5; pass a path",
+    ),
+    "a text for a schema": (
+        lambda w: lib.Operation(saga=w.saga, schema="x"),
+        "schema of Operation must be a dict or None, got 'x'; pass a dict",
+    ),
+    "a text for an output": (
+        lambda _: lib.ContinueWith(output="x"),
+        "output of ContinueWith must be a dict, got 'x'; pass a dict",
+    ),
+    "a text for a state": (
+        lambda _: lib.Step.custom("Pause", state="Wait"),
+        "state of step Pause must be a dict, got 'Wait'; pass a dict",
+    ),
+    "one write": (
+        lambda w: lib.Step.dynamodb("Mark", table=w.table, writes={"Put": {}}),
+        "writes of step Mark must be a list of dicts, got {'Put': {}}; put it into a list",
+    ),
     "one saga": (
         lambda w: lib.TimeoutReconciler(w.stack, "C", sagas=w.saga),
         ("sagas of TimeoutReconciler C must be a list of SagaStateMachine, got a SagaStateMachine; put it into a list"),

@@ -131,6 +131,10 @@ STEP_FUNCTIONS: dict[str, tuple[Wrong, str]] = {
         lambda stack: _function(stack, memory_mib=64),
         "memory_mib must be 128 to 10240, got 64; choose a number in that range",
     ),
+    "a blank folder": (
+        lambda stack: _function(stack, code=" "),
+        "code must be the path of a folder, got ' '; name the folder with your functions",
+    ),
     "a variable of ours": (
         lambda stack: _function(stack, environment={"CDK_SAGAS_PROTOCOL": "2"}),
         "environment must not set ['CDK_SAGAS_PROTOCOL']; these are set by the construct",
