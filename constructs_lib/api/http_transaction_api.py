@@ -111,6 +111,7 @@ class HttpTransactionApi(OperationsApi):
         self._describe(Front(stage=DEFAULT_STAGE, joins_headers=True))
         self._serve_operations()
 
+    @checked
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Call every operation of this construct (``execute-api:Invoke``), in every stage of the HTTP API."""
         arns = [arn for name in self.operations for arn in self._methods_of(name)]

@@ -212,6 +212,7 @@ class TransactionApi(OperationsApi):
             else None
         )
 
+    @checked
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Call every operation of this API's stage (``execute-api:Invoke``)."""
         stage = self.api.deployment_stage.stage_name

@@ -507,6 +507,7 @@ class CallbackIntegration(Construct):
     def _metric(self, metric: Metric) -> cloudwatch.Metric:
         return runtime_metric(metric, self.service, "Sum")
 
+    @checked
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
         """List waiting and dead-lettered jobs, redrive them, and deliver outcomes.
 

@@ -436,6 +436,7 @@ class EventIntake(Construct):
     def _metric(self, metric: Metric) -> cloudwatch.Metric:
         return runtime_metric(metric, service_of(self.function), "Sum")
 
+    @checked
     def grant_send(self, grantee: iam.IGrantable) -> iam.Grant:
         """Send events to the intake (``sqs:SendMessage`` on ``kept``), each as JSON, as the function reads it.
 

@@ -119,6 +119,7 @@ class DirectReceiver(RuntimeFunction):
             removal_policy=removal_policy,
         )
 
+    @checked
     def grant_invoke(self, grantee: iam.IGrantable) -> iam.Grant:
         """Allow completing any job of this integration (``lambda:InvokeFunction``).
 

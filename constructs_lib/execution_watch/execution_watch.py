@@ -301,6 +301,7 @@ class _WatchTable(StatefulTable):
             removal_policy=removal_policy,
         )
 
+    @checked
     def grant_watch(self, grantee: iam.IGrantable) -> None:
         """Read and write single rows, and query the index."""
         self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")

@@ -126,6 +126,7 @@ class OperatorAccess(Construct):
             second=second_person.value if second_person is not None else None,
         )
 
+    @checked
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
         """Make a role or a user an operator: it may read the manifest, and ask the function.
 

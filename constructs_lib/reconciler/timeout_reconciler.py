@@ -213,6 +213,7 @@ class TimeoutReconciler(Construct):
         """Recoveries started: the sum of 5 minutes."""
         return runtime_metric(Metric.RECOVERIES, service_of(self.function), "Sum")
 
+    @checked
     def grant_hold(self, grantee: iam.IGrantable) -> iam.Grant:
         """Hold this reconciler, and end a hold: what ``cdk-sagas hold`` needs. For operators only."""
         Manifest.of(self).grant_read(grantee)
@@ -309,10 +310,12 @@ class HoldTable(StatefulTable):
     def __init__(self, scope: Construct, id: str) -> None:
         super().__init__(scope, id, partition_key=HoldAttribute.ID, removal_policy=RemovalPolicy.DESTROY)
 
+    @checked
     def grant_look(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read the item."""
         return self._grant(grantee, "dynamodb:GetItem")
 
+    @checked
     def grant_hold(self, grantee: iam.IGrantable) -> iam.Grant:
         """Put, read and delete holds."""
         return self._grant(grantee, *HOLD_ACTIONS)

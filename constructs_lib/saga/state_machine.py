@@ -428,6 +428,7 @@ class SagaStateMachine(Construct):
     def _of_both(self, metric: Callable[[sfn.StateMachine], cloudwatch.Metric], label: str) -> cloudwatch.IMetric:
         return total_of([metric(self.state_machine), metric(self.recovery_machine)], label)
 
+    @checked
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start sagas, each once per key: call the operations that start this saga (``execute-api:Invoke``).
 
@@ -445,6 +446,7 @@ class SagaStateMachine(Construct):
             resource_arns=[self._arn],
         )
 
+    @checked
     def grant_begin(self, grantee: iam.IGrantable, *, waits: bool = False) -> iam.Grant:
         """Begin sagas where they begin: executions of the forward machine, and of an inline saga's Express machine.
 
@@ -464,6 +466,7 @@ class SagaStateMachine(Construct):
             resource_arns=[self.express_machine.state_machine_arn],
         )
 
+    @checked
     def grant_recover(self, grantee: iam.IGrantable) -> iam.Grant:
         """Take a saga over, start its recovery, and compensate late effects: what ``cdk-sagas recover`` needs."""
         Manifest.of(self).grant_read(grantee)
@@ -500,6 +503,7 @@ class SagaStateMachine(Construct):
             ],
         )
 
+    @checked
     def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read a saga, record a step's outcome, recover or cancel the saga.
 

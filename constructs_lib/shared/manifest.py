@@ -11,6 +11,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, ManifestField, Part
+from constructs_lib.shared.types import checked
 
 
 class Manifest(Construct):
@@ -41,6 +42,7 @@ class Manifest(Construct):
             raise ValueError(f"id of {found.node.path} must not be {OUTPUT}, the id of the stack's manifest; rename it")
         return cls(root)
 
+    @checked
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read the manifest, with the stack's other outputs."""
         return iam.Grant.add_to_principal(

@@ -24,6 +24,7 @@ _MOST: Final = 60
 """Characters that an error shows of a value."""
 _NONE: Final = type(None)
 _CONFUSED: Final = {
+    ("IGrantable", "str"): "pass a role, or import one with iam.Role.from_role_arn",
     ("IResource", "RestApi"): "pass its .root",
     ("IStateMachine", "SagaStateMachine"): "name it in sagas",
     ("Path", "AssetCode"): "pass the path of a folder",
@@ -55,10 +56,11 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             given = signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise TypeError(f"{function.__qualname__}() {error}") from None
-        hints, owner = _hints(function), _owner(function, given)
+        hints = _hints(function)
         for name, value in given.items():
-            if name in hints:
-                require_type(name, value, hints[name], owner)
+            # Only an error asks the CDK's process for the owner: a saga calls hundreds of grants.
+            if name in hints and not _fits(value, hints[name]):
+                require_type(name, value, hints[name], _owner(function, given))
         return function(*args, **kwargs)
 
     return call
@@ -88,9 +90,9 @@ def require_type(name: str, value: object, hint: Any, owner: str) -> None:
     Raises:
         ValueError: naming argument, owner, value and remedy.
     """
-    options = _options(hint)
-    if any(_is(value, option) for option in options):
+    if _fits(value, hint):
         return
+    options = _options(hint)
     around = [option for option in options if _is_container(value, option)]
     if not around:
         wanted = " or ".join(dict.fromkeys(_kind(option) for option in options))
@@ -135,12 +137,16 @@ def _options(hint: Any) -> list[Any]:
     return [_NONE if hint is None else hint]
 
 
+def _fits(value: object, hint: Any) -> bool:
+    return any(_is(value, option) for option in _options(hint))
+
+
 def _is(value: object, hint: Any) -> bool:
     if hint is Any:
         return True
     if typing.get_origin(hint) is not None:
         parts = _parts(value, hint) if _is_container(value, hint) else None
-        return parts is not None and all(any(_is(part, one) for one in _options(inner)) for _, part, inner in parts)
+        return parts is not None and all(_fits(part, inner) for _, part, inner in parts)
     if hint in (int, float):
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False

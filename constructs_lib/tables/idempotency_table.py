@@ -156,24 +156,29 @@ class IdempotencyTable(StatefulTable):
         times = {"replay_for": replay_for, "remember_for": remember_for, "due_after": due_after}
         return _ImportedRequests(scope, id, table_name, times, due_shards, encryption_key)
 
+    @checked
     def grant_reserve(self, grantee: iam.IGrantable) -> iam.Grant:
         """Reserve requests: one conditional ``PutItem``."""
         return self._grant(grantee, "dynamodb:PutItem")
 
+    @checked
     def grant_look(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read single records: ``GetItem``."""
         return self._grant(grantee, "dynamodb:GetItem")
 
+    @checked
     def grant_settle(self, grantee: iam.IGrantable) -> iam.Grant:
         """Update single records (settle, decide the direction, park): ``UpdateItem``, ``GetItem``."""
         return self._grant(grantee, "dynamodb:UpdateItem", "dynamodb:GetItem")
 
+    @checked
     def grant_once(self, grantee: iam.IGrantable) -> iam.Grant:
         """Run jobs once in each period with ``cdk-sagas once --table``: items of jobs, and no record of a request."""
         return self._grant_under(
             grantee, ONCE_PREFIX, "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DescribeTable"
         )
 
+    @checked
     def grant_powertools(self, grantee: iam.IGrantable, *, key_prefix: str) -> iam.Grant:
         """Let a function use this table with Powertools' ``@idempotent``, under its own key prefix only.
 

@@ -167,15 +167,18 @@ class LedgerTable(StatefulTable):
             )
         return service_of(self.sweeper.function)
 
+    @checked
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts and holds: BatchGetItem. No write, no scan, no query."""
         return self._grant(grantee, "dynamodb:BatchGetItem")
 
+    @checked
     def grant_audit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read the whole ledger, and the stack's outputs: what ``cdk-sagas trial-balance`` needs."""
         Manifest.of(self).grant_read(grantee)
         return self._grant(grantee, "dynamodb:Scan")
 
+    @checked
     def grant_post(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read accounts and holds, and post to them in transactions: BatchGetItem, PutItem, UpdateItem.
 

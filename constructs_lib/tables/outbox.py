@@ -155,6 +155,7 @@ class Outbox(StatefulTable):
         """Events published: the sum of 5 minutes."""
         return runtime_metric(Metric.EVENT_PUBLISHED, service_of(self.publisher), "Sum")
 
+    @checked
     def grant_put(self, grantee: iam.IGrantable) -> iam.Grant:
         """Put events in transactions. No read, no delete."""
         return self._grant(grantee, "dynamodb:PutItem")

@@ -95,12 +95,14 @@ class PayloadBucket(Construct):
                 )
             )
 
+    @checked
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read payloads (``s3:GetObject``, and ``kms:Decrypt`` on your key): neither list nor delete."""
         if self.encryption_key is not None:
             self.encryption_key.grant(grantee, "kms:Decrypt")
         return self._grant(grantee, "s3:GetObject")
 
+    @checked
     def grant_write(self, grantee: iam.IGrantable) -> iam.Grant:
         """Write payloads (``s3:PutObject``, and ``kms:GenerateDataKey`` on your key), and nothing else."""
         if self.encryption_key is not None:

@@ -7,6 +7,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib.shared.accepted import AnyKey
+from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
 from saga_runtime.protocol import LogAttribute
 
@@ -32,18 +33,22 @@ class SagaLog(StatefulTable):
             removal_policy=removal_policy,
         )
 
+    @checked
     def grant_commit(self, grantee: iam.IGrantable) -> iam.Grant:
         """Write a step's row in a transaction, and read it."""
         return self._grant(grantee, "dynamodb:PutItem", "dynamodb:GetItem")
 
+    @checked
     def grant_external(self, grantee: iam.IGrantable) -> iam.Grant:
         """Record before a call that there may be one, and its outcome afterwards."""
         return self._grant(grantee, "dynamodb:PutItem", "dynamodb:GetItem", "dynamodb:UpdateItem")
 
+    @checked
     def grant_compensate(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read a step's row, write a tombstone, or mark it undone."""
         return self._grant(grantee, "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem")
 
+    @checked
     def grant_resolve(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read a saga's rows, and write a person's word into one of them."""
         return self._grant(
@@ -55,6 +60,7 @@ class SagaLog(StatefulTable):
             "dynamodb:DeleteItem",
         )
 
+    @checked
     def grant_query(self, grantee: iam.IGrantable) -> iam.Grant:
         """List a saga's rows."""
         return self._grant(grantee, "dynamodb:Query")

@@ -53,10 +53,12 @@ class _Tokens(StatefulTable):
         """Jobs that their sagas abandoned and that were never reported: the sum of 5 minutes."""
         return runtime_metric(Metric.CALLBACK_UNANSWERED, self.service, "Sum")
 
+    @checked
     def grant_receive(self, grantee: iam.IGrantable) -> iam.Grant:
         """Read and write single rows: register waiting tasks, and store outcomes."""
         return self._grant(grantee, *ITEM_ACTIONS)
 
+    @checked
     def grant_operate(self, grantee: iam.IGrantable) -> iam.Grant:
         """Find rows, read them, tokens included, and record deliveries: for operators only."""
         self._grant_due(grantee)

@@ -12,6 +12,7 @@ from constructs import Construct, IConstruct
 
 from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.types import checked
 from saga_runtime.protocol import OPERATION_PATTERN
 
 INVOKE: Final = "execute-api:Invoke"
@@ -89,6 +90,7 @@ class ImportedSaga(Construct):
             for method, suffix in ROUTES
         ]
 
+    @checked
     def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
         """Start sagas, each once per key: call the operation, and read what came of it."""
         return iam.Grant.add_to_principal(grantee=grantee, actions=[INVOKE], resource_arns=self._arns)

@@ -348,6 +348,13 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
         lambda _: lib.ContinueWith(output="x"),
         "output of ContinueWith must be a dict, got 'x'; pass a dict",
     ),
+    "a role's ARN": (
+        lambda w: lib.IdempotencyTable(w.stack, "B3").grant_once("arn:aws:iam::111111111111:role/Jobs"),
+        (
+            "grantee of B3.grant_once must be an IGrantable, got 'arn:aws:iam::111111111111:role/Jobs'; "
+            "pass a role, or import one with iam.Role.from_role_arn"
+        ),
+    ),
     "a text for a state": (
         lambda _: lib.Step.custom("Pause", state="Wait"),
         "state of step Pause must be a dict, got 'Wait'; pass a dict",
@@ -488,3 +495,49 @@ IMPORTED: dict[str, Callable[[World], Any]] = {
 @pytest.mark.parametrize("case", IMPORTED)
 def test_imported_resources_are_accepted(world: World, case: str) -> None:
     IMPORTED[case](world)
+
+
+IMPORTING: dict[str, Callable[[Stack], Any]] = {
+    "IdempotencyTable": lambda s: IdempotencyTable.from_table_name(s, "TheirRequests", table_name="theirs"),
+    "LedgerTable": lambda s: LedgerTable.from_table_name(s, "TheirLedger", table_name="theirs"),
+    "SagaStateMachine": lambda s: SagaStateMachine.from_operation(s, "TheirSaga", operation="moves", api_id="abc"),
+    "TokenTable": lambda s: TokenTable.from_table_name(
+        s, "TheirTokens", table_name="theirs", sweeper_role_name="sweeper", service="tokens"
+    ),
+}
+
+
+def test_every_grant_refuses_a_grantee_of_a_wrong_type(new_app: Callable[[], Any]) -> None:
+    world = World(new_app())
+    for factory, given in FACTORIES.values():
+        if (inspect.isclass(factory) and issubclass(factory, Construct)) or factory.__name__.startswith("add_"):
+            factory(**_whole(factory, given(world), world))
+    for imported in IMPORTING.values():
+        imported(world.stack)
+
+    refused = set[Callable[..., Any]]()
+    for construct in world.stack.node.find_all():
+        for name in _grants(type(construct)):
+            refused.add(getattr(type(construct), name))
+            grant = getattr(construct, name)
+            argument = next(iter(inspect.signature(grant).parameters))
+            more = {"key_prefix": "theirs"} if name == "grant_powertools" else {}
+            for wrong in ("arn:aws:iam::111111111111:role/Theirs", None, object()):
+                with pytest.raises(ValueError, match=rf"^{argument} of .*\.{name} must be an? .*, got .*; .+"):
+                    grant(wrong, **more)
+
+    assert refused == {getattr(kind, name) for kind in _kinds_of(Construct) for name in _grants(kind)}
+
+
+def _grants(kind: type) -> list[str]:
+    """Methods that grant, of a class of ours."""
+    if not kind.__module__.startswith("constructs_lib."):
+        return []
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("constructs_lib.")]
+    return sorted({name for base in ours for name in vars(base) if re.fullmatch("grant_(?!principal).*", name)})
+
+
+def _kinds_of(kind: type) -> set[type]:
+    """A class and its subclasses."""
+    further: list[type] = type.__subclasses__(kind)
+    return {kind}.union(*(_kinds_of(one) for one in further))
