@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
 from aws_cdk import aws_iam as iam
@@ -40,7 +40,7 @@ _TRANSACTION_ACTIONS: Final = {
 
 def grant_invoke(role: iam.IRole, definition: State) -> None:
     """Invoke the functions that the definition invokes: not every machine reaches every compensation."""
-    arguments = (state.get("Arguments", {}) for state in states_of(definition))
+    arguments = (state.get("Arguments", {}) for _, state in states_of(definition))
     found = (fields["FunctionName"] for fields in arguments if isinstance(fields, dict) and "FunctionName" in fields)
     arns = list(dict.fromkeys(found))
     if arns:
@@ -142,15 +142,19 @@ def require_room(policies: Mapping[iam.IGrantable, iam.Policy]) -> None:
 def grant_tables(
     role: iam.IRole, definition: State, steps: Iterable[Step], *, requests: IIdempotencyTable, log: SagaLog
 ) -> None:
-    """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction."""
+    """Read and write items as the definition does: not every machine settles, fences, or undoes every transaction.
+
+    Raises:
+        ValueError: for a state of the user's own that calls DynamoDB without a table.
+    """
     own: dict[str, tuple[str, AnyKey | None]] = {
         table.table_name: (table.table_arn, table.encryption_key) for table in (requests, log)
     }
     theirs = dict.fromkeys(step.table for step in steps if step.table is not None)
     tables = own | {table.table_name: (table.table_arn, table.encryption_key) for table in theirs}
     needed: dict[str, set[str]] = {}
-    for state in states_of(definition):
-        for name, action in _item_actions(state):
+    for state_name, state in states_of(definition):
+        for name, action in _item_actions(state_name, state):
             if name in tables:
                 needed.setdefault(name, set()).add(action)
     for name, actions in needed.items():
@@ -160,16 +164,24 @@ def grant_tables(
             key.grant_encrypt_decrypt(role)
 
 
-def _item_actions(state: State) -> Iterator[tuple[str, str]]:
+def _item_actions(name: str, state: State) -> Iterator[tuple[str, str]]:
     """Tables that a state names, and what it does to their items."""
     integration = str(state.get("Resource", "")).rpartition(":")[2]
     arguments = state.get("Arguments", {})
+    if not isinstance(arguments, Mapping):  # an expression, of a state whose step names its policies
+        return
     if integration == "transactWriteItems":
-        for entry in arguments["TransactItems"]:
+        for entry in _required(name, arguments, "TransactItems"):
             for action, fields in entry.items():
-                yield fields["TableName"], _TRANSACTION_ACTIONS[action]
+                yield _required(name, fields, "TableName"), _TRANSACTION_ACTIONS[action]
     elif integration in _ITEM_ACTIONS:
-        yield arguments["TableName"], _ITEM_ACTIONS[integration]
+        yield _required(name, arguments, "TableName"), _ITEM_ACTIONS[integration]
+
+
+def _required(name: str, arguments: Mapping[str, Any], argument: str) -> Any:
+    if argument not in arguments:
+        raise ValueError(f"arguments of state {name} must have {argument}, got {list(arguments)}; add it")
+    return arguments[argument]
 
 
 def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> None:
@@ -205,10 +217,10 @@ def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> Non
     )
 
 
-def states_of(definition: State) -> Iterator[State]:
-    """Every state, those of branches and items included."""
-    for state in definition["States"].values():
-        yield state
+def states_of(definition: State) -> Iterator[tuple[str, State]]:
+    """Every state with its name, those of branches and items included."""
+    for name, state in definition["States"].items():
+        yield name, state
         for branch in state.get("Branches", ()):
             yield from states_of(branch)
         if "ItemProcessor" in state:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from constructs_lib.saga.description.description import seconds_of, sides_in
 from constructs_lib.saga.description.kind import Machine, group_kind, plain_kind
@@ -11,6 +12,7 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.arguments import require_unique
+from constructs_lib.shared.types import require_type, shown
 from saga_runtime.protocol import Side
 
 
@@ -58,6 +60,8 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
     if not steps:
         raise ValueError("steps must name at least one step, got none; add one")
     leaves = list(leaves_of(steps))
+    for step in leaves:
+        _check_constants(step)
     require_unique("steps", [*(step.name for step in leaves), *(n.name for n in steps if isinstance(n, StepGroup))])
     if not any(step.mutates for step in leaves):
         raise ValueError(f"a saga needs a step that mutates, got {[step.name for step in leaves]}; add one")
@@ -81,6 +85,31 @@ def check_steps(steps: Sequence[Step | StepGroup]) -> None:
     for node in steps:
         if isinstance(node, StepGroup):
             _check_group(node)
+
+
+def _check_constants(step: Step) -> None:
+    """Refuse what a definition cannot hold, before it is measured or compiled."""
+    written: dict[str, object] = {}
+    if step.direct is not None:
+        written |= step.direct.written
+    if step.transaction is not None:
+        written |= {"writes": step.transaction.writes, "compensate": step.transaction.compensate}
+        for name, entries in written.items():
+            require_type(name, entries, Sequence[Mapping[str, Mapping[str, Any]]], f"step {step.name}")
+    for name, value in written.items():
+        try:
+            json.dumps(value, default=_as_dict, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{name} of step {step.name} must be plain JSON, got {shown(value)}: {error}; write dicts with texts "
+                "for keys, lists, texts, finite numbers, booleans and None"
+            ) from None
+
+
+def _as_dict(value: object) -> dict[Any, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"JSON has no {type(value).__name__}")
 
 
 def _runs_at_once(node: Step | StepGroup) -> bool:

@@ -507,6 +507,32 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
             "give the condition to Quick, or put the step behind it"
         ),
     ),
+    "parameters that are not JSON": (
+        lambda s: s.saga(s.service(parameters={"Bucket": "b", "Keys": {1}}), s.atomic()),
+        (
+            "parameters of step Look must be plain JSON, got {'Bucket': 'b', 'Keys': {1}}: JSON has no set; "
+            "write dicts with texts for keys, lists, texts, finite numbers, booleans and None"
+        ),
+    ),
+    "writes that are not JSON": (
+        lambda s: s.saga(s.writes(writes=[{"Put": {"Item": {"n": {"B": b"1"}}}}])),
+        (
+            "writes of step Mark must be plain JSON, got ({'Put': {'Item': {'n': {'B': b'1'}}}},): JSON has no bytes; "
+            "write dicts with texts for keys, lists, texts, finite numbers, booleans and None"
+        ),
+    ),
+    "a compensation of a text": (
+        lambda s: s.saga(s.writes(compensate=[{"Delete": "it"}])),
+        "compensate[0]['Delete'] of step Mark must be a dict, got 'it'; pass a dict",
+    ),
+    "a read of no table": (
+        lambda s: s.saga(s.service(service="dynamodb", action="getItem", parameters={"Key": {}}), s.atomic()),
+        "arguments of state Look must have TableName, got ['Key']; add it",
+    ),
+    "a transaction of nothing": (
+        lambda s: s.saga(s.service(service="dynamodb", action="transactWriteItems"), s.atomic()),
+        "arguments of state Look must have TransactItems, got []; add it",
+    ),
     "an event before the pivot": (
         lambda s: s.saga(s.event(), s.atomic()),
         (
@@ -675,6 +701,12 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
 @pytest.mark.parametrize("case", SAGAS)
 def test_sagas_refuse(shop: Shop, case: str) -> None:
     _refused(*SAGAS[case], shop)
+
+
+def test_arguments_of_a_users_state_may_be_an_expression(shop: Shop) -> None:
+    call = {"Type": "Task", "Resource": "arn:aws:states:::dynamodb:getItem", "TimeoutSeconds": 5}
+    made = shop.saga(Step.custom("Look", state={**call, "Arguments": "{% $request %}"}), shop.atomic())
+    assert made.definition["States"]["Look"]["Arguments"].endswith("; $request) %}")
 
 
 def test_the_status_of_bad_items_may_be_chosen_where_there_is_a_map(shop: Shop) -> None:
