@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from constructs_lib.testing.proof import Proof
 from constructs_lib.testing.simulator import Climate, Intent, PromiseBrokenError, Workload, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from constructs_lib.testing.simulator.promise import operators_know
@@ -167,6 +169,7 @@ def test_without_faults_nothing_fails(deployed: Deployed) -> None:
         ({"seed": "1"}, "seed must be an integer, got '1'"),
         ({"stack": "cdk.out"}, "stack must be a Stack, or the Path of an assembly, got 'cdk.out'; pass a stack"),
         ({"workload": Transfers}, "workload must be a Workload, got <class .*; derive a class from Workload"),
+        ({"workload": Workload()}, "workload must have an intent, got <.*; write intent.number, random. in its class"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -187,6 +190,40 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
 def test_an_intent_that_cannot_be_sent_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Intent(**{"operation": "transfers", "body": {}, **arguments})
+
+
+async def _later(*_: object) -> Any:
+    """Answer a workload's question too late."""
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "message"),
+    [
+        ("intent", {"operation": "transfers"}, "an Intent, got {'operation': 'transfers'}; return Intent(operation=…"),
+        ("intent", _later, "an Intent, got <coroutine object _later at 0x…>; write def, not async def"),
+        ("providers", None, "providers by URL, got None; return {'https://bank.example': …}"),
+        (
+            "providers",
+            {"https://bank.example": None},
+            "the beginning of a URL with a provider, got {'https://bank.example': None}; a provider has the method",
+        ),
+        ("audit", None, "invariants, got None; return a list, or yield each of them"),
+        ("audit", ["balanced"], "invariants, got 'balanced'; write Invariant(name=…, checked=…, violations=(…))"),
+        ("audit_results", 3, "invariants, got 3; return a list, or yield each of them"),
+    ],
+)
+def test_a_wrong_answer_of_a_workload_is_refused(method: str, answer: Any, message: str, deployed: Deployed) -> None:
+    asked = answer if answer is _later else lambda *_: answer
+    workload = type("Mine", (Transfers,), {method: asked})()
+
+    with pytest.raises(ValueError, match=rf"^{method} of Mine must return ") as raised:
+        simulate(deployed("funds_transfer"), workload, sagas=1)
+    assert message in re.sub("0x[0-9a-f]+", "0x…", str(raised.value))
+    with (
+        Proof(deployed("funds_transfer"), workload) as proof,
+        pytest.raises(ValueError, match=rf"^{method} of Mine must return "),
+    ):
+        proof.duplicates_are_one()
 
 
 def test_a_run_continues_behind_the_real_clock(deployed: Deployed) -> None:

@@ -21,7 +21,13 @@ from constructs_lib.testing.simulator.faults.climate import MINUTE, Climate, dra
 from constructs_lib.testing.simulator.outside.clients import Client, Fate
 from constructs_lib.testing.simulator.outside.operators import UNDONE_LATE, Operator
 from constructs_lib.testing.simulator.promise import audit, results
-from constructs_lib.testing.simulator.workload import Workload
+from constructs_lib.testing.simulator.workload import (
+    Workload,
+    audit_of,
+    audit_results_of,
+    intent_of,
+    providers_of,
+)
 from constructs_lib.testing.simulator.world import World, running
 from saga_runtime.protocol import (
     HOLD_DECISIONS,
@@ -132,10 +138,10 @@ def simulate_once(
         deployment.switch.include([image.bundle for image in release.images.values()])
     with running(deployment, climate, str(seed), start=START, coverage=coverage, changes=workload.environment) as world:
         workload.prepare(world, random)
-        world.connect(workload.providers(world, random))
+        world.connect(providers_of(workload, world, random))
         fates = []
         for number in range(sagas):
-            intent = workload.intent(number, random)
+            intent = intent_of(workload, number, random)
             fate = Fate(intent=intent, key=intent.key or f"key-{number}-{random.getrandbits(32):08x}")
             fates.append(fate)
             drawn = int(random.random() * burst * length)
@@ -157,9 +163,9 @@ def simulate_once(
         if not ended:
             world.findings.add("in flight", f"not everything has ended: {_left(world, workload, fates)}")
         invariants += audit(world, fates)
-        invariants += workload.audit(world)
+        invariants += audit_of(workload, world)
         found = results(world, fates)
-        invariants += workload.audit_results(world, found)
+        invariants += audit_results_of(workload, world, found)
         result.requests = requests_of(found, [fate.last for fate in fates], world.parts, workload.unrecorded)
         for invariant in invariants:
             result.checked[invariant.name] = result.checked.get(invariant.name, 0) + invariant.checked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -158,9 +158,74 @@ def require_workload(workload: Any) -> None:
     """
     if not isinstance(workload, Workload):
         raise ValueError(f"workload must be a Workload, got {workload!r}; derive a class from Workload")
+    if getattr(workload.intent, "__func__", None) is Workload.intent:
+        raise ValueError(f"workload must have an intent, got {workload!r}; write intent(number, random) in its class")
     names: Any = workload.unrecorded
     if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(one, str) for one in names):
         raise ValueError(f"unrecorded must be names of operations, got {names!r}; ('transfers',) is one")
+
+
+def intent_of(workload: Workload, number: int, random: Random) -> Intent:
+    """Ask a workload for an intent.
+
+    Raises:
+        ValueError: for another answer.
+    """
+    given: Any = workload.intent(number, random)
+    if not isinstance(given, Intent):
+        raise _wrong(workload, "intent", "an Intent", given, "return Intent(operation=…, body=…)")
+    return given
+
+
+def providers_of(workload: Workload, world: World, random: Random) -> Mapping[str, Provider]:
+    """Ask a workload for its providers.
+
+    Raises:
+        ValueError: for another answer.
+    """
+    given: Any = workload.providers(world, random)
+    if not isinstance(given, Mapping):
+        raise _wrong(workload, "providers", "providers by URL", given, "return {'https://bank.example': …}")
+    for url, provider in given.items():
+        if not isinstance(url, str) or not callable(getattr(provider, "handle", None)):
+            what = "the beginning of a URL with a provider"
+            raise _wrong(workload, "providers", what, {url: provider}, "a provider has the method handle(request)")
+    return given
+
+
+def audit_of(workload: Workload, world: World) -> list[Invariant]:
+    """Let a workload check invariants.
+
+    Raises:
+        ValueError: for another answer.
+    """
+    return _invariants(workload, "audit", workload.audit(world))
+
+
+def audit_results_of(workload: Workload, world: World, results: Sequence[Result]) -> list[Invariant]:
+    """Let a workload check results.
+
+    Raises:
+        ValueError: for another answer.
+    """
+    return _invariants(workload, "audit_results", workload.audit_results(world, results))
+
+
+def _invariants(workload: Workload, method: str, given: Any) -> list[Invariant]:
+    if not isinstance(given, Iterable):
+        raise _wrong(workload, method, "invariants", given, "return a list, or yield each of them")
+    found = list(given)
+    for one in found:
+        if not isinstance(one, Invariant):
+            raise _wrong(workload, method, "invariants", one, "write Invariant(name=…, checked=…, violations=(…))")
+    return found
+
+
+def _wrong(workload: Workload, method: str, wanted: str, given: Any, remedy: str) -> ValueError:
+    if isinstance(given, Coroutine):
+        given.close()
+        remedy = "write def, not async def"
+    return ValueError(f"{method} of {type(workload).__name__} must return {wanted}, got {given!r}; {remedy}")
 
 
 class Wrapped(Workload):
@@ -181,11 +246,11 @@ class Wrapped(Workload):
 
     def intent(self, number: int, random: Random) -> Intent:
         """Return the other workload's intent."""
-        return self._workload.intent(number, random)
+        return intent_of(self._workload, number, random)
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         """Return the other workload's providers."""
-        return self._workload.providers(world, random)
+        return providers_of(self._workload, world, random)
 
     def has_sent(self, world: World) -> bool:
         """Ask the other workload."""
@@ -201,8 +266,8 @@ class Wrapped(Workload):
 
     def audit(self, world: World) -> Iterable[Invariant]:
         """Check the other workload's invariants."""
-        return self._workload.audit(world)
+        return audit_of(self._workload, world)
 
     def audit_results(self, world: World, results: Sequence[Result]) -> Iterable[Invariant]:
         """Check the other workload's results."""
-        return self._workload.audit_results(world, results)
+        return audit_results_of(self._workload, world, results)
