@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import jsii
-from aws_cdk import CfnOutput, IStableStringProducer, Lazy, Stack
+from aws_cdk import Acknowledgment, CfnOutput, IStableStringProducer, Lazy, Stack, Validations
 from aws_cdk import aws_iam as iam
 from constructs import Construct, IConstruct
 
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, ManifestField, Part
+from constructs_lib.shared.nag_ids import stack_id
 from constructs_lib.shared.types import checked
 
 
@@ -44,9 +45,17 @@ class Manifest(Construct):
 
     @checked
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Read the manifest, with the stack's other outputs."""
+        """Read the manifest, with the stack's other outputs.
+
+        CloudFormation may ask for the right to ``stack/<name>/*`` if a request names a stack by its name.
+        """
+        root, principal = self._root, grantee.grant_principal
+        arn = root.format_arn(service="cloudformation", resource="stack", resource_name=f"{root.stack_name}/*")
+        if isinstance(principal, Construct):
+            reason = "A stack by its name, which an operator knows; its unique id is made when it is deployed."
+            Validations.of(principal).acknowledge(Acknowledgment(id=stack_id(root), reason=reason))
         return iam.Grant.add_to_principal(
-            grantee=grantee, actions=["cloudformation:DescribeStacks"], resource_arns=[self._root.stack_id]
+            grantee=grantee, actions=["cloudformation:DescribeStacks"], resource_arns=[arn]
         )
 
     def add(self, part: Part, **fields: Any) -> None:

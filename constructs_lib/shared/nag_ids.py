@@ -13,6 +13,19 @@ def executions_id(stack: Stack, machine: str) -> str:
             partition, if the app has the CDK's flag for it.
         machine: the machine's name, as the finding has it.
     """
+    return _named(stack, "states", f"execution:{machine}:*")
+
+
+def stack_id(stack: Stack) -> str:
+    """Id of the finding that a policy names a stack without its unique id.
+
+    Args:
+        stack: the stack, which is not a nested one.
+    """
+    return _named(stack, "cloudformation", f"stack/{stack.stack_name}/*")
+
+
+def _named(stack: Stack, service: str, resource: str) -> str:
     partition, region, account = (
         pseudo if Token.is_unresolved(value) else value
         for value, pseudo in (
@@ -21,4 +34,4 @@ def executions_id(stack: Stack, machine: str) -> str:
             (stack.account, "<AWS::AccountId>"),
         )
     )
-    return f"AwsSolutions-IAM5[Resource::arn:{partition}:states:{region}:{account}:execution:{machine}:*]"
+    return f"AwsSolutions-IAM5[Resource::arn:{partition}:{service}:{region}:{account}:{resource}]"

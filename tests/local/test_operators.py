@@ -22,7 +22,6 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import Env
 from saga_runtime.shared.decisions import Decision
 
-from .operated.stack import OPERATORS
 from .test_doctor import GUIDE
 from .test_parked import PATIENCE_SECONDS, SPEED, Parked
 from .two_ledgers import drain
@@ -55,18 +54,8 @@ def parked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parked]:
 
 
 def operator(parked: Parked, name: str) -> dict[str, str]:
-    """Credentials of a user with the one right of ``grant_operate``, and that to read the manifest."""
-    iam = parked.aws.client("iam")
-    if name not in OPERATORS:
-        iam.create_user(UserName=name)
-    allowed = [
-        ("lambda:InvokeFunction", parked.outputs["OperatorsFunctionArn"]),
-        ("cloudformation:DescribeStacks", "*"),
-    ]
-    statements = [{"Effect": "Allow", "Action": action, "Resource": resource} for action, resource in allowed]
-    document = json.dumps({"Version": "2012-10-17", "Statement": statements})
-    iam.put_user_policy(UserName=name, PolicyName="operate", PolicyDocument=document)
-    key = iam.create_access_key(UserName=name)["AccessKey"]
+    """Credentials of a user with the rights of ``grant_operate``, and no other."""
+    key = parked.aws.client("iam").create_access_key(UserName=name)["AccessKey"]
     return {"AWS_ACCESS_KEY_ID": key["AccessKeyId"], "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"]}
 
 
@@ -231,7 +220,7 @@ def test_proof_of_another_request_is_refused_by_sts(parked: Parked) -> None:
 
 
 def test_operator_has_no_right_on_what_the_function_changes(parked: Parked) -> None:
-    credentials = operator(parked, "carl")
+    credentials = operator(parked, "ben")
     session = session_of(parked, credentials)
 
     with pytest.raises(ClientError, match="AccessDenied"):

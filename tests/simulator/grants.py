@@ -47,7 +47,7 @@ ROLES: Final[Mapping[str, str]] = {
 RESOURCES: Final[Mapping[str, str]] = {
     "log group": ".*Logs",
     "operators' function": "OperatorsFunction",
-    "stack": "0000-4000-8000-[0-9a-f]{12}",
+    "stack": "stack",
     "table of a watch": "WatchEndsTable",
     "index of the table of a watch": "WatchEndsTable/index/.*",
     "queue of a watch": "Watch(Queue|DeadLetters)",
@@ -136,7 +136,9 @@ def _bare(name: str) -> str:
 
 
 def _resource(arn: str) -> str:
-    """Name of a resource without stack and hash; of an index with its table's."""
+    """Name of a resource without stack and hash; of an index with its table's. A stack is granted by its own name."""
+    if ":stack/" in arn:
+        return "stack"
     path, _, index = arn.removesuffix(":*").removesuffix(".fifo").removesuffix(".StreamArn").partition("/index/")
     name = _bare(re.split(r"[/:]", path)[-1])
     return f"{name}/index/{index}" if index else name

@@ -203,6 +203,7 @@ def test_every_acknowledging_construct_is_tried_here() -> None:
         "compliance": "test_compliance.py",
         "payload_bucket": "test_payload_bucket.py",
         "grants": "test_timeout_reconciler.py",
+        "manifest": "test_operator_access.py",
         "execution_watch": "test_watched_machines.py",
         **dict.fromkeys(("approval_page", "callback_integration", "receivers"), "test_callback_stack.py"),
     }
