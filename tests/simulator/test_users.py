@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -9,6 +10,7 @@ from random import Random
 import pytest
 from aws_cdk import App
 
+from constructs_lib import Run
 from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.proof import Proof
 from constructs_lib.testing.simulator import (
@@ -22,6 +24,8 @@ from constructs_lib.testing.simulator import (
 )
 from examples.funds_transfer.stack import FundsTransferStack
 from saga_runtime import LedgerBuilder, Money
+
+from .begun.stack import BegunTransferStack
 
 pytestmark = pytest.mark.exhaustive
 
@@ -41,6 +45,27 @@ class Transfers(Workload):
 def test_transfers_keep_their_promise() -> None:
     stack = FundsTransferStack(App(), "FundsTransfer")
     simulate(stack, Transfers(), sagas=100).require_kept()
+
+
+class Ordered(Transfers):
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        for number in (1, 2, 2):
+            transfer = {"from": "alice", "to": "bob", "amount": number, "currency": "EUR"}
+            message = {"id": "one", "key": f"order-{number}", "transfer": transfer}
+            sent = {"QueueUrl": world.output("QueueUrl"), "MessageBody": json.dumps(message)}
+            world.call("sqs", "SendMessage", sent)
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        found = [one["operation"]["S"] for one in world.records(world.output("RequestTableName"))]
+        begun = found.count("ordered")
+        told = () if begun == 2 else (f"{begun} sagas were begun",)
+        yield Invariant(name="two orders begin two sagas", checked=begun, violations=told)
+
+
+def test_transfers_that_messages_begin_keep_their_promise() -> None:
+    stack = BegunTransferStack(App(), "FundsTransfer", run=Run.STANDARD)
+    simulate(stack, Ordered(), sagas=100).require_kept()
 
 
 def test_transfer_survives_a_fault_at_any_call() -> None:
