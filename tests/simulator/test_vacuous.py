@@ -13,11 +13,12 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+from aws_cdk import App, Stack
 
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, StepFunction, TimeoutReconciler, TransactionApi
 from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
 from constructs_lib.testing.simulator import (
     Climate,
-    Deployment,
     Event,
     Intent,
     PromiseBrokenError,
@@ -32,7 +33,9 @@ from constructs_lib.testing.simulator import (
 from constructs_lib.testing.simulator.checks.requests import Requests
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.faults.climate import CALM
+from constructs_lib.testing.simulator.promise import result_of
 from constructs_lib.testing.simulator.run import START
+from saga_runtime.idempotency.identity import request_id_of, scope_of
 
 from .conftest import Deployed
 from .workloads.transfers import Transfers
@@ -77,7 +80,7 @@ INVALID: Final = (
     r"transfers must be 1 or more, got 0 of \d+ \(\d+ received 400: .+\); correct the intents or the API, "
     "or name an operation that is to record nothing in Workload.unrecorded"
 )
-CHECKS: Final[Mapping[str, Callable[[Deployment, Workload], Any]]] = {
+CHECKS: Final[Mapping[str, Callable[[Any, Workload], Any]]] = {
     "simulate": lambda stack, workload: simulate(stack, workload, sagas=20).require_kept(),
     "break_each_call": lambda stack, workload: break_each_call(stack, workload, part=(0, 4)).require_kept(),
     "unused_grants": unused_grants,
@@ -129,6 +132,124 @@ def test_operation_of_which_no_request_settles_is_not_kept() -> None:
     assert SimulationReport(seed=0, requests={"orders": orders, "refunds": replace(refused, recorded=False)}).kept
     # The client of one request may give up.
     assert SimulationReport(seed=0, requests={"orders": orders, "refunds": Requests(sent=1, known=known)}).kept
+
+
+def _stack(folder: Path, module: str, **options: Any) -> Stack:
+    """A stack with one saga, whose function is this text."""
+    (folder / "functions").mkdir()
+    (folder / "functions" / "transfer.py").write_text(module, encoding="utf-8")
+    stack = Stack(App(), "Broken")
+    fn = StepFunction(stack, "TransferFunction", code=folder / "functions", handler="transfer.handler")
+    steps = [Step.atomic("Transfer", fn=fn, **options)]
+    saga = SagaStateMachine(stack, "Transfer", requests=IdempotencyTable(stack, "Requests"), steps=steps)
+    TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+    TransactionApi(stack, "Api", operations={"transfers": saga})
+    return stack
+
+
+class _Anything(Workload):
+    """Requests that any function may receive."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return Intent(operation="transfers", body={"amount": 1})
+
+
+_CALLER: Final = ("iam", "123456789012", "alice")
+_RAISES: Final = """
+from saga_runtime import PermanentError, atomic_step
+
+class SoldOut(PermanentError):
+    pass
+
+@atomic_step
+def handler(call):
+    raise SoldOut("nothing is left")
+"""
+BROKEN: Final = {
+    "no module": (
+        "import absent_module\nfrom saga_runtime import atomic_step\nhandler = atomic_step(absent_module.move)\n",
+        r"ModuleNotFoundError: No module named 'absent_module'",
+    ),
+    "no result": (
+        "from saga_runtime import atomic_step\n@atomic_step\ndef handler(call):\n    pass\n",
+        r"AttributeError: 'NoneType' object has no attribute 'output'",
+    ),
+    "an undeclared error": (_RAISES, r"SoldOut: nothing is left"),
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "broken"), [*((check, "no module") for check in CHECKS), *(("simulate", broken) for broken in BROKEN)][1:]
+)
+def test_no_check_passes_if_a_function_always_fails(check: str, broken: str, tmp_path: Path) -> None:
+    module, raised = BROKEN[broken]
+    told = (
+        r"requests of transfers that are done or refused by a step must be 1 or more, got 0 of \d+ \(.*\d+ failed with "
+        rf"StepFailed in Transfer.*: TransferFunction.* raised {raised}\); correct the step's function, or name"
+    )
+    with pytest.raises(PromiseBrokenError, match=told):
+        CHECKS[check](_stack(tmp_path, module), _Anything())
+
+
+def test_proof_of_a_function_that_always_fails_does_not_hold(tmp_path: Path) -> None:
+    module, raised = BROKEN["no module"]
+    with (
+        pytest.raises(NotProvenError, match=rf"got 0 of \d+ \(\d+ failed with .+ raised {raised}\)"),
+        Proof(_stack(tmp_path, module), _Anything(), report=tmp_path) as proof,
+    ):
+        proof.duplicates_are_one()
+
+    (check,) = json.loads((tmp_path / "proof.json").read_text("utf-8"))["checks"]
+    assert not check["holds"]
+    assert check["requests"]["transfers"]["failed"] == {
+        "StepFailed in Transfer": check["requests"]["transfers"]["sent"]
+    }
+
+
+def test_workload_whose_every_request_is_refused_is_kept(tmp_path: Path) -> None:
+    simulate(_stack(tmp_path, _RAISES, refusals=["SoldOut"]), _Anything(), sagas=20).require_kept()
+
+
+@pytest.mark.parametrize(
+    ("status", "response", "unexplained"),
+    [
+        (200, {"status": "COMPLETED"}, None),
+        (422, {"error": "InsufficientFunds", "step": "Transfer"}, None),
+        (422, {"error": "SagaCancelled", "step": ""}, "SagaCancelled"),
+        (422, {"error": "AWS.AccessDeniedException", "step": "Transfer"}, "AWS.AccessDeniedException in Transfer"),
+        (500, {"error": "StepFailed", "step": "Transfer"}, "StepFailed in Transfer"),
+        (500, {"error": "SagaInterrupted", "step": ""}, "SagaInterrupted"),
+        (500, None, "status 500"),
+        (None, None, "no settled response"),
+    ],
+)
+def test_failure_is_unexplained_unless_a_step_refused(
+    status: int | None, response: dict[str, str] | None, unexplained: str | None
+) -> None:
+    intent = Intent(operation="transfers", body={})
+    stored = {"id": "r", "saga_id": "r-1", "status": "COMPLETED" if status == 200 else "FAILED", "execution_arn": "arn"}
+    record = {name: {"S": value} for name, value in stored.items()}
+    record |= {"http_status": {"N": str(status)}} if status else {}
+    record |= {"response": {"S": json.dumps(response)}} if response else {}
+    request = request_id_of(scope_of("transfers", _CALLER), "key")
+
+    result = result_of(intent, "key", {request: record}, callers=[_CALLER], known=(), response=None)
+
+    assert result.unexplained == unexplained
+
+
+def test_response_without_a_record_is_unexplained_unless_a_step_refused() -> None:
+    for status, error, unexplained in ((422, "SoldOut", None), (500, "StepFailed", "StepFailed")):
+        response = (status, json.dumps({"error": error}))
+        intent = Intent(operation="transfers", body={})
+        result = result_of(intent, "key", {}, callers=[_CALLER], known=(), response=response)
+        assert result.unexplained == unexplained
+
+
+def test_unrecorded_operation_whose_sagas_fail_is_not_kept() -> None:
+    failed = Requests(sent=2, failed=Counter({"StepFailed in Transfer": 2}), recorded=False)
+    with pytest.raises(PromiseBrokenError, match="settled requests of transfers must be 0, got 2 of 2; leave it out"):
+        SimulationReport(seed=0, requests={"transfers": failed}).require_kept()
 
 
 def test_operation_whose_requests_are_to_be_refused_may_be_stated(deployed: Deployed) -> None:

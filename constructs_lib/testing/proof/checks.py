@@ -117,7 +117,8 @@ class Check:
     def holds(self) -> bool:
         """True if the claim holds in every case, there is one, and each was run unless they were drawn.
 
-        Requests must have settled, too: no invariant is about others. And if there are faults, one must have happened.
+        Requests must have been done, or refused by a step, too: no invariant is about others. And if there are faults,
+        one must have happened.
         """
         whole = self.finished and (self.drawn or len(self.cases) == self.enumerated)
         faults = [case for case in self.cases if case.fault != "none"]
@@ -134,7 +135,7 @@ class Check:
 
     @property
     def unproven(self) -> list[str]:
-        """Why the cases prove nothing, or nothing of an operation: none of its requests settled."""
+        """Why the cases prove nothing, or nothing of an operation: none of its requests was done or refused."""
         return list(unproven(self.requests, self.invariants)) if self.cases else []
 
     @property
@@ -155,8 +156,8 @@ class Check:
         """Fail unless the claim holds.
 
         Raises:
-            NotProvenError: naming the first cases that break it, or what clients received instead of a settled
-                response.
+            NotProvenError: naming the first cases that break it, or how requests ended that were neither done nor
+                refused.
         """
         if not self.holds:
             raise NotProvenError(str(self))

@@ -450,7 +450,7 @@ class Local:
         ]
         audits.append(list(self._workload.audit(self._world)))
         audits.append(list(self._workload.audit_results(self._world, results)))
-        requests = requests_of(results, [one.last for one in sent], parts, self._workload.unrecorded)
+        requests = requests_of(results, [one.last for one in sent], parts, self._workload.unrecorded, {})
         return together(*audits), requests
 
     # --- Requests

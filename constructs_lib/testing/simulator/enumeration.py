@@ -75,7 +75,8 @@ def break_each_call(
         progress: called after each run.
 
     Returns:
-        The runs: ``report.require_kept()`` fails if one of them found something, or if no request settled.
+        The runs: ``report.require_kept()`` fails if one of them found something, or if the request was
+        neither done nor refused by a step.
 
     Raises:
         ValueError: if the part is not one of so many.

@@ -38,7 +38,7 @@ def unused_grants(stack: Stack | Path | Deployment, workload: Workload, *, seeds
     Raises:
         ValueError: If there is no seed.
         PromiseBrokenError: If a run found something: a role that may not do what it does, for instance. Also if no
-            request settled: then no grant was needed.
+            request was done, or refused by a step: then no grant was needed.
 
     Example:
         ```python

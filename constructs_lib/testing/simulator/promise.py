@@ -20,6 +20,7 @@ from saga_runtime.idempotency.identity import is_saga_id, request_id_from, reque
 from saga_runtime.protocol import (
     NOTICE_PREFIX,
     SAGA_CANCELLED,
+    SERVICE_REFUSALS,
     SETTLED,
     CallField,
     ErrorName,
@@ -45,6 +46,10 @@ _BROKEN: Final = frozenset(
 """Errors of a definition, whatever else goes wrong: a saga's definition leaves none to its execution."""
 CANNOT_BE_ASKED: Final = "cannot be asked"
 """Words of ``ManualResolutionRequired`` where a provider does not report outcomes."""
+_NO_REFUSALS: Final = frozenset({SAGA_CANCELLED, *SERVICE_REFUSALS})
+"""Errors of settled responses below 500 that no step declares: an operator's, and those of AWS."""
+_OPEN: Final = "no settled response"
+"""What a request fails with whose saga is parked."""
 _BY_RELEASE: Final = (400, 404, 413)
 """Statuses of refusals that another release may lift: by its schema, its operations, and the size that it accepts."""
 _SAGA_ID: Final = re.compile(r'"saga_id": ?"(?P<id>[^"]+)"')
@@ -119,11 +124,37 @@ def result_of(
     ids += [request_id_of(scope_of(intent.operation, caller), key) for caller in callers]
     record = next((records[one] for one in ids if one in records), None)
     if record is None:
-        completed = None if status is None else status < 300
-        return Result(intent=intent, key=key, saga_id=None, completed=completed, status=status, body=body)
-    completed = record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
-    saga_id = None if is_direct(record) else record[RecordAttribute.SAGA_ID]["S"]
-    return Result(intent=intent, key=key, saga_id=saga_id, completed=completed, status=status, body=body)
+        return Result(
+            intent=intent,
+            key=key,
+            saga_id=None,
+            completed=None if status is None else status < 300,
+            status=status,
+            body=body,
+            unexplained=None if status is None else _unexplained(status, body),
+        )
+    recorded = record.get(RecordAttribute.HTTP_STATUS, {}).get("N")
+    unexplained = _unexplained(int(recorded), record.get(RecordAttribute.RESPONSE, {}).get("S")) if recorded else _OPEN
+    return Result(
+        intent=intent,
+        key=key,
+        saga_id=None if is_direct(record) else record[RecordAttribute.SAGA_ID]["S"],
+        completed=record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED,
+        status=status,
+        body=body,
+        unexplained=unexplained,
+    )
+
+
+def _unexplained(status: int, body: str | None) -> str | None:
+    """Error and step of a settled response that no step declares; None: a step refused, or it is a success."""
+    if status < 300:
+        return None
+    document = json.loads(body) if body else {}
+    error = document.get("error", f"status {status}")
+    if status < 500 and error not in _NO_REFUSALS:
+        return None
+    return f"{error} in {document['step']}" if document.get("step") else str(error)
 
 
 def _nothing_runs(world: World) -> Invariant:

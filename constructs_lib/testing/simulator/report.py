@@ -87,20 +87,22 @@ class SimulationReport:
 
     @property
     def kept(self) -> bool:
-        """True if nothing was found, and requests settled of which nothing could be found otherwise."""
+        """True if nothing was found, and requests were done or refused: of others nothing could be found."""
         return not self.violated and not self.unproven
 
     @property
     def unproven(self) -> list[str]:
-        """Why the runs prove nothing, or nothing of an operation: none of its requests settled."""
+        """Why the runs prove nothing, or nothing of an operation: none of its requests was done or refused."""
         return list(unproven(self.requests, self.checked))
 
     def require_kept(self) -> None:
-        """Fail if something was found, or if no request of an operation settled: then nothing was tried of it.
+        """Fail if something was found, or if no request of an operation was done, or refused by a step.
+
+        Then nothing was tried of the operation: its function may not even start.
 
         Raises:
             PromiseBrokenError: naming seed, findings and faults of the first such run, with the end of its trace; or
-                what clients received instead of a settled response.
+                how requests ended instead, with what a function raised in one of them.
         """
         if not self.kept:
             raise PromiseBrokenError(str(self))

@@ -166,7 +166,9 @@ def simulate_once(
         invariants += audit_of(workload, world)
         found = results(world, fates)
         invariants += audit_results_of(workload, world, found)
-        result.requests = requests_of(found, [fate.last for fate in fates], world.parts, workload.unrecorded)
+        result.requests = requests_of(
+            found, [fate.last for fate in fates], world.parts, workload.unrecorded, world.functions.raised
+        )
         for invariant in invariants:
             result.checked[invariant.name] = result.checked.get(invariant.name, 0) + invariant.checked
             for violation in invariant.violations:

@@ -53,7 +53,8 @@ def simulate(
             rolled back, and deployed once more.
 
     Returns:
-        What was found: ``report.require_kept()`` fails if it is anything, or if no request of an operation settled.
+        What was found: ``report.require_kept()`` fails if it is anything, or if no request of an operation
+        was done, or refused by a step.
 
     Raises:
         NotSimulatedError: if a run needs what the simulator does not have; ``report.left_out`` lists what was left out.

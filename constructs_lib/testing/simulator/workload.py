@@ -63,6 +63,7 @@ class Result:
             the operation's key is in the body: such a record is found by the response only.
         status: of the settled response that the client received; None: it received none.
         body: of the same response.
+        unexplained: error and step of a failure that no step declares, ``StepFailed in Charge``; None: it has none.
     """
 
     intent: Intent
@@ -71,6 +72,7 @@ class Result:
     completed: bool | None
     status: int | None = None
     body: str | None = None
+    unexplained: str | None = None
 
 
 class Workload:
@@ -107,7 +109,8 @@ class Workload:
     unrecorded: Collection[str] = ()
     """Operations of whose requests none is to be recorded: each is refused, in a test of validation, for example.
 
-    Of any other operation, at least one request must be settled, or ``require_kept`` and each proof fail.
+    Of any other operation, at least one request must be done, or refused by a step, or ``require_kept`` and each proof
+    fail: a function that always raises an error that its step does not declare proves nothing.
     """
 
     def has_sent(self, world: World) -> bool:

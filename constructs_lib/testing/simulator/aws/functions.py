@@ -21,12 +21,16 @@ from constructs_lib.testing.simulator.engine.machine import Environment
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
+from saga_runtime.protocol import TRANSIENT_ERRORS, CallField, ErrorName
 from saga_runtime.steps import atomic, atomic_compensation
 
 MOST_PAYLOAD_BYTES: Final = 6_291_456
 _ATOMIC: Final = frozenset({atomic.__name__, atomic_compensation.__name__})
 """Modules that make the handlers of atomic steps and their compensations."""
 _COLD: Final = 300 * MILLISECOND
+_MEANWHILE: Final = frozenset({*TRANSIENT_ERRORS, ErrorName.FENCED, ErrorName.IN_DOUBT})
+"""Errors by which a function is called again, or ends for another one's sake."""
+_LONGEST: Final = 300
 _RETRY_SECONDS: Final = (60, 120)
 """Before an asynchronous invocation that failed is tried again."""
 
@@ -83,6 +87,7 @@ class Functions:
         changes: environment variables of a function that differ from those of the stack.
         running: invocations that have not ended.
         left: invocations that have ended, and left threads behind.
+        raised: the first exception in each step, by the ids of sagas; none that every function may raise meanwhile.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class Functions:
         self.changes: Callable[[str], Mapping[str, str]] = lambda _name: {}
         self.running: dict[str, Actor] = {}
         self.left: list[Actor] = []
+        self.raised: dict[str, dict[str, str]] = {}
         self._kernel = kernel
         self._images = dict(images)
         self._switch = switch
@@ -277,6 +283,7 @@ class Functions:
         except NotSimulatedError:
             raise
         except Exception as error:  # noqa: BLE001 - it is the invocation's outcome
+            self._note(image.spec, payload, error)
             return _failed(type(error).__name__, str(error))
         try:
             text = json.dumps(result)
@@ -287,6 +294,13 @@ class Functions:
                 "Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size"
             )
         return Outcome(text)
+
+    def _note(self, spec: FunctionSpec, payload: str, error: Exception) -> None:
+        name, call = type(error).__name__, json.loads(payload)
+        if name in _MEANWHILE or not isinstance(call, Mapping) or CallField.SAGA_ID not in call:
+            return
+        told = " ".join(f"{_short(spec.name)} raised {name}: {error}".split())[:_LONGEST]
+        self.raised.setdefault(str(call[CallField.SAGA_ID]), {}).setdefault(str(call.get(CallField.STEP)), told)
 
 
 def function_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Requests of a workload, counted by operation: where none settled, nothing was proven."""
+"""Requests of a workload, counted by operation: where none was done or refused, nothing was proven."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FINAL: Final = frozenset({400, 403, 404, 410, 413, 422, 507})
 _NONE: Final = "no response"
 _LONGEST: Final = 300
 _NOT_UNRECORDED: Final = "leave it out of Workload.unrecorded"
+_CORRECT: Final = "correct the step's function, or name an error that it may raise in the step's refusals"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +26,9 @@ class Requests:
 
     Attributes:
         sent: how many intents there were.
-        settled: of how many a record or a response has the result.
+        settled: how many were done, or refused by a step, as a record or a response has it.
+        failed: how many settled otherwise, by error and step.
+        raised: what a function raised in one of these.
         received: last responses of the others, by status.
         final: how many of these a client does not repeat.
         detail: the detail of one of these.
@@ -36,6 +39,8 @@ class Requests:
 
     sent: int = 0
     settled: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    raised: str = ""
     received: Counter[str] = field(default_factory=Counter)
     final: int = 0
     detail: str = ""
@@ -47,6 +52,8 @@ class Requests:
         """Add requests of the same operation, in other runs."""
         self.sent += other.sent
         self.settled += other.settled
+        self.failed.update(other.failed)
+        self.raised = self.raised or other.raised
         self.received.update(other.received)
         self.final += other.final
         self.detail = self.detail or other.detail
@@ -55,13 +62,22 @@ class Requests:
         self.known = other.known
 
     def told(self) -> str:
-        """Count what clients received instead of a settled response."""
-        told = ", ".join(f"{count} received {what}" for what, count in self.received.most_common())
-        return f"{told}: {self.detail}" if self.detail else told
+        """Count how requests ended that were neither done nor refused by a step."""
+        ended = [f"{count} failed with {what}" for what, count in self.failed.most_common()]
+        ended += [f"{count} received {what}" for what, count in self.received.most_common()]
+        why = self.raised or self.detail
+        return f"{', '.join(ended)}: {why}" if why else ", ".join(ended)
 
     def as_json(self) -> dict[str, Any]:
         """The numbers as data."""
-        return {"sent": self.sent, "settled": self.settled, "received": dict(self.received), "detail": self.detail}
+        return {
+            "sent": self.sent,
+            "settled": self.settled,
+            "failed": dict(self.failed),
+            "raised": self.raised,
+            "received": dict(self.received),
+            "detail": self.detail,
+        }
 
 
 def requests_of(
@@ -69,6 +85,7 @@ def requests_of(
     last: Sequence[tuple[int, str] | None],
     parts: Parts,
     unrecorded: Collection[str],
+    raised: Mapping[str, Mapping[str, str]],
 ) -> dict[str, Requests]:
     """Count the requests of an ended run.
 
@@ -77,6 +94,7 @@ def requests_of(
         last: status and body of the last response of each; None: its client received none.
         parts: what is deployed.
         unrecorded: operations of whose requests none is to be recorded.
+        raised: the first exception in each step, by the ids of sagas; empty if it is not known.
     """
     sagas = {operation.name for operation in parts.operations}
     known = tuple(sorted(parts.names))
@@ -85,6 +103,10 @@ def requests_of(
         name = result.intent.operation
         one = found.setdefault(name, Requests(recorded=name not in unrecorded, of_saga=name in sagas, known=known))
         one.sent += 1
+        if result.unexplained is not None:
+            one.failed[result.unexplained] += 1
+            one.raised = one.raised or _raised(result.unexplained, raised.get(result.saga_id or "", {}))
+            continue
         if result.completed is not None:
             one.settled += 1
             continue
@@ -112,8 +134,13 @@ def unproven(requests: Mapping[str, Requests], checked: Mapping[str, int]) -> It
         yield "requests must be 1 or more, got 0; run at least one intent of the workload"
     nothing = not any(one.settled for one in requests.values())
     for name, one in sorted(requests.items()):
-        if not one.recorded and one.settled:
-            yield f"settled requests of {name} must be 0, got {one.settled} of {one.sent}; {_NOT_UNRECORDED}"
+        if not one.recorded and (settled := one.settled + one.failed.total()):
+            yield f"settled requests of {name} must be 0, got {settled} of {one.sent}; {_NOT_UNRECORDED}"
+        elif one.recorded and not one.settled and one.failed:
+            yield (
+                f"requests of {name} that are done or refused by a step must be 1 or more, got 0 of {one.sent} "
+                f"({one.told()}); {_CORRECT}"
+            )
         elif one.recorded and not one.settled and (one.final or nothing):
             instead = one.told()
             yield f"settled requests of {name} must be 1 or more, got 0 of {one.sent} ({instead}); {_remedy(name, one)}"
@@ -131,6 +158,11 @@ def _remedy(name: str, one: Requests) -> str:
     if not one.final:
         return "run more requests, or under fewer faults"
     return "correct the intents or the API, or name an operation that is to record nothing in Workload.unrecorded"
+
+
+def _raised(failure: str, by_step: Mapping[str, str]) -> str:
+    """Return what a function raised in the step that failed; where that raised nothing, in the first one that did."""
+    return by_step.get(failure.rpartition(" in ")[2]) or next(iter(by_step.values()), "")
 
 
 def _detail(body: str) -> str:
