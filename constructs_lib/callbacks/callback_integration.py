@@ -23,7 +23,7 @@ from constructs_lib.callbacks.subscriptions import ServedSaga
 from constructs_lib.callbacks.webhook_schemes import WebhookScheme, require_function
 from constructs_lib.functions.access import grant_value, poll
 from constructs_lib.functions.function_options import FunctionOptions
-from constructs_lib.functions.handlers import require_made_by
+from constructs_lib.functions.handlers import handler_of, require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, own_code
 from constructs_lib.monitoring.alarms import (
     Runbook,
@@ -113,6 +113,7 @@ class CallbackIntegration(Construct):
         dispatcher: the function that dispatches jobs.
         dispatcher_timeout: its timeout, in seconds.
         dispatcher_facts: its memory and architecture, if they are known.
+        dispatcher_handler: what is known of its handler.
         visibility_seconds: as ``visibility_timeout``.
         message_seconds: for how long a message can be delivered: when it is about to leave the dead-letter
             queue, it is redriven, and the queue keeps it for as long as a new one.
@@ -178,6 +179,7 @@ class CallbackIntegration(Construct):
         self._workers = CallbackWorkers(self, "Serves", integration=self.node.path, tokens=self.tokens)
         code = fn if fn is not None else self._own_dispatcher()
         self.dispatcher_facts = facts_of(code)
+        self.dispatcher_handler = handler_of(code)
         self.dispatcher_timeout = self.dispatcher_facts.timeout
         self.dispatcher = self._workers.adopt("fn", code)
         if not self.dispatcher_timeout:

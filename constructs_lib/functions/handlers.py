@@ -41,11 +41,15 @@ class Handler:
         needs_ledger: whether its module, or one that this imports from the folder, asks for the ledger of the
             environment when it is imported: without one the function cannot start.
         needs_outbox: likewise, for the outbox.
+        made: folder, module and name of what the decorator makes: ``(…, "steps.charge")``; None if that is not certain.
+        undoes: likewise, of the step that it compensates.
     """
 
     decorator: str | None = None
     needs_ledger: bool = False
     needs_outbox: bool = False
+    made: tuple[Path, str] | None = None
+    undoes: tuple[Path, str] | None = None
 
 
 def require_made_by(name: str, code: object, decorator: str) -> None:
@@ -64,6 +68,34 @@ def require_made_by(name: str, code: object, decorator: str) -> None:
         raise ValueError(
             f"{name} must be decorated with {decorator}, got {made}; decorate it so, or give it to {DECORATORS[made]}"
         )
+
+
+def require_undoes(name: str, compensate: object, handler: Handler) -> None:
+    """Refuse a compensation that is known to be of another function than the step's.
+
+    It would query the provider for the other function's outcome, and fence an applied step as not applied.
+
+    Args:
+        name: of the argument, with the step: ``compensate of step Charge``.
+        compensate: the function of the compensation; of one that is not a ``StepFunction`` nothing is known.
+        handler: the step's own.
+
+    Raises:
+        ValueError: naming argument, both functions and the remedy.
+    """
+    undoes = handler_of(compensate).undoes
+    if handler.made is None or undoes is None or undoes[0] != handler.made[0] or undoes == handler.made:
+        return
+    raise ValueError(
+        f"{name} must undo {handler.made[1]}, the step's function, got of={undoes[1]}; decorate it with "
+        f"external_compensation(of={handler.made[1].rpartition('.')[2]})"
+    )
+
+
+def handler_of(code: object) -> Handler:
+    """Return what is known of a function's handler."""
+    found = getattr(code, "handled", None)
+    return found if isinstance(found, Handler) else Handler()
 
 
 def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handler") -> Handler:
@@ -95,11 +127,16 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
             f"{argument} of {of} must name a function in {file.relative_to(folder)}, got {handler!r}; "
             f"{_choice(name, functions)}"
         )
+    imports = _imports(tree)
+    maker = _maker(found.get(name), imports)
+    undone = _arguments(maker).get("of") if maker is not None else None
     called = {path for each in _with_imported(folder, file, tree) for path in _called_at_import(each)}
     return Handler(
-        decorator=_decorator(found.get(name), _imports(tree)),
+        decorator=_decorator(maker, imports),
         needs_ledger=not called.isdisjoint(_LEDGER),
         needs_outbox=not called.isdisjoint(_OUTBOX),
+        made=_made(folder, file, tree, name),
+        undoes=_named(folder, file, tree, undone) if undone is not None else None,
     )
 
 
@@ -118,8 +155,12 @@ def _file_of(folder: Path, module: str) -> Path | None:
 
 def _modules_in(folder: Path) -> Iterator[str]:
     for file in folder.rglob("*.py"):
-        parts = file.relative_to(folder).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
+        yield _module_of(folder, file)
+
+
+def _module_of(folder: Path, file: Path) -> str:
+    parts = file.relative_to(folder).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
 
 
 def _tree(file: Path) -> ast.Module | None:
@@ -143,15 +184,24 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _bindings(tree: ast.Module) -> dict[str, ast.stmt]:
     """Names that a module has, and what gives them to it, the last one."""
-    found: dict[str, ast.stmt] = {}
+    return dict(_bound(tree))
+
+
+def _only(tree: ast.Module, name: str) -> ast.stmt | None:
+    """The one statement that gives a module this name; None if another one does, or a later one may."""
+    bound = [(known, node) for known, node in _bound(tree) if known in (name, "*")]
+    last = bound[-1][1] if bound and bound[-1][0] == name else None
+    return last if sum(known == name for known, _ in bound) == 1 else None
+
+
+def _bound(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
     for node in _statements(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found[node.name] = node
+            yield node.name, node
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name.partition(".")[0]): node for alias in node.names}
+            yield from ((alias.asname or alias.name.partition(".")[0], node) for alias in node.names)
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.With):
-            found |= {each.id: node for each in ast.walk(node) if isinstance(each, ast.Name) and _is_stored(each)}
-    return found
+            yield from ((each.id, node) for each in ast.walk(node) if isinstance(each, ast.Name) and _is_stored(each))
 
 
 def _is_stored(name: ast.Name) -> bool:
@@ -180,18 +230,56 @@ def _path(node: ast.expr, imports: Mapping[str, str]) -> str:
     return imports.get(node.id, node.id) if isinstance(node, ast.Name) else ""
 
 
-def _decorator(node: ast.stmt | None, imports: Mapping[str, str]) -> str | None:
+def _maker(node: ast.stmt | None, imports: Mapping[str, str]) -> ast.expr | None:
+    """Find the decorator of ``saga_runtime``, or the call of it, that makes a handler."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         makers: list[ast.expr] = node.decorator_list
     elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
         makers = [node.value]
     else:
         return None
-    for maker in makers:
-        package, _, name = _path(maker, imports).rpartition(".")
-        if name in DECORATORS and package.split(".")[0] == _RUNTIME:
-            return name
-    return None
+    return next((maker for maker in makers if _decorator(maker, imports) is not None), None)
+
+
+def _decorator(maker: ast.expr | None, imports: Mapping[str, str]) -> str | None:
+    package, _, name = (_path(maker, imports) if maker is not None else "").rpartition(".")
+    return name if name in DECORATORS and package.split(".")[0] == _RUNTIME else None
+
+
+def _arguments(maker: ast.expr) -> dict[str | None, ast.expr]:
+    """Arguments by name of a decorator's calls; by None those that a mapping has."""
+    found: dict[str | None, ast.expr] = {}
+    while isinstance(maker, ast.Call):
+        found |= {argument.arg: argument.value for argument in maker.keywords}
+        maker = maker.func
+    return found
+
+
+def _named(folder: Path, file: Path, tree: ast.Module, node: ast.expr) -> tuple[Path, str] | None:
+    """Find the handler that an expression names, ``charge`` or ``payment.charge``; None if that is not certain."""
+    if isinstance(node, ast.Name):
+        return _made(folder, file, tree, node.id)
+    module, _, name = _path(node, _imports(tree)).rpartition(".")
+    return _made_in(folder, module, name) if isinstance(node, ast.Attribute) else None
+
+
+def _made(folder: Path, file: Path, tree: ast.Module, name: str) -> tuple[Path, str] | None:
+    """Find where the handler of this name is made, in the module or in the one that it is imported from."""
+    node = _only(tree, name)
+    if isinstance(node, ast.ImportFrom):
+        module, _, original = _imports(tree).get(name, "").rpartition(".")
+        return _made_in(folder, module, original)
+    certain = _maker(node, _imports(tree)) is not None
+    return (folder.resolve(), f"{_module_of(folder, file)}.{name}") if certain else None
+
+
+def _made_in(folder: Path, module: str, name: str) -> tuple[Path, str] | None:
+    """Likewise, of another module of the folder, which does not import it in turn."""
+    file = _file_of(folder, module) if module else None
+    tree = _tree(file) if file is not None else None
+    if file is None or tree is None or isinstance(_only(tree, name), ast.ImportFrom):
+        return None
+    return _made(folder, file, tree, name)
 
 
 def _with_imported(folder: Path, file: Path, tree: ast.Module) -> Iterator[ast.Module]:

@@ -22,7 +22,7 @@ from constructs_lib.functions.function_options import (
     require_architecture,
     require_own_code,
 )
-from constructs_lib.functions.handlers import find_handler
+from constructs_lib.functions.handlers import Handler, find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
 from constructs_lib.packages.lock import Target
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
@@ -94,6 +94,7 @@ class RuntimeFunction(Construct):
         code_folder: folder of the user's with its handler; None where it has none.
         decorator: the function of ``saga_runtime`` that makes its handler, ``atomic_step`` for example; None where it
             is not known.
+        handled: what is known of its handler.
     """
 
     @checked
@@ -124,6 +125,7 @@ class RuntimeFunction(Construct):
         self.memory_mib = memory_mib if memory_mib is not None else options.memory_mib or _DEFAULT_MEMORY_MIB
         require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240)
         self.decorator: str | None = None
+        self.handled = Handler()
         self.code_folder: Path | None = None
         self.runtime_name = options.runtime_name
         chosen = _architecture(architecture, options)
@@ -192,6 +194,7 @@ class RuntimeFunction(Construct):
         """Find a handler in a user's folder, and warn of a ledger or outbox that it needs and was not given."""
         found = find_handler(name, folder, handler)
         self.decorator = found.decorator
+        self.handled = found
         self.code_folder = folder
         if found.needs_outbox and Env.OUTBOX_TABLE not in environment:
             Validations.of(self).add_warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,48 @@ def test_a_handler_is_made_by_the_decorator_of_its_use(made: Made, use: str) -> 
         f"{name} must be decorated with {decorator}, got {got}; decorate it so, or give it to {instead}"
     )
     give(made, made.fn(right))
+
+
+OTHER_STEPS = """
+from saga_runtime import callback_step, external_compensation, external_step
+
+@external_step(verify=find)
+def pay(call): ...
+@external_step(verify=find_other)
+def fee(call): ...
+@callback_step(verify=find)
+def job(call): ...
+@external_compensation(of=pay)
+def undo_pay(call, output): ...
+@external_compensation(of=fee)
+def undo_fee(call, output): ...
+@external_compensation(of=job)
+def undo_job(call, output): ...
+"""
+
+
+def test_a_compensation_of_another_step_is_refused(stack: Stack, tmp_path: Path) -> None:
+    for folder in ("functions", "others"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "steps.py").write_text(OTHER_STEPS)
+
+    def fn(handler: str, folder: str = "functions") -> StepFunction:
+        name = f"F{len(list(stack.node.find_all()))}"
+        return StepFunction(stack, name, code=tmp_path / folder, handler=f"steps.{handler}")
+
+    refused = "compensate of step Pay must undo steps.{0}, the step's function, got of=steps.fee; decorate it with "
+    pay, undo_fee = fn("pay"), fn("undo_fee")
+    with pytest.raises(ValueError, match=re.escape(refused.format("pay") + "external_compensation(of=pay)") + "$"):
+        Step.external("Pay", fn=pay, compensate=undo_fee, provider=PROVIDER)
+    via = CallbackIntegration(stack, "Jobs", fn=fn("job"))
+    with pytest.raises(ValueError, match=re.escape(refused.format("job") + "external_compensation(of=job)") + "$"):
+        Step.callback("Pay", via=via, compensate=undo_fee, **WAIT)
+    Step.callback("Pay", via=via, compensate=fn("undo_job"), **WAIT)
+    # Of these it is not certain: another folder may have the same module, and nothing is known of other functions.
+    Step.external("Pay", fn=fn("pay", "others"), compensate=undo_fee, provider=PROVIDER)
+    Step.external("Pay", fn=pay.function, compensate=undo_fee, provider=PROVIDER)
+    for step in ("First", "Second"):
+        Step.external(step, fn=pay, compensate=fn("undo_pay"), provider=PROVIDER)
 
 
 def test_a_handler_that_does_not_exist_ends_the_synth(made: Made) -> None:

@@ -107,6 +107,73 @@ def test_a_missing_handler_is_refused_with_the_existing_ones(write: Write, handl
         find_handler("Pay", folder, handler)
 
 
+STEPS = """
+from saga_runtime import external_compensation, external_step
+
+@external_step(verify=find)
+def pay(call): ...
+@external_step
+def fee(call): ...
+"""
+UNDOES: dict[str, tuple[Mapping[str, str], str | None]] = {
+    "its own step": ({"undo.py": f"{STEPS}@external_compensation(of=pay)\ndef undo(call, output): ..."}, "undo.pay"),
+    "another step": ({"undo.py": f"{STEPS}@external_compensation(of=fee)\ndef undo(call, output): ..."}, "undo.fee"),
+    "a step of another module": (
+        {"steps.py": STEPS, "undo.py": "from saga_runtime import external_compensation\nfrom steps import fee as x\n"
+         "@external_compensation(of=x, verify_undo=f)\ndef undo(call, output): ..."},
+        "steps.fee",
+    ),
+    "a step by its module": (
+        {"steps.py": STEPS, "undo.py": "from saga_runtime import external_compensation\nimport steps\n"
+         "undo = external_compensation(of=steps.fee)(f)"},
+        "steps.fee",
+    ),
+    "a step that a call makes": (
+        {"undo.py": "from saga_runtime import external_compensation, external_step\npay = external_step(verify=f)(g)\n"
+         "undo = external_compensation(of=pay)(h)"},
+        "undo.pay",
+    ),
+    "a step after everything of a module": (
+        {"undo.py": f"from saga_runtime import *\n{STEPS}@external_compensation(of=pay)\ndef undo(call, output): ..."},
+        "undo.pay",
+    ),
+    "another name of a step": (
+        {"undo.py": f"{STEPS}same = fee\n@external_compensation(of=same)\ndef undo(call, output): ..."}, None,
+    ),
+    "one of two of a name": (
+        {"undo.py": f"{STEPS}if test:\n    pay = fee\n@external_compensation(of=pay)\ndef undo(call, output): ..."},
+        None,
+    ),
+    "a step of a module that is not there": (
+        {"undo.py": "from saga_runtime import external_compensation\nfrom elsewhere import pay\n"
+         "@external_compensation(of=pay)\ndef undo(call, output): ..."},
+        None,
+    ),
+    "a step that a call returns": (
+        {"undo.py": "from saga_runtime import external_compensation\n@external_compensation(of=step())\n"
+         "def undo(call, output): ..."},
+        None,
+    ),
+    "no step": ({"undo.py": "from saga_runtime import compensation\n@compensation\ndef undo(call, output): ..."}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNDOES)
+def test_the_step_of_a_compensation_is_found_if_it_is_certain(write: Write, case: str) -> None:
+    files, step = UNDOES[case]
+    folder = write(files)
+
+    assert find_handler("Undo", folder, "undo.undo").undoes == (None if step is None else (folder.resolve(), step))
+
+
+def test_a_step_that_is_imported_is_the_one_of_its_module(write: Write) -> None:
+    folder = write({"steps.py": STEPS, "here.py": "from steps import pay", "there.py": "from here import pay"})
+
+    made = (folder.resolve(), "steps.pay")
+    assert find_handler("Pay", folder, "steps.pay").made == find_handler("Pay", folder, "here.pay").made == made
+    assert find_handler("Pay", folder, "there.pay").made is None
+
+
 ASKS = "from saga_runtime import Ledger\nledger = Ledger.from_env()\n"
 LEDGER: dict[str, tuple[Mapping[str, str], bool]] = {
     "at the import": ({"pay.py": ASKS}, True),
