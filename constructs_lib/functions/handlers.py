@@ -29,6 +29,8 @@ DECORATORS: Final = {
 """Functions of ``saga_runtime`` that make a handler, and what takes one."""
 _RUNTIME: Final = "saga_runtime"
 _LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger.store.Ledger.from_env")
+_QUERIES: Final = ("verify", "verify_undo")
+_YIELDS: Final = (ast.Yield, ast.YieldFrom)
 _OUTBOX: Final = (f"{_RUNTIME}.Outbox.from_env", f"{_RUNTIME}.outbox.event.Outbox.from_env")
 
 
@@ -43,6 +45,9 @@ class Handler:
         needs_outbox: likewise, for the outbox.
         made: folder, module and name of what the decorator makes: ``(…, "steps.charge")``; None if that is not certain.
         undoes: likewise, of the step that it compensates.
+        plain: whether it is certainly a function that no decorator makes, and that calls no handler in turn.
+        unread: where and why this Python cannot read its module, ``pay.py, line 3: invalid syntax``; empty if it can.
+        without: arguments that its decorator certainly does not have: ``verify``, ``verify_undo``.
     """
 
     decorator: str | None = None
@@ -50,10 +55,13 @@ class Handler:
     needs_outbox: bool = False
     made: tuple[Path, str] | None = None
     undoes: tuple[Path, str] | None = None
+    plain: bool = False
+    unread: str = ""
+    without: frozenset[str] = frozenset()
 
 
 def require_made_by(name: str, code: object, decorator: str) -> None:
-    """Refuse a function whose handler is known to be made by another decorator.
+    """Refuse a function whose handler is known to be made by another decorator, or by none.
 
     Args:
         name: of the argument, with what it is of: ``fn of step Charge``.
@@ -63,10 +71,33 @@ def require_made_by(name: str, code: object, decorator: str) -> None:
     Raises:
         ValueError: naming argument, both decorators and the remedy.
     """
+    if handler_of(code).plain:
+        # It would write no row: its effect would happen again in every retry and recovery.
+        raise ValueError(f"{name} must be decorated with {decorator}, got a plain function; decorate it so")
     made = getattr(code, "decorator", None)
     if made is not None and made != decorator:
         raise ValueError(
             f"{name} must be decorated with {decorator}, got {made}; decorate it so, or give it to {DECORATORS[made]}"
+        )
+
+
+def require_argument(name: str, code: object, argument: str, *, declared: bool) -> None:
+    """Refuse a function that is known not to have what its step's provider declares.
+
+    Args:
+        name: of the function, with what it is of: ``fn of step Charge``.
+        code: the function; of one that is not a ``StepFunction`` nothing is known.
+        argument: of its decorator, and of ``Provider``.
+        declared: whether the provider declares it.
+
+    Raises:
+        ValueError: naming function, argument and the remedy.
+    """
+    handler = handler_of(code)
+    if declared and argument in handler.without:
+        raise ValueError(
+            f"{name} must have {argument}, as its provider does, got {handler.decorator} without it; write "
+            f"{handler.decorator}({argument}=…), or declare the provider without {argument}"
         )
 
 
@@ -108,7 +139,8 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
         argument: its name, for errors.
 
     Raises:
-        ValueError: if there is no such module, or no such name in it.
+        ValueError: if there is no such module, or no such name in it; or if a decorator of ``saga_runtime`` makes it of
+            an ``async`` function or a generator.
     """
     module, _, name = handler.rpartition(".")
     file = _file_of(folder, module)
@@ -117,9 +149,11 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
         raise ValueError(
             f"{argument} of {of} must name a module in {folder}, got {handler!r}; {_choice(module, known)}"
         )
-    tree = _tree(file)
-    if tree is None:
-        return Handler()
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        line, why = (error.lineno, error.msg) if isinstance(error, SyntaxError) else (None, str(error))
+        return Handler(unread=f"{file.relative_to(folder)}{f', line {line}' if line else ''}: {why}")
     found = _bindings(tree)
     if name not in found and "*" not in found and "__getattr__" not in found:
         functions = [known for known, node in found.items() if isinstance(node, ast.FunctionDef)]
@@ -129,7 +163,13 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
         )
     imports = _imports(tree)
     maker = _maker(found.get(name), imports)
-    undone = _arguments(maker).get("of") if maker is not None else None
+    only, given = _only(tree, name), _arguments(maker) if maker is not None else {}
+    undone = given.get("of")
+    if (wrong := _not_callable(only, imports)) is not None:
+        raise ValueError(
+            f"{argument} of {of} must be a function that returns its result, got {wrong} in "
+            f"{file.relative_to(folder)}, line {only.lineno if only else 0}; write def {name} with a return"
+        )
     called = {path for each in _with_imported(folder, file, tree) for path in _called_at_import(each)}
     return Handler(
         decorator=_decorator(maker, imports),
@@ -137,6 +177,8 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
         needs_outbox=not called.isdisjoint(_OUTBOX),
         made=_made(folder, file, tree, name),
         undoes=_named(folder, file, tree, undone) if undone is not None else None,
+        plain=_is_plain(only),
+        without=_without(only, maker, given),
     )
 
 
@@ -253,6 +295,47 @@ def _arguments(maker: ast.expr) -> dict[str | None, ast.expr]:
         found |= {argument.arg: argument.value for argument in maker.keywords}
         maker = maker.func
     return found
+
+
+def _without(only: ast.stmt | None, maker: ast.expr | None, given: Mapping[str | None, ast.expr]) -> frozenset[str]:
+    """Arguments that queries are given by, and that a decorator certainly does not have."""
+    if only is None or maker is None or None in given:
+        return frozenset()
+    none = {name for name, value in given.items() if isinstance(value, ast.Constant) and value.value is None}
+    return frozenset(name for name in _QUERIES if name not in given or name in none)
+
+
+def _not_callable(node: ast.stmt | None, imports: Mapping[str, str]) -> str | None:
+    """Kind of a decorated function whose call does not run it; None: it does, or another decorator may make it so."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.decorator_list:
+        return None
+    if _decorator(node.decorator_list[-1], imports) is None:
+        return None
+    if isinstance(node, ast.AsyncFunctionDef):
+        return f"async def {node.name}"
+    return f"the generator {node.name}" if any(isinstance(each, _YIELDS) for each in _own(node.body)) else None
+
+
+def _own(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Nodes of a function, without those of the functions and classes in it."""
+    for node in body:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _own([*ast.iter_child_nodes(node)])
+
+
+def _is_plain(node: ast.stmt | None) -> bool:
+    """True of a function without decorators that gives its context, which every handler needs, to nothing."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.decorator_list:
+        return False
+    if node.args.vararg is not None or node.args.kwarg is not None:
+        return False
+    positional = [*node.args.posonlyargs, *node.args.args]
+    context = positional[1].arg if len(positional) > 1 else None
+    read = {id(each.value) for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+    return not any(
+        isinstance(each, ast.Name) and each.id == context and id(each) not in read for each in ast.walk(node)
+    )
 
 
 def _named(folder: Path, file: Path, tree: ast.Module, node: ast.expr) -> tuple[Path, str] | None:

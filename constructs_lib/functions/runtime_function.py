@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -196,6 +197,8 @@ class RuntimeFunction(Construct):
         self.decorator = found.decorator
         self.handled = found
         self.code_folder = folder
+        if found.unread:
+            self._refuse_unread(name, handler, found.unread)
         if found.needs_outbox and Env.OUTBOX_TABLE not in environment:
             Validations.of(self).add_warning(
                 "cdk-sagas-outbox-environment",
@@ -206,6 +209,17 @@ class RuntimeFunction(Construct):
         if found.needs_ledger:
             grantees = (self, self.function, self.role)
             self.node.add_validation(WhenAllIsKnown(lambda: warn_of_ledger(self, grantees, environment)))
+
+    def _refuse_unread(self, name: str, handler: str, why: str) -> None:
+        """Refuse a module that is not valid Python; warn where the function's Python may be able to read it."""
+        told = f"handler of {name} must name a module of valid Python, got {handler!r} ({why})"
+        if sys.version_info[:2] >= tuple(map(int, self.runtime_name.removeprefix("python").split("."))):
+            raise ValueError(f"{told}; correct it")
+        Validations.of(self).add_warning(
+            "cdk-sagas-handler-unread",
+            f"{told}; correct it, or acknowledge this if its syntax is newer than that of Python "
+            f"{sys.version_info.major}.{sys.version_info.minor}, which synthesizes",
+        )
 
     @property
     def grant_principal(self) -> iam.IPrincipal:

@@ -12,7 +12,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_sqs as sqs
 
-from constructs_lib.functions.handlers import Handler, handler_of, require_made_by, require_undoes
+from constructs_lib.functions.handlers import Handler, handler_of, require_argument, require_made_by, require_undoes
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.description.description import UNKNOWN, FunctionDescription
 from constructs_lib.saga.description.function_facts import facts_of
@@ -238,6 +238,8 @@ class Step(StepContents):
         require_made_by(f"fn of step {name}", fn, "external_step")
         require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         require_undoes(f"compensate of step {name}", compensate, handler_of(fn))
+        require_argument(f"fn of step {name}", fn, "verify", declared=provider.verify)
+        require_argument(f"compensate of step {name}", compensate, "verify_undo", declared=provider.verify_undo)
         return Step(
             name=name,
             kind="external",
@@ -313,6 +315,7 @@ class Step(StepContents):
         require_made_by(f"compensate of step {name}", compensate, "external_compensation")
         # An integration of the user's own need not know its function.
         require_undoes(f"compensate of step {name}", compensate, getattr(via, "dispatcher_handler", Handler()))
+        require_argument(f"compensate of step {name}", compensate, "verify_undo", declared=provider.verify_undo)
         return Step(
             name=name,
             kind="callback",

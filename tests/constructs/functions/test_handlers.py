@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from aws_cdk import Acknowledgment, Duration, Stack, Validations
 from aws_cdk import aws_events as events
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk.assertions import Annotations, Match
 from constructs import Construct
 
 from constructs_lib import (
     CallbackIntegration,
+    FunctionOptions,
     LedgerTable,
     Provider,
     StandardWebhooks,
@@ -33,7 +36,7 @@ from saga_runtime import (
 def atomic(call): ...
 @compensation
 def undo(call, output): ...
-@external_step
+@external_step(verify=find)
 def external(call): ...
 @external_compensation(of=external)
 def external_undo(call, output): ...
@@ -163,6 +166,86 @@ def test_a_compensation_of_another_step_is_refused(stack: Stack, tmp_path: Path)
     Step.external("Pay", fn=pay.function, compensate=undo_fee, provider=PROVIDER)
     for step in ("First", "Second"):
         Step.external(step, fn=pay, compensate=fn("undo_pay"), provider=PROVIDER)
+
+
+FLAWED = """
+from saga_runtime import compensation, external_compensation, external_step
+
+@external_step
+def act(call): ...
+@external_compensation(of=act)
+def undo(call, output): ...
+def plain(event, context):
+    return {"output": {}}
+"""
+KEYED = Provider(idempotent_for=Duration.hours(24), compensation_idempotent_for=Duration.hours(24))
+ASKED = Provider(idempotent_for=Duration.hours(24), verify_undo=True)
+UNDECORATED = "fn of step Pay must be decorated with {}, got a plain function; decorate it so"
+WITHOUT = "{0} must have {1}, as its provider does, got {2} without it; write {2}({1}=…), or declare the provider"
+FLAWS: dict[str, tuple[Callable[[Callable[[str], StepFunction], Any], Any], str]] = {
+    "a plain atomic step": (lambda fn, _: Step.atomic("Pay", fn=fn("plain")), UNDECORATED.format("atomic_step")),
+    "a plain external step": (
+        lambda fn, _: Step.external("Pay", fn=fn("plain"), provider=KEYED), UNDECORATED.format("external_step"),
+    ),
+    "a step without verify": (
+        lambda fn, _: Step.external("Pay", fn=fn("act"), provider=Provider(verify=True)),
+        WITHOUT.format("fn of step Pay", "verify", "external_step"),
+    ),
+    "a compensation without verify_undo": (
+        lambda fn, _: Step.external("Pay", fn=fn("act"), compensate=fn("undo"), provider=ASKED),
+        WITHOUT.format("compensate of step Pay", "verify_undo", "external_compensation"),
+    ),
+    "a job's compensation without verify_undo": (
+        lambda fn, via: Step.callback(
+            "Pay", via=via, compensate=fn("undo"), **WAIT | {"provider": Provider(verify=True, verify_undo=True)}
+        ),
+        WITHOUT.format("compensate of step Pay", "verify_undo", "external_compensation"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_function_that_cannot_keep_its_steps_promise_is_refused(stack: Stack, tmp_path: Path, flaw: str) -> None:
+    (tmp_path / "steps.py").write_text(FLAWED)
+    give, told = FLAWS[flaw]
+
+    def fn(handler: str) -> StepFunction:
+        return StepFunction(stack, handler, code=tmp_path, handler=f"steps.{handler}")
+
+    with pytest.raises(ValueError, match=re.escape(told)):
+        give(fn, CallbackIntegration(stack, "Jobs"))
+
+
+def test_a_function_of_which_nothing_is_wrong_or_known_is_accepted(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(FLAWED)
+    act, undo, plain = (
+        StepFunction(stack, name, code=tmp_path, handler=f"steps.{name}") for name in ("act", "undo", "plain")
+    )
+
+    Step.external("Pay", fn=act, compensate=undo, provider=KEYED)
+    Step.external("Pay", fn=plain.function, provider=Provider(verify=True))
+
+
+NO_PYTHON = "handler of StepFunction F must name a module of valid Python, got 'steps.act' (steps.py, line 2: expected"
+
+
+def test_a_module_that_is_not_valid_python_is_refused(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("@atomic_step\ndef act(call)\n    ...")
+    options = FunctionOptions(runtime=lambda_.Runtime.PYTHON_3_11)
+
+    with pytest.raises(ValueError, match=re.escape(NO_PYTHON)):
+        StepFunction(stack, "F", code=tmp_path, handler="steps.act", function_options=options)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python reads what every runtime reads")
+def test_a_module_that_may_be_newer_python_is_a_warning(stack: Stack, tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text("@atomic_step\ndef act(call)\n    ...")
+
+    StepFunction(stack, "F", code=tmp_path, handler="steps.act")
+
+    (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("valid Python"))
+    assert NO_PYTHON in str(warning.entry.data)
+    assert "acknowledge this if its syntax is newer" in str(warning.entry.data)
 
 
 def test_a_handler_that_does_not_exist_ends_the_synth(made: Made) -> None:

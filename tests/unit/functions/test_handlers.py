@@ -84,6 +84,86 @@ def test_these_objects_are_handlers(write: Write, case: str) -> None:
     assert found(write, text).decorator == decorator
 
 
+def test_a_module_that_this_python_cannot_read_is_known_by_its_line(write: Write) -> None:
+    assert found(write, "x = 1\ndef charge(call)\n    ...").unread == "pay.py, line 2: expected ':'"
+    assert found(write, "x = 'a\0b'").unread.startswith("pay.py")
+    assert not found(write, "def charge(call): ...").unread
+
+
+RUNS: dict[str, tuple[str, str | None]] = {
+    "async": ("@atomic_step\nasync def charge(call): ...", "async def charge"),
+    "async after another decorator": ("@traced\n@atomic_step\nasync def charge(call): ...", "async def charge"),
+    "a generator": ("@atomic_step\ndef charge(call):\n    if call:\n        x = yield call", "the generator charge"),
+    "yield from": ("@atomic_step\ndef charge(call):\n    yield from call", "the generator charge"),
+    "a generator in it": (
+        "@atomic_step\ndef charge(call):\n    def all():\n        yield call\n    return [*all()]", None,
+    ),
+    "a coroutine in it": ("@atomic_step\ndef charge(call):\n    async def get(): ...\n    return run(get())", None),
+    "a decorator that runs it": ("@atomic_step\n@sync\nasync def charge(call): ...", None),
+    "a decorator of another package": ("@sync\nasync def charge(call): ...", None),
+    "one of two": ("if fast:\n    @atomic_step\n    async def charge(c): ...\nelse:\n    charge = slow", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_a_decorated_function_that_a_call_does_not_run_is_refused(write: Write, case: str) -> None:
+    body, wrong = RUNS[case]
+    text = f"from saga_runtime import atomic_step\n{body}"
+    if wrong is None:
+        found(write, text)
+        return
+    line = next(number for number, one in enumerate(text.split("\n"), 1) if "def charge" in one)
+    told = (
+        f"handler of StepFunction Pay must be a function that returns its result, got {wrong} in pay.py, line {line}; "
+        "write def charge with a return"
+    )
+    with pytest.raises(ValueError, match=re.escape(told) + "$"):
+        found(write, text)
+
+
+PLAIN: dict[str, tuple[str, bool]] = {
+    "one argument": ("def charge(call): return {}", True),
+    "two arguments": ("def charge(event, context):\n    send(event)\n    return {}", True),
+    "attributes of its context": ("def charge(event, context): return send(event, context.aws_request_id)", True),
+    "async": ("async def charge(event, context): ...", True),
+    "its context to another function": ("def charge(event, context): return step(event, context)", False),
+    "its context by another name": ("def charge(event, context):\n    c = context\n    return step(event, c)", False),
+    "any arguments": ("def charge(*arguments): return step(*arguments)", False),
+    "arguments by name": ("def charge(event, **more): return step(event, **more)", False),
+    "a decorator": ("@traced\ndef charge(event, context): ...", False),
+    "an assignment": ("def _charge(event, context): ...\ncharge = _charge", False),
+    "a class": ("class charge: ...", False),
+    "an import": ("from elsewhere import charge", False),
+    "one of two": ("def charge(event, context): ...\nif fast:\n    charge = step", False),
+    "everything of a module after it": ("def charge(event, context): ...\nfrom elsewhere import *", False),
+}
+
+
+@pytest.mark.parametrize("case", PLAIN)
+def test_a_function_that_is_not_a_handler_is_plain_if_certain(write: Write, case: str) -> None:
+    text, plain = PLAIN[case]
+
+    assert found(write, text).plain is plain
+
+
+WITHOUT: dict[str, tuple[str, set[str]]] = {
+    "no arguments": ("@external_step\ndef charge(call): ...", {"verify", "verify_undo"}),
+    "no arguments in a call": ("@external_step()\ndef charge(call): ...", {"verify", "verify_undo"}),
+    "None": ("@external_step(verify=None)\ndef charge(call): ...", {"verify", "verify_undo"}),
+    "an argument": ("@external_step(verify=find)\ndef charge(call): ...", {"verify_undo"}),
+    "an argument of a call": ("charge = external_step(verify=find)(act)", {"verify_undo"}),
+    "any arguments": ("@external_step(**options)\ndef charge(call): ...", set()),
+    "one of two": ("if fast:\n    charge = external_step(a)\nelse:\n    charge = external_step(b)", set()),
+}
+
+
+@pytest.mark.parametrize("case", WITHOUT)
+def test_arguments_that_a_decorator_does_not_have_are_known(write: Write, case: str) -> None:
+    body, without = WITHOUT[case]
+
+    assert found(write, f"from saga_runtime import external_step\n{body}").without == without
+
+
 def test_a_module_in_packages_is_found(write: Write) -> None:
     folder = write({"steps/__init__.py": "def charge(e, c): ...", "steps/deep/pay.py": "def charge(e, c): ..."})
 
