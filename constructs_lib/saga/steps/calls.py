@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -15,6 +16,12 @@ from constructs_lib.shared.arguments import require_match, require_seconds
 
 _SERVICE: Final = r"^[a-z][a-z0-9]*$"
 _ACTION: Final = r"^[a-z][A-Za-z0-9]*$"
+_DYNAMODB_READS: Final = r"(batchGet|describe|get|list|query|scan|transactGet)(?![a-z])"
+_WRITES: Final = (
+    r"(batch|transact)?([Cc]opy|[Cc]reate|[Dd]elete|[Ii]nvoke|[Pp]ublish|[Pp]ut|[Ss]end|[Ss]tart|[Uu]pdate|[Ww]rite)"
+    r"(?![a-z])"
+)
+"""First words of actions that write, send, or run something; ``lookupEvents`` and the like have others."""
 _CUSTOM_TYPES: Final = ("Map", "Parallel", "Pass", "Task", "Wait")
 _OURS: Final = ("Catch", "End", "Next")
 _UNKNOWN_SECONDS: Final = 60
@@ -39,6 +46,13 @@ def sdk_call(
         raise ValueError(
             f"step {step} writes to DynamoDB without its saga log row; use Step.dynamodb, which writes both at once"
         )
+    if effect is Effect.READ and _writes(service, action):
+        instead = (
+            "use Step.dynamodb, which writes the saga log row, too"
+            if service == "dynamodb"
+            else "declare Effect.IDEMPOTENT if it is, and place it after the pivot, or use Step.external"
+        )
+        raise ValueError(f"action of step {step} must only read, as its effect declares, got {action!r}; {instead}")
     seconds = require_seconds(
         f"timeout of step {step}", timeout or Duration.seconds(CALL_SECONDS), at_least=1, at_most=86_400
     )
@@ -51,6 +65,13 @@ def sdk_call(
         policies=policies,
         timeout=seconds,
     )
+
+
+def _writes(service: str, action: str) -> bool:
+    """True if an action is known to change something by its first word, or is not known to read DynamoDB."""
+    if service == "dynamodb":
+        return re.match(_DYNAMODB_READS, action) is None
+    return re.match(_WRITES, action) is not None
 
 
 def event_call(*, step: str, bus: events.IEventBus, source: str, detail_type: str, detail: str | None) -> DirectCall:

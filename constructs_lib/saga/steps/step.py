@@ -521,7 +521,8 @@ class Step(StepContents):
             action: e.g. ``getObject``.
             parameters: as the API takes them, in PascalCase; strings with ``{% %}`` are JSONata over ``$request`` and
                 ``$outputs``; ``$step_key`` is the step's key, for client tokens.
-            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which you declare and which cannot be checked.
+            effect: ``Effect.READ``, or ``Effect.IDEMPOTENT``, which you declare and which cannot be checked. An action
+                that is known to write, ``putObject`` for example, is refused as a read.
             policies: what the state machine needs for the call.
             output: JSONata expression over ``$states.result``, an object; ``{}`` by default.
             when: JSONata condition over ``$request`` and ``$outputs``.

@@ -85,6 +85,47 @@ def _refused(wrong: Wrong, message: str, shop: Shop) -> None:
     assert str(raised.value) == message
 
 
+# ---- actions of a service -------------------------------------------------------------------------------------------
+
+WRITES = {
+    "dynamodb": ("batchExecuteStatement", "batchWriteItem", "createTable", "deleteItem", "executeStatement",
+                 "executeTransaction", "putItem", "transactWriteItems", "updateItem"),
+    "s3": ("copyObject", "deleteObject", "deleteObjects", "putObject"),
+    "sqs": ("deleteMessageBatch", "sendMessage", "sendMessageBatch"),
+    "sns": ("publish", "publishBatch"),
+    "eventbridge": ("putEvents",),
+    "lambda": ("invoke", "invokeAsync"),
+    "sfn": ("startExecution", "startSyncExecution"),
+    "batch": ("batchDeleteJob",),
+}  # fmt: skip
+READS = {
+    "dynamodb": ("batchGetItem", "describeTable", "getItem", "listTables", "query", "scan", "transactGetItems"),
+    "s3": ("getObject", "headObject", "listObjectsV2", "selectObjectContent"),
+    "ssm": ("getParameter",),
+    "kms": ("decrypt", "verify"),
+    "cloudtrail": ("lookupEvents",),
+    "example": ("putting", "starter", "executed"),
+}
+
+
+@pytest.mark.parametrize(("service", "action"), [(name, one) for name, actions in WRITES.items() for one in actions])
+def test_an_action_that_writes_is_refused_as_a_read(shop: Shop, service: str, action: str) -> None:
+    instead = (
+        "use Step.dynamodb, which writes the saga log row, too"
+        if service == "dynamodb"
+        else "declare Effect.IDEMPOTENT if it is, and place it after the pivot, or use Step.external"
+    )
+    told = f"action of step Look must only read, as its effect declares, got {action!r}; {instead}"
+    _refused(lambda s: s.service(service=service, action=action), told, shop)
+    if service != "dynamodb":
+        shop.service(service=service, action=action, effect=Effect.IDEMPOTENT)
+
+
+@pytest.mark.parametrize(("service", "action"), [(name, one) for name, actions in READS.items() for one in actions])
+def test_an_action_that_may_only_read_is_accepted(shop: Shop, service: str, action: str) -> None:
+    assert shop.service(service=service, action=action).direct is not None
+
+
 # ---- names and conditions, which every kind has ---------------------------------------------------------------------
 
 KINDS: dict[str, Callable[..., Step | StepGroup]] = {
