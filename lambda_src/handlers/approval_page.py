@@ -13,11 +13,13 @@ from urllib.parse import parse_qs
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.approvals.html import (
+    LATE,
     ask_page,
     closed_page,
     decided_page,
     expired_page,
     forged_page,
+    late_page,
     refused_page,
     settled_page,
     unknown_page,
@@ -78,14 +80,16 @@ def _answer(event: Any) -> HttpAnswer:
 
 def _answer_link(claims: Claims, request: HttpRequest) -> HttpAnswer:
     standing = read_standing(claims.job_id)
-    decision = standing.decision
+    decision, late = standing.decision, standing.is_late
     if decision is not None and standing.is_lost:
-        receive(decision.callback(claims.job_id))
+        late = receive(decision.callback(claims.job_id)) in LATE
     if claims.is_over(clock.now_ms()):
         # Nothing more: links are kept in mail boxes for years.
         return expired_page()
     if decision is not None and not standing.is_open_anew:
-        return used_page(claims, decision)
+        if not standing.is_of(decision):
+            return settled_page(claims)
+        return late_page(claims) if late else used_page(claims, decision)
     if standing.waiting is None:
         return unknown_page(claims)
     if standing.is_answered:

@@ -59,7 +59,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-_LATE: Final = frozenset({Receipt.UNDELIVERED, Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
+LATE: Final = frozenset({Receipt.UNDELIVERED, Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
 
 
 def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: str = "") -> HttpAnswer:
@@ -89,12 +89,18 @@ def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: st
 
 def decided_page(claims: Claims, decision: Decision, receipt: Receipt) -> HttpAnswer:
     """The answer to a decision."""
-    if receipt in _LATE:
+    if receipt in LATE:
         told = "Your decision is recorded, but it came too late: this was settled without it."
         return _page(200, _title(claims), f'<p class="told bad" role="status">{told}</p>' + _details(claims))
     verb, tone = ("Approved", "ok") if decision.approved else ("Rejected", "bad")
     told = f'<p class="told {tone}" role="status">{verb}. Thank you; you can close this page.</p>'
     return _page(200, _title(claims), told + _note(decision) + _details(claims))
+
+
+def late_page(claims: Claims) -> HttpAnswer:
+    """It was decided before, and that decision came too late."""
+    text = "A decision is recorded, but it came too late: this was settled without it."
+    return _page(409, _title(claims), f'<p class="told bad" role="status">{text}</p>' + _details(claims))
 
 
 def used_page(claims: Claims, decision: Decision) -> HttpAnswer:

@@ -54,6 +54,16 @@ class Standing:
         """True if a decision took effect and the job waits again: an operator has taken it back."""
         return self.decision is not None and self.received and self.waiting is not None and not self.is_answered
 
+    @property
+    def is_late(self) -> bool:
+        """True if no task waited any more for what was decided."""
+        return self.waiting is not None and self.waiting.status is TokenStatus.UNDELIVERED
+
+    def is_of(self, decision: Decision) -> bool:
+        """Test whether the job's outcome, if it has one, is that of a decision, and from no other source."""
+        row = self.waiting
+        return row is None or row.outcome is None or row.event_id == decision.callback(row.id).event_id
+
     def closes_at(self, claims: Claims) -> int:
         """Until when a link can decide, epoch milliseconds: until it expires, and no longer than the step waits."""
         expires = claims.expires * 1_000

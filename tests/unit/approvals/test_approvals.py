@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handlers import approval_page
-from saga_runtime import Callback, Invalid, Succeeded, approval_link
+from saga_runtime import Callback, Failed, Invalid, Succeeded, approval_link
 from saga_runtime.approvals import html as approval_html
 from saga_runtime.approvals import links as approvals
 from saga_runtime.approvals import store as approval_store
@@ -418,6 +418,33 @@ def test_a_late_decision_is_reported_as_late(reception: Reception) -> None:
     answer = press(link())
     assert answer["statusCode"] == 200
     assert "came too late" in text_of(answer)
+    for again in (visit(link()), press(link(), "reject")):
+        assert again["statusCode"] == 409
+        assert "came too late" in text_of(again)
+
+
+def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_late(reception: Reception) -> None:
+    reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, times=60))
+    assert press(link())["statusCode"] == 503
+    reception.world.wire.forget()
+    reception.world.tasks.time_out(TOKEN)
+    set_record(status="FAILED")
+
+    for _ in range(2):
+        answer = visit(link())
+        assert answer["statusCode"] == 409
+        assert "came too late" in text_of(answer)
+
+
+def test_a_decision_that_another_outcome_preceded_is_reported_so(reception: Reception) -> None:
+    reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, times=60))
+    assert press(link())["statusCode"] == 503
+    reception.world.wire.forget()
+    receive(Callback(job_id=WAIT_ID, event_id="by-hand", outcome=Failed("Rejected", "")))
+
+    answer = visit(link())
+    assert answer["statusCode"] == 409
+    assert "settled in another way" in text_of(answer)
 
 
 @pytest.mark.parametrize("operation", ["GetItem", "PutItem", "TransactWriteItems"])
