@@ -30,7 +30,7 @@ from constructs_lib.saga.asl.states import (
     refused_write,
     seconds_from_now,
 )
-from constructs_lib.saga.steps.jsonata import bare, expression
+from constructs_lib.saga.steps.jsonata import bare, expression, message_of
 from saga_runtime.idempotency.record import OWNED
 from saga_runtime.protocol import (
     FIRST_SHARD,
@@ -327,7 +327,7 @@ def _send(plan: SagaPlan, notice: Notice) -> State:
         **call("sqs:sendMessage"),
         "Arguments": {
             "QueueUrl": notice.queue_url,
-            "MessageBody": expression(f"$string({notice.message or default})"),
+            "MessageBody": expression(message_of(notice.message, default)),
             "MessageGroupId": expression(REQUEST_ID),
             "MessageDeduplicationId": expression(f'{SAGA_ID} & "#failed"'),
         },

@@ -30,7 +30,7 @@ from constructs_lib.saga.asl.states import (
     transaction_retries,
 )
 from constructs_lib.saga.description.kind import plain_kind
-from constructs_lib.saga.steps.jsonata import expression
+from constructs_lib.saga.steps.jsonata import expression, message_of
 from saga_runtime.protocol import (
     OUTPUT_FIELD,
     SERVICE_REFUSALS,
@@ -236,8 +236,8 @@ def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
     if not plain_kind(step.kind).keyed_message:
         return sent
     outputs = "" if known == "$outputs" else f"; $outputs := {known}"
-    message = step.message or f'{{"saga_id": {SAGA_ID}, "step": "{step.name}", "outputs": $outputs}}'
-    text = f'($m := ($request := $parse({REQUEST}){outputs}; {message}); $type($m) = "string" ? $m : $string($m))'
+    default = f'{{"saga_id": {SAGA_ID}, "step": "{step.name}", "outputs": $outputs}}'
+    text = f"($request := $parse({REQUEST}){outputs}; {message_of(step.message, default)})"
     return sent | {
         CallField.QUEUE_URL: step.queue_url,
         CallField.MESSAGE: expression(text),

@@ -51,3 +51,15 @@ def outputs_named(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
         for match in OUTPUTS.finditer(text):
             found |= {match.group(1)} if match.group(1) in known else known
     return frozenset(found)
+
+
+def message_of(message: str | None, default: str) -> str:
+    """The text of a message, which SQS refuses if it is empty.
+
+    Args:
+        message: expression of its body, a text or a value; None: the default document.
+        default: expression of the document that is sent without one, or if that is missing or empty.
+    """
+    if message is None:
+        return f"$string({default})"
+    return f'($m := ({message}); $exists($m) and $m != "" ? $string($m) : $string({default}))'

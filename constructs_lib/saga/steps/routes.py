@@ -26,7 +26,7 @@ class Notify:
     Attributes:
         queue: a FIFO queue. Its message group is the request, so messages of one saga keep their order.
         message: JSONata expression (with or without ``{% %}``) over ``$failure`` (``step``, ``error``, ``detail``,
-            ``status``); by default a document of these.
+            ``status``); by default, and where it is missing or empty text, a document of these.
     """
 
     queue: sqs.IQueue

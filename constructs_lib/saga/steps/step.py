@@ -766,8 +766,8 @@ class Step(StepContents):
         Args:
             name: PascalCase, at most 40 characters.
             queue: a FIFO queue.
-            message: JSONata expression (with or without ``{% %}``) over ``$request`` and ``$outputs``; by default a
-                document with the saga id, the step's name and all outputs.
+            message: JSONata expression (with or without ``{% %}``) over ``$request`` and ``$outputs``; by default, and
+                where it is missing or empty text, a document with the saga id, the step's name and all outputs.
             when: JSONata condition over ``$request`` and ``$outputs``.
             retry: ``Retry()`` by default.
 

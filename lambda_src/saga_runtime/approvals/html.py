@@ -90,8 +90,7 @@ def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: st
 def decided_page(claims: Claims, decision: Decision, receipt: Receipt) -> HttpAnswer:
     """The answer to a decision."""
     if receipt in LATE:
-        told = "Your decision is recorded, but it came too late: this was settled without it."
-        return _page(200, _title(claims), f'<p class="told bad" role="status">{told}</p>' + _details(claims))
+        return _over(claims, 200, "Your decision is recorded, but it came too late: this was settled without it.")
     verb, tone = ("Approved", "ok") if decision.approved else ("Rejected", "bad")
     told = f'<p class="told {tone}" role="status">{verb}. Thank you; you can close this page.</p>'
     return _page(200, _title(claims), told + _note(decision) + _details(claims))
@@ -99,8 +98,7 @@ def decided_page(claims: Claims, decision: Decision, receipt: Receipt) -> HttpAn
 
 def late_page(claims: Claims) -> HttpAnswer:
     """It was decided before, and that decision came too late."""
-    text = "A decision is recorded, but it came too late: this was settled without it."
-    return _page(409, _title(claims), f'<p class="told bad" role="status">{text}</p>' + _details(claims))
+    return _over(claims, 409, "A decision is recorded, but it came too late: this was settled without it.")
 
 
 def used_page(claims: Claims, decision: Decision) -> HttpAnswer:
@@ -115,14 +113,12 @@ def used_page(claims: Claims, decision: Decision) -> HttpAnswer:
 
 def settled_page(claims: Claims) -> HttpAnswer:
     """It was settled in another way than by a decision here."""
-    told = '<p class="told bad" role="status">Already decided: this was settled in another way.</p>'
-    return _page(409, _title(claims), told + _details(claims))
+    return _over(claims, 409, "Already decided: this was settled in another way.")
 
 
 def closed_page(claims: Claims) -> HttpAnswer:
     """Nothing waits for the decision any more."""
-    told = '<p class="told bad" role="status">This is closed: the time to decide is over.</p>'
-    return _page(410, _title(claims), told + _details(claims))
+    return _over(claims, 410, "This is closed: the time to decide is over.")
 
 
 def unknown_page(claims: Claims) -> HttpAnswer:
@@ -145,6 +141,11 @@ def forged_page() -> HttpAnswer:
 def refused_page(status: int, title: str, body: str, headers: dict[str, str] | None = None) -> HttpAnswer:
     """A request that no browser sends, or that could not be answered now."""
     return _page(status, title, f"<p>{escape(body)}</p>", headers)
+
+
+def _over(claims: Claims, status: int, text: str) -> HttpAnswer:
+    """Nothing can be decided here any more."""
+    return _page(status, _title(claims), f'<p class="told bad" role="status">{text}</p>' + _details(claims))
 
 
 def _title(claims: Claims) -> str:

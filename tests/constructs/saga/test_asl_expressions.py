@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from jsonata.jexception import JException
 
 from constructs_lib.saga.asl import definition_of, recovery_of
+from constructs_lib.saga.asl.plan import Notice
 from constructs_lib.saga.steps.routes import ContinueWith
 from tests.constructs.support.asl import expressions
 from tests.constructs.support.cloud import Cloud
@@ -447,6 +449,26 @@ def test_a_notification_is_sent_with_the_default_document() -> None:
 def test_a_message_is_sent_as_text(message: str, sent: str) -> None:
     definition = definition_of(plan(step("Pay", pivot=True), step("Tell", queue_url=QUEUE, message=message)))
     assert run(definition, _answers(), request='{"to":"bob"}').sent["Tell"]["Payload"]["message"] == sent
+
+
+@pytest.mark.parametrize("message", ["$request.note", "$request.nothing", '"" & $request.note', "$outputs.Pay.nothing"])
+def test_a_message_that_is_missing_or_empty_is_the_default_document(message: str) -> None:
+    definition = definition_of(plan(step("Pay", pivot=True), step("Tell", queue_url=QUEUE, message=message)))
+    payload = run(definition, _answers(), request='{"note":""}').sent["Tell"]["Payload"]
+
+    assert json.loads(payload["message"]) == {"saga_id": EXECUTION, "step": "Tell", "outputs": {"Pay": {"of": "Pay"}}}
+
+
+@pytest.mark.parametrize(
+    ("message", "sent"),
+    [('"no " & $failure.step', "no Wallet"), ("$substring($failure.step, 0, 0)", None), ("$failure.nothing", None)],
+)
+def test_a_notice_of_a_failure_is_never_empty(message: str, sent: str | None) -> None:
+    made = replace(plan(step("Wallet", pivot=True)), on_failed=Notice(queue_url=QUEUE, message=message))
+    done = run(definition_of(made), _answers(Wallet=Failure("Empty", _cause(""))))
+
+    body = done.sent["Notify failure"]["MessageBody"]
+    assert body == sent if sent is not None else json.loads(body)["saga_id"] == EXECUTION
 
 
 @pytest.mark.parametrize(
