@@ -571,7 +571,18 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
         "arguments of state Look must have TableName, got ['Key']; add it",
     ),
     "a transaction of nothing": (
-        lambda s: s.saga(s.service(service="dynamodb", action="transactWriteItems"), s.atomic()),
+        lambda s: s.saga(
+            s.atomic(),
+            Step.custom(
+                "Look",
+                state={
+                    "Type": "Task",
+                    "Resource": "arn:aws:states:::dynamodb:transactWriteItems",
+                    "Arguments": {},
+                    "TimeoutSeconds": 5,
+                },
+            ),
+        ),
         "arguments of state Look must have TransactItems, got []; add it",
     ),
     "an event before the pivot": (
