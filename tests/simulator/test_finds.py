@@ -128,12 +128,31 @@ def test_outcome_that_contradicts_and_has_no_entry_is_found(
     bodies = [json.dumps({"parked_reason": {"error": CONTRADICTED}, "conflict": each}) for each in conflicts]
     queue = SimpleNamespace(messages=[SimpleNamespace(body=body) for body in bodies])
     rows = [{"id": {"S": row_id}, "status": {"S": "DELIVERED"}, "conflict": {"S": conflict.encode()}}]
-    parts = SimpleNamespace(operators={"m": "url"}, tokens=("tokens",))
-    world: Any = SimpleNamespace(parts=parts, queues=SimpleNamespace(queue=lambda _: queue), table=lambda _: rows)
+    assert len(operators_know(_notified(rows, queue, [])).violations) == found
+
+
+def _notified(rows: list[Any], queue: Any, records: list[Any]) -> Any:
+    """A world with rows of a token table, an operators' queue, and records."""
+    parts = SimpleNamespace(operators={"m": "url"}, tokens=("tokens",), requests=("requests",))
+    queues = SimpleNamespace(queue=lambda _: queue)
+    return SimpleNamespace(parts=parts, queues=queues, table=lambda _: rows, records=lambda _: records)
+
+
+@pytest.mark.parametrize(("recorded", "noticed", "found"), [(True, True, 0), (True, False, 1), (False, False, 0)])
+def test_outcome_that_contradicts_and_has_no_notice_is_found(recorded: bool, noticed: bool, found: int) -> None:
+    conflict = Outcome.failure("Lost", "-")
+    outcome = conflict_id_of(JOB, conflict)
+    body = json.dumps({"parked_reason": {"error": CONTRADICTED}, "conflict": {"job": JOB, "outcome": outcome}})
+    notice: Any = {"id": {"S": f"notice#{JOB}#{CONTRADICTED}#{outcome}"}, "status": {"S": "NOTIFIED"}}
+    row: Any = {"id": {"S": JOB}, "status": {"S": "DELIVERED"}, "conflict": {"S": conflict.encode()}}
+    queue = SimpleNamespace(messages=[SimpleNamespace(body=body)])
+    records = [{"saga_id": {"S": JOB.partition("#")[0]}}] if recorded else []
+    world = _notified([row, *([notice] if noticed else [])], queue, records)
+
     assert len(operators_know(world).violations) == found
 
 
-@pytest.mark.parametrize(("status", "left"), [("NOTICE", ["notice#1"]), ("DELIVERED", None)])
+@pytest.mark.parametrize(("status", "left"), [("NOTICE", ["notice#1"]), ("NOTIFIED", None), ("DELIVERED", None)])
 def test_run_does_not_end_before_entries_for_operators_are_sent(status: str, left: list[str] | None) -> None:
     rows = {"tokens": [{"id": {"S": "notice#1"}, "status": {"S": status}}]}
     parts = SimpleNamespace(tokens=("tokens",), logs=(), requests=(), holds=(), outboxes=())
