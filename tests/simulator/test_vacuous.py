@@ -296,6 +296,12 @@ def test_invariant_that_checked_no_settled_saga_proves_nothing() -> None:
     assert SimulationReport(seed=0, requests=direct).kept
 
 
+def test_failure_that_planned_faults_explain_counts_as_settled() -> None:
+    one = Requests(sent=4, settled=1, failed=Counter({"SagaInterrupted in Debit": 2, "StepFailed in Debit": 1}))
+    one.expect("SagaInterrupted")
+    assert (one.settled, one.failed) == (3, Counter({"StepFailed in Debit": 1}))
+
+
 def test_exception_of_an_actor_ends_the_run(deployed: Deployed) -> None:
     with pytest.raises(KeyError, match="NO_DECISION"):
         simulate(deployed("funds_transfer"), _Unable(), sagas=1)

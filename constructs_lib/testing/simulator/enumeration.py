@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
 from constructs_lib.testing.simulator.checks.findings import Finding
+from constructs_lib.testing.simulator.checks.requests import INTERRUPTED
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
 from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.faults.climate import Climate, Event, Planned, Trouble
@@ -97,6 +98,8 @@ def break_each_call(
             report.add(calls.broken(planned))
             if progress is not None:
                 progress(report)
+    for requests in report.requests.values() if after else ():
+        requests.expect(INTERRUPTED)
     return report
 
 

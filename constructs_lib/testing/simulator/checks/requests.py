@@ -14,6 +14,8 @@ from constructs_lib.testing.simulator.workload import Result
 
 FINAL: Final = frozenset({400, 403, 404, 410, 413, 422, 507})
 """Statuses after which a client does not repeat its request."""
+INTERRUPTED: Final = "SagaInterrupted"
+"""Error of a saga whose execution was stopped, or ran out of time."""
 _NONE: Final = "no response"
 _LONGEST: Final = 300
 _NOT_UNRECORDED: Final = "leave it out of Workload.unrecorded"
@@ -67,6 +69,11 @@ class Requests:
         ended += [f"{count} received {what}" for what, count in self.received.most_common()]
         why = self.raised or self.detail
         return f"{', '.join(ended)}: {why}" if why else ", ".join(ended)
+
+    def expect(self, error: str) -> None:
+        """Take requests that failed with an error for settled ones: a planned fault of their runs explains it."""
+        for failure in [one for one in self.failed if one.partition(" in ")[0] == error]:
+            self.settled += self.failed.pop(failure)
 
     def as_json(self) -> dict[str, Any]:
         """The numbers as data."""
