@@ -296,7 +296,7 @@ def test_invariant_that_checked_no_settled_saga_proves_nothing() -> None:
     assert SimulationReport(seed=0, requests=direct).kept
 
 
-def test_failure_that_planned_faults_explain_counts_as_settled() -> None:
+def test_failure_that_planned_faults_explain_is_taken_for_settled() -> None:
     one = Requests(sent=4, settled=1, failed=Counter({"SagaInterrupted in Debit": 2, "StepFailed in Debit": 1}))
     one.expect("SagaInterrupted")
     assert (one.settled, one.failed) == (3, Counter({"StepFailed in Debit": 1}))

@@ -16,14 +16,18 @@ from typing import Any
 import pytest
 
 from saga_runtime.callbacks import Heartbeat, adopt_alias, record_dispatch_error, register, settle
+from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.protocol import Env, StepStatus, TokenAttribute, TokenStatus
+from saga_runtime.shared import aws
 from tests.unit.support.enumerated import selected
 from tests.unit.support.job_saga import (
     JOB_ID,
     REFUSED,
     JobSaga,
     Snapshots,
+    acknowledge,
     notified,
     operators_queue,
     served,
@@ -112,6 +116,13 @@ def _untold(job_saga: JobSaga) -> None:
 def _contradicted(job_saga: JobSaga) -> None:
     _done(job_saga)
     job_saga.reports("e2", REFUSED)
+
+
+def _acknowledged(job_saga: JobSaga) -> None:
+    _contradicted(job_saga)
+    sweep(remaining_ms=lambda: 60_000)
+    aws.sqs().purge_queue(QueueUrl=operators_queue())  # as a sweep of the queue does
+    acknowledge(conflict_id_of(JOB_ID, Outcome.of(REFUSED)))
 
 
 def _spoken_of(job_saga: JobSaga) -> None:
@@ -293,11 +304,19 @@ PARTIES: dict[str, Party] = {
     "sweep of a notice": Party(
         before=_contradicted,
         act=_sweep,
-        calls=(*("Query",) * 8, "GetItem", "SendMessage", "DeleteItem"),
+        calls=(*("Query",) * 8, "GetItem", "SendMessage", "UpdateItem"),
         log=StepStatus.DONE,
         token=(TokenStatus.DELIVERED,),
         woken="output",
         operators=True,
+    ),
+    "sweep of an acknowledged notice": Party(
+        before=_acknowledged,
+        act=_sweep,
+        calls=(*("Query",) * 8, "GetItem", "GetItem", "DeleteItem"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.DELIVERED,),
+        woken="output",
     ),
     "heartbeat": Party(
         before=JobSaga.register,

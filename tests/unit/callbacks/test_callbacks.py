@@ -24,7 +24,7 @@ from saga_runtime.callbacks import (
 )
 from saga_runtime.callbacks import store as callback_store
 from saga_runtime.callbacks import task_tokens as callback_sending
-from saga_runtime.callbacks.decisions import CONTRADICTED, acknowledgement, conflict_id_of
+from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
 from saga_runtime.callbacks.notices import Notice
 from saga_runtime.callbacks.rows import JobId, Outcome, alias_of
 from saga_runtime.callbacks.sweeper import sweep
@@ -44,7 +44,6 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.recovery.operators_queue import ConflictEntry
 from saga_runtime.shared import aws
-from saga_runtime.shared.decisions import Decision, stored
 from tests.unit.support.job_saga import (
     DONE,
     HEARTBEAT_SECONDS,
@@ -53,6 +52,7 @@ from tests.unit.support.job_saga import (
     REFUSED,
     TIMEOUT_SECONDS,
     JobSaga,
+    acknowledge,
     entries_of,
     notified,
     operators_queue,
@@ -416,22 +416,11 @@ def test_notice_of_a_contradicting_outcome_stays_until_that_is_acknowledged(
     assert _notices(job_saga) == [TokenStatus.NOTIFIED]
     assert job_saga.world.telemetry.measured[Metric.CONTRADICTIONS] == 1
     for outcome, left in (("0" * 16, 1), (conflict_id_of(JOB_ID, Outcome.of(REFUSED)), 0)):
-        _decide(acknowledgement(JOB_ID, outcome))
+        acknowledge(outcome)
         assert sweep(remaining_ms=lambda: 60_000).contradicted == left
     assert _notices(job_saga) == []
     job_saga.reports("e3", REFUSED)
     assert (_notices(job_saga), entries_of(queue)) == ([], [])
-
-
-def _decide(what: str) -> None:
-    """Keep a decision with the saga's record."""
-    decision = Decision(at_ms=NOW_MS, who="arn:aws:iam::111111111111:user/ann", what=what, why="-", parked_reason=None)
-    aws.dynamodb().update_item(
-        TableName="requests",
-        Key={"id": {"S": REQUEST_ID}},
-        UpdateExpression="SET decisions = list_append(if_not_exists(decisions, :none), :one)",
-        ExpressionAttributeValues={":none": {"L": []}, ":one": stored([decision])},
-    )
 
 
 @pytest.mark.parametrize("other", [False, True], ids=["expired", "another saga's"])

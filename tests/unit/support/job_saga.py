@@ -22,7 +22,7 @@ from saga_runtime.callbacks import (
     register,
     send_directly,
 )
-from saga_runtime.callbacks.decisions import answer_of
+from saga_runtime.callbacks.decisions import acknowledgement, answer_of
 from saga_runtime.callbacks.rows import JobId
 from saga_runtime.callbacks.store import read_log
 from saga_runtime.callbacks.sweeper import sweep
@@ -42,8 +42,9 @@ from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.row_write import write_row
 from saga_runtime.saga_log.rows import LogRow, log_key
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Decision, stored
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
-from tests.unit.support.samples import SAGA_ID, reservation_of
+from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
 from tests.unit.support.world import World
 
 STEP = "Pick"
@@ -89,6 +90,18 @@ def notified(url: str) -> list[dict[str, Any]]:
     """Messages of the operator queue after a sweep."""
     sweep(remaining_ms=lambda: 60_000)
     return entries_of(url)
+
+
+def acknowledge(outcome: str) -> None:
+    """Keep an operator's decision about a contradicting outcome of the job, by the outcome's id."""
+    what = acknowledgement(JOB_ID, outcome)
+    decision = Decision(at_ms=NOW_MS, who="arn:aws:iam::111111111111:user/ann", what=what, why="-", parked_reason=None)
+    aws.dynamodb().update_item(
+        TableName="requests",
+        Key={"id": {"S": REQUEST_ID}},
+        UpdateExpression="SET decisions = list_append(if_not_exists(decisions, :none), :one)",
+        ExpressionAttributeValues={":none": {"L": []}, ":one": stored([decision])},
+    )
 
 
 @dataclass(frozen=True, slots=True)
