@@ -57,8 +57,9 @@ def advice(saga: Inspection, options: Sequence[str]) -> list[Advice]:
 
 
 def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterator[Advice]:
+    ended = saga.finding is Finding.SETTLED
     for step in saga.steps:
-        if step.status != StepStatus.APPLIED_LATE:
+        if step.status != StepStatus.APPLIED_LATE and not (ended and step.status == StepStatus.COMPENSATING):
             continue
         seen = ["--attempt", step.attempt] if step.attempt else []
         yield Advice(

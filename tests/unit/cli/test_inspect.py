@@ -236,6 +236,17 @@ def test_an_accepted_job_and_a_late_effect() -> None:
     ]
 
 
+def test_a_late_effect_whose_compensation_does_not_end_is_advised_about() -> None:
+    undoing = replace(CHARGE, status="COMPENSATING", attempt="a-1")
+
+    found = advice(replace(COMPLETED, steps=(undoing,)), [])
+
+    assert [command for one in found for _, command in one.commands] == [
+        f"cdk-sagas recover {SAGA} --again --reason WHY",
+        f"cdk-sagas resolve {SAGA} Charge --compensation --applied --attempt a-1 --reason WHY",
+    ]
+
+
 def test_a_refusal_after_the_pivot_is_resolved_by_an_operator() -> None:
     refused = replace(
         CHARGE, status="REFUSED", output=None, error="Declined", detail="the account is closed", side="after"
