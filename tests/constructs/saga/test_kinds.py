@@ -106,7 +106,7 @@ def test_a_token_of_the_users_own_is_escaped_like_the_text_around_it(stack: Stac
         ],
     )
     states = Cloud(stack).definition("Saga/StateMachine")["States"]
-    assert """ '{"a":1}')""" in states["Tell"]["Arguments"]["Payload"]["message"]
+    assert """($m := ('{"a":1}');""" in states["Tell"]["Arguments"]["Payload"]["message"]
 
 
 @pytest.mark.parametrize("text", ['"ünï \'quoted\' \\"twice\\" \\\\ \u2028"', "{% $outputs.Move.a %}"])
