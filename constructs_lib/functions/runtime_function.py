@@ -34,6 +34,8 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import PROTOCOL_VERSION, Env
 
+PYTHON: Final = sys.version_info[:2]
+"""Version of the Python that synthesizes."""
 _HANDLER: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
 _DEFAULT_SECONDS: Final = 15
 _LONGEST_SECONDS: Final = 900
@@ -213,12 +215,12 @@ class RuntimeFunction(Construct):
     def _refuse_unread(self, name: str, handler: str, why: str) -> None:
         """Refuse a module that is not valid Python; warn where the function's Python may be able to read it."""
         told = f"handler of {name} must name a module of valid Python, got {handler!r} ({why})"
-        if sys.version_info[:2] >= tuple(map(int, self.runtime_name.removeprefix("python").split("."))):
+        if tuple(map(int, self.runtime_name.removeprefix("python").split("."))) <= PYTHON:
             raise ValueError(f"{told}; correct it")
         Validations.of(self).add_warning(
             "cdk-sagas-handler-unread",
             f"{told}; correct it, or acknowledge this if its syntax is newer than that of Python "
-            f"{sys.version_info.major}.{sys.version_info.minor}, which synthesizes",
+            f"{'.'.join(map(str, PYTHON))}, which synthesizes",
         )
 
     @property

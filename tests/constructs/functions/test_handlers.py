@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from constructs_lib import (
     Step,
     StepFunction,
 )
+from constructs_lib.functions import runtime_function
 from tests.constructs.support.integrations import secret
 
 HANDLERS = """
@@ -229,23 +229,29 @@ def test_a_function_of_which_nothing_is_wrong_or_known_is_accepted(stack: Stack,
 NO_PYTHON = "handler of StepFunction F must name a module of valid Python, got 'steps.act' (steps.py, line 2: expected"
 
 
-def test_a_module_that_is_not_valid_python_is_refused(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("python", "runtime"), [((3, 11), "PYTHON_3_11"), ((3, 14), "PYTHON_3_13")])
+def test_a_module_that_is_not_valid_python_is_refused(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: tuple[int, int], runtime: str
+) -> None:
+    monkeypatch.setattr(runtime_function, "PYTHON", python)
     (tmp_path / "steps.py").write_text("@atomic_step\ndef act(call)\n    ...")
-    options = FunctionOptions(runtime=lambda_.Runtime.PYTHON_3_11)
+    options = FunctionOptions(runtime=getattr(lambda_.Runtime, runtime))
 
     with pytest.raises(ValueError, match=re.escape(NO_PYTHON)):
         StepFunction(stack, "F", code=tmp_path, handler="steps.act", function_options=options)
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python reads what every runtime reads")
-def test_a_module_that_may_be_newer_python_is_a_warning(stack: Stack, tmp_path: Path) -> None:
+def test_a_module_that_may_be_newer_python_is_a_warning(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_function, "PYTHON", (3, 9))
     (tmp_path / "steps.py").write_text("@atomic_step\ndef act(call)\n    ...")
 
     StepFunction(stack, "F", code=tmp_path, handler="steps.act")
 
     (warning,) = Annotations.from_stack(stack).find_warning("*", Match.string_like_regexp("valid Python"))
     assert NO_PYTHON in str(warning.entry.data)
-    assert "acknowledge this if its syntax is newer" in str(warning.entry.data)
+    assert "acknowledge this if its syntax is newer than that of Python 3.9" in str(warning.entry.data)
 
 
 def test_a_handler_that_does_not_exist_ends_the_synth(made: Made) -> None:

@@ -423,10 +423,14 @@ def test_a_late_decision_is_reported_as_late(reception: Reception) -> None:
         assert "came too late" in text_of(again)
 
 
-def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_late(reception: Reception) -> None:
+def _decide_without_a_receipt(reception: Reception) -> None:
     reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, times=60))
     assert press(link())["statusCode"] == 503
     reception.world.wire.forget()
+
+
+def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_late(reception: Reception) -> None:
+    _decide_without_a_receipt(reception)
     reception.world.tasks.time_out(TOKEN)
     set_record(status="FAILED")
 
@@ -437,9 +441,7 @@ def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_
 
 
 def test_a_decision_that_another_outcome_preceded_is_reported_so(reception: Reception) -> None:
-    reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, times=60))
-    assert press(link())["statusCode"] == 503
-    reception.world.wire.forget()
+    _decide_without_a_receipt(reception)
     receive(Callback(job_id=WAIT_ID, event_id="by-hand", outcome=Failed("Rejected", "")))
 
     answer = visit(link())

@@ -182,6 +182,16 @@ class TestADuplicate:
 
         assert direct_operation(fails)(post(), Context(remaining_ms=20_000))["statusCode"] == 503
 
+    def test_that_is_forgotten_fails_as_the_function_does(self, world: World) -> None:
+        send()
+        world.clock.ms += (REMEMBER_SECONDS + 1) * 1_000
+
+        def fails(_: DirectCall) -> Commit:
+            raise KeyError("gone")
+
+        with pytest.raises(KeyError):
+            direct_operation(fails)(post(), Context(remaining_ms=20_000))
+
     def test_under_another_key_fails_as_the_function_does(self, world: World) -> None:
         def fails(_: DirectCall) -> Commit:
             raise KeyError("gone")

@@ -89,6 +89,20 @@ def test_step_that_was_applied_replays_whatever_its_function_raises_by_now(world
         atomic_step(fails)(step_event(), Context(remaining_ms=5_000))
 
 
+def test_step_that_another_invocation_applies_between_two_plans_replays(world: World) -> None:
+    applied: list[Any] = []
+
+    def plans(_: StepCall) -> Commit:
+        if not applied:
+            applied.append(None)
+            world.wire.plan(Fault(operation="PutItem", action=Action.CONFLICT, times=1))
+            return Commit()
+        applied.append(run())
+        raise KeyError("gone")
+
+    assert atomic_step(plans)(step_event(), Context(remaining_ms=5_000))["output"] == applied[-1]
+
+
 def test_database_that_fails_is_asked_for_no_row(world: World) -> None:
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.BEFORE, times=99))
 
