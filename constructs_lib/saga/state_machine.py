@@ -101,7 +101,8 @@ class SagaStateMachine(Construct):
         timeout: of the whole saga; 1 minute to 1 year. By default as long as it may take at worst, in full hours, and
             at least 2: where the saga only goes forward, a step is retried for some 70 minutes before it is parked.
         result: JSONata expression (with or without ``{% %}``) over ``$outputs`` (every step's output by the step's
-            name) for the response's ``result``: what clients see. ``{}`` by default: they see no output.
+            name) for the response's ``result``: what clients see. ``{}`` by default: they see no output. One that
+            fails to evaluate parks the saga (``ResultFailed``).
         refused_http_status: HTTP status of a refused saga's stored response, 400 to 499; 422 by default.
         http_status_by_error: HTTP status by name of an error that a step can refuse with, e.g.
             ``{"InsufficientFunds": 402}``; 400 to 499.

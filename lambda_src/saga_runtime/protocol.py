@@ -100,6 +100,8 @@ class Ran(StrEnum):
 
 SAGA_CANCELLED: Final = "SagaCancelled"
 """Error of a saga that an operator cancelled before its pivot."""
+RESULT_FAILED: Final = "ResultFailed"
+"""Error name of a parked saga whose steps are done, and whose ``result`` fails to evaluate."""
 SAGA_DELEGATED: Final = "SagaDelegated"
 """Error with which an Express execution ends that left its saga to the Standard machine."""
 EXPRESS_MARK: Final = "+express"

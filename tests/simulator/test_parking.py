@@ -11,7 +11,7 @@ import pytest
 from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.simulator import Climate, Event, SimulationReport, World, simulate
 from constructs_lib.testing.simulator.world import Parking
-from saga_runtime.protocol import ErrorName, StepStatus
+from saga_runtime.protocol import RESULT_FAILED, ErrorName, StepStatus
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.steps.external_call import nobody_knows, undecided
 from saga_runtime.steps.verdict import Unknown
@@ -59,8 +59,9 @@ def _told(report: SimulationReport) -> list[str]:
         ),
         (_Parked(ParkedFor.RECOVERIES_EXHAUSTED, undisturbed=True), "its last recovery began after the last fault"),
         (_Parked(ParkedFor.OWNER_SUCCEEDED), "its owner had not settled it"),
+        (_Parked(RESULT_FAILED), "all its steps are done; correct the saga's result"),
     ],
-    ids=["verify", "verify_undo", "recoveries", "settled"],
+    ids=["verify", "verify_undo", "recoveries", "settled", "result"],
 )
 def test_saga_that_a_machine_could_decide_must_not_be_parked(workload: _Parked, told: str, deployed: Deployed) -> None:
     (found,) = _told(simulate(deployed("order_processing"), workload, sagas=5, climate=Climate()))

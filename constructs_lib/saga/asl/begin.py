@@ -16,7 +16,7 @@ from typing import Any, Final
 from constructs_lib.saga.asl.compatible import COMPATIBLE, READ_ROWS, fits, rows_that_fit, same_ways
 from constructs_lib.saga.asl.direction import compensating
 from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, look_at_record, mine, park_of
-from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at
+from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, UNEVALUATED, found_at
 from constructs_lib.saga.asl.outputs import next_page, pages
 from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
@@ -31,8 +31,6 @@ READ_FIRST: Final = "Read record first"
 NOTE_FIRST: Final = "Note first definition"
 OTHER_DEFINITION: Final = "End under another definition"
 GIVEN: Final = f"{INPUT}.{StartField.DEFINITION}"
-
-_UNEVALUATED: Final = "States.QueryEvaluationError"
 
 
 def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple[str, dict[str, State]]:
@@ -181,9 +179,9 @@ def _guard(
         return SAME_DEFINITION, {SAME_DEFINITION: _choice(fits, start, other), **states}
     key = "Items" if first["Type"] == "Map" else "Arguments"
     catches = first["Catch"]
-    at = next(n for n, catch in enumerate(catches) if {_UNEVALUATED, "States.ALL"}.intersection(catch["ErrorEquals"]))
+    at = next(n for n, catch in enumerate(catches) if {UNEVALUATED, "States.ALL"}.intersection(catch["ErrorEquals"]))
     caught = catches[at]
-    unevaluated = {**caught, "ErrorEquals": [_UNEVALUATED], "Next": SAME_DEFINITION}
+    unevaluated = {**caught, "ErrorEquals": [UNEVALUATED], "Next": SAME_DEFINITION}
     asked, asks_there = _nothing_unless(fits, first[key])
     if not asks_there:
         raise TypeError(
@@ -191,7 +189,7 @@ def _guard(
         )
     first |= {
         key: asked,
-        "Retry": [{"ErrorEquals": [_UNEVALUATED], "MaxAttempts": 0}, *first.get("Retry", ())],
+        "Retry": [{"ErrorEquals": [UNEVALUATED], "MaxAttempts": 0}, *first.get("Retry", ())],
         "Catch": [*catches[:at], unevaluated, *catches[at:]],
     }
     return start, {**states, start: first, SAME_DEFINITION: _choice(fits, caught["Next"], other)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constructs_lib.saga.asl.ending import ASK_THE_LOG, FENCED, park_of
-from constructs_lib.saga.asl.failures import found_at, thrown_at
+from constructs_lib.saga.asl.failures import UNEVALUATED, found_at, thrown_at
 from constructs_lib.saga.asl.fence import fence_states, look_at_row
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text
 from constructs_lib.saga.asl.items import items_of, may_throw
@@ -245,7 +245,7 @@ def _guarded(name: str, way: _Way, items: str) -> tuple[dict[str, State], str]:
         The state, and the name of the map behind it.
     """
     each, check = f"{name} - each item", f"{name} - items"
-    nothing = {"ErrorEquals": ["States.QueryEvaluationError"], "Next": way.following}
+    nothing = {"ErrorEquals": [UNEVALUATED], "Next": way.following}
     stuck = {"ErrorEquals": ["States.ALL"], "Next": way.stuck, "Assign": thrown_at(name)}
     counted = {"Type": "Pass", "Output": expression(f"$count({items})"), "End": True}
     branch = {"StartAt": check, "States": {check: counted}}

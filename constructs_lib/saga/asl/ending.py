@@ -8,6 +8,7 @@ from typing import Final
 from constructs_lib.saga.asl.failures import (
     CONDITION_NOT_BOOLEAN,
     DEFINITION_CHANGED,
+    UNEVALUATED,
     found_at,
     interrupted,
     jsonata_object,
@@ -36,6 +37,7 @@ from saga_runtime.protocol import (
     FIRST_SHARD,
     NOTHING_STANDS,
     PROBLEM_TYPES,
+    RESULT_FAILED,
     SAGA_DELEGATED,
     SETTLED,
     Direction,
@@ -67,6 +69,8 @@ WAIT: Final = "Wait before retry"
 GO_ON: Final = "Select step to retry"
 START_STANDARD: Final = "Start Standard"
 DELEGATED: Final = "End delegated"
+_DETAIL: Final = 500
+"""Characters of an error of an expression that the entry of a parked saga has."""
 # Every name has a space or a mark in it, which a step's name never has: no step can be taken for one of them.
 
 
@@ -123,7 +127,7 @@ def _the_same_again(plan: SagaPlan) -> list[State]:
 
 
 def settle_completed(plan: SagaPlan) -> dict[str, State]:
-    """The happy path's last transition."""
+    """The happy path's last transition. A ``result`` that fails to evaluate parks the saga: no retry can help it."""
     body = f'$string({{"saga_id": {SAGA_ID}, "status": "{RecordStatus.COMPLETED}", "result": ({plan.result})}})'
     state = _settle(plan, RecordStatus.COMPLETED, http_status="200", body=body)
     if plan.alongside:
@@ -132,6 +136,10 @@ def settle_completed(plan: SagaPlan) -> dict[str, State]:
         arguments["ConditionExpression"] += " AND (attribute_not_exists(#direction) OR #direction = :forward)"
         arguments["ExpressionAttributeNames"]["#direction"] = RecordAttribute.DIRECTION
         arguments["ExpressionAttributeValues"][":forward"] = {"S": Direction.FORWARD}
+    state["Retry"] = [{"ErrorEquals": [UNEVALUATED], "MaxAttempts": 0}, *state["Retry"]]
+    cause = f'($c := $states.errorOutput.Cause; $exists($c) ? $substring($c, 0, {_DETAIL}) : "")'
+    failed = found_at(SETTLE_COMPLETED, RESULT_FAILED, expression(cause))
+    state["Catch"].append({"ErrorEquals": [UNEVALUATED], "Next": park_of(plan), "Assign": failed})
     return {SETTLE_COMPLETED: state}
 
 

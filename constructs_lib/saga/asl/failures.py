@@ -21,6 +21,8 @@ SAGA_INTERRUPTED: Final = "SagaInterrupted"
 """Error name of a saga that is compensated for an unknown reason."""
 DEFINITION_CHANGED: Final = "IncompatibleDefinition"
 """Error name of a saga, or of a phase, that may not continue under this definition."""
+UNEVALUATED: Final = "States.QueryEvaluationError"
+"""What Step Functions names an expression that fails, or evaluates to nothing."""
 NEITHER: Final = "the condition of the step is neither true nor false"
 _NO_EFFECTS: Final = "and has no remaining effects"
 

@@ -13,6 +13,7 @@ from constructs_lib.saga.asl.begin import begin_phase
 from constructs_lib.saga.asl.direction import give_up_name, go_again, wait_name
 from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, park_of, waiting
 from constructs_lib.saga.asl.failures import (
+    UNEVALUATED,
     broken,
     changed_definition,
     interrupted,
@@ -86,7 +87,7 @@ def group_states(plan: SagaPlan, flow: Flow, index: int) -> dict[str, State]:
     catch_bad = []
     if kind.per_item:
         bad = refused(plan, group.name, error=kind.refusals[0], detail="the items are not what the step can work on")
-        errors = ["States.QueryEvaluationError"]
+        errors = [UNEVALUATED]
         catch_bad = [{"ErrorEquals": errors, "Next": give_up, "Assign": {"failure": bad, **again}}]
     loop: dict[str, State] = {}
     if group.pivot or not (back or delegates):

@@ -19,6 +19,7 @@ from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from, request_id_of, scope_of
 from saga_runtime.protocol import (
     NOTICE_PREFIX,
+    RESULT_FAILED,
     SAGA_CANCELLED,
     SERVICE_REFUSALS,
     SETTLED,
@@ -231,6 +232,8 @@ def _why_decidable(world: World, parking: Parking) -> str | None:
             return "its owner had not settled it"
         case ParkedFor.RECOVERIES_EXHAUSTED if parking.undisturbed:
             return "its last recovery began after the last fault"
+        case _ if parking.error == RESULT_FAILED:
+            return "all its steps are done; correct the saga's result"
         case ErrorName.UNDECIDED if CANNOT_BE_ASKED in parking.detail:
             for log, name, status in parking.in_doubt:
                 step = name.partition("[")[0]

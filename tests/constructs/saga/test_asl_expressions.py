@@ -12,6 +12,7 @@ from jsonata.jexception import JException
 from constructs_lib.saga.asl import definition_of, recovery_of
 from constructs_lib.saga.asl.plan import Notice
 from constructs_lib.saga.steps.routes import ContinueWith
+from saga_runtime.protocol import EXPRESS_MARK
 from tests.constructs.support.asl import expressions
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.interpreter import Answer, Failure, Run, run
@@ -203,6 +204,25 @@ def test_a_refused_saga_settles_with_a_problem_document() -> None:
 def test_a_custom_result_is_the_response() -> None:
     definition = definition_of(plan(step("Transfer", pivot=True), result='{"entry": $outputs.Transfer.of}'))
     assert _body(run(definition, _answers()), "Settle completed")["result"] == {"entry": "Transfer"}
+
+
+FAILING = plan(step("Transfer", pivot=True), result='{"total": $outputs.Transfer.of + 1}')
+
+
+def test_a_result_that_fails_to_evaluate_parks_the_saga() -> None:
+    done = run(definition_of(replace(FAILING, operators=QUEUE)), _answers())
+
+    assert done.trace == ["Transfer", "Settle completed", "Notify operators", "Park saga", "End parked"]
+    entry = json.loads(done.sent["Notify operators"]["MessageBody"])
+    assert (entry["parked_reason"]["step"], entry["parked_reason"]["error"]) == ("Settle completed", "ResultFailed")
+    assert "number" in entry["parked_reason"]["detail"]
+
+
+def test_an_express_execution_whose_result_fails_to_evaluate_delegates() -> None:
+    express = definition_of(replace(FAILING, standard_arn=FORWARD_MACHINE))
+    done = run(express, _answers(), defined=FAILING.fingerprint + EXPRESS_MARK)
+
+    assert done.trace == ["Transfer", "Settle completed", "Start Standard", "End delegated"]
 
 
 def test_an_amount_of_twenty_digits_passes_through_as_text() -> None:

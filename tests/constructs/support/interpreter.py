@@ -168,6 +168,8 @@ def _result(state: Mapping[str, Any], name: str, answer: Answer, around: dict[st
         if not any("States.QueryEvaluationError" in rule["ErrorEquals"] for rule in state.get("Catch", ())):
             raise  # nowhere else it is meant
         raise Failure("States.QueryEvaluationError", str(nothing)) from nothing
+    except JException as error:
+        raise Failure("States.QueryEvaluationError", str(error)) from error
     done.calls.append((name, arguments))
     return answer(name, arguments)
 
