@@ -249,7 +249,7 @@ class TimeoutReconciler(Construct):
         self.hold.grant_look(self.function)
         for saga in sagas:
             grant_reconciling(self.function, saga)
-            saga.look_after(every=every * 60)
+            saga.look_after(reconciler=self.node.path, every=every * 60)
         self.dead_letters = dead_letters_of(self, encryption_key, QueueRole.EVENTS)
         self.queue = queue_for(
             self.function,

@@ -232,6 +232,7 @@ class SagaStateMachine(Construct):
         self.delegated_alarm = machines.delegated_alarm
         self.node.add_metadata(METADATA_TYPE, self.description.to_json())
         self._report(declared.findings(definition_file))
+        self._reconciler: str | None = None
         self._looked_at_every: int | None = None
         self._entrances = Entrances(self)
         self._intakes: list[str] = []
@@ -336,15 +337,24 @@ class SagaStateMachine(Construct):
             else:
                 Validations.of(self).add_warning(finding.id, finding.message)
 
-    def look_after(self, *, every: int) -> None:
-        """Register a reconciler, which recovers this saga and extends its rows while it is open.
+    def look_after(self, *, reconciler: str, every: int) -> None:
+        """Register the reconciler, which recovers this saga and extends its rows while it is open.
 
         ``TimeoutReconciler`` calls it; an app has no need to.
 
         Args:
+            reconciler: its path.
             every: seconds between two checks.
+
+        Raises:
+            ValueError: if it has one: a hold would stop one of the two.
         """
-        self._looked_at_every = min(every, self._looked_at_every or every)
+        if self._reconciler is not None:
+            raise ValueError(
+                f"saga {self.node.path} must be of one TimeoutReconciler, got {self._reconciler} and {reconciler}: a "
+                "hold stops only one; leave it out of one of them"
+            )
+        self._reconciler, self._looked_at_every = reconciler, every
 
     def begin_by_events(self, *, intake: str) -> None:
         """Register an intake whose events begin this saga.

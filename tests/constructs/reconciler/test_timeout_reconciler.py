@@ -404,6 +404,15 @@ def test_needs_a_saga_and_each_once(stack: Stack) -> None:
         TimeoutReconciler(stack, "Twice", sagas=[saga, saga])
 
 
+def test_a_saga_has_one_reconciler(stack: Stack) -> None:
+    saga = plain(stack)
+    TimeoutReconciler(stack, "First", sagas=[saga])
+
+    expected = "saga Test/Saga must be of one TimeoutReconciler, got Test/First and Test/Second: a hold stops only one"
+    with pytest.raises(ValueError, match=expected):
+        TimeoutReconciler(stack, "Second", sagas=[saga])
+
+
 def across(app: App, there: Environment | None = None, here: Environment | None = None) -> tuple[Stack, Stack]:
     """A saga with a job, and its reconciler in another stack of the app."""
     first, second = Stack(app, "There", env=there), Stack(app, "Here", env=here)

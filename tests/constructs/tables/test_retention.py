@@ -302,13 +302,6 @@ def test_a_reconciler_that_is_declared_after_the_saga_keeps_them(stack: Stack) -
     assert told(stack) == ([], [])
 
 
-def test_of_several_that_look_the_one_that_looks_most_often_counts(stack: Stack) -> None:
-    made = _charging(stack)
-    made.look_after(every=HOUR)
-
-    assert told(stack) == ([], [])
-
-
 def test_late_findings_are_reported_once_in_any_number_of_synths(stack: Stack) -> None:
     plain(stack, log_retention_days=60)
     app = stack.node.root
