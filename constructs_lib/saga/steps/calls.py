@@ -79,6 +79,8 @@ def event_call(*, step: str, bus: events.IEventBus, source: str, detail_type: st
     for name, text in (("source", source), ("detail_type", detail_type)):
         if not text.strip() or len(text) > 128:
             raise ValueError(f"{name} of step {step} must have 1 to 128 characters, got {text!r}; choose a name")
+    if source.startswith("aws."):  # PutEvents refuses it: NotAuthorizedForSourceException
+        raise ValueError(f"source of step {step} must not begin with aws., got {source!r}; use a name like shop.orders")
     document = detail or '{"saga_id": $saga_id, "outputs": $outputs}'
     entry = {
         "EventBusName": bus.event_bus_name,

@@ -12,7 +12,13 @@ from saga_runtime.protocol import MAX_TRANSACT_ITEMS
 if TYPE_CHECKING:
     from aws_cdk import aws_iam as iam
 
-_WRITES: Final = frozenset({"ConditionCheck", "Delete", "Put", "Update"})
+_WRITES: Final = {
+    "ConditionCheck": {"Key", "ConditionExpression"},
+    "Delete": {"Key"},
+    "Put": {"Item"},
+    "Update": {"Key", "UpdateExpression"},
+}
+"""Members that each has to have (docs.aws.amazon.com/amazondynamodb, "TransactWriteItem")."""
 CALL_SECONDS: Final = 30
 """Timeout of one call, unless its step declares another one."""
 
@@ -74,15 +80,22 @@ class DirectTransaction:
                     f"{name} of step {self.step} may have {MAX_TRANSACT_ITEMS - 1} entries in addition to the log row, "
                     f"got {len(entries)}; split the step"
                 )
-            for entry in entries:
-                if len(entry) != 1 or not _WRITES.issuperset(entry):
-                    raise ValueError(
-                        f"each of {name} of step {self.step} has exactly one of {sorted(_WRITES)}, got {sorted(entry)}"
-                    )
-                if "TableName" in next(iter(entry.values())):
-                    raise ValueError(
-                        f"{name} of step {self.step} must not name a table: it is filled in; remove TableName"
-                    )
+            for index, entry in enumerate(entries):
+                self._require_write(f"{name}[{index}]", entry)
+
+    def _require_write(self, name: str, entry: Mapping[str, Any]) -> None:
+        of = f"of step {self.step}"
+        if len(entry) != 1 or not _WRITES.keys() >= entry.keys():
+            known = list(_WRITES)
+            raise ValueError(f"{name} {of} must have one of {known}, got {sorted(entry)}; write one action per entry")
+        ((action, fields),) = entry.items()
+        name = f"{name}[{action!r}] {of}"
+        if not isinstance(fields, Mapping):
+            raise ValueError(f"{name} must be a dict, got {fields!r}; pass a dict")
+        if "TableName" in fields:
+            raise ValueError(f"{name} must not name a table, got {fields['TableName']!r}; remove TableName")
+        if missing := sorted(_WRITES[action] - fields.keys()):
+            raise ValueError(f"{name} must have {missing}, got {sorted(fields)}; add them")
 
     def entries(self, *, undo: bool) -> list[dict[str, Any]]:
         """The transaction's entries, with the table's name."""

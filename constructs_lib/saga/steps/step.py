@@ -572,7 +572,7 @@ class Step(StepContents):
         Args:
             name: PascalCase, at most 40 characters.
             bus: the EventBridge bus.
-            source: the event's source, e.g. ``shop.orders``; 1 to 128 characters.
+            source: the event's source, e.g. ``shop.orders``; 1 to 128 characters, not beginning with ``aws.``.
             detail_type: the event's type; 1 to 128 characters.
             detail: JSONata expression of an object over ``$request`` and ``$outputs``; by default the saga id and all
                 outputs. ``event_id`` is added.

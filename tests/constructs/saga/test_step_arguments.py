@@ -69,6 +69,7 @@ class Shop:
         )
 
 
+ACTIONS = ["ConditionCheck", "Delete", "Put", "Update"]
 PUT: Mapping[str, Any] = {"Put": {"Item": {"id": {"S": "x"}}}}
 LONG = "R" * 40
 Wrong = Callable[[Shop], Any]
@@ -298,22 +299,27 @@ STEPS: dict[str, tuple[Wrong, str]] = {
     ),
     "an invalid write": (
         lambda s: s.writes(writes=[{"Get": {}}]),
-        "each of writes of step Mark has exactly one of ['ConditionCheck', 'Delete', 'Put', 'Update'], got ['Get']",
+        f"writes[0] of step Mark must have one of {ACTIONS}, got ['Get']; write one action per entry",
     ),
     "two writes in one": (
         lambda s: s.writes(writes=[{"Put": {}, "Delete": {}}]),
-        (
-            "each of writes of step Mark has exactly one of ['ConditionCheck', 'Delete', 'Put', 'Update'], "
-            "got ['Delete', 'Put']"
-        ),
+        f"writes[0] of step Mark must have one of {ACTIONS}, got ['Delete', 'Put']; write one action per entry",
     ),
     "an empty write": (
         lambda s: s.writes(compensate=[{}]),
-        "each of compensate of step Mark has exactly one of ['ConditionCheck', 'Delete', 'Put', 'Update'], got []",
+        f"compensate[0] of step Mark must have one of {ACTIONS}, got []; write one action per entry",
     ),
     "a table of its own": (
         lambda s: s.writes(writes=[{"Put": {"TableName": "t"}}]),
-        "writes of step Mark must not name a table: it is filled in; remove TableName",
+        "writes[0]['Put'] of step Mark must not name a table, got 't'; remove TableName",
+    ),
+    "a write that is not a dict": (
+        lambda s: s.writes(writes=[PUT, {"Put": 5}]),
+        "writes[1]['Put'] of step Mark must be a dict, got 5; pass a dict",
+    ),
+    "a write without what it writes": (
+        lambda s: s.writes(writes=[{"Update": {"Key": {"id": {"S": "a"}}, "ConditionExpression": "x"}}]),
+        "writes[0]['Update'] of step Mark must have ['UpdateExpression'], got ['ConditionExpression', 'Key']; add them",
     ),
     "a blank output of writes": (
         lambda s: s.writes(output="{% %}"),
@@ -349,6 +355,10 @@ STEPS: dict[str, tuple[Wrong, str]] = {
     "an event from nowhere": (
         lambda s: s.event(source=" "),
         "source of step Announce must have 1 to 128 characters, got ' '; choose a name",
+    ),
+    "an event of AWS": (
+        lambda s: s.event(source="aws.orders"),
+        "source of step Announce must not begin with aws., got 'aws.orders'; use a name like shop.orders",
     ),
     "an event of no type": (
         lambda s: s.event(detail_type=""),
