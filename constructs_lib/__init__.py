@@ -13,7 +13,6 @@ from saga_runtime.shared.lazy import lazy_exports
 if TYPE_CHECKING:
     from constructs_lib.api.direct_operation import DirectFunction, DirectOperation
     from constructs_lib.api.http_transaction_api import HttpTransactionApi
-    from constructs_lib.api.money_field import MoneyField
     from constructs_lib.api.operations import Operation
     from constructs_lib.api.transaction_api import TransactionApi
     from constructs_lib.callbacks.approval_page import ApprovalPage
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
     from constructs_lib.tables.idempotency_table import IdempotencyTable
     from constructs_lib.tables.interfaces import IIdempotencyTable, ILedgerTable, ITokenTable
     from constructs_lib.tables.ledger_table import LedgerTable
+    from constructs_lib.tables.money_field import MoneyField
     from constructs_lib.tables.outbox import Outbox
     from constructs_lib.tables.payload_bucket import PayloadBucket
     from constructs_lib.tables.token_table import TokenTable
@@ -152,7 +152,7 @@ __getattr__, __dir__ = lazy_exports(
         "KeySource": "saga_runtime.http.key_source",
         "LedgerTable": "constructs_lib.tables.ledger_table",
         "Migration": "constructs_lib.migration.migration",
-        "MoneyField": "constructs_lib.api.money_field",
+        "MoneyField": "constructs_lib.tables.money_field",
         "Notify": "constructs_lib.saga",
         "Operation": "constructs_lib.api.operations",
         "OperatorAccess": "constructs_lib.reconciler.operator_access",

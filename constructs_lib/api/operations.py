@@ -15,10 +15,9 @@ from constructs import Construct
 from constructs_lib.api.body_limits import payload_environment, require_body_limit
 from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.key_sources import key_environment, require_key_members, require_key_policy
-from constructs_lib.api.money_field import MoneyField
 from constructs_lib.api.openapi import METADATA_TYPE, Front, openapi_of
 from constructs_lib.api.schema_form import require_schema, schema_file
-from constructs_lib.api.schema_paths import may_have
+from constructs_lib.api.schema_paths import may_have, may_lead_to
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.snap_start import from_snapshot
@@ -33,7 +32,9 @@ from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.stacks import depend_on
 from constructs_lib.shared.types import check_fields
+from constructs_lib.tables.money_field import MoneyField
 from saga_runtime.http.key_source import KeySource
+from saga_runtime.idempotency.amounts import tokens_of
 from saga_runtime.protocol import (
     OPERATION_PATTERN,
     Env,
@@ -352,12 +353,23 @@ def _check_schema(name: str, operation: Operation, schema: Mapping[str, Any]) ->
     """Refuse an invalid schema, and one whose bodies lack what the saga reads."""
     require_schema(f"schema of operation {name}", schema)
     if operation.money is not None:
-        operation.money.require_in(schema)
+        _require_money_in(schema, operation.money)
     for read in operation.saga.request_reads:
         if not may_have(schema, read.members):
             raise ValueError(
                 f"{read.where} must read members that the schema of operation {name} has, got "
                 f"$request.{'.'.join(read.members)} in {read.text!r}; correct it, or add the member to the schema"
+            )
+
+
+def _require_money_in(schema: Mapping[str, Any], money: MoneyField) -> None:
+    """Refuse pointers to what no body can hold."""
+    asked = (("amount", money.amount, ["integer", "number", "string"]), ("currency", money.currency, ["string"]))
+    for name, pointer, kinds in asked:
+        if pointer is not None and not may_lead_to(schema, tokens_of(pointer), kinds):
+            raise ValueError(
+                f"money's {name} must point to {' or '.join(kinds)} in a body that the schema allows, got "
+                f"{pointer!r}; correct the pointer, or the schema"
             )
 
 

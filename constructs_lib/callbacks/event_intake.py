@@ -34,6 +34,7 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.stacks import require_same_stack
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
+from constructs_lib.tables.money_field import MoneyField
 from saga_runtime.protocol import MAX_MESSAGE_BYTES, OPERATION_PATTERN, Env, Metric
 from saga_runtime.shared.backoff import Backoff
 
@@ -88,6 +89,8 @@ class EventIntake(Construct):
         requests: where the records of a direct operation's events are; ``remember_for`` must be 30 days or more.
         saga: the saga that each event begins, in place of ``requests``: its records are in its own table, for which the
             same holds. An inline saga begins in its Express machine, and needs a ``TimeoutReconciler``.
+        money: location of the amount in the ``request`` that the reader returns, of events that begin a saga: so that
+            a ``TimeoutReconciler`` counts it among money in flight.
         backoff: tries of a direct operation's transaction that conflicts, as of a ``DirectFunction``.
         retry_every: how often a kept event is planned again; 30 s to 12 h, at least 6 times the function's timeout; 5
             minutes by default, or that.
@@ -119,6 +122,7 @@ class EventIntake(Construct):
         fn: StepFunction,
         requests: IIdempotencyTable | None = None,
         saga: SagaStateMachine | None = None,
+        money: MoneyField | None = None,
         backoff: Backoff | None = None,
         retry_every: Duration | None = None,
         park_after: Duration = _PARK_AFTER,
@@ -126,6 +130,7 @@ class EventIntake(Construct):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         require_match("operation", operation, OPERATION_PATTERN, "use lower case, digits and dashes")
+        _require_fitting(id, saga, backoff, money)
         table = saga.requests if saga is not None else requests
         if table is None or (requests is not None and saga is not None):
             given = "neither" if table is None else "both"
@@ -139,8 +144,6 @@ class EventIntake(Construct):
                 f"the timeout of fn must be shorter than the gateway's {GATEWAY_SECONDS} s, got "
                 f"{fn.timeout_seconds} s; lower it"
             )
-        if saga is not None and backoff is not None:
-            raise ValueError(f"EventIntake {id} must not have backoff with saga, got both; leave backoff out")
         tries = backoff_environment(backoff, fn.timeout_seconds)
         least = _LEAST_REMEMBERED_DAYS * _DAY_SECONDS
         if table.remember_seconds < least:
@@ -208,7 +211,7 @@ class EventIntake(Construct):
             Env.DUE_SHARDS: str(table.due_shards),
             Env.KEPT_EVENTS: self.kept.queue_url,
             Env.PARKED_EVENTS: self.parked.queue_url,
-            **(begin_environment(saga) if saga is not None else _direct_environment(table)),
+            **(_saga_environment(saga, money) if saga is not None else _direct_environment(table)),
             **tries,
         }.items():
             fn.function.add_environment(variable, value)
@@ -445,6 +448,22 @@ class EventIntake(Construct):
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.kept.queue_arn]
         )
+
+
+def _require_fitting(id: str, saga: SagaStateMachine | None, backoff: Backoff | None, money: MoneyField | None) -> None:
+    """Refuse what only a direct operation, or only a saga, has."""
+    if saga is not None and backoff is not None:
+        raise ValueError(f"EventIntake {id} must not have backoff with saga, got both; leave backoff out")
+    if saga is None and money is not None:
+        raise ValueError(
+            f"EventIntake {id} must not have money without saga, got {money}; leave it out: what a direct operation "
+            "moves is never in flight"
+        )
+
+
+def _saga_environment(saga: SagaStateMachine, money: MoneyField | None) -> dict[str, str]:
+    stated: dict[str, str] = {Env.MONEY: money.environment_value} if money is not None else {}
+    return {**begin_environment(saga), **stated}
 
 
 def _direct_environment(requests: IIdempotencyTable) -> dict[str, str]:

@@ -33,6 +33,7 @@ from saga_runtime.http.inline import begin as begin_express
 from saga_runtime.http.operation import read_record
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
 from saga_runtime.http.starting import reserve, start
+from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.idempotency.identity import (
     TooLarge,
     canonical_json,
@@ -131,6 +132,7 @@ class SagaSettings:
     definition: str
     due_after_ms: int
     expression_paths: Paths
+    money: MoneyPath | None
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> SagaSettings:
@@ -143,6 +145,7 @@ class SagaSettings:
             definition=env[Env.DEFINITION],
             due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1_000,
             expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
+            money=MoneyPath.from_json(env[Env.MONEY]) if Env.MONEY in env else None,
         )
 
 
@@ -560,7 +563,8 @@ class _Started:
         if not isinstance(begin, Begin):
             return begin
         keyed = _keyed(self._config, begin)
-        refuse_inexact(parse_json(keyed.text), self._saga.expression_paths)
+        request = parse_json(keyed.text)
+        refuse_inexact(request, self._saga.expression_paths)
         reservation = Reservation(
             request_id=keyed.request_id,
             saga_id=keyed.saga_id,
@@ -575,6 +579,7 @@ class _Started:
             now_ms=keyed.now_ms,
             due_after_ms=self._saga.due_after_ms,
             due_shards=self._config.due_shards,
+            money=self._saga.money.read(request) if self._saga.money is not None else None,
             express=self._saga.express_machine_arn is not None,
         )
         record = reserve(self._config.request_table, reservation)

@@ -13,7 +13,8 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 from cdk_nag import AwsSolutionsChecks
 
-from constructs_lib import EventIntake, IdempotencyTable, StandardWebhooks, StepFunction, StripeSignature
+from constructs_lib import EventIntake, IdempotencyTable, MoneyField, StandardWebhooks, StepFunction, StripeSignature
+from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.protocol import Env
 from saga_runtime.webhooks.intake import SagaSettings, Settings
 from tests.constructs.support.cloud import Cloud
@@ -129,6 +130,15 @@ class TestOfASaga:
         assert settings.begins.state_machine_arn == "${Saga/StateMachine}"
         assert settings.begins.definition == machine.definition_fingerprint
 
+    def test_its_function_knows_where_the_amount_is(self, stack: Stack) -> None:
+        fn = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake_saga.handler")
+        money = MoneyField(amount="/amount", currency_code="EUR")
+        EventIntake(stack, "Orders", operation="orders", fn=fn, saga=saga(stack), money=money)
+
+        settings = Settings.from_env(Cloud(stack).one("Begin/Function").properties["Environment"]["Variables"])
+        assert isinstance(settings.begins, SagaSettings)
+        assert settings.begins.money == MoneyPath(amount=("amount",), code="EUR")
+
     def test_takes_no_function_that_applies_events_itself(self, stack: Stack) -> None:
         with pytest.raises(ValueError, match="must be decorated with event_saga, got event_operation"):
             EventIntake(stack, "Orders", operation="orders", fn=_function(stack), saga=saga(stack))
@@ -140,6 +150,10 @@ class TestWhatEndsTheSynth:
         given: dict[str, Any] = {"requests": IdempotencyTable(stack, "Requests"), "saga": saga(stack)} if both else {}
         with pytest.raises(ValueError, match=r"must have requests or saga, got (both|neither)"):
             EventIntake(stack, "Stripe", operation="stripe", fn=_function(stack), **given)
+
+    def test_an_amount_that_is_never_in_flight(self, stack: Stack) -> None:
+        with pytest.raises(ValueError, match="EventIntake Stripe must not have money without saga, got MoneyField"):
+            _intake(stack, money=MoneyField(amount="/amount", currency_code="EUR"))
 
     def test_a_handler_of_another_decorator(self, stack: Stack) -> None:
         fn = StepFunction(stack, "Move", code=FUNCTIONS, handler="direct.handler")

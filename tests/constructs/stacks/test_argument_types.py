@@ -102,6 +102,7 @@ class World:
         self.hexadecimal = secretsmanager.Secret.from_secret_name_v2(stack, "Hexadecimal", "adyen")
         self.saga = saga(stack)
         self.reconciler = TimeoutReconciler(stack, "OfOperators", sagas=[self.saga])
+        self.left = saga(stack, "Left")
         self.requests = IdempotencyTable(stack, "Requests")
         self.via: Any = CallbackIntegration(stack, "Carrier", fn=self.own)
         pass_ = sfn.DefinitionBody.from_string('{"StartAt": "A", "States": {"A": {"Type": "Succeed"}}}')
@@ -167,7 +168,7 @@ FACTORIES: dict[str, tuple[Callable[..., Any], Given]] = {
         OperatorAccess,
         lambda w: {"reconciler": w.reconciler},
     ),
-    "TimeoutReconciler": (TimeoutReconciler, lambda w: {"sagas": [w.saga]}),
+    "TimeoutReconciler": (TimeoutReconciler, lambda w: {"sagas": [w.left]}),
     "TokenTable": (TokenTable, lambda _: {}),
     "TransactionApi": (TransactionApi, lambda w: {"operations": {"moves": w.saga}}),
     "WatchedMachine": (WatchedMachine, lambda w: {"machine": w.machine, "on_timeout": w.fn}),

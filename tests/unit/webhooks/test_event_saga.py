@@ -9,7 +9,7 @@ import pytest
 
 from saga_runtime import Begin, Commit, Invalid, NotYet, PermanentError, event_operation, event_saga
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import Env, Metric, RecordStatus
+from saga_runtime.protocol import Env, Metric, MoneyPathField, RecordAttribute, RecordStatus
 from saga_runtime.shared import aws
 from saga_runtime.webhooks import intake
 from tests.unit.support.client import settled
@@ -82,6 +82,19 @@ def test_an_event_reserves_and_starts_in_two_calls(provider: Provider) -> None:
     assert record.status is RecordStatus.IN_PROGRESS
     assert record.execution_arn.startswith(MACHINE_ARN.replace(":stateMachine:", ":execution:"))
     assert list(provider.world.executions.by_name) == [record.saga_id]
+
+
+def test_its_amount_is_in_the_record(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(Env.MONEY, json.dumps({MoneyPathField.AMOUNT: "/amount", MoneyPathField.CODE: "EUR"}))
+    intake.settings.cache_clear()
+
+    assert post(provider.world, PLACED) == 200
+    assert post(provider.world, {**PLACED, "order": "o-2", "amount": "much"}) == 200
+    kept = sorted(
+        (item.get(RecordAttribute.AMOUNT, {}).get("N", ""), item.get(RecordAttribute.CURRENCY, {}).get("S", ""))
+        for item in provider.world.items("requests")
+    )
+    assert kept == [("", ""), ("5", "EUR")]
 
 
 @pytest.mark.parametrize("end", [False, True])

@@ -1,13 +1,12 @@
-"""MoneyField: the amount in the body of a request."""
+"""MoneyField: the amount in the body of a request, or in what an event begins."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from constructs_lib.api.schema_paths import may_lead_to
 from constructs_lib.shared.types import check_fields
 from constructs_lib.tables.units import unit_argument
 from saga_runtime.idempotency.amounts import tokens_of
@@ -18,6 +17,8 @@ from saga_runtime.protocol import MoneyPathField
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoneyField:
     """The amount in the body of a request, so that money in flight can be summed.
+
+    Of an ``EventIntake`` the body is the ``request`` of what its reader returns.
 
     Guaranteed: no request is refused for it. A body without an amount, or with one in another form, is reserved
     without; the ``schema`` decides what bodies must contain.
@@ -61,7 +62,7 @@ class MoneyField:
 
     @property
     def environment_value(self) -> str:
-        """Configuration of the gatekeeper."""
+        """Configuration of the function that reserves."""
         f = MoneyPathField
         code = None if self.currency_code is None else unit_argument("currency_code", self.currency_code).code
         fields = {f.AMOUNT: self.amount, f.CURRENCY: self.currency, f.CODE: code}
@@ -69,23 +70,6 @@ class MoneyField:
         if self.units:
             told[f.UNITS] = [unit.code for unit in self.units]
         return json.dumps(told, separators=(",", ":"))
-
-    def require_in(self, schema: Mapping[str, Any]) -> None:
-        """Refuse pointers to what no body can hold.
-
-        Args:
-            schema: JSON schema (draft 7) of the body.
-
-        Raises:
-            ValueError: naming the pointer that leads nowhere.
-        """
-        asked = (("amount", self.amount, ["integer", "number", "string"]), ("currency", self.currency, ["string"]))
-        for name, pointer, kinds in asked:
-            if pointer is not None and not may_lead_to(schema, tokens_of(pointer), kinds):
-                raise ValueError(
-                    f"money's {name} must point to {' or '.join(kinds)} in a body that the schema allows, got "
-                    f"{pointer!r}; correct the pointer, or the schema"
-                )
 
 
 def _require_pointer(name: str, pointer: str) -> None:
