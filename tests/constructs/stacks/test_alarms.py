@@ -43,7 +43,7 @@ def test_of_each_construct_are_as_many_as_documented(new_app: AppFactory, docume
     made = saga(stack)
     TransactionApi(stack, "Api", operations={"orders": made, "returns": made})
     TimeoutReconciler(stack, "Plain", sagas=[made], max_money_in_flight={})
-    TimeoutReconciler(stack, "Money", sagas=[made], max_money_in_flight={"EUR": 1, "JPY": 1})
+    TimeoutReconciler(stack, "Money", sagas=[saga(stack, "Other")], max_money_in_flight={"EUR": 1, "JPY": 1})
     integration(stack)
     intake = StepFunction(stack, "Begin", code=FUNCTIONS, handler="intake.handler")
     EventIntake(stack, "Intake", operation="stripe", fn=intake, requests=IdempotencyTable(stack, "Events"))
