@@ -34,9 +34,9 @@ _LINKED: Final = (
 class ApprovalPage(Construct):
     """A page on which a person approves or rejects. Made by ``CallbackIntegration.add_approval_page``.
 
-    Creates a regional REST API with access logs (no query strings, no bodies), tracing, throttling and problem
-    documents, with the methods ``GET`` and ``HEAD`` (show) and ``POST`` (decides); its function; and a generated
-    secret that signs the links.
+    Creates a regional REST API with access logs (no bodies), throttling and problem documents, with the methods
+    ``GET`` and ``HEAD`` (show) and ``POST`` (decides); its function; and a generated secret that signs the links. Links
+    are in no log and in no trace, since a reader of one can decide: the stage is not traced, and the function is.
 
     The holder of a link can decide with it: send it to the reviewer only. Opening it
     decides nothing, so a mail scanner that follows links is harmless.
@@ -118,6 +118,7 @@ class ApprovalPage(Construct):
             burst_limit=burst_limit,
             cloud_watch_role=cloud_watch_role,
             problems=False,
+            tracing=False,
             removal_policy=removal_policy,
         )
         own = self.page.function
@@ -130,6 +131,7 @@ class ApprovalPage(Construct):
                 "WebAcl",
                 stage=self.api.deployment_stage,
                 rate_per_address=per_address,
+                secret_query=True,
                 removal_policy=removal_policy,
             )
             if waf

@@ -16,6 +16,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct, IConstruct
 
+from constructs_lib.callbacks.approval_page import ApprovalPage
 from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.functions.function_options import let_logs_use
 from constructs_lib.shared.accepted import AnyKey
@@ -117,6 +118,12 @@ _SIGNED: Final = _Finding(
     (_NIST, _PCI),
     "One provider calls this stage, and each request is refused before it is read unless the provider's "
     "signature is genuine and recent. The stage is throttled; web_acl_arn takes a web ACL.",
+)
+_LINKS_UNTRACED: Final = _Finding(
+    "APIGWXrayEnabled",
+    (_SERVERLESS, _HIPAA),
+    "A trace of the stage holds the address of each request, and the address of an approval page is a credential: "
+    "a reader of it can decide. The page's function is traced, and the stage has an access log without queries.",
 )
 _LINKS_SECRET: Final = _Finding(
     "SecretsManagerRotationEnabled",
@@ -224,6 +231,8 @@ def _findings_of(resource: CfnResource) -> Iterator[_Finding]:
         webhooks = [each for each in _above(resource) if isinstance(each, Webhook)]
         if any(webhook.association is None for webhook in webhooks):
             yield _SIGNED
+        if any(isinstance(each, ApprovalPage) for each in _above(resource)):
+            yield _LINKS_UNTRACED
 
 
 def _dead_letters_of(function: lambda_.CfnFunction) -> _Finding:

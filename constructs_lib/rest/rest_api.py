@@ -1,4 +1,4 @@
-"""REST APIs as all of ours are: regional, throttled, traced, logged without bodies, with problem documents."""
+"""REST APIs as all of ours are: regional, throttled, logged without bodies, with problem documents."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def rest_api(
     allowed_origins: Sequence[str] = (),
     docs_url: str | None = None,
     binary: bool = False,
+    tracing: bool = True,
     removal_policy: RemovalPolicy,
 ) -> apigateway.RestApi:
     """An API with one stage and no methods.
@@ -82,6 +83,8 @@ def rest_api(
         docs_url: address that documents problems; their codes follow it.
         binary: whether bodies reach the function byte for byte. Without it, API Gateway makes UTF-8 text of them
             (https://docs.aws.amazon.com/apigateway/latest/developerguide/api-gateway-payload-encodings-workflow.html).
+        tracing: whether the stage sends traces to X-Ray. Each has the request's address, its query included
+            (https://docs.aws.amazon.com/apigateway/latest/developerguide/apigateway-understanding-xray-traces.html).
         removal_policy: of the log of its errors.
     """
     api = apigateway.RestApi(
@@ -100,7 +103,7 @@ def rest_api(
             logging_level=apigateway.MethodLoggingLevel.ERROR,
             data_trace_enabled=False,
             metrics_enabled=True,
-            tracing_enabled=True,
+            tracing_enabled=tracing,
             throttling_rate_limit=rate_limit,
             throttling_burst_limit=burst_limit,
         ),

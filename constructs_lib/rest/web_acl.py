@@ -88,6 +88,7 @@ class WebAcl(Construct):
         stage: apigateway.Stage,
         rate_per_address: float,
         docs_url: str | None = None,
+        secret_query: bool = False,
         removal_policy: RemovalPolicy,
     ) -> None:
         super().__init__(scope, id)
@@ -139,10 +140,12 @@ class WebAcl(Construct):
         self.association = wafv2.CfnWebACLAssociation(
             self, "Association", resource_arn=stage.stage_arn, web_acl_arn=self.web_acl.attr_arn
         )
-        self.log_group = self._logs(removal_policy)
+        self.log_group = self._logs(removal_policy, secret_query=secret_query)
 
-    def _logs(self, removal_policy: RemovalPolicy) -> logs.LogGroup:
+    def _logs(self, removal_policy: RemovalPolicy, *, secret_query: bool) -> logs.LogGroup:
         """The log of requests that a rule blocked or counted: without credentials, and without keys of requests.
+
+        A query that is a credential is left out, too.
 
         WAF demands the prefix of the name
         (https://docs.aws.amazon.com/waf/latest/developerguide/logging-cw-logs.html). The rest changes with each new
@@ -154,6 +157,7 @@ class WebAcl(Construct):
         if isinstance(resource, logs.CfnLogGroup):
             unique = Fn.select(2, Fn.split("/", Aws.STACK_ID))
             resource.log_group_name = f"aws-waf-logs-{Aws.STACK_NAME}-{resource.logical_id}-{unique}"
+        field = wafv2.CfnLoggingConfiguration.FieldToMatchProperty
         wafv2.CfnLoggingConfiguration(
             self,
             "Logging",
@@ -167,8 +171,8 @@ class WebAcl(Construct):
                 )
             ],
             redacted_fields=[
-                wafv2.CfnLoggingConfiguration.FieldToMatchProperty(single_header={"Name": name})
-                for name in _REDACTED_HEADERS
+                *(field(single_header={"Name": name}) for name in _REDACTED_HEADERS),
+                *([field(query_string={})] if secret_query else []),
             ],
             logging_filter={
                 "DefaultBehavior": "DROP",

@@ -320,6 +320,14 @@ class TestTheApprovalPage:
             assert method.properties["AuthorizationType"] == "NONE"
             assert "${Warehouse/Review/Page/Function.Arn}" in method.properties["Integration"]["Uri"]
 
+    def test_keeps_links_out_of_traces_and_logs(self, cloud: Cloud) -> None:
+        """A link is a credential, and its query is the link: who reads it can decide."""
+        stage = cloud.one("Warehouse/Review/RestApi/DeploymentStage.v1").properties
+        assert stage["TracingEnabled"] is False
+        assert "querystring" not in stage["AccessLogSetting"]["Format"].lower()
+        logging = cloud.one("Warehouse/Review/WebAcl/Logging", "AWS::WAFv2::LoggingConfiguration").properties
+        assert {"QueryString": {}} in logging["RedactedFields"]
+
     def test_and_the_dispatcher_share_a_generated_secret(self, cloud: Cloud) -> None:
         generated = cloud.one("Warehouse/Review/Secret", "AWS::SecretsManager::Secret").properties
         assert generated["GenerateSecretString"]["PasswordLength"] >= 32
