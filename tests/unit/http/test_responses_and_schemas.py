@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastjsonschema.draft07 import CodeGeneratorDraft07
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from saga_runtime.errors import Invalid
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem, stored
 from saga_runtime.http.schema import compile_validator, load_validator
 from saga_runtime.idempotency.identity import parse_json
+from saga_runtime.protocol import MAX_BODY_BYTES
 
 
 @pytest.mark.parametrize("kind", Problem)
@@ -85,6 +92,54 @@ def test_a_value_that_a_schema_follows_too_deep_is_invalid() -> None:
 
     with pytest.raises(Invalid, match="too deep"):
         compile_validator({"type": "array"})(endless)
+
+
+@given(
+    st.text("a.@\u00e4-", max_size=12) | st.text("a.@", max_size=5).map(lambda text: f"a@{text}"),
+    st.sampled_from(["email", "idn-email"]),
+)
+@example("a@b.c", "email")
+@example("a..b@c.d", "email")
+@example("a..b@c.d", "idn-email")
+def test_a_format_of_ours_accepts_what_the_one_it_replaces_accepts(text: str, name: str) -> None:
+    theirs = re.compile(CodeGeneratorDraft07.FORMAT_REGEXS[name])
+
+    try:
+        compile_validator({"type": "string", "format": name})(text)
+        fits = True
+    except Invalid:
+        fits = False
+
+    assert fits == (theirs.match(text) is not None)
+
+
+@pytest.mark.parametrize("name", sorted(CodeGeneratorDraft07.FORMAT_REGEXS))
+@pytest.mark.parametrize(
+    ("start", "repeated", "end"),
+    [
+        ("x", "..", ""),
+        ("a@", "b.", "@"),
+        ("a@", ".", "@"),
+        ("", "a.", "!"),
+        ("", "a-", "!"),
+        ("1:", "9", ""),
+        ("a:", "/", " "),
+        ("/", "~0", "~"),
+        ("0", "/", "~"),
+        ("", "a", "{"),
+        ("", "%20", "{"),
+        ("", ":", "\\"),
+    ],
+)
+def test_no_format_takes_long_for_a_hostile_text(name: str, start: str, repeated: str, end: str) -> None:
+    validate = compile_validator({"type": "string", "format": name})
+    text = f"{start}{repeated * (MAX_BODY_BYTES // len(repeated))}{end}"
+    begun = time.process_time()
+
+    with contextlib.suppress(Invalid):
+        validate(text)
+
+    assert time.process_time() - begun < 0.5
 
 
 def test_an_invalid_schema_is_a_programmers_error() -> None:
