@@ -14,6 +14,7 @@ _OWN: Final = frozenset({"level", "location", "timestamp", "service", "xray_trac
 """Keys of Powertools whose values it makes itself."""
 _SECRETS: Final = frozenset(
     {
+        "apikey",
         "authorization",
         "cookie",
         "credential",
@@ -36,9 +37,10 @@ _SECRETS: Final = frozenset(
 )
 """Words of a key, ``card_token`` or ``cardToken``, whose value is masked whatever it is."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-_EMAIL: Final = re.compile(r"[A-Za-z0-9._%+'-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
+# Parts that may begin anywhere are bounded: a long text would take a time that grows with its square.
+_EMAIL: Final = re.compile(r"[A-Za-z0-9._%+'-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _TOKEN: Final = re.compile(
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"  # a JSON web token
+    r"\beyJ[A-Za-z0-9_-]{8,1024}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?"  # a JSON web token
     r"|(?<=Bearer )[A-Za-z0-9._~+/=-]{8,}"
     r"|\b(?:sk|rk|pk|whsec)_[A-Za-z0-9_]{8,}"  # keys of Stripe, and of those who name theirs alike
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"
@@ -53,17 +55,22 @@ _PHONE: Final = re.compile(
     r"|0[0-9]{9,10}"
     r")(?![\w-])"
 )
+_LARGER_THAN_CARDS: Final = 10**19
 _CARD: Final = re.compile(r"(?<![\w.-])[2-6](?:[ -]?[0-9]){12,18}(?![\w-])")
 """Issuers' numbers begin with these digits, moments in milliseconds with another."""
-_NAMES_A_THING: Final = re.compile(r"(?:^|_)(?:id|ids|arn|key)$|Id$|Arn$")
+_SECRET_KEYS: Final = frozenset({"access", "api", "private", "signing"})
+"""Words before ``key`` in the name of a secret; other keys are names."""
+_NAMES_A_SECRET: Final = re.compile(r"(?:^|_)(?:id|ids|arn)$|Id$|Arn$")
+_NAMES_A_THING: Final = re.compile(r"(?:^|_)key$|" + _NAMES_A_SECRET.pattern)
 
 
 class MaskingFormatter(LambdaPowertoolsFormatter):
     """Formatter that masks personal data and secrets in the fields and the message of each line.
 
     Masked in every text, the message, exceptions and stack traces included: e-mail addresses, telephone numbers,
-    numbers of cards (by their check digit), JSON web tokens, bearer tokens, API keys, task tokens, and digits after
-    "PIN". Masked by their key: values of ``password``, ``pin``, ``cardToken``, ``phone_number`` and the like.
+    numbers of cards (by their check digit; integers too), JSON web tokens, bearer tokens, API keys, task tokens, and
+    digits after "PIN". Masked by their key: values of ``password``, ``pin``, ``cardToken``, ``phone_number``,
+    ``secret_key``, ``api_key`` and the like.
 
     Not masked: names, addresses, and numbers in values of identifiers (``job_id``), by which an operator finds things.
     Name further keys in ``fields``. The best protection is to log no personal data.
@@ -111,7 +118,7 @@ def masked(value: Any, fields: Collection[str] = ()) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [masked(item, fields) for item in value]
     if value is None or isinstance(value, int | float):
-        return value
+        return _masked_number(value, numbers=True)
     # Exceptions too: the stack trace of Powertools holds them, and its serializer makes text of them.
     return _masked_text(str(value), numbers=True)
 
@@ -120,11 +127,19 @@ def _masked_field(key: str, value: Any, fields: Collection[str]) -> Any:
     if value is None or isinstance(value, bool):
         return value
     words = {word.lower() for word in _WORDS.findall(key)}
-    if key in fields or (words & _SECRETS and not _NAMES_A_THING.search(key)):
+    secret = words & _SECRETS or ("key" in words and words & _SECRET_KEYS)
+    if key in fields or (secret and not _NAMES_A_SECRET.search(key)):
         return MASK
+    if isinstance(value, int | float):
+        return _masked_number(value, numbers=not _NAMES_A_THING.search(key))
     if isinstance(value, str):
         return _masked_text(value, numbers=not _NAMES_A_THING.search(key))
     return masked(value, fields)
+
+
+def _masked_number(value: object, *, numbers: bool) -> Any:
+    text = str(value) if type(value) is int and numbers and 0 < value < _LARGER_THAN_CARDS else ""
+    return MASK if _CARD.fullmatch(text) and _is_card(text) else value
 
 
 def _masked_text(text: str, *, numbers: bool) -> str:
