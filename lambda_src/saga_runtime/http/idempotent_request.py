@@ -82,17 +82,21 @@ def caller_of(event: Mapping[str, Any], source: str) -> tuple[str, ...]:
 
     With IAM the caller is the account and the part of ``identity.caller`` before the colon: neither the session name
     nor the access key, so that a retry from another host is the same caller. All users of a Cognito identity pool share
-    its roles: such a caller is the account and ``identity.cognitoIdentityId``, whichever role the pool chose.
+    its roles: such a caller is the account and ``identity.cognitoIdentityId``, whichever role the pool chose. Before
+    the colon of a federated user (``GetFederationToken``) is the account; its name is the choice of an IAM user, who
+    could choose another's: it is refused.
 
     Raises:
-        NoIdentity: if the authorizer gave no identity, or a blank one.
+        NoIdentity: if the authorizer gave no identity, a blank one, or a federated user's.
     """
     context = event.get("requestContext") or {}
     if source == "iam":
         identity = context.get("identity") or {}
-        caller = _caller(
-            "iam", str(identity.get("accountId") or ""), str(identity.get("caller") or "").partition(":")[0]
-        )
+        account = str(identity.get("accountId") or "")
+        principal, colon, _ = str(identity.get("caller") or "").partition(":")
+        if colon and principal == account:
+            raise NoIdentity
+        caller = _caller("iam", account, principal)
         user = identity.get("cognitoIdentityId")
         return _caller(*caller[:2], "cognito", str(user)) if user else caller
     authorizer = context.get("authorizer") or {}
