@@ -44,8 +44,17 @@ from saga_runtime.idempotency.identity import (
     scope_of,
 )
 from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, Reservation, direct_put, what_was_met
+from saga_runtime.payloads.references import has_reserved_member
 from saga_runtime.payloads.request_paths import Paths, refuse_inexact
-from saga_runtime.protocol import INLINE_BODY_BYTES, MAX_KEY_LENGTH, Env, EventField, Metric, RecordStatus
+from saga_runtime.protocol import (
+    INLINE_BODY_BYTES,
+    MAX_KEY_LENGTH,
+    REFERENCE_FIELD,
+    Env,
+    EventField,
+    Metric,
+    RecordStatus,
+)
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
@@ -468,6 +477,8 @@ def _keyed(config: Settings, begin: Begin) -> _Keyed:
         text = canonical_json(begin.request, max_bytes=INLINE_BODY_BYTES)
     except TooLarge as error:
         raise Invalid(str(error)) from None
+    if has_reserved_member(text):
+        raise Invalid(f"request must not have a member {REFERENCE_FIELD}; rename it")
     scope = scope_of(config.operation, (CALLER, config.operation))
     return _Keyed(
         begin=begin,

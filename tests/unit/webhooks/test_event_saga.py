@@ -9,7 +9,7 @@ import pytest
 
 from saga_runtime import Begin, Commit, Invalid, NotYet, PermanentError, event_operation, event_saga
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import Env, Metric, MoneyPathField, RecordAttribute, RecordStatus
+from saga_runtime.protocol import REFERENCE_FIELD, Env, Metric, MoneyPathField, RecordAttribute, RecordStatus
 from saga_runtime.shared import aws
 from saga_runtime.webhooks import intake
 from tests.unit.support.client import settled
@@ -95,6 +95,14 @@ def test_its_amount_is_in_the_record(provider: Provider, monkeypatch: pytest.Mon
         for item in provider.world.items("requests")
     )
     assert kept == [("", ""), ("5", "EUR")]
+
+
+def test_an_event_cannot_refer_to_a_payload(provider: Provider) -> None:
+    """A step would read the reference's payload in the place of the event's own data, or fail for ever."""
+    reference = {REFERENCE_FIELD: "a" * 26 + "/" + "0" * 64}
+
+    assert post(provider.world, {**PLACED, "amount": reference}) == 400
+    assert provider.records() == []
 
 
 @pytest.mark.parametrize("end", [False, True])
