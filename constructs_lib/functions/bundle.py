@@ -23,6 +23,11 @@ __all__ = ["BundleError", "functions_zip", "merged_code"]
 
 _HANDLERS = "handlers/"
 _TITLE = re.compile(r"^(\S+) (\S+)\n=+$", re.MULTILINE)
+_SECRETS = re.compile(
+    r"(?:^|/)(?:\.env(?:\.(?!example$|sample$|template$|dist$)[^/]+)?|\.netrc|\.pypirc|\.npmrc|\.aws/.*|\.ssh/.*"
+    r"|id_(?:rsa|ecdsa|ed25519))$"
+)
+"""Files that tools keep secrets in. Everybody who may read a function reads its code."""
 _KEEP_SECONDS = 30 * 24 * 3600.0
 
 
@@ -73,8 +78,8 @@ def merged_code(
         the cache may be emptied between two synths.
 
     Raises:
-        BundleError: The folder does not exist or is empty, a file would hide one of the bundle or another file,
-            packages cannot be installed, or compiled code does not fit the target.
+        BundleError: The folder does not exist, is empty or has a file in which tools keep secrets, a file would hide
+            one of the bundle or another file, packages cannot be installed, or compiled code does not fit the target.
     """
     bundled = {
         name: content
@@ -174,12 +179,18 @@ def _forget_old(folder: Path) -> None:
 
 
 def _own_files(directory: Path, bundled: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Reads the user's folder; refuses a file that would replace, extend or hide a module of the bundle."""
+    """Reads the user's folder; refuses files that have secrets, or would replace, extend or hide one of the bundle."""
     if not directory.is_dir():
         raise BundleError(f"code must be a folder, got {directory}; create it, or pass the folder with your functions")
     own = bundle_builder.read_folder(directory)
     if not own:
         raise BundleError(f"code must hold at least one file, got the empty folder {directory}; add your functions")
+    secret = next((name for name in sorted(own) if _SECRETS.search(name)), None)
+    if secret is not None:
+        raise BundleError(
+            f"code must have no file of secrets, got {directory / secret}; move it out of the folder: everybody who "
+            "may read the function would read it"
+        )
     taken = {_import_name(name): name for name in bundled}
     for name in sorted(own):
         if own[name] != bundled.get(name) and (hidden := taken.get(_import_name(name))):

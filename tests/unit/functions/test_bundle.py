@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -146,6 +147,24 @@ def test_a_folder_of_handlers_of_the_users_own_is_theirs(functions: Path) -> Non
 def test_a_generated_file_never_replaces_one_of_the_users(functions: Path) -> None:
     with pytest.raises(BundleError, match=r"transfer\.py is generated into the function's code and is there already"):
         merged_code(functions, {"transfer.py": b""})
+
+
+@pytest.mark.parametrize("name", [".env", ".env.production", "sub/.env.local", ".npmrc", ".aws/credentials", "id_rsa"])
+def test_a_file_in_which_tools_keep_secrets_is_refused(functions: Path, name: str) -> None:
+    """Everybody who may read a function could read it, and copies stay in the CDK's bucket."""
+    file = functions / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("KEY=sk_live_1")
+
+    with pytest.raises(BundleError, match=rf"no file of secrets, got .*{re.escape(name)}; move it"):
+        merged_code(functions)
+
+
+@pytest.mark.parametrize("name", [".env.example", "env.py", "environment", "ca.pem", "my.env.txt"])
+def test_other_files_are_code(functions: Path, name: str) -> None:
+    (functions / name).write_text("")
+
+    assert name in zipfile.ZipFile(merged_code(functions)).namelist()
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
