@@ -15,7 +15,14 @@ from constructs_lib.shared.arguments import require_between, require_match, requ
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.stateful_table import StatefulTable, imported_table
-from saga_runtime.protocol import DUE_INDEX, IN_FLIGHT_ATTRIBUTES, ONCE_PREFIX, RESPONSE_INDEX, RecordAttribute
+from saga_runtime.protocol import (
+    DUE_INDEX,
+    IN_FLIGHT_ATTRIBUTES,
+    LIST_PREFIX,
+    ONCE_PREFIX,
+    RESPONSE_INDEX,
+    RecordAttribute,
+)
 
 _POWERTOOLS_PREFIX: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,63}$"
 _DAY: Final = 86_400
@@ -189,9 +196,14 @@ class IdempotencyTable(StatefulTable):
         unconditional, and a function that dies runs again when its in-progress window is over.
 
         Raises:
-            ValueError: if the prefix is blank or has a ``#`` or a wildcard in it.
+            ValueError: if the prefix is blank, has a ``#`` or a wildcard in it, or is one of this library's.
         """
         require_match("key_prefix", key_prefix, _POWERTOOLS_PREFIX, "use letters, digits, dots, dashes, underscores")
+        if f"{key_prefix}#" in (LIST_PREFIX, ONCE_PREFIX):
+            raise ValueError(
+                f"key_prefix must be none of this library's, got {key_prefix!r}; use another one: operators' proposals "
+                "and runs of jobs have it"
+            )
         return self._grant_under(
             grantee,
             f"{key_prefix}#",

@@ -89,6 +89,20 @@ TABLES: dict[str, tuple[Wrong, str]] = {
             "use letters, digits, dots, dashes, underscores"
         ),
     ),
+    "a prefix of operators' proposals": (
+        lambda stack: _requests(stack).grant_powertools(plain_function(stack, "Function"), key_prefix="list"),
+        (
+            "key_prefix must be none of this library's, got 'list'; use another one: operators' proposals and runs of "
+            "jobs have it"
+        ),
+    ),
+    "a prefix of runs of jobs": (
+        lambda stack: _requests(stack).grant_powertools(plain_function(stack, "Function"), key_prefix="once"),
+        (
+            "key_prefix must be none of this library's, got 'once'; use another one: operators' proposals and runs of "
+            "jobs have it"
+        ),
+    ),
     "a key without a region": (
         lambda stack: LedgerTable(stack, "Ledger", encryption_key=kms.Key(stack, "Key")),
         (
