@@ -6,7 +6,8 @@ from typing import Final
 
 # cdk-sagas callbacks; CallbackIntegration.grant_operate grants them.
 TOKEN_TABLE_ACTIONS: Final = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Scan", "dynamodb:UpdateItem")
-"""Token table: rows, all of them with ``--all``; and, with ``--redeliver``, the record of a delivery."""
+"""Token table: rows, all of them with ``--all``; the record of a delivery with ``--redeliver``, of a decision with
+``--forget``."""
 TOKEN_INDEX_ACTIONS: Final = ("dynamodb:Query",)
 DEAD_LETTER_ACTIONS: Final = (
     "sqs:ChangeMessageVisibility",

@@ -111,7 +111,7 @@ class CallbackCondition(Condition):
     ALIAS_KEEPS_BOTH = Because(
         "of two contradicting outcomes under an unknown id, both are kept",
         RECEIPT,
-        "entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))",
+        "entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome))",
     )
     SUCCESS_FIRST = Because(
         "of conflicting outcomes under one id the success is adopted first: a crash in between does not lose it",

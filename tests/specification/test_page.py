@@ -17,6 +17,7 @@ from tests.specification.conflicting_outcome import ConflictPromise
 from tests.specification.direct_operation import DirectPromise
 from tests.specification.event_intake import IntakePromise
 from tests.specification.external_conditions import ExternalPromise
+from tests.specification.forgotten_outcome import ForgetPromise
 from tests.specification.hold import HoldPromise
 from tests.specification.inline_saga import InlinePromise
 from tests.specification.late_undo import LatePromise
@@ -53,6 +54,7 @@ PROMISES = (
     EntryPromise,
     UndoEntryPromise,
     ConflictPromise,
+    ForgetPromise,
     MigrationPromise,
     LayoutPromise,
     VersionPromise,

@@ -31,7 +31,7 @@ from saga_runtime.recovery.lists import ListProposal, SeenSaga, list_key
 from saga_runtime.recovery.repairs import make_due_update
 from saga_runtime.saga_log.external_rows import Holder
 from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
-from saga_runtime.shared.decisions import decided
+from saga_runtime.shared.decisions import Decision, decided, stored
 from saga_runtime.watch import rows as watch
 from tests.unit.support.checked_stack import create_watch_table
 from tests.unit.support.operated_saga import AUDIT
@@ -94,6 +94,13 @@ def token_is_checked(item: Item) -> Any:
     return tokens.token_check("tokens", "job", TokenRow.from_item(item))
 
 
+LIST = stored([Decision(at_ms=1, who="w", what="w", why="w", parked_reason=None)])
+
+
+def forgotten(item: Item) -> Any:
+    return tokens.forgotten_update("tokens", TokenRow.from_item(item), LIST, NOW_MS)
+
+
 def of_tokens() -> dict[str, Race]:
     found = {}
     for write in (told, token_is_checked):
@@ -103,6 +110,20 @@ def of_tokens() -> dict[str, Race]:
             found[f"{write.__name__}, {name}, late"] = Race(
                 table="tokens", item={**item, **LATE}, write=write, lost=lost
             )
+    said = s(Outcome(ok=False, error="E", detail="").encode())
+    forgets: dict[str, tuple[Item, Mapping[str, Any]]] = {
+        "forgotten": (EARLY, {"conflict": said, "decisions": LIST}),
+        "forgotten, both": ({**EARLY, "conflict": said}, {"conflict": EARLY["outcome"], "decisions": LIST}),
+        "forgotten again": ({**EARLY, "decisions": LIST}, {"conflict": said, "decisions": {"L": LIST["L"] * 2}}),
+    }
+    for name, (item, changes) in forgets.items():
+        lost = {
+            "its job is known": {"status": s("ALIAS")},
+            "another outcome": {"outcome": said},
+            "gone": GONE,
+            **{f"another {attribute}": {attribute: value} for attribute, value in changes.items()},
+        }
+        found[name] = Race(table="tokens", item=item, write=forgotten, lost=lost)
     absent: Mapping[str, Mapping[str, Any]] = {"there": TOKEN}
     found["token is absent"] = Race(
         table="tokens", item=None, write=lambda _: tokens.token_check("tokens", "job", None), lost=absent

@@ -17,6 +17,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from constructs_lib.cli.callbacks.dead_letters import DeadKind, DeadLetters, DeadMessage, Held
+from constructs_lib.cli.callbacks.forget import forget, rows_named
 from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows, job_parts
 from constructs_lib.cli.shared.aws import (
     NO_RIGHTS,
@@ -28,7 +29,7 @@ from constructs_lib.cli.shared.aws import (
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
 from constructs_lib.cli.shared.saga import PLACEHOLDER, audit_of, keep_decision, require_reason_with, to_copy
-from constructs_lib.cli.shared.terminal import Line, Screen, whole_seconds
+from constructs_lib.cli.shared.terminal import Line, Screen, safe, whole_seconds
 from saga_runtime.callbacks import Receipt
 from saga_runtime.callbacks.decisions import CONTRADICTED, acknowledgement, conflict_id_of
 from saga_runtime.callbacks.rows import TokenRow
@@ -76,6 +77,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="state that this conflicting outcome is handled: its entry is deleted from the operators' queue",
     )
     parser.add_argument(
+        "--forget",
+        nargs="+",
+        metavar=("ID", "OUTCOME"),
+        help="state that the outcome of an unknown job is handled: it is not listed any more",
+    )
+    parser.add_argument(
         "--reason", help="with a change, and needed: why; kept with each saga, and shown by cdk-sagas inspect"
     )
 
@@ -92,6 +99,9 @@ def run(options: argparse.Namespace) -> int:
         if options.acknowledge is not None:
             with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
                 return _acknowledge(options, audit)
+        if options.forget is not None:
+            with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
+                return _forget(options, session, audit)
         if options.redeliver is not None:
             with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
                 return _send_again(options, audit)
@@ -116,8 +126,22 @@ def _check(options: argparse.Namespace) -> bool:
                 f"OUTCOME must be 16 hexadecimal digits, got {outcome!r}; give it as its entry states it"
             )
         acts = True
+    if options.forget is not None:
+        if acts:
+            raise CommandError("--forget is about one unknown job; leave the other changes out")
+        _check_forget(*options.forget)
+        acts = True
     require_reason_with("a change", options.reason, changes=acts)
     return acts
+
+
+def _check_forget(job: str, outcome: str | None = None, *more: str) -> None:
+    if more:
+        raise CommandError(f"--forget must have ID and OUTCOME, got {len(more) + 2} words; repeat it for each job")
+    if not job:
+        raise CommandError("ID must be the id of an unknown job, got ''; give it as this command lists it")
+    if outcome is not None and not _CONFLICT_ID.fullmatch(outcome):
+        raise CommandError(f"OUTCOME must be 16 hexadecimal digits, got {outcome!r}; give it as this command lists it")
 
 
 def _find_integration(options: argparse.Namespace, session: boto3.Session) -> None:
@@ -134,6 +158,8 @@ def _find_integration(options: argparse.Namespace, session: boto3.Session) -> No
         )
     integration = found[0]
     options.tokens, options.queue, options.dead = integration.tokens, integration.queue, integration.dead_letters
+    options.paths = [one.path for one in manifest.integrations if one.tokens == integration.tokens]
+    options.path = integration.path if path is not None else None
     options.requests = dict.fromkeys(served.requests for served in manifest.served)
 
 
@@ -198,11 +224,14 @@ def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
 
 
 def _command(options: argparse.Namespace, row: JobView) -> str:
-    """Command that compensates a late effect, or acknowledges a conflict; empty: none."""
+    """Command that compensates a late effect, acknowledges a conflict, or forgets an unknown job; empty: none."""
     if row.kind is Kind.LATE:
         return to_copy(["recover", row.saga_id or "SAGA"], options_again(options))
     if row.kind is Kind.CONFLICT and row.conflict_id:
         words = ["callbacks", "--acknowledge", row.job_id, row.conflict_id, "--reason", PLACEHOLDER]
+        return to_copy(words, options_again(options, "stack", "integration", "profile", "region"))
+    if row.reported_id and row.kind is not Kind.FORGOTTEN:
+        words = ["callbacks", "--forget", row.job_id, row.reported_id, "--reason", PLACEHOLDER]
         return to_copy(words, options_again(options, "stack", "integration", "profile", "region"))
     return ""
 
@@ -295,6 +324,16 @@ def _acknowledge(options: argparse.Namespace, audit: Audit) -> int:
     return 0
 
 
+def _forget(options: argparse.Namespace, session: boto3.Session, audit: Audit) -> int:
+    """Close what was reported of an unknown job; its row stays."""
+    job, *reported = options.forget
+    listed = TokenRows(dynamodb=session.client("dynamodb"), table=options.tokens).due()
+    found = rows_named(job, listed, options.paths)
+    said = forget(job, found, reported[0] if reported else None, audit, options.path)
+    sys.stdout.write(f"{safe(said)}\n")
+    return 0
+
+
 def _keep(options: argparse.Namespace, audit: Audit, what: str, job: str, table: str) -> None:
     """Keep a decision with the saga's record: in the table that the job names, or in one of the stack."""
     keep_decision(audit, f"job {job}: {what}", job, [table] if table else options.requests, clock.now_ms())
@@ -349,6 +388,7 @@ _HEADINGS: Final = {
     Kind.UNANSWERED: "unanswered: the wait ended without an outcome",
     Kind.EARLY: "early: outcome recorded before a task waited",
     Kind.SETTLED: "settled",
+    Kind.FORGOTTEN: "forgotten: an unknown job's outcome that an operator has closed",
 }
 _DEAD_HEADINGS: Final = {
     DeadKind.JOB: "dead: dispatch failed; --redrive retries it",
@@ -367,7 +407,7 @@ class Listing:
         reasons: errors of failed dispatches, by job.
         busy: how many dead messages another process was reading.
         complete: whether all other dead messages were read.
-        commands: what to run about a late job, by job.
+        commands: what to run about a job, by job.
     """
 
     table: str
@@ -455,6 +495,8 @@ def _below(row: JobView) -> Iterator[str]:
         yield f"{row.outcome}{told}{f' (event {row.event_id})' if row.event_id else ''}"
     if row.conflict:
         yield f"and then: {row.conflict}"
+    if row.kind is Kind.FORGOTTEN and row.decisions:
+        yield f"forgotten by {row.decisions[-1].who}: {row.decisions[-1].why}"
 
 
 def _dispatches(count: int, error: str) -> str:

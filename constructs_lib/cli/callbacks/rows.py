@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.reads import KEYS_AT_ONCE, batch_of, due_ids
-from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.decisions import conflict_id_of, reported_id_of
 from saga_runtime.callbacks.notices import contradicting_outcome
 from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.protocol import (
@@ -21,6 +21,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
+from saga_runtime.shared.decisions import Decision
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -51,6 +52,8 @@ class Kind(StrEnum):
     """An outcome that no task has waited for yet."""
     SETTLED = "settled"
     """An outcome that was delivered, or found no task."""
+    FORGOTTEN = "forgotten"
+    """An outcome of an unknown job that an operator has closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +66,9 @@ class JobView:
         since: since when it is what it is.
         outcome, conflict: the outcome in a few words; outputs are not shown.
         conflict_id: id of the conflict, if it is of a job.
+        reported_id: id of what was reported of an unknown job.
         told: whether a task waited at the delivery; None: it was not delivered.
+        decisions: of operators who closed what was reported of an unknown job.
     """
 
     kind: Kind
@@ -85,6 +90,8 @@ class JobView:
     log_table: str
     request_table: str
     reported_unanswered_at: int | None
+    reported_id: str = ""
+    decisions: tuple[Decision, ...] = ()
 
     def is_overdue(self, now_ms: int) -> bool:
         """Test whether a task waits for longer than expected."""
@@ -122,10 +129,9 @@ def _job_view(item: Item) -> JobView | None:
         Kind.WAITING: a.WAITING_SINCE,
         Kind.UNANSWERED: a.WAITING_SINCE,
         Kind.EARLY: a.CREATED_AT,
+        Kind.FORGOTTEN: a.FORGOTTEN_AT,
     }.get(kind, a.UPDATED_AT)
-    # After the prefix come the integration and the provider's own id, which may hold the separator itself.
-    unknown = row_id.startswith(ALIAS_PREFIX)
-    job_id = text(a.JOB_ID) or (row_id.removeprefix(ALIAS_PREFIX).partition("#")[2] if unknown else row_id)
+    job_id = text(a.JOB_ID) or name_of(row_id) or row_id
     saga_id, step = job_parts(job_id)
     return JobView(
         kind=kind,
@@ -147,6 +153,8 @@ def _job_view(item: Item) -> JobView | None:
         log_table=text(a.LOG_TABLE),
         request_table=text(a.REQUEST_TABLE),
         reported_unanswered_at=number(a.REPORTED_UNANSWERED_AT),
+        reported_id=_reported_id(row_id, status, text(a.OUTCOME), text(a.CONFLICT)),
+        decisions=tuple(Decision.all_of(item)) if a.DECISIONS in item else (),
     )
 
 
@@ -154,6 +162,8 @@ def _kind(item: Item, row_id: str, status: TokenStatus) -> Kind | None:
     a = TokenAttribute
     if status in _NOT_SHOWN:
         return None
+    if a.FORGOTTEN_AT in item:
+        return Kind.FORGOTTEN
     if a.APPLIED_LATE_AT in item:
         return Kind.LATE
     if a.CONFLICT in item:
@@ -169,6 +179,12 @@ def _kind(item: Item, row_id: str, status: TokenStatus) -> Kind | None:
             return Kind.SETTLED
         case _:
             return None
+
+
+def name_of(row_id: str) -> str:
+    """The id that a provider used, from that of its row; empty for another row."""
+    # After the prefix come the integration and the provider's own id, which may hold the separator itself.
+    return row_id.removeprefix(ALIAS_PREFIX).partition("#")[2] if row_id.startswith(ALIAS_PREFIX) else ""
 
 
 def job_parts(job_id: str) -> tuple[str, str]:
@@ -194,6 +210,13 @@ def _conflict_id(row_id: str, conflict: str) -> str:
     if not conflict or JobId.parse(row_id) is None:
         return ""
     return conflict_id_of(row_id, Outcome.decode(conflict))
+
+
+def _reported_id(row_id: str, status: TokenStatus, outcome: str, conflict: str) -> str:
+    """Id of what was reported of an unknown job."""
+    if status is not TokenStatus.EARLY or not row_id.startswith(ALIAS_PREFIX):
+        return ""
+    return reported_id_of(Outcome.decode(outcome), Outcome.decode(conflict) if conflict else None)
 
 
 def _said(text: str) -> str:

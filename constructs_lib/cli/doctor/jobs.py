@@ -94,7 +94,7 @@ class Tokens:
         suspects = all_of(partial(self._readable, indexed), found)
         findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
         again = aws.allowed(what, lambda: rows.of([row.job_id for row, _ in findings])) or []
-        if any(row.kind is RowKind.UNKNOWN for row, _ in findings):
+        if any(row.reported_id for row, _ in findings):
             again += aws.allowed(what, rows.open) or []  # their keys are not the ids that their providers use
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
         stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
@@ -156,8 +156,9 @@ class Tokens:
             case RowKind.EARLY if row.saga_id:
                 return self._early(row)
             case RowKind.UNKNOWN if now_ms - row.since >= _YOUNG_MS:
-                what = f"{row.outcome or 'an outcome'}, of an unknown job"
-                return self._of_person(row, Kind.ORPHANED_OUTCOME, what, "ask its provider what it was about")
+                return self._unknown(row, f"{row.outcome or 'an outcome'}, of an unknown job")
+            case RowKind.CONFLICT if row.reported_id:
+                return self._unknown(row, f"{row.outcome}, and then {row.conflict}, of an unknown job")
             case RowKind.CONFLICT if not self._is_acknowledged(row.job_id, row.conflict_id, row.request_table):
                 what = f"{row.outcome}, and then {row.conflict}: the first one counts"
                 then = "ask its provider which one is true, then acknowledge it"
@@ -166,6 +167,12 @@ class Tokens:
                 return self._late(row)
             case _:
                 return None
+
+    def _unknown(self, row: JobView, what: str) -> Finding:
+        then = "ask its provider what it was about, then forget it"
+        words = ["callbacks", "--forget", row.job_id, row.reported_id, "--reason", PLACEHOLDER]
+        found = self._about(row, Kind.ORPHANED_OUTCOME, Severity.OPERATOR, what, then)
+        return replace(found, command=self._command(*words))
 
     def _waiting(self, row: JobView, indexed: bool) -> Finding | None:
         home = self._home(row)

@@ -7,6 +7,7 @@ saga never continues with a job that its compensation has fenced, and never aban
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -210,6 +211,17 @@ def acknowledgement(job_id: str, conflict_id: str) -> str:
     Its parts cannot be those of another one: the id has a fixed length.
     """
     return f"job {job_id}: conflicting outcome {conflict_id} acknowledged"
+
+
+def reported_id_of(outcome: Outcome, conflict: Outcome | None) -> str:
+    """Id of what was reported of an unknown job, both outcomes if there are two: 16 hexadecimal digits."""
+    said = json.dumps([outcome.encode(), conflict.encode() if conflict is not None else None])
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def forgetting(job_id: str, reported_id: str) -> str:
+    """Text of the decision that closes what was reported of an unknown job."""
+    return f"unknown job {job_id}: outcome {reported_id} forgotten"
 
 
 def answer_of(log: LogRow) -> Outcome | None:

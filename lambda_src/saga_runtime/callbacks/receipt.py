@@ -43,6 +43,7 @@ from saga_runtime.callbacks.writes import (
     settling_changes,
     token_check,
     token_update,
+    unforgotten_change,
 )
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
@@ -159,8 +160,8 @@ def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found
             keep_days=UNKNOWN_DAYS,
             more=listed_change(row_id, now_ms, UNKNOWN_DAYS),
         )
-    elif found.outcome is not None and found.outcome.ok != outcome.ok:
-        entry = token_update(table, found, found.status, now_ms, conflict_change(outcome))
+    elif found.outcome is not None and found.outcome.ok != outcome.ok and found.conflict != outcome:
+        entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome))
     else:
         entry = token_check(table, row_id, found)
     # A task may register right now: its registration reads this row after its own write.

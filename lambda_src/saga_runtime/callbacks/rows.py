@@ -354,6 +354,8 @@ class TokenRow:
         dead_letters: of a job, the queue to notify if it is never reported.
         reported_unanswered_at: when that queue was notified.
         entry, queue_url: of a notice, what is sent to operators, and where.
+        forgotten_at: of an outcome of an unknown job, when an operator closed it.
+        decisions: of the same, the decisions of operators to close it, as they are stored; None: none.
     """
 
     id: str
@@ -379,8 +381,15 @@ class TokenRow:
     reported_unanswered_at: int = 0
     entry: str = ""
     queue_url: str = ""
+    forgotten_at: int = 0
+    decisions: Mapping[str, Any] | None = None
     created_at: int = 0
     due_at: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if it has the outcome of a job that no saga has registered."""
+        return self.status is TokenStatus.EARLY and self.id.startswith(ALIAS_PREFIX)
 
     @property
     def time_is_up_at(self) -> int:
@@ -430,6 +439,8 @@ class TokenRow:
                 reported_unanswered_at=number(a.REPORTED_UNANSWERED_AT),
                 entry=text(a.ENTRY),
                 queue_url=text(a.QUEUE_URL),
+                forgotten_at=number(a.FORGOTTEN_AT),
+                decisions=item.get(a.DECISIONS),
                 created_at=number(a.CREATED_AT),
                 due_at=number(a.DUE_AT),
             )

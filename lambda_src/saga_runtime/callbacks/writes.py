@@ -235,15 +235,43 @@ def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
 def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | None, now_ms: int) -> Any:
     """Record the job of a provider's own id, and that the job has the outcome stored under it, except the rest.
 
-    On condition that it had no job, or, for a conflicting outcome, this one.
+    On condition that it had no job, or, for a conflicting outcome, this one. An operator may have forgotten it since it
+    was read: the outcome is still there, and the rest is listed again.
     """
     a = TokenAttribute
     changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, a.OUTCOME: None}
     if rest is None:
-        changes |= {a.CONFLICT: None, a.DUE_AT: None, a.DUE_SHARD: None}
+        changes |= {a.CONFLICT: None, a.DUE_AT: None, a.DUE_SHARD: None, a.FORGOTTEN_AT: None}
     else:
-        changes |= conflict_change(rest)
+        changes |= unforgotten_change(found, rest)
     return token_update(table, found, TokenStatus.ALIAS, now_ms, changes)
+
+
+def forgotten_update(table: str, found: TokenRow, decisions: Mapping[str, Any], now_ms: int) -> Any:
+    """Take what was reported of an unknown job out of the index, and keep who decided that.
+
+    On condition that it has no job, and that its outcomes and decisions are as read. The outcomes stay: a job that
+    registers later receives them.
+    """
+    if found.outcome is None:
+        raise ValueError(f"row {found.id} must have an outcome, got none")
+    a = TokenAttribute
+    values: dict[str, Any] = {"found": {"S": TokenStatus.EARLY}, "outcome": {"S": found.outcome.encode()}}
+    contradicts, before = "attribute_not_exists(#conflict)", "attribute_not_exists(#decisions)"
+    if found.conflict is not None:
+        contradicts = "#conflict = :contradicts"
+        values["contradicts"] = {"S": found.conflict.encode()}
+    if found.decisions is not None:
+        before = "#decisions = :before"
+        values["before"] = found.decisions
+    condition = when(f"#status = :found AND #outcome = :outcome AND {contradicts} AND {before}", **values)
+    sets: dict[TokenAttribute, Any] = {
+        a.FORGOTTEN_AT: {"N": str(now_ms)},
+        a.DECISIONS: decisions,
+        a.UPDATED_AT: {"N": str(now_ms)},
+    }
+    change = update(condition, sets, removes=(a.DUE_AT, a.DUE_SHARD))
+    return {"Update": {"TableName": table, "Key": token_key(found.id), **change}}
 
 
 def token_update(
@@ -279,6 +307,15 @@ def _as_read(found: TokenRow) -> Arguments:
 def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
     """Attributes of an outcome that contradicts the kept one."""
     return {TokenAttribute.CONFLICT: {"S": outcome.encode()}}
+
+
+def unforgotten_change(found: TokenRow, outcome: Outcome) -> dict[TokenAttribute, Value]:
+    """Attributes of another outcome of an unknown job: operators see it, also if they have forgotten the first one."""
+    return {
+        **conflict_change(outcome),
+        **listed_change(found.id, found.created_at, UNKNOWN_DAYS),
+        TokenAttribute.FORGOTTEN_AT: None,
+    }
 
 
 def late_change(row_id: str, now_ms: int) -> dict[TokenAttribute, Value]:

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
@@ -22,9 +22,10 @@ from constructs_lib.cli.callbacks.rows import JobView, Kind, job_view
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared.terminal import Screen
 from constructs_lib.shared import operator_actions as granted
-from saga_runtime.callbacks import Failed, record_dispatch_error, register
+from saga_runtime.callbacks import Failed, Receipt, Succeeded, adopt_alias, record_dispatch_error, register
 from saga_runtime.callbacks.decisions import conflict_id_of
-from saga_runtime.callbacks.rows import Outcome
+from saga_runtime.callbacks.rows import Outcome, TokenRow, alias_of
+from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import (
@@ -33,6 +34,7 @@ from saga_runtime.protocol import (
     Env,
     RecordStatus,
     TokenAttribute,
+    TokenStatus,
     UnansweredField,
 )
 from saga_runtime.recovery.operators_queue import ConflictEntry, acknowledged_in
@@ -56,11 +58,14 @@ from tests.unit.support.world import World
 COMMAND = import_module("constructs_lib.cli.callbacks.command")
 AUDIT = import_module("saga_runtime.recovery.audit")
 DEAD = import_module("constructs_lib.cli.callbacks.dead_letters")
+FORGET = import_module("constructs_lib.cli.callbacks.forget")
 MANIFEST = import_module("constructs_lib.cli.shared.manifest")
 OTHER_SAGA = f"{reservation_of().request_id}-zzzzzzzz"
 WHY = "the provider works again"
 CONFLICT = conflict_id_of(JOB_ID, Outcome.of(REFUSED))
-ACTS = {"--redrive", "--delete-unanswered", "--redeliver", "--acknowledge"}
+ACTS = {"--redrive", "--delete-unanswered", "--redeliver", "--acknowledge", "--forget"}
+THEIRS = "their-77"
+PATH = "Shop/Warehouse"
 DUE_MS = HEARTBEAT_SECONDS * 1_000
 
 
@@ -258,6 +263,7 @@ def test_a_full_record_keeps_its_jobs_where_they_are(operator: Operator, monkeyp
         ("--delete-unanswered",),
         ("--redeliver", "j"),
         ("--acknowledge", JOB_ID, "0" * 16),
+        ("--forget", "their-77"),
     ],
 )
 def test_reason_goes_with_a_change(operator: Operator, words: tuple[str, ...]) -> None:
@@ -306,7 +312,6 @@ def test_an_outcome_of_an_unknown_job_is_listed(operator: Operator) -> None:
 
 
 def test_an_unknown_outcome_is_not_listed_once_its_job_is_known(operator: Operator) -> None:
-    adopt_alias = import_module("saga_runtime.callbacks").adopt_alias
     operator.job_saga.reports("e1", DONE, "their-77")
     operator.job_saga.register()
     adopt_alias("their-77", JOB_ID)
@@ -418,6 +423,202 @@ def test_what_no_record_can_keep_is_not_acknowledged(operator: Operator) -> None
     said = operator.is_refused("--acknowledge", JOB_ID, CONFLICT)
 
     assert f"the record of job {JOB_ID} must exist, got none" in said
+
+
+@pytest.fixture
+def stranger(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    """The command, when a provider has reported a job that no saga has registered."""
+    monkeypatch.setenv(Env.INTEGRATION, PATH)
+    assert operator.job_saga.reports("e1", DONE, THEIRS) is Receipt.UNKNOWN
+    return operator
+
+
+def row_of(operator: Operator) -> TokenRow:
+    row = read_token(alias_of(PATH, THEIRS))
+    assert row is not None
+    return row
+
+
+def decisions_of(row: TokenRow) -> list[Decision]:
+    return Decision.all_of({TokenAttribute.DECISIONS: row.decisions or {}})
+
+
+def whys(operator: Operator) -> list[tuple[str, str]]:
+    return [(one.what, one.why) for one in decisions_of(row_of(operator))]
+
+
+def reported(operator: Operator) -> str:
+    (row,) = operator.finds()["rows"]
+    return str(row["reported_id"])
+
+
+def test_a_forgotten_outcome_is_not_listed_but_with_all_and_its_author(stranger: Operator) -> None:
+    outcome = reported(stranger)
+    assert f"cdk-sagas callbacks --forget {THEIRS} {outcome} --reason WHY --stack Shop" in stranger.lists()
+
+    for _ in range(2):
+        said = stranger.lists("--forget", THEIRS, outcome)
+        assert said.startswith(f"job {THEIRS}: outcome {outcome} forgotten")
+
+    assert "nothing waits" in stranger.lists()
+    told = stranger.lists("--all")
+    assert "forgotten: an unknown job's outcome that an operator has closed (1)" in told
+    assert f"forgotten by arn:aws:sts::123456789012:user/moto: {WHY}" in told
+    assert whys(stranger) == [(f"unknown job {THEIRS}: outcome {outcome} forgotten", WHY)]
+    assert TokenAttribute.DUE_AT not in stranger.job_saga.token_row(alias_of(PATH, THEIRS))
+
+
+@pytest.mark.parametrize("integration", ["", "Shop/Renamed"])
+def test_the_row_of_a_renamed_integration_is_forgotten(operator: Operator, integration: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.INTEGRATION, integration)
+        operator.job_saga.reports("e1", DONE, THEIRS)
+
+    assert "forgotten" in operator.lists("--forget", THEIRS)
+    assert operator.finds()["rows"] == []
+
+
+def test_of_two_integrations_one_is_chosen(stranger: Operator) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.INTEGRATION, "Shop/Carrier")
+        stranger.job_saga.reports("e1", DONE, THEIRS)
+
+    assert "must be of one integration, got Shop/Warehouse, Shop/Carrier" in stranger.is_refused("--forget", THEIRS)
+    stranger.lists("--forget", THEIRS, "--integration", "Warehouse")
+
+    assert row_of(stranger).forgotten_at
+    assert len(stranger.finds()["rows"]) == 1
+
+
+@pytest.mark.parametrize(("event", "outcome"), [("e1", DONE), ("e2", DONE), ("e3", Succeeded({"parcel": "p-2"}))])
+def test_the_same_report_is_answered_as_before(stranger: Operator, event: str, outcome: Succeeded) -> None:
+    stranger.lists("--forget", THEIRS)
+
+    found = stranger.job_saga.reports(event, outcome, THEIRS)
+
+    assert found is (Receipt.DUPLICATE if event == "e1" else Receipt.UNKNOWN)
+    assert stranger.finds()["rows"] == []
+
+
+def test_a_contradiction_of_what_is_forgotten_is_listed(stranger: Operator) -> None:
+    first = reported(stranger)
+    stranger.lists("--forget", THEIRS, first)
+    assert stranger.job_saga.reports("e2", REFUSED, THEIRS) is Receipt.UNKNOWN
+
+    (row,) = stranger.finds()["rows"]
+    assert (row["kind"], row["outcome"], row["conflict"]) == ("conflict", "done", "failed: OutOfStock, none left")
+    assert "has reported another one since" in stranger.is_refused("--forget", THEIRS, first)
+    for _ in range(2):
+        stranger.lists("--forget", THEIRS, row["reported_id"])
+    assert stranger.job_saga.reports("e3", REFUSED, THEIRS) is Receipt.UNKNOWN, "it is known"
+    assert stranger.finds()["rows"] == []
+    assert [what.split()[4] for what, _ in whys(stranger)] == [first, row["reported_id"]]
+
+    assert stranger.job_saga.reports("e4", Failed("Lost"), THEIRS) is Receipt.UNKNOWN
+    assert len(stranger.finds()["rows"]) == 1
+
+
+@pytest.mark.parametrize("conflict", [None, REFUSED])
+def test_a_job_that_registers_later_receives_what_was_forgotten(stranger: Operator, conflict: Failed | None) -> None:
+    if conflict is not None:
+        stranger.job_saga.reports("e2", conflict, THEIRS)
+    stranger.lists("--forget", THEIRS)
+    stranger.job_saga.world.clock.ms += 86_400_000
+    stranger.job_saga.register()
+    adopt_alias(THEIRS, JOB_ID)
+
+    told = stranger.job_saga.outcome()
+    assert told is not None
+    assert "p-1" in told["output"]
+    assert row_of(stranger).forgotten_at == 0
+    assert f"job {THEIRS} must be unknown, got that of job {JOB_ID}" in stranger.is_refused("--forget", THEIRS)
+
+
+def test_what_a_registration_leaves_of_forgotten_outcomes_is_listed(stranger: Operator) -> None:
+    """It dies between both outcomes."""
+    stranger.job_saga.reports("e2", REFUSED, THEIRS)
+    stranger.lists("--forget", THEIRS)
+    stranger.job_saga.register()
+    stranger.job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
+    with pytest.raises(Killed):
+        adopt_alias(THEIRS, JOB_ID)
+
+    assert {row["kind"] for row in stranger.finds()["rows"]} == {"conflict", "settling"}
+    assert row_of(stranger).status is TokenStatus.ALIAS
+    assert f"got that of job {JOB_ID}" in stranger.is_refused("--forget", THEIRS)
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda operator: operator.job_saga.reports("e2", REFUSED, THEIRS),
+        lambda _: adopt_alias(THEIRS, JOB_ID),
+    ],
+    ids=["contradicted", "registered"],
+)
+def test_what_happens_between_read_and_write_is_not_forgotten(
+    stranger: Operator, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Operator], object]
+) -> None:
+    stranger.job_saga.register()
+    made = FORGET.forgotten_update
+
+    def later(*given: Any) -> Any:
+        monkeypatch.setattr(FORGET, "forgotten_update", made)
+        meanwhile(stranger)
+        return made(*given)
+
+    monkeypatch.setattr(FORGET, "forgotten_update", later)
+    stranger.is_refused("--forget", THEIRS)
+
+    assert (row_of(stranger).forgotten_at, whys(stranger)) == (0, [])
+
+
+def test_two_who_forget_at_once_decide_once(stranger: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = FORGET.forgotten_update
+
+    def later(*given: Any) -> Any:
+        monkeypatch.setattr(FORGET, "forgotten_update", made)
+        stranger.lists("--forget", THEIRS, "--reason", "mine")
+        return made(*given)
+
+    monkeypatch.setattr(FORGET, "forgotten_update", later)
+    assert "forgotten 2023-11-14" in stranger.lists("--forget", THEIRS)
+
+    assert [why for _, why in whys(stranger)] == ["mine"]
+
+
+@pytest.mark.parametrize(("action", "moment"), list(itertools.product((Action.KILL, Action.DROP), Moment)))
+def test_one_who_dies_or_gets_no_answer_decides_once(stranger: Operator, action: Action, moment: Moment) -> None:
+    stranger.job_saga.world.wire.plan(Fault(operation="UpdateItem", action=action, moment=moment, times=1))
+    with contextlib.suppress(Killed):
+        stranger.run("--forget", THEIRS)
+    stranger.job_saga.world.clock.ms += 86_400_000
+
+    stranger.lists("--forget", THEIRS)
+
+    assert len(whys(stranger)) == 1
+    assert stranger.finds()["rows"] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("their-78",), "table tokens has no outcome of an unknown job their-78"),
+        ((JOB_ID,), f"job {JOB_ID} must be unknown, got one that is WAITING: a saga has registered it"),
+        (("",), "ID must be the id of an unknown job, got ''"),
+        ((THEIRS, "0123"), "OUTCOME must be 16 hexadecimal digits, got '0123'"),
+        ((THEIRS, "0" * 16), "has reported another one since"),
+        ((THEIRS, "0" * 16, "x"), "--forget must have ID and OUTCOME, got 3 words"),
+        ((THEIRS, "--redrive"), "leave the other changes out"),
+    ],
+)
+def test_only_what_was_seen_of_an_unknown_job_is_forgotten(
+    stranger: Operator, words: tuple[str, ...], message: str
+) -> None:
+    stranger.job_saga.register()
+
+    assert message in stranger.is_refused("--forget", *words)
+    assert row_of(stranger).forgotten_at == 0
 
 
 def test_all_lists_settled_and_unanswered_jobs(operator: Operator) -> None:

@@ -198,3 +198,11 @@ def test_a_repair_delivers_an_undelivered_outcome(stack: CheckedStack) -> None:
     stack.run("--repair")
 
     assert stack.job_saga.outcome() is not None
+
+
+def test_an_unknown_job_has_the_command_that_forgets_it(stack: CheckedStack) -> None:
+    SCENES["unknown job"].happens(stack)
+
+    (found,) = stack.finds()
+
+    assert found["command"].startswith("cdk-sagas callbacks --forget provider-7 ")

@@ -11,6 +11,7 @@ from typing import Any
 import boto3
 import pytest
 
+from constructs_lib.cli.callbacks.forget import forget, rows_named
 from constructs_lib.cli.shared.saga import keep_decision
 from saga_runtime.callbacks import Failed, Succeeded
 from saga_runtime.callbacks.decisions import acknowledgement, conflict_id_of
@@ -271,6 +272,17 @@ def outcome_of_an_unknown_job(stack: CheckedStack) -> None:
     due_now(stack)
 
 
+def contradicted_of_an_unknown_job(stack: CheckedStack) -> None:
+    stack.job_saga.reports("event-2", REFUSED, "provider-7")
+    outcome_of_an_unknown_job(stack)
+
+
+def forgotten(stack: CheckedStack) -> None:
+    outcome_of_an_unknown_job(stack)
+    audit = Audit(who="arn:aws:iam::111111111111:user/ann", why="of the test environment")
+    assert "forgotten" in forget("provider-7", rows_named("provider-7", [], [""]), None, audit, None)
+
+
 def outcome_of_an_unknown_saga(stack: CheckedStack) -> None:
     other = saga_id_of(reservation_of(key="other").request_id, NOW_MS)
     stack.job_saga.reports("event-1", job_id=step_key_of(other, STEP))
@@ -482,6 +494,10 @@ SCENES: dict[str, Scene] = {
         happens=undelivered, found=(("outcome not delivered", "soon"),), repaired="delivered", left=()
     ),
     "unknown job": Scene(happens=outcome_of_an_unknown_job, found=(("orphaned outcome", "operator"),)),
+    "unknown job, and contradicted": Scene(
+        happens=contradicted_of_an_unknown_job, found=(("orphaned outcome", "operator"),)
+    ),
+    "unknown job, and forgotten": Scene(happens=forgotten, found=(), deep=True),
     "unknown saga": Scene(happens=outcome_of_an_unknown_saga, found=(("orphaned outcome", "operator"),)),
     "answered and gone": Scene(happens=answered_and_gone, found=(("orphaned outcome", "operator"),), deep=True),
     "refused and gone": Scene(happens=refused_and_gone, found=(("orphaned outcome", "ok"),), deep=True),
