@@ -490,6 +490,13 @@ class CallbackIntegration(Construct):
         """
         return runtime_metric(Metric.CONTRADICTIONS, self.tokens.service, "Maximum")
 
+    def metric_late_effects(self) -> cloudwatch.Metric:
+        """Late effects of settled sagas, an hour old and not compensated: the most within 5 minutes.
+
+        Measured by the sweeper, of all integrations that share the token table.
+        """
+        return runtime_metric(Metric.LATE_OPEN, self.tokens.service, "Maximum")
+
     def metric_unknown_jobs(self) -> cloudwatch.Metric:
         """Outcomes of unknown jobs: the sum of 5 minutes."""
         return self._metric(Metric.CALLBACK_UNKNOWN)
@@ -647,13 +654,19 @@ class CallbackIntegration(Construct):
             "A job could not be dispatched, or was never reported: see cdk-sagas callbacks",
             self.dead_letters,
         )
-        self.undelivered_callback_alarm = counted_alarm(
+        late = [
+            runtime_metric(metric, service, "Sum")
+            for metric in (Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE)
+            for service in (self.service, sweeper)
+        ]
+        self.undelivered_callback_alarm = SagaAlarm(
             scope,
             "CallbackUndelivered",
-            Runbook.CALLBACK_UNDELIVERED,
-            "An outcome arrived when no task waited any more: late effects are compensated automatically",
-            [Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE],
-            [self.service, sweeper],
+            runbook=Runbook.CALLBACK_UNDELIVERED,
+            text="An outcome arrived when no task waited any more, or a late effect is not compensated: see cdk-sagas "
+            "callbacks",
+            # A late effect that nothing compensates stays until an operator has decided about it.
+            metric=total_of([*late, self.metric_late_effects()], "CallbackUndelivered"),
         )
         counted = [self._metric(metric) for metric in (Metric.CALLBACK_CONFLICT, Metric.EVENT_ID_REUSED)]
         self.callback_conflict_alarm = SagaAlarm(

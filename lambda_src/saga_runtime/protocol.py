@@ -1197,6 +1197,7 @@ class Metric(StrEnum):
     CALLBACK_APPLIED_LATE = "LateEffectRecorded"
     CALLBACK_CONFLICT = "CallbackConflict"
     CONTRADICTIONS = "ContradictionsOpen"
+    LATE_OPEN = "LateEffectsOpen"
     CALLBACK_UNKNOWN = "CallbackUnknownJob"
     CALLBACK_REFUSED = "CallbackRefused"
     EVENT_ID_REUSED = "CallbackEventIdReused"

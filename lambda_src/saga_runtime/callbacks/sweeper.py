@@ -33,12 +33,14 @@ from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.decisions import Decision
-from saga_runtime.shared.writes import read, write
+from saga_runtime.shared.writes import Item, read, write
 
 _SPARE_MS = 12_000
 """A sweep ends this long before its function does: longer than a call that is not answered."""
 _FOR_NOTICES_MS = 12_000
 """What a backlog of other rows leaves to notices."""
+_UNDECIDED_MS = 3_600_000
+"""A late effect that is compensated automatically is compensated within minutes of its saga's end."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class Swept:
         waiting: tasks that wait longer than expected.
         unanswered: jobs that were abandoned without an outcome, and reported now.
         late: late effects that are not compensated yet.
+        undecided: those of them that are an hour old, and whose sagas are settled.
         contradicted: contradicting outcomes that no operator has acknowledged yet.
         failed: rows that could not be processed; the next sweep retries them.
         complete: whether every due row was processed.
@@ -64,6 +67,7 @@ class Swept:
     waiting: int = 0
     unanswered: int = 0
     late: int = 0
+    undecided: int = 0
     contradicted: int = 0
     failed: int = 0
     complete: bool = True
@@ -110,6 +114,7 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
         process(row_id, due_at)
     telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
     telemetry.gauge(Metric.CONTRADICTIONS, swept.contradicted)
+    telemetry.gauge(Metric.LATE_OPEN, swept.undecided)
     return swept
 
 
@@ -192,6 +197,7 @@ def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None
         _look_after_waiting(row, now_ms, swept, queues)
     elif row.applied_late_at and _stands_late(row):
         swept.late += 1
+        swept.undecided += _is_undecided(row, now_ms)
     else:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
 
@@ -229,15 +235,32 @@ def _is_expected(row: TokenRow, log: LogRow | None, record: SagaRecord | None, n
 
 def _is_acknowledged(notice: TokenRow) -> bool:
     """Test whether an operator has acknowledged a contradicting outcome, or its saga's record, is gone."""
-    job = JobId.parse(notice.job_id)
-    if job is None:
-        return True
-    key = {RecordAttribute.ID: {"S": request_id_from(job.saga_id)}}
-    record = read({"TableName": notice.request_table, "Key": key}, retry=PATIENT)
-    if record is None or record.get(RecordAttribute.SAGA_ID) != {"S": job.saga_id}:
+    record = _record_of(notice.request_table, notice.job_id)
+    if record is None:
         return True
     what = acknowledgement(notice.job_id, contradicting_outcome(notice))
     return any(one.what == what for one in Decision.all_of(record))
+
+
+def _is_undecided(row: TokenRow, now_ms: int) -> bool:
+    """Test whether only an operator's decision can close a late effect, as far as is known an hour later.
+
+    A saga in progress compensates its late effects before it settles, or is parked. Without a record no decision can be
+    kept. A record whose request was removed keeps one.
+    """
+    if now_ms - row.applied_late_at < _UNDECIDED_MS:
+        return False
+    record = _record_of(row.request_table, row.id)
+    return record is not None and record.get(RecordAttribute.STATUS) != {"S": RecordStatus.IN_PROGRESS}
+
+
+def _record_of(table: str, job_id: str) -> Item | None:
+    """The record of a job's saga, whole or not; None: it is gone, or its key is another saga's."""
+    job = JobId.parse(job_id)
+    if job is None:
+        return None
+    record = read({"TableName": table, "Key": {RecordAttribute.ID: {"S": request_id_from(job.saga_id)}}}, retry=PATIENT)
+    return record if record is not None and record.get(RecordAttribute.SAGA_ID) == {"S": job.saga_id} else None
 
 
 def _stands_late(row: TokenRow) -> bool:

@@ -480,7 +480,7 @@ class TestAlarms:
             (metric, service)
             for metric in (Metric.CALLBACK_LATE, Metric.CALLBACK_APPLIED_LATE)
             for service in ("Shop-Warehouse", "Shop-Warehouse-Tokens-Sweeper")
-        }
+        } | {(Metric.LATE_OPEN, "Shop-Warehouse-Tokens-Sweeper")}
 
     def test_cover_contradictions_and_repeated_event_ids(self, cloud: Cloud) -> None:
         metrics = cloud.one("Warehouse/Alarms/CallbackConflict").properties["Metrics"]

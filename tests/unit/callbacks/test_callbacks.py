@@ -423,6 +423,63 @@ def test_notice_of_a_contradicting_outcome_stays_until_that_is_acknowledged(
     assert (_notices(job_saga), entries_of(queue)) == ([], [])
 
 
+def _late(job_saga: JobSaga, **record: str | int) -> int:
+    """A job was fenced, and is applied late; an hour later, what the gauge has."""
+    job_saga.register()
+    job_saga.time_out()
+    job_saga.compensate()
+    assert job_saga.reports("e1") is Receipt.APPLIED_LATE
+    job_saga.change_record(**record)
+    job_saga.world.clock.ms += 3_600_000
+    return _late_effects(job_saga)
+
+
+def _late_effects(job_saga: JobSaga) -> int:
+    sweep(remaining_ms=lambda: 60_000)
+    return int(job_saga.world.telemetry.measured[Metric.LATE_OPEN])
+
+
+def test_an_undecided_late_effect_of_a_settled_saga_is_measured_until_it_is_decided(job_saga: JobSaga) -> None:
+    assert _late(job_saga, status=RecordStatus.FAILED) == 1
+    job_saga.world.clock.ms += 30 * 86_400_000  # the entry for operators is gone
+    assert _late_effects(job_saga) == 1
+    job_saga.change_log(status=StepStatus.COMPENSATING)
+    assert _late_effects(job_saga) == 1, "an undo that hangs"
+
+    job_saga.change_log(status=StepStatus.COMPENSATED)
+
+    assert _late_effects(job_saga) == 0
+
+
+def test_a_late_effect_is_not_measured_within_its_first_hour(job_saga: JobSaga) -> None:
+    _late(job_saga, status=RecordStatus.FAILED)
+    job_saga.world.clock.ms -= 1
+
+    assert _late_effects(job_saga) == 0
+
+
+def test_a_late_effect_of_a_saga_in_progress_is_left_to_it(job_saga: JobSaga) -> None:
+    assert _late(job_saga) == 0
+
+
+@pytest.mark.parametrize("of", ["tombstone", "another saga", "no saga"])
+def test_a_late_effect_is_measured_while_its_record_can_keep_a_decision(job_saga: JobSaga, of: str) -> None:
+    _late(job_saga, status=RecordStatus.FAILED)
+    change = {"tombstone": "REMOVE #input", "another saga": "SET saga_id = :other"}.get(of)
+    if change is None:
+        aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": REQUEST_ID}})
+    else:
+        values: Any = {":other": {"S": f"{REQUEST_ID}-aaaaaaaa"}} if ":" in change else {}
+        aws.dynamodb().update_item(
+            TableName="requests",
+            Key={"id": {"S": REQUEST_ID}},
+            UpdateExpression=change,
+            **({"ExpressionAttributeValues": values} if values else {"ExpressionAttributeNames": {"#input": "input"}}),
+        )
+
+    assert _late_effects(job_saga) == (1 if of == "tombstone" else 0)
+
+
 @pytest.mark.parametrize("other", [False, True], ids=["expired", "another saga's"])
 def test_a_contradiction_of_a_saga_without_a_record_is_over_once_its_entry_is_sent(
     job_saga: JobSaga, monkeypatch: pytest.MonkeyPatch, *, other: bool
