@@ -42,7 +42,8 @@ class InFlight:
         oldest_parked_seconds: for how long the longest has waited for a person; 0: none does.
         money: by currency, what the requests of all of them move, in minor units; exact.
         without_amount: sagas whose requests have no amount.
-        unattended: further sagas, of other state machines on the same tables, that no reconciler has checked for hours.
+        unattended: further sagas, of other state machines on the same tables, that no reconciler has checked for hours;
+            parked ones included.
     """
 
     sagas: int = 0
@@ -156,9 +157,13 @@ def _machine_of_open(item: AttributeMap) -> str | None:
 
 
 def _is_unattended(item: AttributeMap, now_ms: int) -> bool:
-    """Test whether no reconciler handles a saga of another state machine, replaced or not named by any reconciler."""
+    """Test whether no reconciler handles a saga of another state machine, replaced or not named by any reconciler.
+
+    Parked or not: a reconciler postpones the check of a parked saga, too, so ``due_at`` of one that it serves is never
+    long ago. It is the saga of another reconciler only if that one has been held, or has failed, for as long.
+    """
     due_at = _number(item, RecordAttribute.DUE_AT)
-    return RecordAttribute.PARKED_BY not in item and due_at is not None and now_ms - due_at >= UNATTENDED_MS
+    return due_at is not None and now_ms - due_at >= UNATTENDED_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,14 +126,15 @@ def test_sagas_of_other_machines_without_a_reconciler_are_counted(tables: World)
         record("left", "TransfersOfLastYear", due_at=str(NOW_MS - UNATTENDED_MS), money=(5, "EUR")),
         record("reconciled", "Orders", due_at=str(NOW_MS - UNATTENDED_MS + 1)),
         record("of a person", "Orders", due_at="1", parked_by="of a person-1"),
+        record("of a person, reconciled", "Orders", due_at=str(NOW_MS - 3_600_000), parked_by="of a person-1"),
         record("settled", "Orders", due_at="1") | {A.STATUS: {"S": "FAILED"}},
         record("own", "Transfers", due_at="1"),
     )
     put("orders", record("left, too", "Transfers", due_at="1", due_shard="01"))
 
     found = look()
-    assert (found["unattended"], found["sagas"], found["money"]) == (2, 1, {})
-    assert tables.telemetry.measured[Metric.UNATTENDED] == 2
+    assert (found["unattended"], found["sagas"], found["parked"], found["money"]) == (3, 1, 0, {})
+    assert tables.telemetry.measured[Metric.UNATTENDED] == 3
 
 
 AMOUNTS: dict[str, Item] = {
@@ -273,9 +274,9 @@ def _unattended(item: Item) -> int:
     return found.unattended
 
 
-def test_parked_sagas_are_excluded() -> None:
-    assert _unattended(record("a", "Orders", due_at="1")) == 1
-    assert _unattended(record("a", "Orders", due_at="1", parked_by="a-1")) == 0
+@pytest.mark.parametrize("parked", [{}, {"parked_by": "a-1"}])
+def test_parked_or_not(parked: dict[str, str]) -> None:
+    assert _unattended(record("a", "Orders", due_at="1", **parked)) == 1
 
 
 def test_only_after_hours() -> None:
