@@ -26,7 +26,7 @@ from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.idempotency.identity import parse_json
 from saga_runtime.protocol import StepStatus
-from saga_runtime.recovery.resolution import CannotResolve, Change, Statement
+from saga_runtime.recovery.resolution import CannotResolve, Change, Statement, contradiction
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone
 from saga_runtime.shared.decisions import Decision
@@ -34,8 +34,6 @@ from saga_runtime.steps.step import encode_output
 
 _LONGEST_NAME: Final = 1_024
 """Bytes of a sort key, which a step's name is."""
-_WRONG: Final = "docs/how-to/resolve-a-parked-saga.md#the-answer-was-wrong"
-_STATEMENTS: Final = [Statement(applied=applied, undo=undo) for applied in (True, False) for undo in (True, False)]
 _RESUMED: Final = {
     "SETTLED": "is settled",
     "NOT_STARTED": "was resumed before, and not started: started",
@@ -115,19 +113,7 @@ def _contradicted(options: argparse.Namespace, statement: Statement | None) -> s
         decisions = Decision.all_of(find_saga(options, asked=True).item)
     except (BotoCoreError, ClientError, CommandError):
         return ""  # who may only ask the function has its refusal alone
-    said = {f"{options.step}: {one.text}": one for one in _STATEMENTS}
-    last = next((one for one in reversed(decisions) if one.what in said), None)
-    if last is None or not _contradict(said[last.what], statement):
-        return ""
-    about = safe(f"{last.who} at {moment(last.at_ms)}: {last.what}; why: {last.why}")
-    return f"; the last decision about {options.step} contradicts this: {about}; see {_WRONG}"
-
-
-def _contradict(one: Statement, other: Statement) -> bool:
-    """Test whether two answers about a step cannot both be true; what is compensated was applied."""
-    if one.undo is other.undo:
-        return one.applied is not other.applied
-    return not (other if one.undo else one).applied
+    return safe(contradiction(decisions, options.step, statement))
 
 
 def _asked(options: argparse.Namespace, statement: Statement | None) -> Mapping[str, Any] | None:

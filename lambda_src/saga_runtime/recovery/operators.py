@@ -34,6 +34,7 @@ from saga_runtime.recovery.resolution import (
     DeclaredStep,
     DeployedStep,
     Statement,
+    contradiction,
     require_own,
 )
 from saga_runtime.recovery.resolver import Resolver, Resumed
@@ -157,7 +158,10 @@ class Operators:
             case "resolve":
                 return self._resolve(request, caller)
             case "confirm":
-                return self._confirm(request, caller)
+                try:
+                    return self._confirm(request, caller)
+                except REFUSALS as refusal:
+                    raise CannotResolve(f"{refusal}{self._contradicted(request)}") from None
             case "show":
                 return {"shown": self._show(request)}
             case "cancel":
@@ -292,6 +296,17 @@ class Operators:
             return confirmed  # an answer about a saga that was not parked resumes nothing
         finding, started = resolver.recoverer.recover(record, now_ms)
         return confirmed | _told(None, Resumed(finding=finding, started=started))
+
+    def _contradicted(self, request: Mapping[str, Any]) -> str:
+        """The last decision about the step of a proposal, behind its refusal, if both cannot be true; or nothing."""
+        try:
+            found = self._found(request)
+            proposal = _numbered(found, request.get("proposal"))
+        except (*REFUSALS, UnknownSaga):
+            return ""
+        if proposal.step is None or proposal.statement is None:
+            return ""
+        return contradiction(found.decisions, proposal.step, proposal.statement)
 
     def _second(self) -> SecondPerson:
         if self.second is None:

@@ -20,7 +20,7 @@ contradicts changes nothing, and one that the row has already needs no write. ``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ from saga_runtime.shared.expressions import update, when
 
 if TYPE_CHECKING:
     from saga_runtime.recovery.hold import Held
+    from saga_runtime.shared.decisions import Decision
 
 AS_READ: Final = "#status = :found AND #attempt_id = :held"
 """The row is still in the state, and still of the attempt, about which the person spoke."""
@@ -91,6 +92,33 @@ class Statement:
     def text(self) -> str:
         """The answer in a few words."""
         return f"{'its compensation was ' if self.undo else ''}{'' if self.applied else 'not '}applied"
+
+
+_STATEMENTS: Final = [Statement(applied=applied, undo=undo) for applied in (True, False) for undo in (True, False)]
+_WRONG: Final = "docs/how-to/resolve-a-parked-saga.md#the-answer-was-wrong"
+
+
+def contradiction(decisions: Sequence[Decision], step: str, statement: Statement) -> str:
+    """The end of a refusal: the last decision about the step, if it contradicts the refused answer; or nothing.
+
+    Args:
+        decisions: about the saga, the earliest first.
+        step: sort key of the row.
+        statement: the refused answer.
+    """
+    stated = {f"{step}: {one.text}": one for one in _STATEMENTS}
+    last = next((one for one in reversed(decisions) if one.what in stated), None)
+    if last is None or not _contradict(stated[last.what], statement):
+        return ""
+    about = f"{last.who} at {moment(last.at_ms)}: {last.what}; why: {last.why}"
+    return f"; the last decision about {step} contradicts this: {about}; see {_WRONG}"
+
+
+def _contradict(one: Statement, other: Statement) -> bool:
+    """Test whether two answers about a step cannot both be true; what is compensated was applied."""
+    if one.undo is other.undo:
+        return one.applied is not other.applied
+    return not (other if one.undo else one).applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ from saga_runtime.recovery.proposals import Caller, Proposal
 from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.shared import aws
+from saga_runtime.shared.clock import moment
 from saga_runtime.shared.decisions import Decision
 from tests.unit.support import settling
 from tests.unit.support.asked_function import (
@@ -940,6 +941,29 @@ def test_of_two_proposals_about_a_step_the_later_one_is_confirmed(asked: AskedFu
 
     assert asked.by(EVE, "confirm", "--proposal", "2", "--reason", "I asked, too", "--yes")[0] == 0
     assert asked.operated.shop.status == "DONE"
+
+
+def test_refused_confirmation_names_the_decision_that_it_contradicts(asked: AskedFunction) -> None:
+    asked.by(ANN, *APPLIED)
+    asked.by(ANN, "resolve", STEP, "--not-applied")
+    assert "contradicts" not in refused(asked, BEN, *CONFIRM), "nothing is decided yet"
+    asked.by(EVE, "confirm", "--proposal", "2", "--reason", "not in its books", "--yes")
+    at = moment(asked.operated.now)
+
+    told = refused(asked, BEN, *CONFIRM)
+
+    assert told.endswith(
+        f"; the last decision about {STEP} contradicts this: {EVE[0]} at {at}: {STEP}: not applied; why: not in its "
+        "books; see docs/how-to/resolve-a-parked-saga.md#the-answer-was-wrong\n"
+    )
+
+
+def test_refused_confirmation_to_resume_names_no_decision(asked: AskedFunction) -> None:
+    asked.by(ANN, "resolve", "--resume")
+    asked.by(ANN, "resolve", STEP, "--not-applied")
+    asked.by(EVE, "confirm", "--proposal", "2", "--reason", "I asked, too", "--yes")
+
+    assert "contradicts" not in refused(asked, BEN, *CONFIRM)
 
 
 def test_proposal_about_another_step_replaces_none(asked: AskedFunction) -> None:
