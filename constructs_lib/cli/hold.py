@@ -61,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         general = [] if saga_id is None else _switches(aws, options.stack, None)
         shows = found if options.action == "status" else []
         decisions = {one.table: Decision.all_of(aws.read(one.table, decisions_key(saga_id)) or {}) for one in shows}
+        if shows and saga_id is not None and not any(one.held or decisions[one.table] for one in shows):
+            find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
         lists = options.action != "on" and saga_id is None
         single = [one for switch in found for one in _of_single_sagas(aws, switch)] if lists else []
     subject = "" if saga_id is None else f", saga {saga_id},"

@@ -420,6 +420,24 @@ def test_release_of_an_unknown_saga_is_refused_unless_it_is_held(
     assert hold_key(unknown)["id"] not in [one["id"] for one in stack.world.items(SWITCH)]
 
 
+def test_status_of_an_unknown_saga_is_refused_unless_its_hold_is_known(
+    stack: CheckedStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = SAGA_ID[:-1] + ("a" if SAGA_ID[-1] != "a" else "b")
+
+    assert hold("status", "--saga", unknown) == 1
+    said = capsys.readouterr()
+    assert (said.out, f"must have saga {unknown}, got no record of it" in said.err) == ("", True)
+
+    item: Any = {**hold_key(unknown), HoldAttribute.REASON: {"S": "of a record that has ended"}}
+    aws.dynamodb().put_item(TableName=SWITCH, Item=item)
+    for state, words in (("is held since", ("off", "--saga", unknown, *DONE)), ("is not held", ())):
+        assert hold("status", "--saga", unknown) == 0
+        assert f"Reconciler, saga {unknown}, {state}" in capsys.readouterr().out
+        assert not words or hold(*words) == 0
+        capsys.readouterr()
+
+
 @pytest.mark.parametrize("saga", ["", " ", "hold", "x" * 300])
 def test_what_is_not_a_saga_id_is_not_held(stack: CheckedStack, capsys: pytest.CaptureFixture[str], saga: str) -> None:
     assert hold("on", "--saga", saga, "--reason", "examined") == 1
