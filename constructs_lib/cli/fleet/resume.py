@@ -189,7 +189,7 @@ def _show_proposal(listed: Mapping[str, Any], left: list[Planned], done: int) ->
     """Show a proposed list, and what would be done about each of its sagas now."""
     by = f"confirmed by {listed['confirmed_by']}" if listed["confirmed_by"] else f"until {moment(listed['expires_at'])}"
     say(f"proposed by {listed['who']}, {by}\n  why  {safe(listed['why'])}\n")
-    outlooks = {saga_id: what for saga_id, _, what in listed["list"]}
+    outlooks = {saga_id: safe(what) for saga_id, _, what in listed["list"]}
     for one in left:
         say(f"{one.saga_id}  {outlooks[one.saga_id]}\n")
     counts = Counter(outlooks[one.saga_id] for one in left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,8 @@ from saga_runtime.shared.decisions import Audit
 if TYPE_CHECKING:
     from saga_runtime.recovery.operators import FoundSaga, Operators
 
+_READERS: Final = 8
+"""Holds that are read at once; fewer than the connections that a client keeps."""
 UNKNOWN: Final = "unknown"
 HELD: Final = "held"
 """Outcome while all sagas are held: nothing is changed, and the work stops."""
@@ -82,10 +85,11 @@ class Lists:
             return {UNKNOWN: True}
         _, proposal = read
         read_now = self.operators.find_each([seen.saga_id for seen in proposal.sagas])
-        sagas = [
-            (seen.saga_id, seen.owner, _outlook(proposal, seen, found))
-            for seen, (_, found) in zip(proposal.sagas, read_now, strict=True)
-        ]
+        outlooks = [_outlook(proposal, seen, found) for seen, (_, found) in zip(proposal.sagas, read_now, strict=True)]
+        # One after the other they would outlast the function.
+        with ThreadPoolExecutor(max_workers=_READERS) as readers:
+            now = readers.map(self._held, (seen.saga_id for seen in proposal.sagas), outlooks)
+            sagas = [(seen.saga_id, seen.owner, what) for seen, what in zip(proposal.sagas, now, strict=True)]
         return {"listed": {**_told(proposal), "who": proposal.who, "why": proposal.why, "list": sagas}}
 
     def confirm(self, list_id: str, caller: Caller, audit: Audit) -> Answer:
@@ -141,6 +145,15 @@ class Lists:
                 return _ended(FOR_AN_OPERATOR, finding)
             return _ended("left alone", finding)
         return _ended("left alone", "changed since it was proposed")
+
+    def _held(self, saga_id: str, what: str) -> str:
+        """Outlook of a saga, unless a hold prevents what would be done."""
+        if what != RESUMED:
+            return what
+        if (held := self.operators.hold.read()) is not None:
+            return f"an operator holds all sagas: {held.reason}"
+        held = self.operators.hold.of(saga_id)
+        return what if held is None else f"{FOR_AN_OPERATOR}: an operator holds it: {held.reason}"
 
     def _read(self, list_id: str) -> tuple[str, ListProposal] | None:
         for table in self.operators.tables:

@@ -16,7 +16,7 @@ import pytest
 
 from constructs_lib.cli.main import main
 from saga_runtime.idempotency.record import reserve_put
-from saga_runtime.protocol import LIST_PREFIX, ListAttribute, RecordAttribute, RecordStatus, SecondPerson
+from saga_runtime.protocol import LIST_PREFIX, HoldAttribute, ListAttribute, RecordAttribute, RecordStatus, SecondPerson
 from saga_runtime.recovery.decisions import ParkedFor
 from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS, hold_key
 from saga_runtime.recovery.operators import Operators
@@ -219,6 +219,32 @@ def test_a_list_is_shown_before_it_is_confirmed(crew: Crew) -> None:
     assert "nothing to do; 3 done before" in crew.printed
 
 
+def test_a_held_saga_is_shown_as_held(crew: Crew) -> None:
+    list_id = crew.propose()
+    held: Any = {HoldAttribute.REASON: {"S": "its charge is exam\x1b[2Ained"}}
+    for key in ("key-2", "key-3"):
+        aws.dynamodb().put_item(TableName="hold", Item={**hold_key(SAGAS[key]), **held})
+    crew.settle("key-3")
+
+    assert crew.run(EVE, "--proposal", list_id) == 0
+
+    what = "needs an operator: an operator holds it: its charge is exam [2Ained"
+    assert f"{SAGAS['key-1']}  is parked: would be resumed\n" in crew.printed
+    assert f"{SAGAS['key-2']}  {what}\n" in crew.printed
+    assert f"{SAGAS['key-3']}  is settled\n" in crew.printed
+    assert f"1 is parked: would be resumed, 1 is settled, 1 {what}; 0 done before" in crew.printed
+
+
+def test_a_list_is_shown_as_held_with_all_sagas(crew: Crew) -> None:
+    list_id = crew.propose()
+    aws.dynamodb().put_item(TableName="hold", Item={**HOLD_KEY, HoldAttribute.REASON: {"S": "restore"}})
+    crew.world.clock.ms += KEPT_MS
+
+    assert crew.run(EVE, "--proposal", list_id) == 0
+
+    assert "3 an operator holds all sagas: restore; 0 done before" in crew.printed
+
+
 def test_list_is_shown_without_characters_that_move_the_cursor(crew: Crew) -> None:
     """As it was written by whom no function has asked for a reason."""
     list_id = crew.propose()
@@ -257,7 +283,7 @@ def test_a_list_is_read_a_hundred_sagas_at_a_time(crew: Crew) -> None:
     crew.world.wire.forget()
 
     assert crew.run(EVE, "--proposal", crew.list_id) == 0
-    assert crew.world.wire.sent[-2:] == ["GetItem", "BatchGetItem"]
+    assert crew.world.wire.sent[-6:] == ["GetItem", "BatchGetItem", *["GetItem"] * 4]  # the holds: of all, of each
     shown = [saga for saga in SAGAS.values() if f"{saga}  is parked: would be resumed\n" in crew.printed]
     assert shown == list(SAGAS.values())
 
