@@ -197,7 +197,7 @@ def _list(options: argparse.Namespace, session: boto3.Session) -> int:
 def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
     tokens = TokenRows(dynamodb=session.client("dynamodb"), table=options.tokens)
     found = tokens.all() if options.all else tokens.open()
-    rows = [row for row in found if options.saga in (None, row.saga_id)]
+    rows = _decided(options, [row for row in found if options.saga in (None, row.saga_id)])
     busy, complete, dead = 0, True, None
     if options.dead_letters:
         letters = DeadLetters(sqs=session.client("sqs"), url=options.dead)
@@ -215,6 +215,19 @@ def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
         complete=complete,
         commands={row.job_id: command for row in rows if (command := _command(options, row))},
     )
+
+
+def _decided(options: argparse.Namespace, rows: Iterable[JobView]) -> list[JobView]:
+    """Rows; acknowledged conflicts are not open, so they are last, and left out without ``--all``."""
+    open_ones, closed = list[JobView](), list[JobView]()
+    for row in rows:
+        entry = ConflictEntry(job_id=row.job_id, conflict_id=row.conflict_id)
+        tables = [row.request_table] if row.request_table else options.requests
+        if row.kind is Kind.CONFLICT and row.conflict_id and acknowledged_in(tables, entry):
+            closed.append(dataclasses.replace(row, kind=Kind.ACKNOWLEDGED))
+        else:
+            open_ones.append(row)
+    return [*open_ones, *closed] if options.all else open_ones
 
 
 def _reasons(tokens: TokenRows, dead: list[DeadMessage]) -> dict[str, str]:
@@ -388,6 +401,7 @@ _HEADINGS: Final = {
     Kind.UNANSWERED: "unanswered: the wait ended without an outcome",
     Kind.EARLY: "early: outcome recorded before a task waited",
     Kind.SETTLED: "settled",
+    Kind.ACKNOWLEDGED: "acknowledged: a conflict that an operator has handled; the first outcome is kept",
     Kind.FORGOTTEN: "forgotten: an unknown job's outcome that an operator has closed",
 }
 _DEAD_HEADINGS: Final = {

@@ -52,6 +52,8 @@ class Kind(StrEnum):
     """An outcome that no task has waited for yet."""
     SETTLED = "settled"
     """An outcome that was delivered, or found no task."""
+    ACKNOWLEDGED = "acknowledged"
+    """A conflict that an operator has handled."""
     FORGOTTEN = "forgotten"
     """An outcome of an unknown job that an operator has closed."""
 

@@ -342,13 +342,19 @@ def contradict(operator: Operator) -> None:
         operator.job_saga.reports("e2", REFUSED)
 
 
-def test_a_contradiction_that_is_acknowledged_is_not_listed_after_the_next_sweep(operator: Operator) -> None:
+@pytest.mark.parametrize("swept", [False, True])
+def test_an_acknowledged_contradiction_is_listed_with_all_and_as_such(operator: Operator, *, swept: bool) -> None:
     contradict(operator)
     sweep(remaining_ms=lambda: 60_000)
     operator.lists("--acknowledge", JOB_ID, CONFLICT)
-    sweep(remaining_ms=lambda: 60_000)
+    if swept:
+        sweep(remaining_ms=lambda: 60_000)
 
     assert operator.finds()["rows"] == []
+    told = operator.lists("--all")
+    assert "acknowledged: a conflict that an operator has handled" in told
+    assert "--acknowledge" not in told
+    assert [row["kind"] for row in operator.finds("--all")["rows"]] == ["acknowledged"]
 
 
 def test_only_an_outcome_that_was_reported_is_acknowledged(operator: Operator) -> None:
