@@ -119,7 +119,6 @@ def of_tokens() -> dict[str, Race]:
     for name, (item, changes) in forgets.items():
         lost = {
             "its job is known": {"status": s("ALIAS")},
-            "another outcome": {"outcome": said},
             "gone": GONE,
             **{f"another {attribute}": {attribute: value} for attribute, value in changes.items()},
         }

@@ -250,13 +250,11 @@ def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | Non
 def forgotten_update(table: str, found: TokenRow, decisions: Mapping[str, Any], now_ms: int) -> Any:
     """Take what was reported of an unknown job out of the index, and keep who decided that.
 
-    On condition that it has no job, and that its outcomes and decisions are as read. The outcomes stay: a job that
-    registers later receives them.
+    On condition that it has no job, so that its first outcome is as read, and that the other one and the decisions are.
+    The outcomes stay: a job that registers later receives them.
     """
-    if found.outcome is None:
-        raise ValueError(f"row {found.id} must have an outcome, got none")
     a = TokenAttribute
-    values: dict[str, Any] = {"found": {"S": TokenStatus.EARLY}, "outcome": {"S": found.outcome.encode()}}
+    values: dict[str, Any] = {"found": {"S": TokenStatus.EARLY}}
     contradicts, before = "attribute_not_exists(#conflict)", "attribute_not_exists(#decisions)"
     if found.conflict is not None:
         contradicts = "#conflict = :contradicts"
@@ -264,7 +262,7 @@ def forgotten_update(table: str, found: TokenRow, decisions: Mapping[str, Any], 
     if found.decisions is not None:
         before = "#decisions = :before"
         values["before"] = found.decisions
-    condition = when(f"#status = :found AND #outcome = :outcome AND {contradicts} AND {before}", **values)
+    condition = when(f"#status = :found AND {contradicts} AND {before}", **values)
     sets: dict[TokenAttribute, Any] = {
         a.FORGOTTEN_AT: {"N": str(now_ms)},
         a.DECISIONS: decisions,

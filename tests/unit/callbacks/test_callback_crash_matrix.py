@@ -18,9 +18,12 @@ import pytest
 from saga_runtime.callbacks import Heartbeat, adopt_alias, record_dispatch_error, register, settle
 from saga_runtime.callbacks.decisions import conflict_id_of
 from saga_runtime.callbacks.rows import Outcome
+from saga_runtime.callbacks.store import alias_id, read_token
 from saga_runtime.callbacks.sweeper import sweep
+from saga_runtime.callbacks.writes import forgotten_update
 from saga_runtime.protocol import NOTICE_PREFIX, Env, StepStatus, TokenAttribute, TokenStatus
 from saga_runtime.shared import aws
+from saga_runtime.shared.decisions import Audit, decided, stored
 from tests.unit.support.enumerated import selected
 from tests.unit.support.job_saga import (
     JOB_ID,
@@ -33,6 +36,7 @@ from tests.unit.support.job_saga import (
     served,
 )
 from tests.unit.support.retries import try_only
+from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -79,6 +83,19 @@ def _unknown(job_saga: JobSaga) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")
         job_saga.reports("e1")
+    job_saga.enter()
+
+
+def _forgotten(job_saga: JobSaga) -> None:
+    """An operator has forgotten the outcome of an unknown job."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        job_saga.reports("e1")
+    row = read_token(alias_id(JOB_ID))
+    assert row is not None
+    audit = Audit(who="arn:aws:iam::111111111111:user/ann", why="of the test environment")
+    kept = stored([decided(audit, "forgotten", NOW_MS)])
+    aws.dynamodb().update_item(**forgotten_update("tokens", row, kept, NOW_MS)["Update"])
     job_saga.enter()
 
 
@@ -172,6 +189,14 @@ PARTIES: dict[str, Party] = {
     ),
     "registration after an outcome of an unknown job": Party(
         before=_unknown,
+        act=_register,
+        calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "registration after a forgotten outcome of an unknown job": Party(
+        before=_forgotten,
         act=_register,
         calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
         log=StepStatus.DONE,

@@ -540,14 +540,18 @@ def test_a_job_that_registers_later_receives_what_was_forgotten(stranger: Operat
     assert f"job {THEIRS} must be unknown, got that of job {JOB_ID}" in stranger.is_refused("--forget", THEIRS)
 
 
+def adopted_in_part(operator: Operator) -> None:
+    """A registration dies between both outcomes."""
+    operator.job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
+    with pytest.raises(Killed):
+        adopt_alias(THEIRS, JOB_ID)
+
+
 def test_what_a_registration_leaves_of_forgotten_outcomes_is_listed(stranger: Operator) -> None:
-    """It dies between both outcomes."""
     stranger.job_saga.reports("e2", REFUSED, THEIRS)
     stranger.lists("--forget", THEIRS)
     stranger.job_saga.register()
-    stranger.job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
-    with pytest.raises(Killed):
-        adopt_alias(THEIRS, JOB_ID)
+    adopted_in_part(stranger)
 
     assert {row["kind"] for row in stranger.finds()["rows"]} == {"conflict", "settling"}
     assert row_of(stranger).status is TokenStatus.ALIAS
@@ -559,13 +563,19 @@ def test_what_a_registration_leaves_of_forgotten_outcomes_is_listed(stranger: Op
     [
         lambda operator: operator.job_saga.reports("e2", REFUSED, THEIRS),
         lambda _: adopt_alias(THEIRS, JOB_ID),
+        adopted_in_part,
     ],
-    ids=["contradicted", "registered"],
+    ids=["contradicted", "registered", "registered in part"],
 )
+@pytest.mark.parametrize("again", [False, True])
 def test_what_happens_between_read_and_write_is_not_forgotten(
-    stranger: Operator, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Operator], object]
+    stranger: Operator, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[Operator], object], *, again: bool
 ) -> None:
     stranger.job_saga.register()
+    if again:
+        stranger.lists("--forget", THEIRS)
+        stranger.job_saga.reports("e0", Failed("Lost"), THEIRS)
+    before = whys(stranger)
     made = FORGET.forgotten_update
 
     def later(*given: Any) -> Any:
@@ -576,10 +586,16 @@ def test_what_happens_between_read_and_write_is_not_forgotten(
     monkeypatch.setattr(FORGET, "forgotten_update", later)
     stranger.is_refused("--forget", THEIRS)
 
-    assert (row_of(stranger).forgotten_at, whys(stranger)) == (0, [])
+    assert (row_of(stranger).forgotten_at, whys(stranger)) == (0, before)
 
 
-def test_two_who_forget_at_once_decide_once(stranger: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("again", [False, True])
+def test_two_who_forget_at_once_decide_once(
+    stranger: Operator, monkeypatch: pytest.MonkeyPatch, *, again: bool
+) -> None:
+    if again:
+        stranger.lists("--forget", THEIRS)
+        stranger.job_saga.reports("e0", Failed("Lost"), THEIRS)
     made = FORGET.forgotten_update
 
     def later(*given: Any) -> Any:
@@ -590,7 +606,7 @@ def test_two_who_forget_at_once_decide_once(stranger: Operator, monkeypatch: pyt
     monkeypatch.setattr(FORGET, "forgotten_update", later)
     assert "forgotten 2023-11-14" in stranger.lists("--forget", THEIRS)
 
-    assert [why for _, why in whys(stranger)] == ["mine"]
+    assert [why for _, why in whys(stranger)] == [*[WHY] * again, "mine"]
 
 
 @pytest.mark.parametrize(("action", "moment"), list(itertools.product((Action.KILL, Action.DROP), Moment)))
@@ -831,12 +847,14 @@ def test_operators_have_the_permissions_of_the_command_and_no_others(
             operator.job_saga.reports(told, outcome)
         operator.kills()
         operator.report_unanswered()
+        operator.job_saga.reports(f"{told}-of-another", outcome, THEIRS)
         with monkeypatch.context() as patch:
             patch.setattr(operator.job_saga.world.wire, "send", noted)
             operator.lists("--all", "--dead-letters")
             operator.lists("--dead-letters")
             operator.lists("--redeliver", JOB_ID)
             operator.lists("--redrive", "--delete-unanswered")
+            operator.lists("--forget", THEIRS)
         for table, key in (("tokens", {"id": JOB_ID}), ("log", {"saga_id": SAGA_ID, "step": STEP})):
             aws.dynamodb().delete_item(TableName=table, Key={name: {"S": value} for name, value in key.items()})
     # A job without a waiting task makes its saga due.
