@@ -13,6 +13,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from constructs_lib.api.caller_member import caller_environment
 from constructs_lib.api.key_sources import key_environment, require_key_policy
 from constructs_lib.api.schema_form import require_schema, schema_file
 from constructs_lib.functions.conflict_backoff import backoff_environment
@@ -38,6 +39,7 @@ _OURS: Final = (
     Env.REQUEST_TABLE,
     Env.KEY_POLICY,
     Env.KEY_SOURCE,
+    Env.CALLER_MEMBER,
     Env.IN_PROGRESS_RESPONSE,
     Env.DUE_SHARDS,
     Env.MAX_BODY_BYTES,
@@ -161,6 +163,7 @@ class DirectOperation:
         http_status_by_error: HTTP status by error name, e.g. ``{"InsufficientFunds": 402}``; 422 for others.
         key_policy: ``REQUIRED`` (default) or ``OPTIONAL``, as of an ``Operation``.
         key_source: where a request has its key, as of an ``Operation``.
+        caller_member: member of ``DirectCall.request`` that has the caller's identity, as of an ``Operation``.
         in_progress_response: response to a duplicate of a saga's request while that saga runs: ``CONFLICT`` (409,
             default) or ``ACCEPTED`` (202 with the status). A direct operation is never in progress itself.
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default.
@@ -175,6 +178,7 @@ class DirectOperation:
     http_status_by_error: Mapping[str, int] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     key_source: KeySource = KeySource.header()  # noqa: RUF009  # immutable
+    caller_member: str | None = None
     in_progress_response: InProgressResponse = InProgressResponse.CONFLICT
     max_body_bytes: int = 32_768
     payloads: PayloadBucket | None = None
@@ -253,7 +257,7 @@ class DirectOperation:
                 dict(self.http_status_by_error or {}), sort_keys=True, separators=(",", ":")
             ),
         }
-        variables |= key_environment(self.key_source)
+        variables |= key_environment(self.key_source) | caller_environment(self.caller_member)
         payloads = self.previous.payloads if self.previous is not None else self.payloads
         if payloads is not None:
             payloads.grant_read(self.fn)

@@ -13,6 +13,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from constructs_lib.api.body_limits import payload_environment, require_body_limit
+from constructs_lib.api.caller_member import caller_environment, require_caller_member
 from constructs_lib.api.direct_operation import DirectOperation
 from constructs_lib.api.key_sources import key_environment, require_key_members, require_key_policy
 from constructs_lib.api.openapi import METADATA_TYPE, Front, openapi_of
@@ -66,6 +67,9 @@ class Operation:
         key_source: where a request has its key: ``KeySource.header()`` (default), ``body("/idempotencyKey")``,
             ``natural("/order_id")`` or ``composite("/order_id")``. Requests under natural keys need no header: the same
             id is the same request, and with other content 422.
+        caller_member: name of a member, e.g. ``"customer_id"``, that the gatekeeper adds to each request: the caller's
+            identity, as the authorizer proved it. Steps and expressions read it in ``request``. A body that has
+            such a member itself is refused. None by default: the request is the body.
         in_progress_response: what a duplicate gets while its saga runs: ``CONFLICT`` (409, default) or ``ACCEPTED``
             (202 with the status).
         max_body_bytes: largest body of a new request; 1 to 65,536 bytes, 32,768 by default. Larger ones are refused
@@ -82,6 +86,7 @@ class Operation:
     schema: Mapping[str, Any] | None = None
     key_policy: KeyPolicy = KeyPolicy.REQUIRED
     key_source: KeySource = KeySource.header()  # noqa: RUF009  # immutable
+    caller_member: str | None = None
     in_progress_response: InProgressResponse = InProgressResponse.CONFLICT
     max_body_bytes: int = 32_768
     max_wait: Duration | None = None
@@ -320,6 +325,7 @@ class OperationsApi(Construct):
             Env.DUE_SHARDS: str(requests.due_shards),
             Env.MAX_BODY_BYTES: str(operation.max_body_bytes),
             **key_environment(operation.key_source),
+            **caller_environment(operation.caller_member),
             **payload_environment(saga),
             **money,
             **waiting,
@@ -340,6 +346,7 @@ def _check(
             _check_schema(name, operation, operation.schema)
         schema = operation.schema if isinstance(operation, Operation) else operation.fn.schema
         require_key_members(name, operation.key_source, schema)
+        require_caller_member(name, operation.caller_member, operation.key_source, schema)
     require_match("identity", identity, _IDENTITY, "use iam, jwt or context:<key>")
     if has_authorizer == (identity == "iam"):
         kind = "an authorizer" if has_authorizer else "no authorizer"
@@ -355,7 +362,7 @@ def _check_schema(name: str, operation: Operation, schema: Mapping[str, Any]) ->
     if operation.money is not None:
         _require_money_in(schema, operation.money)
     for read in operation.saga.request_reads:
-        if not may_have(schema, read.members):
+        if tuple(read.members[:1]) != (operation.caller_member,) and not may_have(schema, read.members):
             raise ValueError(
                 f"{read.where} must read members that the schema of operation {name} has, got "
                 f"$request.{'.'.join(read.members)} in {read.text!r}; correct it, or add the member to the schema"

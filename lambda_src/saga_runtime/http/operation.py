@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +31,7 @@ from saga_runtime.http.response import (
 from saga_runtime.http.schema import Validator, load_validator
 from saga_runtime.idempotency.identity import (
     TooLarge,
+    canonical_json,
     fingerprint_of,
     is_saga_id,
     request_id_from,
@@ -68,6 +69,7 @@ class OperationSettings:
     due_shards: int
     max_body_bytes: int
     payloads: str | None
+    caller_member: str | None = None
     allowed_origins: tuple[str, ...] = ()
     docs_url: str | None = None
 
@@ -84,6 +86,7 @@ class OperationSettings:
             due_shards=int(env[Env.DUE_SHARDS]),
             max_body_bytes=int(env[Env.MAX_BODY_BYTES]),
             payloads=env.get(Env.PAYLOADS),
+            caller_member=env.get(Env.CALLER_MEMBER),
             allowed_origins=tuple(env.get(Env.ALLOWED_ORIGINS, "").split()),
             docs_url=env.get(Env.DOCS_URL),
         )
@@ -97,7 +100,12 @@ def validator() -> Validator | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRequest:
-    """A request under its key."""
+    """A request under its key.
+
+    Attributes:
+        fingerprint: of the body that the client sent.
+        body: what functions receive: the same, with the caller's identity if the operation adds it.
+    """
 
     idempotency_key: str
     scope: str
@@ -131,14 +139,15 @@ class OperationRequest:
 
     def _answer(self) -> HttpAnswer:
         try:
-            scope = scope_of(self.common.operation, caller_of(self.event, self.common.identity))
+            caller = caller_of(self.event, self.common.identity)
         except NoIdentity:
             return problem(Problem.NO_IDENTITY, "the authorizer did not name a caller")
+        scope = scope_of(self.common.operation, caller)
         if self.event.get("httpMethod") == "GET":
             return self._look(scope, str((self.event.get("pathParameters") or {}).get("saga_id") or ""))
-        return self._accept(scope)
+        return self._accept(scope, caller[-1])
 
-    def _accept(self, scope: str) -> HttpAnswer:
+    def _accept(self, scope: str, caller: str) -> HttpAnswer:
         source = self.common.key_source
         try:
             # Larger than a new request's: one that was recorded under an earlier limit has its key in there, too.
@@ -166,9 +175,24 @@ class OperationRequest:
             if check is not None:
                 check(body.value)
             self.check(body.value)
+            given = self._with_caller(body, caller)
         except Invalid as error:
             return self._refused(scope, key, problem(Problem.BAD_BODY, error.message))
-        return self.serve(self._keyed(scope, key, body))
+        except TooLarge as error:
+            return self._refused(scope, key, problem(Problem.TOO_LARGE, str(error)))
+        return self.serve(replace(self._keyed(scope, key, body), body=given))
+
+    def _with_caller(self, body: Body, caller: str) -> Body:
+        """The body with the member that the operation adds: who calls, as the authorizer proved it."""
+        member = self.common.caller_member
+        if member is None:
+            return body
+        if not isinstance(body.value, dict):
+            raise Invalid("the body must be a JSON object")
+        if member in body.value:
+            raise Invalid(f"the body must not have a member {member}, which is added to it; remove it")
+        value = {**body.value, member: caller}
+        return Body(value=value, canonical=canonical_json(value, max_bytes=self.common.max_body_bytes))
 
     def _keyed(self, scope: str, key: str, body: Body) -> KeyedRequest:
         return KeyedRequest(
