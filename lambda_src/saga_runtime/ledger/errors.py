@@ -57,7 +57,7 @@ class CurrencyMismatch(PermanentError):
 
 
 class DuplicatePosting(PermanentError):
-    """The entry exists: this posting was made before, under the same id."""
+    """This posting was made before, under the same id; of a hold or its capture, with another amount."""
 
     code: ClassVar[str] = LedgerFailure.DUPLICATE
 

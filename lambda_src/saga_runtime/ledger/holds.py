@@ -91,6 +91,7 @@ class HoldBuilder:
             now_ms: the time, epoch milliseconds.
 
         Raises:
+            DuplicatePosting: if another amount was captured under this id.
             HoldClosed: if the hold was captured under another id, was voided, or its time is over.
             HoldExceeded: if the legs receive more than is held.
             Invalid: if they receive nothing in the hold's unit, or there are more than 99 writes.
@@ -103,6 +104,8 @@ class HoldBuilder:
         if captured.minor_units <= 0:
             raise Invalid(f"a capture must be of more than zero, got {captured}; void the hold to release all of it")
         if hold.state is HoldState.CAPTURED and hold.closed_by == entry_id:
+            if hold.captured != captured.minor_units:
+                raise DuplicatePosting(f"another amount of hold {hold.hold_id} was captured under the id {entry_id}")
             return []
         if hold.state is not HoldState.OPEN:
             raise HoldClosed(f"hold {hold.hold_id} is {hold.state.lower()}")

@@ -424,6 +424,7 @@ class Ledger:
 
         Raises:
             HoldUnknown, HoldClosed, HoldExceeded: what the hold does not allow.
+            DuplicatePosting: if another amount was captured under the key.
             PermanentError: what the accounts do not allow.
         """
         existing, found = self._hold_and(account, hold, [account, *self._read_for(_nets(legs))])

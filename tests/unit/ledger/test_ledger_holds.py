@@ -150,6 +150,18 @@ def test_each_operation_repeated_under_its_id_writes_nothing(world: World) -> No
     sound(world)
 
 
+def test_a_capture_of_another_amount_under_the_same_id_is_refused(world: World) -> None:
+    """A caller that repeats it would take its own amount for captured."""
+    authorize()
+    capture()
+
+    with pytest.raises(DuplicatePosting, match="another amount of hold h-1 was captured under the id c-1"):
+        capture([("bob", eur(58)), ("fees", eur(3))])
+
+    assert world.balances() == {"alice": 440, "bob": 57, "fees": 3}
+    sound(world)
+
+
 def test_another_capture_of_a_captured_hold_is_refused(world: World) -> None:
     authorize()
     capture()
