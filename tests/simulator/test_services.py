@@ -199,6 +199,24 @@ def test_a_rule_sends_the_text_of_its_template() -> None:
         assert [json.loads(body) for body in _bodies(world, "q")] == [{"name": 'a "quoted" one', "x": 1}]
 
 
+def test_an_event_that_was_put_reaches_a_queue_and_counts_until_then() -> None:
+    made = blueprint()
+    made.queues["q"] = QueueSpec(name="q")
+    targets = (TargetSpec(arn=made.queues["q"].arn),)
+    made.rules += [
+        RuleSpec(name=source, bus="default", pattern={"source": [source]}, every=None, targets=targets)
+        for source in ("me", "aws.states")
+    ]
+    climate = Climate(events={Event.EVENT_LOST: 1.0, Event.EVENT_LATE: 1.0}, ends=START + SECOND)
+    with world_of(made, climate) as world:
+        for rule in made.rules:
+            world.events.publish("default", rule.name, "Something", {})
+        assert world.events.waiting() == {"me": 1}
+        world.kernel.run(until=START + 86_400 * SECOND)
+        assert world.events.waiting() == {}
+        assert [json.loads(body)["source"] for body in _bodies(world, "q")] == ["me"]
+
+
 def test_a_schedule_that_finds_nothing_to_do_slows_down() -> None:
     made = blueprint(tick="def handler(event, context):\n    return None\n")
     targets = (TargetSpec(arn=function_arn("tick"), constant="{}"),)

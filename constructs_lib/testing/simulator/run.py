@@ -266,10 +266,12 @@ def _left(world: World, workload: Workload, fates: list[Fate]) -> dict[str, Any]
         left["executions"] = running_now
     if world.functions.running:
         left["invocations"] = list(world.functions.running)
-    if waiting := world.queues.waiting():
-        left["messages"] = waiting
-    if changes := world.streams.waiting():
-        left["changes"] = changes
+    waiting = {
+        "messages": world.queues.waiting(),
+        "changes": world.streams.waiting(),
+        "events on their way": world.events.waiting(),
+    }
+    left |= {what: found for what, found in waiting.items() if found}
     records = [item for table in world.parts.requests for item in world.records(table)]
     if open_now := [
         f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED_BY in item else ''}"

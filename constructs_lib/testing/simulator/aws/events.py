@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -28,6 +29,8 @@ _MOST_SKIPPED: Final = 3_000
 """Seconds that a ``cron(…)`` schedule that finds nothing to do skips at most: each hour has its events."""
 INERT: Final = (":sns:", ":logs:")
 """Services whose targets do nothing in a run; the reader of templates refuses a topic behind which something acts."""
+_OF_EXECUTIONS: Final = "aws.states"
+"""Source of events of Step Functions itself: a run may end before the last of them arrives."""
 _PLACE: Final = re.compile(r"<([^<>\s]+)>")
 
 
@@ -64,6 +67,7 @@ class Events:
         self._trace = trace
         self._busyness = busyness
         self._number = 0
+        self._under_way: Counter[str] = Counter()
         self._ticking: set[str] = set()
 
     def change(self, rules: Iterable[RuleSpec]) -> None:
@@ -91,6 +95,10 @@ class Events:
             self.put.append((entry["Source"], entry["DetailType"], detail))
             entries.append({"EventId": self.publish(bus, entry["Source"], entry["DetailType"], detail)})
         return {"Entries": entries, "FailedEntryCount": 0}
+
+    def waiting(self) -> dict[str, int]:
+        """Number of events that a function has put and that are on their way to a target, by rule."""
+        return {rule: count for rule, count in self._under_way.items() if count}
 
     def publish(self, bus: str, source: str, kind: str, detail: Mapping[str, Any]) -> str:
         """Publish an event; every rule that matches sends it, sooner or later.
@@ -121,17 +129,27 @@ class Events:
             raise NotSimulatedError(f"an event matches rule {rule.name}, and {target.refused}")
         if _is_inert(target):
             return
-        weather = self._weather
-        if weather.happens(Event.EVENT_LOST, rule.name):
+        weather, counted = self._weather, str(event["source"]) != _OF_EXECUTIONS
+        # EventBridge delivers what was put at least once; what comes of executions is sent on a best-effort basis.
+        if not (counted and ":sqs:" in target.arn) and weather.happens(Event.EVENT_LOST, rule.name):
             self._trace.note(rule.name, "event lost")
             return
         delay = self._weather.latency()
         if weather.happens(Event.EVENT_LATE, rule.name):
             delay += weather.long()
         text = _sent(target, event)
-        self._kernel.after(delay, lambda: self._send(target, text))
+        self._send_later(delay, rule, target, text, counted=counted)
         if weather.happens(Event.EVENT_TWICE, rule.name):
-            self._kernel.after(delay + weather.long(), lambda: self._send(target, text))
+            self._send_later(delay + weather.long(), rule, target, text, counted=counted)
+
+    def _send_later(self, delay: int, rule: RuleSpec, target: TargetSpec, text: str, *, counted: bool) -> None:
+        self._under_way[rule.name] += counted
+
+        def arrive() -> None:
+            self._under_way[rule.name] -= counted
+            self._send(target, text)
+
+        self._kernel.after(delay, arrive)
 
     def _send(self, target: TargetSpec, text: str, *, scheduled: bool = False) -> None:
         if ":lambda:" in target.arn:
