@@ -22,7 +22,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -44,6 +44,7 @@ from saga_runtime.http.operation import (
 from saga_runtime.http.response import HttpAnswer, stored
 from saga_runtime.idempotency.identity import canonical_json, saga_id_of
 from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, direct_put, final_met
+from saga_runtime.payloads.claim_check import copied
 from saga_runtime.payloads.references import has_reserved_member
 from saga_runtime.protocol import (
     MAX_BODY_BYTES,
@@ -192,7 +193,7 @@ class _Served:
 
         def plan() -> tuple[Any, Sequence[Write]]:
             nonlocal body
-            wanted: object = self._function(call)
+            wanted: object = self._function(replace(call, request=copied(call.request)))
             if not isinstance(wanted, Commit):
                 raise TypeError(f"a direct operation must return a Commit, got {type(wanted).__name__}; return one")
             body = response_of(call.key, wanted.output)

@@ -153,21 +153,37 @@ class Deferred:
         return self._value
 
 
+def copied(value: Any) -> Any:
+    """A copy of a JSON value that shares nothing with it that can change."""
+    if isinstance(value, Mapping):
+        return {name: copied(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [copied(element) for element in value]
+    return tuple(map(copied, value)) if isinstance(value, tuple) else value
+
+
 class Outputs(Mapping[str, Any]):
     """Outputs by step name. A large one is read from the bucket on access, and once."""
 
-    __slots__ = ("_known", "_payloads", "raw")
+    __slots__ = ("_known", "_payloads", "_read", "raw")
 
-    def __init__(self, raw: Mapping[str, Any], payloads: Payloads) -> None:
+    def __init__(self, raw: Mapping[str, Any], payloads: Payloads, read: dict[str, Any] | None = None) -> None:
         self.raw = raw
         """The outputs as they travel, with references."""
         self._payloads = payloads
+        self._read: dict[str, Any] = {} if read is None else read
         self._known: dict[str, Any] = {}
 
     def __getitem__(self, step: str) -> Any:
         if step not in self._known:
-            self._known[step] = self._payloads.read(self.raw[step])
+            if step not in self._read:
+                self._read[step] = self._payloads.read(self.raw[step])
+            self._known[step] = copied(self._read[step])
         return self._known[step]
+
+    def anew(self) -> Outputs:
+        """The same outputs, without what a function has changed in these."""
+        return Outputs(self.raw, self._payloads, self._read)
 
     def __contains__(self, step: object) -> bool:
         return step in self.raw

@@ -62,7 +62,7 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
     def plan() -> tuple[Any, Sequence[Write]]:
         nonlocal output, planned
         planned = False
-        wanted = function(call)
+        wanted = function(call.anew())
         output = call.encode(wanted.output)
         planned = True
         row = done_put(

@@ -104,7 +104,6 @@ def _bury(call: StepCall) -> Callable[[], tuple[Any, Sequence[Write]]]:
 def _undo(
     function: Callable[[StepCall, Any], Commit], call: StepCall, found: LogRow
 ) -> Callable[[], tuple[Any, Sequence[Write]]]:
-    output = call.decode(found.output)
     row = undone_update(
         table=call.log_table,
         saga_id=call.saga_id,
@@ -113,4 +112,4 @@ def _undo(
         attempt=call.attempt,
         now_ms=call.now_ms,
     )
-    return lambda: (row, function(call, output).writes)
+    return lambda: (row, function(call.anew(), call.decode(found.output)).writes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +19,7 @@ from saga_runtime.idempotency.identity import (
     row_name_of,
     step_key_of,
 )
-from saga_runtime.payloads.claim_check import Deferred, Outputs, Payloads
+from saga_runtime.payloads.claim_check import Deferred, Outputs, Payloads, copied
 from saga_runtime.payloads.references import has_reserved_member
 from saga_runtime.payloads.request_paths import items_at
 from saga_runtime.protocol import (
@@ -89,6 +89,22 @@ class StepCall:
         """36-character form of ``key``, for providers outside."""
         return provider_key_of(self.key)
 
+    def anew(self) -> StepCall:
+        """The same call, for one run of a function: what another one has changed in its call is not in this one.
+
+        A step is planned again after a conflict, and must not be planned on what its function did to its input.
+        """
+        outputs = self.outputs if isinstance(self.outputs, Outputs) else Outputs(self.outputs, self._payloads)
+        return replace(self, request=self._own("request"), item=self._own("item"), outputs=outputs.anew())
+
+    def _own(self, name: str) -> Deferred:
+        value = object.__getattribute__(self, name)
+        return Deferred(lambda: copied(value.value if type(value) is Deferred else value))
+
+    @property
+    def _payloads(self) -> Payloads:
+        return self.payloads or Payloads(saga_id=self.saga_id)
+
     if not TYPE_CHECKING:
 
         def __getattribute__(self, name: str) -> Any:
@@ -118,7 +134,7 @@ class StepCall:
             PayloadLost: if it cannot be read any more.
             TransientError: if the payload bucket did not answer.
         """
-        return (self.payloads or Payloads(saga_id=self.saga_id)).read(decode_output(text))
+        return self._payloads.read(decode_output(text))
 
     @classmethod
     def from_event(cls, event: Any, *, attempt: str, now_ms: int, undo: bool = False) -> StepCall:

@@ -44,6 +44,7 @@ from saga_runtime.idempotency.identity import (
     scope_of,
 )
 from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, Reservation, direct_put, what_was_met
+from saga_runtime.payloads.claim_check import copied
 from saga_runtime.payloads.references import has_reserved_member
 from saga_runtime.payloads.request_paths import Paths, refuse_inexact
 from saga_runtime.protocol import (
@@ -517,7 +518,7 @@ class _Applied:
         call = DirectCall(key=keyed.saga_id, idempotency_key=begin.key, request=begin.request, now_ms=keyed.now_ms)
 
         def plan() -> tuple[Any, Sequence[Write]]:
-            wanted = self._function(call)
+            wanted = self._function(replace(call, request=copied(begin.request)))
             record = DirectRecord(
                 request_id=keyed.request_id,
                 saga_id=call.key,

@@ -75,6 +75,21 @@ class TestANewRequest:
         assert world.telemetry.counts[Metric.CONFLICT] == 2
         assert moved(world) == 200
 
+    def test_is_planned_again_on_what_the_client_sent(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Changes that its function makes to the request are not in the next try."""
+        seen: list[int] = []
+
+        @direct_operation
+        def pay(call: DirectCall) -> Commit:
+            seen.append(call.request["amount"])
+            call.request["amount"] += 5
+            return planned(call)
+
+        world.wire.plan(Fault(operation=WRITE, action=Action.CONFLICT, times=2))
+
+        assert pay(post(), Context())["statusCode"] == 200
+        assert seen == [BODY["amount"]] * 3
+
     def test_is_planned_again_as_often_as_its_backoff_has_it(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from saga_runtime import (
 )
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.idempotency.identity import saga_id_of
-from saga_runtime.protocol import CallField, Env, Metric
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, Env, Metric
 from saga_runtime.shared import aws
 from tests.unit.support.samples import BODY, NOW_MS, SAGA_ID, step_event
 from tests.unit.support.transfers import run, transfer, undo
@@ -177,6 +178,28 @@ def test_after_a_conflict_the_step_reads_again(world: World) -> None:
 
     assert calls == ["BatchGetItem", "TransactWriteItems"] * 2
     assert world.telemetry.counts[Metric.CONFLICT] == 1
+
+
+def test_after_a_conflict_the_step_is_planned_on_what_it_was_given(world: World) -> None:
+    """Changes that its function makes to its input are not in the next try: a fee would be added twice."""
+    seen: list[tuple[Any, Any]] = []
+
+    @atomic_step
+    def step(call: StepCall) -> Commit:
+        seen.append(copy.deepcopy((call.request, call.outputs["Quote"])))
+        call.request["amount"] += 5
+        call.outputs["Quote"]["lines"] += ["shipping"]
+        call.item["n"] += 1
+        return Commit(output={"n": call.item["n"], "amount": call.request["amount"]})
+
+    world.wire.plan(Fault(operation="PutItem", action=Action.CONFLICT, times=2))
+    told = {CallField.ITEM_KEY: "a", CallField.ITEM: '{"item":{"n":1}}'}
+    outputs: dict[str, Any] = {CallField.OUTPUTS: {"Quote": {"lines": []}}}
+
+    output = step({**step_event(), **told, **outputs}, Context())[OUTPUT_FIELD]
+
+    assert output == {"n": 2, "amount": 205}
+    assert seen == [(BODY, {"lines": []})] * 3
 
 
 @pytest.mark.parametrize(("action", "error"), [(Action.CONFLICT, Conflict), (Action.THROTTLE, TransientError)])

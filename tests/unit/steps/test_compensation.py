@@ -94,6 +94,23 @@ def test_a_disturbed_compensation_reaches_the_same_end(
     assert world.rows() == {STEP_KEY: "COMPENSATED" if happened else "TOMBSTONE"}
 
 
+def test_after_a_conflict_a_compensation_is_planned_on_what_was_recorded(world: World) -> None:
+    """Changes that its function makes to its input are not in the next try."""
+    seen: list[tuple[str, int]] = []
+
+    @compensation
+    def undoing(call: StepCall, output: dict[str, str]) -> Commit:
+        seen.append((output.pop("amount"), call.request.pop("amount")))
+        return Commit()
+
+    run()
+    world.wire.plan(Fault(operation="UpdateItem", action=Action.CONFLICT, times=2))
+
+    undoing(step_event(), Context())
+
+    assert seen == [("200", BODY["amount"])] * 3
+
+
 @pytest.mark.parametrize("moment", list(Moment))
 def test_a_compensation_that_dies_around_its_commit_compensates_once(world: World, moment: Moment) -> None:
     run()

@@ -101,6 +101,25 @@ class TestAnEvent:
 
 
 class TestAFailure:
+    def test_that_passes_has_the_event_planned_on_what_was_read(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Changes that its function makes to the request are not in the next try."""
+        seen: list[int] = []
+        plan = handler.function
+
+        def changing(call: DirectCall) -> Commit:
+            seen.append(call.request["amount"])
+            wanted = plan(call)
+            call.request["amount"] += 5
+            return wanted
+
+        monkeypatch.setattr(handler, "function", changing)
+        provider.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.CONFLICT, times=2))
+
+        assert provider.post(PAID) == 200
+        assert (seen, provider.credited) == ([200] * 3, 200)
+
     @pytest.mark.parametrize("action", [Action.CONFLICT, Action.DROP, Action.THROTTLE, Action.DENY])
     def test_leaves_no_record_and_the_redelivery_is_applied(self, provider: Provider, action: Action) -> None:
         provider.world.wire.plan(Fault(operation="TransactWriteItems", action=action, times=1_000))
