@@ -23,7 +23,7 @@ from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.steps.atomic import Answer
 from saga_runtime.steps.external import ProviderStep
-from saga_runtime.steps.external_call import Invocation, undecided
+from saga_runtime.steps.external_call import Invocation, require_def, undecided
 from saga_runtime.steps.step import StepCall
 
 BEGIN_SHARE: Final = 0.5
@@ -42,6 +42,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
     decorator = "callback_step"
 
     def __init__(self, function: HandOver | None, verify: VerifyJob | None) -> None:
+        require_def(function)
         super().__init__(verify)
         if function is not None:
             functools.update_wrapper(self, function)
@@ -232,6 +233,9 @@ def callback_step(
     Args:
         function: dispatches the job.
         verify: queries the provider for the outcome.
+
+    Raises:
+        TypeError: if a function is async, or a generator: its call would do nothing.
 
     Raises (from the handler, when it is called to ask):
         StepInDoubt: not known yet; invoke again.

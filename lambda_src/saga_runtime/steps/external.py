@@ -26,6 +26,7 @@ from saga_runtime.steps.external_call import (
     ask,
     call_out,
     recorded_refusal,
+    require_def,
     require_refusal,
     still_in_doubt,
     undecided,
@@ -51,6 +52,7 @@ class ProviderStep(ABC, Generic[Given]):
     decorator: ClassVar[str]
 
     def __init__(self, verify: Callable[[Given], Verdict] | None) -> None:
+        require_def(verify)
         self.verify = verify
 
     @abstractmethod
@@ -139,6 +141,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
     decorator = "external_step"
 
     def __init__(self, function: Act, verify: Verify | None) -> None:
+        require_def(function)
         super().__init__(verify)
         functools.update_wrapper(self, function)
         self.function = function
@@ -303,6 +306,9 @@ def external_step(
     Args:
         function: calls the provider.
         verify: queries the provider for the outcome.
+
+    Raises:
+        TypeError: if a function is async, or a generator: its call would do nothing.
 
     Raises (from the handler):
         PermanentError: the provider refused; nothing happened.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, fields
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, TypeVar
 
 from saga_runtime.errors import Declined, ManualResolutionRequired, PermanentError, Rejected, SagaError, StepInDoubt
@@ -93,8 +94,9 @@ def external_call_of(
     kind: type[Given], call: StepCall, key: str, remaining_ms: Callable[[], int], **more: str
 ) -> Given:
     """A call as a function that talks to a provider is given it, under a key."""
+    own = call.anew()
     # Unchanged: what is in the payload bucket is read on access.
-    given = {field.name: object.__getattribute__(call, field.name) for field in fields(StepCall)}
+    given = {field.name: object.__getattribute__(own, field.name) for field in fields(StepCall)}
     seconds = clock.real_seconds(remaining_ms() * CLIENT_SHARE / 1_000)
     given |= {"key": key, "timeout_seconds": seconds, **more}
     return kind(**given)
@@ -104,16 +106,38 @@ def _certainly_dead_at(now_ms: int, remaining_ms: int, margin_ms: int) -> int:
     return now_ms + remaining_ms + margin_ms
 
 
+def require_def(function: object) -> None:
+    """Refuse a function whose call does nothing until its result is awaited or iterated.
+
+    Raises:
+        TypeError: naming it.
+    """
+    if iscoroutinefunction(function) or isgeneratorfunction(function) or isasyncgenfunction(function):
+        name = getattr(function, "__name__", repr(function))
+        raise TypeError(f"{name} must do its work when it is called, got an async function or a generator; write def")
+
+
 def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
     """Call a user's function and wait for every thread that it started.
 
     A thread that outlived its invocation would be frozen, and thaw in the next one: it could act for a step that was
     compensated long ago. So the invocation does not end before it. If it never ends, the invocation's timeout ends
     the sandbox, threads and all, by the deadline in the row.
+
+    Raises:
+        StepInDoubt: what it returned would have to be awaited or iterated first: it has not done anything.
     """
     before = set(threading.enumerate())
     try:
-        return function(*arguments)
+        found = function(*arguments)
+        if isinstance(found, Awaitable | Generator | AsyncGenerator):
+            if isinstance(found, Coroutine | Generator):
+                found.close()
+            raise StepInDoubt(
+                f"{getattr(function, '__name__', 'a function')} returned a {type(found).__name__}, and has not run; "
+                "write def, and return the result"
+            )
+        return found
     finally:
         while started := [thread for thread in threading.enumerate() if thread not in before]:
             for thread in started:

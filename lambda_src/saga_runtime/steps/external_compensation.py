@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Generic
 
-from saga_runtime.errors import PermanentError, ProtocolMismatch, TransientError
+from saga_runtime.errors import PermanentError, ProtocolMismatch, StepInDoubt, TransientError
+from saga_runtime.payloads.claim_check import copied
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, StepStatus
 from saga_runtime.saga_log.external_rows import UndoEntry, is_over, undo_entry_of
 from saga_runtime.saga_log.row_write import write_row
@@ -17,7 +18,15 @@ from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.steps.atomic import Answer, read_row
 from saga_runtime.steps.atomic_compensation import CompensationRefused
 from saga_runtime.steps.external import LOOKS, ProviderStep
-from saga_runtime.steps.external_call import Given, Invocation, ask, call_out, still_in_doubt, undecided
+from saga_runtime.steps.external_call import (
+    Given,
+    Invocation,
+    ask,
+    call_out,
+    require_def,
+    still_in_doubt,
+    undecided,
+)
 from saga_runtime.steps.step import StepCall
 from saga_runtime.steps.verdict import Applied, Verdict
 
@@ -39,6 +48,8 @@ class ExternalCompensation(Generic[Given]):
         of: ProviderStep[Given],
         verify_undo: Callable[[Given, Any], Verdict] | None,
     ) -> None:
+        require_def(function)
+        require_def(verify_undo)
         functools.update_wrapper(self, function)
         self.function = function
         self.of = of
@@ -93,7 +104,9 @@ class ExternalCompensation(Generic[Given]):
             raise undecided(call)
         output = call.decode(row.output)
         if entry is UndoEntry.VERIFY_UNDO:
-            if isinstance(ask(self.verify_undo, invocation, self.of.given(invocation, undo=True), output), Applied):
+            if isinstance(
+                ask(self.verify_undo, invocation, self.of.given(invocation, undo=True), copied(output)), Applied
+            ):
                 return self._write_undone(invocation)
             if not is_over(row, call.now_ms, invocation.provider):
                 raise still_in_doubt(call, row)
@@ -102,9 +115,14 @@ class ExternalCompensation(Generic[Given]):
         if not isinstance(write_row(held, remaining_ms=invocation.remaining_ms), Committed):
             return False
         try:
-            call_out(self.function, invocation, self.of.given(invocation, undo=True), output)
+            found = call_out(self.function, invocation, self.of.given(invocation, undo=True), output)
         except PermanentError as refusal:
             raise CompensationRefused(f"the compensation of {call.step} was refused: {refusal.message}") from refusal
+        if isinstance(found, Verdict) and not isinstance(found, Applied):
+            raise StepInDoubt(
+                f"the compensation of {call.step} returned {type(found).__name__}, which does not mean that it was "
+                "applied; return nothing once it is, and let verify_undo return verdicts"
+            )
         return self._write_undone(invocation)
 
     def _write_undone(self, invocation: Invocation) -> bool:
@@ -137,7 +155,8 @@ def external_compensation(
         verify_undo: queries the provider for the outcome of the compensation: ``Applied()`` means compensated.
 
     Raises:
-        TypeError: if ``of`` is neither an external step nor a callback step.
+        TypeError: if ``of`` is neither an external step nor a callback step; or if a function is async, or a
+            generator: its call would do nothing.
 
     Example:
         >>> from saga_runtime import ExternalCall, external_compensation, external_step

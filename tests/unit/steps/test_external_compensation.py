@@ -8,7 +8,19 @@ from typing import Any
 
 import pytest
 
-from saga_runtime import ExternalCall, ManualResolutionRequired, StepCall, StepInDoubt, Unknown, external_compensation
+from saga_runtime import (
+    ExternalCall,
+    ManualResolutionRequired,
+    NotApplied,
+    Pending,
+    StepCall,
+    StepInDoubt,
+    Unknown,
+    Verdict,
+    callback_step,
+    external_compensation,
+    external_step,
+)
 from saga_runtime.errors import Invalid, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import CallField, LogAttribute
@@ -344,3 +356,75 @@ def test_a_provider_needs_its_whole_declaration(shop: Shop) -> None:
 
     with pytest.raises(ProtocolMismatch):
         shop.undo()
+
+
+async def _awaited(*_: Any) -> None:
+    raise AssertionError("it was awaited")
+
+
+def _iterated(*_: Any) -> Any:
+    yield AssertionError("it was iterated")
+
+
+@pytest.mark.parametrize("function", [_awaited, _iterated])
+def test_a_function_that_does_nothing_when_it_is_called_is_refused(shop: Shop, function: Any) -> None:
+    with pytest.raises(TypeError, match="must do its work when it is called"):
+        external_compensation(of=shop.charge)(function)
+    with pytest.raises(TypeError, match="must do its work when it is called"):
+        external_compensation(of=shop.charge, verify_undo=function)(lambda *_: None)
+    decorators: tuple[Any, ...] = (external_step, callback_step)
+    for decorator in decorators:
+        with pytest.raises(TypeError, match="must do its work when it is called"):
+            decorator(function)
+        with pytest.raises(TypeError, match="must do its work when it is called"):
+            decorator(verify=function)(lambda _: {})
+
+
+@pytest.mark.parametrize("function", [_awaited, _iterated])
+def test_a_compensation_that_returns_what_has_not_run_is_in_doubt(shop: Shop, function: Any) -> None:
+    shop.run()
+
+    @external_compensation(of=shop.charge)
+    def refund(*given: Any) -> Any:
+        return function(*given)
+
+    shop.refund = refund
+    with pytest.raises(StepInDoubt, match="has not run"):
+        shop.undo()
+    assert shop.status == "COMPENSATING"
+
+
+@pytest.mark.parametrize("verdict", [NotApplied(), Pending(), Unknown(reason="no books")])
+def test_a_compensation_that_returns_that_it_was_not_applied_is_in_doubt(shop: Shop, verdict: Verdict) -> None:
+    shop.run()
+    shop.refund = external_compensation(of=shop.charge)(lambda *_: verdict)
+
+    with pytest.raises(StepInDoubt, match=f"returned {type(verdict).__name__}"):
+        shop.undo()
+    assert shop.status == "COMPENSATING"
+
+
+def test_what_a_query_changes_in_its_input_is_not_in_the_compensations(shop: Shop) -> None:
+    shop.run()
+    seen: list[Any] = []
+
+    def find(call: ExternalCall, output: dict[str, str]) -> Verdict:
+        output.clear()
+        call.request.clear()
+        return NotApplied()
+
+    @external_compensation(of=shop.charge, verify_undo=find)
+    def refund(call: ExternalCall, output: dict[str, str]) -> None:
+        seen.append((dict(call.request), dict(output)))
+        if len(seen) == 1:
+            raise ConnectionError("lost")
+
+    shop.provider |= UNDO_ASKED
+    shop.refund = refund
+    with pytest.raises(ConnectionError):
+        shop.undo()
+    shop.pass_every_deadline()
+    shop.undo()
+
+    assert seen[0] == seen[1]
+    assert seen[0][1]
