@@ -27,7 +27,9 @@ class SagaError(Exception):
     def __init__(self, message: str) -> None:
         if not message.strip():
             raise ValueError(f"an error needs a message, got {message!r}; state the problem and the remedy")
-        super().__init__(message)
+        # A provider's text may hold half of a surrogate pair, which neither Lambda nor DynamoDB takes: the refusal that
+        # repeats it would be in doubt.
+        super().__init__(message.encode("utf-8", errors="replace").decode("utf-8"))
 
     @property
     def message(self) -> str:

@@ -164,6 +164,8 @@ def test_a_function_that_takes_too_long_is_ended() -> None:
         ("def handler(event, context):\n    raise KeyError('x')\n", "KeyError"),
         ("import nothing_of_the_kind\n", "ModuleNotFoundError"),
         ("import sys\ndef handler(event, context):\n    sys.exit(3)\n", "Runtime.ExitError"),
+        ("def handler(event, context):\n    raise KeyboardInterrupt\n", "Runtime.ExitError"),
+        ("def handler(event, context):\n    raise ValueError('\\ud83d')\n", "Runtime.ExitError"),
         ("def handler(event, context):\n    return object()\n", "Runtime.MarshalError"),
     ],
 )

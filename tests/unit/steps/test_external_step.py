@@ -363,6 +363,17 @@ def test_a_later_query_records_the_gateways_outcome(shop: Shop, fault: Fault, ou
     shop.check()
 
 
+def test_a_refusal_is_recorded_whatever_text_the_provider_gives(shop: Shop) -> None:
+    """Half of a surrogate pair is what some providers leave of an emoji; DynamoDB has no such text."""
+    shop.gateway.refuses = "no credit \ud83d"
+
+    with pytest.raises(Declined, match=r"^no credit \?$"):
+        shop.run()
+
+    assert (shop.status, shop.row[LogAttribute.DETAIL]) == ("REFUSED", "no credit ?")
+    shop.check()
+
+
 @pytest.mark.parametrize(("fault", "refuses"), [(LOST, None), (NEVER_SENT, None), (NEVER_SENT, "no credit")])
 def test_a_later_query_without_verify_repeats_the_call(world: World, fault: Fault, refuses: str | None) -> None:
     shop = Shop(world, **IDEMPOTENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from asyncio import CancelledError
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -277,14 +278,14 @@ class Functions:
             handler = image.start()
             result = handler(json.loads(payload), context)
         except SystemExit as error:
-            return _failed(
-                "Runtime.ExitError", f"RequestId: 0 Error: Runtime exited with error: exit status {error.code}"
-            )
+            return _exited(error.code)
+        except (KeyboardInterrupt, GeneratorExit, CancelledError, BaseExceptionGroup):
+            return _exited(1)
         except NotSimulatedError:
             raise
         except Exception as error:  # noqa: BLE001 - it is the invocation's outcome
             self._note(image.spec, payload, error)
-            return _failed(type(error).__name__, str(error))
+            return _failed(type(error).__name__, str(error)) if _is_text(str(error)) else _exited(1)
         try:
             text = json.dumps(result)
         except (TypeError, ValueError) as error:
@@ -306,6 +307,19 @@ class Functions:
 def function_name(name: str) -> str:
     """Name of a function, of its ARN, or of that of its version or alias."""
     return name.partition(":function:")[2].partition(":")[0] or name
+
+
+def _exited(code: object) -> Outcome:
+    return _failed("Runtime.ExitError", f"RequestId: 0 Error: Runtime exited with error: exit status {code}")
+
+
+def _is_text(message: str) -> bool:
+    """True if UTF-8 has a message: the runtime exits when it reports half of a surrogate pair."""
+    try:
+        message.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _failed(error: str, message: str) -> Outcome:
