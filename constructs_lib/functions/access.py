@@ -14,6 +14,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 from constructs_lib.shared.accepted import AnySecret
+from constructs_lib.shared.stacks import root_of
 
 _POLL: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Actions of an event source mapping (docs.aws.amazon.com/lambda, "Using Lambda with Amazon SQS")."""
@@ -64,8 +65,9 @@ def policy_elsewhere(
     """A policy in the scope's stack for a role of another one, which does not depend on this stack by it.
 
     A role keeps its policies by their names, and CloudFormation makes a name of a policy's path in its stack: two
-    stacks of one class would replace each other's policy. So this name is also of the stack.
+    stacks of one class would replace each other's policy. So this name is also of the stack; of a nested one, of that
+    around it, since only the deployment knows the nested one's name.
     """
-    place = f"{Stack.of(scope).stack_name}/{scope.node.path}/{id}"
+    place = f"{root_of(scope).stack_name}/{scope.node.path}/{id}"
     name = f"{id}-{sha256(place.encode()).hexdigest()[:16]}"
     return iam.Policy(scope, id, policy_name=name, roles=[role], statements=list(statements))

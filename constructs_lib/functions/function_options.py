@@ -251,7 +251,8 @@ def let_logs_use(key: AnyKey) -> None:
     key.add_to_resource_policy(
         iam.PolicyStatement(
             actions=["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
-            principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.amazonaws.com")],
+            # Of CloudWatch Logs, other than of most services, the name is another one in other partitions.
+            principals=[iam.ServicePrincipal(f"logs.{Aws.REGION}.{Aws.URL_SUFFIX}")],
             resources=["*"],
             conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
         ),

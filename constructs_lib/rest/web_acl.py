@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from math import ceil
 from typing import Final
 
-from aws_cdk import ArnFormat, Aws, Fn, RemovalPolicy, Stack, Token
+from aws_cdk import ArnFormat, Aws, RemovalPolicy, Stack, Token
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_wafv2 as wafv2
@@ -17,11 +18,14 @@ from constructs_lib.functions.function_options import log_group
 from constructs_lib.rest.problem_documents import problem_headers, problem_type
 from constructs_lib.shared.arguments import require_between
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.stacks import root_of
 
 _WINDOW_SECONDS: Final = 300
 """Over which WAF counts requests by default, in every region."""
 _RETRY_AFTER_SECONDS: Final = 60
 _LONGEST_METRIC_NAME: Final = 128
+_NOT_IN_METRIC_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
+"""WAF refuses them: https://docs.aws.amazon.com/waf/latest/APIReference/API_VisibilityConfig.html"""
 _LOGGED: Final = ("BLOCK", "COUNT", "EXCLUDED_AS_COUNT")
 _REDACTED_HEADERS: Final = ("authorization", "cookie", "idempotency-key", "x-amz-security-token")
 _TOO_MANY: Final = "TooManyRequests"
@@ -92,7 +96,8 @@ class WebAcl(Construct):
         removal_policy: RemovalPolicy,
     ) -> None:
         super().__init__(scope, id)
-        acl, own = wafv2.CfnWebACL, service_of(self)
+        # Not the name of a nested stack: only the deployment knows it, and a metric's name has a limit.
+        acl, own = wafv2.CfnWebACL, service_of(self, root_of(self))
         problem = {"type": problem_type(_THROTTLED, docs_url), **_TOO_MANY_PROBLEM}
         headers = {
             "Retry-After": str(_RETRY_AFTER_SECONDS),
@@ -148,15 +153,15 @@ class WebAcl(Construct):
         A query that is a credential is left out, too.
 
         WAF demands the prefix of the name
-        (https://docs.aws.amazon.com/waf/latest/developerguide/logging-cw-logs.html). The rest changes with each new
-        stack, so that a group that an earlier one left behind is not in the way.
+        (https://docs.aws.amazon.com/waf/latest/developerguide/logging-cw-logs.html). The rest ends with the id of the
+        web ACL, which is new with each creation, so that a group that an earlier one left behind is not in the way.
         """
         group = log_group(self, "Log", retention=logs.RetentionDays.ONE_YEAR, removal_policy=removal_policy)
         stack = Stack.of(self)
         resource = group.node.default_child
         if isinstance(resource, logs.CfnLogGroup):
-            unique = Fn.select(2, Fn.split("/", Aws.STACK_ID))
-            resource.log_group_name = f"aws-waf-logs-{Aws.STACK_NAME}-{resource.logical_id}-{unique}"
+            own = f"{Aws.STACK_NAME}-{resource.logical_id}-{self.web_acl.attr_id}"
+            resource.log_group_name = f"aws-waf-logs-{own}"
         field = wafv2.CfnLoggingConfiguration.FieldToMatchProperty
         wafv2.CfnLoggingConfiguration(
             self,
@@ -213,9 +218,10 @@ def _managed(
 
 def _visible(own: str, rule: str = "") -> wafv2.CfnWebACL.VisibilityConfigProperty:
     """Metrics under names of this web ACL alone: CloudWatch has them by these names, not by the ACL's."""
-    name = "-".join(filter(None, (own, rule)))
-    if not Token.is_unresolved(name) and len(name) > _LONGEST_METRIC_NAME:
-        name = f"{name[: _LONGEST_METRIC_NAME - 9]}-{sha256(name.encode()).hexdigest()[:8]}"
+    given = "-".join(filter(None, (own, rule)))
+    name = _NOT_IN_METRIC_NAME.sub("-", given)
+    if name != given or len(name) > _LONGEST_METRIC_NAME:
+        name = f"{name[: _LONGEST_METRIC_NAME - 9]}-{sha256(given.encode()).hexdigest()[:8]}"
     return wafv2.CfnWebACL.VisibilityConfigProperty(
         cloud_watch_metrics_enabled=True, metric_name=name, sampled_requests_enabled=False
     )

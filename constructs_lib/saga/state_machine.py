@@ -214,6 +214,7 @@ class SagaStateMachine(Construct):
         machines = Machines(
             self,
             self._plan(),
+            log=self.log,
             inline=run is Run.INLINE,
             removal_policy=removal_policy,
             has_tokens=declared.has_tokens,

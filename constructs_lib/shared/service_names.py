@@ -6,12 +6,24 @@ from aws_cdk import Stack
 from constructs import IConstruct
 
 
-def service_of(construct: IConstruct) -> str:
+def service_of(construct: IConstruct, stack: Stack | None = None) -> str:
     """The stack's name, and the construct's path in its stack.
 
     The name, not the stack's construct id: an app that is deployed twice to an account and region, under other stack
     names, has the same ids twice, and would have one set of metrics: the silence of one would be hidden by the other.
+
+    Args:
+        construct: what the metrics are of.
+        stack: one around the construct; its own by default.
+
+    Raises:
+        ValueError: for a path that no dimension can have.
     """
-    stack = Stack.of(construct)
+    stack = stack or Stack.of(construct)
     path = construct.node.path.removeprefix(stack.node.path).strip("/")
+    if not (path.isascii() and path.isprintable()):
+        raise ValueError(
+            f"path of {construct.node.path} must have only printable ASCII characters, got {path!r}: CloudWatch takes "
+            "no others in a dimension; change the construct ids"
+        )
     return "-".join([stack.stack_name, *filter(None, path.split("/"))])

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Final
 
-from aws_cdk import Acknowledgment, Aws, Fn, RemovalPolicy, Stack, Validations
+from aws_cdk import Acknowledgment, RemovalPolicy, Stack, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
@@ -27,6 +27,7 @@ from constructs_lib.saga.description.kind import Machine
 from constructs_lib.saga.steps.versions import Versions
 from constructs_lib.saga.synthesis.inline import delegated_alarm
 from constructs_lib.saga.synthesis.versions import PUBLISHED, Alias, published
+from constructs_lib.tables.saga_log import SagaLog
 
 _MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
 _STANDARD: Final[_MachineKind] = (sfn.StateMachineType.STANDARD, sfn.LogLevel.ALL)
@@ -67,6 +68,7 @@ class Machines:
     Args:
         scope: the saga's construct.
         plan: the saga; the ARNs of its phases are filled in.
+        log: its saga log.
         inline: whether it begins in an Express machine.
         removal_policy: of the machines, their roles and the log group.
         has_tokens: whether texts of the definitions may hold tokens of any kind, which the CDK has to escape.
@@ -87,6 +89,7 @@ class Machines:
         scope: Construct,
         plan: SagaPlan,
         *,
+        log: SagaLog,
         inline: bool,
         removal_policy: RemovalPolicy,
         has_tokens: bool,
@@ -99,7 +102,7 @@ class Machines:
         self.log_group = log_group(
             scope, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=removal_policy
         )
-        _name_as_vended(self.log_group)
+        _name_as_vended(self.log_group, log)
         self.phases: dict[str, Made] = {}
         if versions is not None:
             plan = dataclasses.replace(plan, comment=f"{plan.comment}{PUBLISHED}")
@@ -177,15 +180,15 @@ def _outlive_the_stack(machine: sfn.StateMachine) -> None:
                 node.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
 
 
-def _name_as_vended(group: logs.LogGroup) -> None:
-    """Give a log group a name that no other one, and no other deployment of the same stack, can have.
+def _name_as_vended(group: logs.LogGroup, log: SagaLog) -> None:
+    """Give a log group a name that no other one, and no earlier one of the same stack, can have.
 
     Step Functions adds every log group that is not under ``/aws/vendedlogs/`` to a resource policy of the account that
     holds 5,120 characters: after some twenty state machines no other could be created (aws/aws-cdk#26432). The name
-    changes with the logical id, because CloudFormation then makes the new group before the old one goes. The stack's id
-    ends with a UUID that is new with each stack, so a group that an earlier deployment left behind is not in the way.
+    begins with that of the saga log's table, which CloudFormation makes, another one with each creation of the saga: a
+    group that was retained with its stack or its saga, or by a deployment that was rolled back, is not in the way. The
+    name changes with the logical id, because CloudFormation then makes the new group before the old one goes.
     """
     resource = group.node.default_child
     if isinstance(resource, logs.CfnLogGroup):
-        stack = Fn.select(2, Fn.split("/", Aws.STACK_ID))
-        resource.log_group_name = f"/aws/vendedlogs/states/{Aws.STACK_NAME}-{resource.logical_id}-{stack}"
+        resource.log_group_name = f"/aws/vendedlogs/states/{log.table_name}-{resource.logical_id}"

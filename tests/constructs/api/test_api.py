@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Stack, Token
+from aws_cdk import App, Duration, NestedStack, Stack, Token
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_iam as iam
@@ -146,6 +147,20 @@ def test_the_web_acl_rejects_no_body_by_guess_and_no_missing_user_agent(referenc
         "EC2MetaDataSSRF_BODY",
         "NoUserAgent_HEADER",
     }
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_metrics_of_a_web_acl_have_names_that_waf_takes(new_app: Callable[[], App], *, nested: bool) -> None:
+    scope: Stack = Stack(new_app(), "Shop")
+    scope = NestedStack(scope, "Inner") if nested else scope
+    orders = saga(scope)
+    for name in ("Our API, v1.2", "Our API; v1.2", "A" * 200):
+        TransactionApi(scope, name, operations={"orders": orders}, waf=True)
+    acls = [acl.properties for acl in Cloud(scope).of_type("AWS::WAFv2::WebACL")]
+    names = [part["VisibilityConfig"]["MetricName"] for acl in acls for part in (acl, *acl["Rules"])]
+
+    assert len(set(names)) == len(names) == 12
+    assert [name for name in names if not re.fullmatch(r"[A-Za-z0-9_-]{1,128}", name)] == []
 
 
 class TestTheRatePerAddress:

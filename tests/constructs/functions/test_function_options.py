@@ -130,7 +130,7 @@ def test_the_key_of_logs_lets_cloudwatch_logs_use_it(network: Stack) -> None:
     statements = Cloud(network).one("LogKey", "AWS::KMS::Key").properties["KeyPolicy"]["Statement"]
 
     assert [s["Principal"] for s in statements if "logs" in str(s["Principal"])] == [
-        {"Service": "logs.${AWS::Region}.amazonaws.com"}
+        {"Service": "logs.${AWS::Region}.${AWS::URLSuffix}"}
     ]
 
 

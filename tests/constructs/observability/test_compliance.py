@@ -114,7 +114,7 @@ def test_every_log_group_is_encrypted_and_cloudwatch_may_use_the_key(new_app: Ca
 
     assert {group.properties.get("KmsKeyId") for group in cloud.of_type("AWS::Logs::LogGroup")} == {"${LogKey.Arn}"}
     statement = cloud.one("LogKey").properties["KeyPolicy"]["Statement"][-1]
-    assert statement["Principal"] == {"Service": "logs.${AWS::Region}.amazonaws.com"}
+    assert statement["Principal"] == {"Service": "logs.${AWS::Region}.${AWS::URLSuffix}"}
     groups = "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:*"
     assert statement["Condition"] == {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}}
 
@@ -238,7 +238,8 @@ def test_web_acl_logs_what_it_blocks_without_credentials(new_app: Callable[[], A
 
     logging: Any = cloud.one("Api/WebAcl/Logging", "AWS::WAFv2::LoggingConfiguration").properties
     group = cloud.one("Api/WebAcl/Log", "AWS::Logs::LogGroup")
-    assert group.properties["LogGroupName"].startswith("aws-waf-logs-${AWS::StackName}-")
+    name = f"aws-waf-logs-${{AWS::StackName}}-{group.logical_id}-${{Api/WebAcl/Acl.Id}}"
+    assert group.properties["LogGroupName"] == name, "a group that was retained would be in the way of a later web ACL"
     assert group.raw["DeletionPolicy"] == "Delete"
     assert logging["ResourceArn"] == "${Api/WebAcl/Acl.Arn}"
     assert not logging["LogDestinationConfigs"][0].endswith(":*")

@@ -28,7 +28,7 @@ PHYSICAL = {
     "AWS::StepFunctions::StateMachine": ("StateMachineName",),
     "AWS::WAFv2::WebACL": ("Name",),
 }
-_WORDS = re.compile(r"\$\{AWS::StackId\}|\w+")
+_MADE = re.compile(r"\$\{[\w/]+/(Log/Table|WebAcl/Acl\.Id)\}")
 HARMLESS = {
     # Unique within the API only, and CloudFormation demands or derives it.
     "AWS::ApiGateway::Authorizer",
@@ -41,16 +41,17 @@ HARMLESS = {
 
 
 def fixed_names(cloud: Cloud) -> list[str]:
-    """Physical names that block a replacement, or that another deployment of the stack would have, too.
+    """Physical names that block a replacement, or a resource that is made again while the former one was retained.
 
-    One that holds the resource's logical id and the stack's id does neither, nor one that holds the id of its API.
+    One that holds the resource's logical id and a name or id that AWS makes anew does neither, nor one that holds the
+    id of its API.
     """
     return [
         resource.path
         for resource in cloud.resources.values()
         for name in PHYSICAL.get(resource.type, ())
         if name in resource.properties
-        and not {resource.logical_id, "${AWS::StackId}"} <= set(_WORDS.findall(str(resource.properties[name])))
+        and not (resource.logical_id in str(resource.properties[name]) and _MADE.search(str(resource.properties[name])))
         and not re.fullmatch(r"API-Gateway-Execution-Logs_\$\{.+/RestApi\}/\w+", str(resource.properties[name]))
     ]
 

@@ -81,3 +81,9 @@ def test_service_in_a_nested_stack_begins_with_that_stacks_name(new_app: AppFact
     (service,) = emitted(Cloud(nested))
 
     assert service == "${AWS::StackName}-Move"
+
+
+def test_a_service_that_no_dimension_can_have_is_refused(stack: Stack) -> None:
+    """CloudWatch would refuse the alarms, and drop the function's metrics."""
+    with pytest.raises(ValueError, match=r"must have only printable ASCII .*, got .*; change the construct ids"):
+        own(stack, "Überweisung")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aws_cdk import Environment, Stack
+from aws_cdk import Environment, NestedStack, Stack
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_cognito as cognito
 from aws_cdk import aws_iam as iam
@@ -133,6 +133,19 @@ def test_two_apps_that_share_a_sweeper_do_not_replace_each_others_policies(new_a
         names += [one.properties["PolicyName"] for one in policies if ROLE in one.properties["Roles"]]
 
     assert len(set(names)) == len(names) == 4, "a role keeps one policy of a name"
+
+
+def test_policies_of_a_nested_stack_have_the_same_names_after_each_synth(new_app: AppFactory) -> None:
+    """The name of a nested stack is a token, which has another number then."""
+    names = []
+    for name in ("first", "first", "second"):
+        nested = NestedStack(Stack(new_app(), "Shop", stack_name=name), "Inner")
+        saga_of(nested, job(integration(nested, tokens=_theirs(nested))))
+        policies = Cloud(nested).of_type("AWS::IAM::Policy")
+        names.append({one.properties["PolicyName"] for one in policies if ROLE in one.properties["Roles"]})
+
+    assert names[0] == names[1]
+    assert names[0].isdisjoint(names[2]), "a role keeps one policy of a name"
 
 
 def test_operators_and_metrics_of_an_imported_token_table(stack: Stack) -> None:
