@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Stack, Validations
+from aws_cdk import Acknowledgment, Duration, RemovalPolicy, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
@@ -33,6 +33,7 @@ from constructs_lib.monitoring.alarms import (
     runtime_metric,
     total_of,
 )
+from constructs_lib.monitoring.queues import let_event_bridge_use
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.description.function_facts import facts_of
 from constructs_lib.shared.accepted import AnyKey
@@ -205,6 +206,7 @@ class CallbackIntegration(Construct):
             )
         self._unanswered = unanswered or self.dead_letters
         self._tells_of_jobs = False
+        self._lets_event_bridge = False
         self._add_alarms(longest_wait)
 
     def _describe(self, source: lambda_.EventSourceMapping) -> None:
@@ -379,6 +381,9 @@ class CallbackIntegration(Construct):
             ],
         )
         Manifest.of(self).add(Part.RULES, name=rule.rule_name, bus=bus.event_bus_name, function=function.function_name)
+        if self._encryption_key is not None and not self._lets_event_bridge:
+            self._lets_event_bridge = True
+            let_event_bridge_use(self._encryption_key, self, "an event that it cannot deliver is lost")
         return rule
 
     @checked
@@ -559,11 +564,6 @@ class CallbackIntegration(Construct):
 
     def _add_event_dead_letters(self) -> sqs.Queue:
         queue = self._queue("EventDeadLetters", retention=Duration.days(14))
-        if self._encryption_key is not None:
-            # EventBridge writes to the queue as itself, and only the key's own policy can let it.
-            account = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
-            bus = iam.ServicePrincipal("events.amazonaws.com", conditions=account)
-            self._encryption_key.grant(bus, "kms:Decrypt", "kms:GenerateDataKey")
         Validations.of(queue).acknowledge(
             Acknowledgment(
                 id="AwsSolutions-SQS3",

@@ -50,7 +50,7 @@ def take_room(owner: IConstruct, role: iam.IRole, policy: iam.Policy, remedy: st
         )
 
 
-def characters_of(policy: iam.Policy) -> int:
+def characters_of(policy: iam.Policy | iam.ManagedPolicy) -> int:
     """Length of a policy as IAM counts it, at least, with names that CloudFormation makes."""
     return len(json.dumps(_Lengths(Stack.of(policy)).filled(policy.document), separators=(",", ":")))
 

@@ -27,6 +27,9 @@ _DELIVERIES: Final = 185
 _AT_ONCE: Final = 10
 """Invocations for status events: Step Functions answers some ten questions a second for long."""
 _DAY: Final = Duration.days(1)
+MOST_MACHINES: Final = 12
+"""Of a rule, whatever their names are: by default a pattern has 2,048 characters
+(https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-quota.html), of which the rest has some 180."""
 _EVENT_BRIDGE: Final = "events.amazonaws.com"
 IMPORTED_KEY: Final = "cdk-sagas-imported-key"
 """Id of the warning that a key's policy has to be changed by hand."""
@@ -65,7 +68,7 @@ def queue_for(
         function=function.function.function_name,
     )
     if key is not None:
-        _let_event_bridge_use(key, scope)
+        let_event_bridge_use(key, scope)
     return queue
 
 
@@ -79,7 +82,16 @@ def rule_for(
     description: str = "Executions of sagas that failed, timed out or were aborted",
     ends: Sequence[FailedStatus] = (FailedStatus.TIMED_OUT, FailedStatus.ABORTED, FailedStatus.FAILED),
 ) -> events.Rule:
-    """Create the rule for executions of these state machines that failed, timed out or were aborted."""
+    """Create the rule for executions of these state machines that failed, timed out or were aborted.
+
+    Raises:
+        ValueError: for more of them than a pattern takes.
+    """
+    if len(machines) > MOST_MACHINES:
+        raise ValueError(
+            f"state machines of {scope.node.path}/{id} must be at most {MOST_MACHINES}, got {len(machines)}: "
+            "EventBridge takes no longer pattern; divide them"
+        )
     rule = events.Rule(
         scope,
         id,
@@ -154,10 +166,15 @@ def _queue(
     )
 
 
-def _let_event_bridge_use(key: AnyKey, scope: Construct) -> None:
+def let_event_bridge_use(key: AnyKey, scope: Construct, lost: str = "no status event arrives") -> None:
     """EventBridge writes to the queues as itself, and only the key's own policy can let it.
 
     For this account's rules: naming the one rule would make a circle, from key to rule to queue to key.
+
+    Args:
+        key: of the queues.
+        scope: whose queues they are.
+        lost: what happens where an imported key's policy does not let it, as a clause.
     """
     added = key.add_to_resource_policy(
         iam.PolicyStatement(
@@ -172,6 +189,6 @@ def _let_event_bridge_use(key: AnyKey, scope: Construct) -> None:
         Validations.of(scope).add_warning(
             IMPORTED_KEY,
             f"encryption_key of {scope.node.path} is imported, so its policy is yours to change; let "
-            f"{_EVENT_BRIDGE} use kms:Decrypt and kms:GenerateDataKey, with aws:SourceAccount of this account, or no "
-            "status event arrives",
+            f"{_EVENT_BRIDGE} use kms:Decrypt and kms:GenerateDataKey, with aws:SourceAccount of this account, or "
+            f"{lost}",
         )

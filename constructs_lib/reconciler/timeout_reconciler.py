@@ -7,14 +7,16 @@ from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.runtime_function import RuntimeFunction, name_role, own_code
 from constructs_lib.functions.schedules import run_every
 from constructs_lib.monitoring.alarms import runtime_metric
-from constructs_lib.monitoring.queues import dead_letters_of, queue_for, rule_for
+from constructs_lib.monitoring.queues import MOST_MACHINES, dead_letters_of, queue_for, rule_for
 from constructs_lib.reconciler.alarms import LONGEST_SECONDS, AlarmLimits, ReconcilerAlarms
 from constructs_lib.reconciler.grants import grant_reconciling
 from constructs_lib.reconciler.sagas import fields_of, require_sagas, told_of
@@ -103,7 +105,7 @@ class TimeoutReconciler(Construct):
         function: the reconciler's function.
         queue: waiting status events: names of executions, without their data.
         dead_letters: status events that could not be delivered (whole) or handled.
-        ended: the rule for status events.
+        ended: the rule for status events; with more than six sagas, recoveries have another one.
         schedule: the rule of the checks.
         hold: the table whose item keeps it from acting, for a restore of tables: it checks and measures, and changes
             nothing. ``cdk-sagas hold`` puts and deletes the item; no deployment does. It is deleted with the stack,
@@ -258,8 +260,7 @@ class TimeoutReconciler(Construct):
             dead_letters=self.dead_letters,
             visible_after=Duration.seconds(_VISIBLE_AFTER),
         )
-        machines = [machine for saga in sagas for machine in (saga.state_machine, saga.recovery_machine)]
-        self.ended = rule_for(self, machines, queue=self.queue, dead_letters=self.dead_letters)
+        self.ended = self._when_executions_end(sagas)
         self.schedule = run_every(
             self, "Schedule", self.function, Duration.minutes(every), description="Checks sagas that are due"
         )
@@ -279,6 +280,18 @@ class TimeoutReconciler(Construct):
             limit=int(told[Env.RECOVERIES_LIMIT]),
             serves=[fields_of(saga) for saga in sagas],
         )
+
+    def _when_executions_end(self, sagas: Sequence[SagaStateMachine]) -> events.Rule:
+        """Create the rule for status events; a second one, where one pattern has no room for all state machines."""
+
+        def rule(id: str, machines: Sequence[sfn.StateMachine]) -> events.Rule:
+            return rule_for(self, machines, queue=self.queue, dead_letters=self.dead_letters, id=id)
+
+        machines = [machine for saga in sagas for machine in (saga.state_machine, saga.recovery_machine)]
+        if len(machines) <= MOST_MACHINES:
+            return rule("Ended", machines)
+        rule("EndedRecoveries", [saga.recovery_machine for saga in sagas])
+        return rule("Ended", [saga.state_machine for saga in sagas])
 
     def _add_alarms(self, limits: AlarmLimits) -> None:
         alarms = ReconcilerAlarms(

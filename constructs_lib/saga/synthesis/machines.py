@@ -27,6 +27,7 @@ from constructs_lib.saga.description.kind import Machine
 from constructs_lib.saga.steps.versions import Versions
 from constructs_lib.saga.synthesis.inline import delegated_alarm
 from constructs_lib.saga.synthesis.versions import PUBLISHED, Alias, published
+from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.tables.saga_log import SagaLog
 
 _MachineKind = tuple[sfn.StateMachineType, sfn.LogLevel]
@@ -154,6 +155,7 @@ class Machines:
         role = machine.role
         if self._removal_policy is not RemovalPolicy.DESTROY:
             _outlive_the_stack(machine)
+            machine.node.add_validation(WhenAllIsKnown(lambda: _keep_overflow(machine.role)))
         Validations.of(role).acknowledge(_ACCOUNT_WIDE)
         return Made(machine=machine, role=role, definition=definition)
 
@@ -178,6 +180,16 @@ def _outlive_the_stack(machine: sfn.StateMachine) -> None:
         for node in part.node.find_all():
             if isinstance(node, sfn.CfnStateMachine | iam.CfnRole | iam.CfnPolicy):
                 node.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
+
+
+def _keep_overflow(role: iam.IRole) -> None:
+    """Keep what the CDK made of a role's policy that is too long, where the role is kept: it does so at the end."""
+    own = role.node.default_child
+    for node in role.node.children:
+        policy = node.node.default_child
+        if isinstance(own, iam.CfnRole) and isinstance(policy, iam.CfnManagedPolicy):
+            policy.cfn_options.deletion_policy = own.cfn_options.deletion_policy
+            policy.cfn_options.update_replace_policy = own.cfn_options.update_replace_policy
 
 
 def _name_as_vended(group: logs.LogGroup, log: SagaLog) -> None:

@@ -36,6 +36,9 @@ _TRANSACTION_ACTIONS: Final = {
     "Put": "dynamodb:PutItem",
     "Update": "dynamodb:UpdateItem",
 }
+_MOST_RESOURCES: Final = 25
+"""Of a statement. The CDK moves whole statements from a role's policy that is too long into managed ones, which have
+6,144 characters: https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html"""
 
 
 def grant_invoke(role: iam.IRole, definition: State) -> None:
@@ -43,8 +46,9 @@ def grant_invoke(role: iam.IRole, definition: State) -> None:
     arguments = (state.get("Arguments", {}) for _, state in states_of(definition))
     found = (fields["FunctionName"] for fields in arguments if isinstance(fields, dict) and "FunctionName" in fields)
     arns = list(dict.fromkeys(found))
-    if arns:
-        iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=arns)
+    for first in range(0, len(arns), _MOST_RESOURCES):
+        some = arns[first : first + _MOST_RESOURCES]
+        iam.Grant.add_to_principal(grantee=role, actions=["lambda:InvokeFunction"], resource_arns=some)
 
 
 Queues = Mapping[str, AnyKey | None]

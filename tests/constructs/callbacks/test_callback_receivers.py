@@ -9,6 +9,7 @@ from aws_cdk import Duration, SecretValue, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk.assertions import Annotations, Match
 
 from constructs_lib import (
     AdyenSignature,
@@ -310,6 +311,26 @@ class TestEvents:
         ]
         assert bus["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]
         assert bus["Condition"] == {"StringEquals": {"aws:SourceAccount": "111111111111"}}
+
+    def test_that_are_lost_under_an_imported_key_are_warned_of_once(self, regional_stack: Stack) -> None:
+        """Its policy is its owner's to change; without it EventBridge could not send to the dead-letter queue."""
+        arn = "arn:aws:kms:eu-west-1:111111111111:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+        via = CallbackIntegration(
+            regional_stack, "Carrier", encryption_key=kms.Key.from_key_arn(regional_stack, "Key", arn)
+        )
+        via.add_direct_receiver("Direct")
+        warnings = Annotations.from_stack(regional_stack)
+        assert not warnings.find_warning("*", Match.string_like_regexp("cdk-sagas-imported-key"))
+        bus = events.EventBus(regional_stack, "Bus")
+        for name in ("Scans", "Returns"):
+            pattern = events.EventPattern(source=[name])
+            via.add_event_rule(name, bus=bus, pattern=pattern, fn=own(regional_stack, f"From{name}"))
+
+        warnings = Annotations.from_stack(regional_stack)
+        (warning,) = warnings.find_warning("*", Match.string_like_regexp("cdk-sagas-imported-key"))
+        assert "aws:SourceAccount of this account, or an event that it cannot deliver is lost" in str(
+            warning.entry.data
+        )
 
 
 class TestTheApprovalPage:

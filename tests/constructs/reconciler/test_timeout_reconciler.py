@@ -174,6 +174,38 @@ def test_receives_events_of_failed_executions_of_its_names_only(cloud: Cloud) ->
     assert json.loads(template) == {"detail": {"name": "x", "status": "x", "stateMachineArn": "x"}}
 
 
+def test_patterns_of_as_many_sagas_as_there_is_room_for_are_short_enough(new_app: AppFactory) -> None:
+    """EventBridge takes 2,048 characters, unless a quota is raised."""
+    stack = Stack(new_app(), "P", env=Environment(account="111122223333", region="ap-southeast-2"))
+    requests = IdempotencyTable.from_table_name(stack, "Requests", table_name="requests")
+    domain = Construct(stack, "InternationalPaymentsOfMerchants")
+    sagas = [
+        saga_of(domain, Step.atomic("Move", fn=own(domain, f"F{n}")), id=f"TransferWithFees{n}", requests=requests)
+        for n in range(7)
+    ]
+    TimeoutReconciler(stack, "Reconciler", sagas=sagas)
+    cloud = Cloud(stack)
+    rules = [rule for rule in cloud.of_type("AWS::Events::Rule") if "EventPattern" in rule.properties]
+
+    machines = [arn for rule in rules for arn in rule.properties["EventPattern"]["detail"]["stateMachineArn"]]
+    assert sorted(machines) == sorted(
+        f"${{{saga.node.path.removeprefix('P/')}/{machine}}}"
+        for saga in sagas
+        for machine in ("StateMachine", "Recovery")
+    )
+    longest = "arn:aws-us-gov:states:ap-southeast-2:111122223333:stateMachine:".ljust(63 + 80, "x")
+    for rule in rules:
+        text = json.dumps(rule.properties["EventPattern"], separators=(",", ":"))
+        assert len(re.sub(r"\$\{[^}]+\}", longest, text)) <= 2_048, rule.path
+    for queue in ("Queue", "DeadLetters"):
+        allowed = cloud.one(f"Reconciler/{queue}/Policy").properties["PolicyDocument"]["Statement"]
+        assert {rule.path for rule in rules} == {
+            str(statement["Condition"]["ArnEquals"]["aws:SourceArn"]).removeprefix("${").removesuffix(".Arn}")
+            for statement in allowed
+            if statement["Effect"] == "Allow"
+        }
+
+
 @pytest.mark.parametrize("name", ["Queue", "DeadLetters"])
 def test_only_its_own_rule_sends_to_its_queues(cloud: Cloud, name: str) -> None:
     statements = cloud.one(f"Reconciler/{name}/Policy").properties["PolicyDocument"]["Statement"]

@@ -12,6 +12,7 @@ from constructs import Construct
 from constructs_lib import (
     CallbackIntegration,
     IdempotencyTable,
+    IIdempotencyTable,
     Provider,
     SagaStateMachine,
     Step,
@@ -48,7 +49,7 @@ def job(via: CallbackIntegration, name: str = "Pick", **options: Any) -> Step:
 
 
 def saga_of(
-    scope: Construct, *steps: Step, id: str = "Saga", requests: IdempotencyTable | None = None, **options: Any
+    scope: Construct, *steps: Step, id: str = "Saga", requests: IIdempotencyTable | None = None, **options: Any
 ) -> SagaStateMachine:
     """A saga of these steps."""
     table = requests or IdempotencyTable(scope, f"{id}Requests")
