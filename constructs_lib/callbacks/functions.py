@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from aws_cdk import Stack
+from aws_cdk import Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
@@ -14,9 +14,11 @@ from constructs import Construct
 
 from constructs_lib.callbacks.subscriptions import MAX_SERVED_BYTES, ServedSaga, served_bytes, served_text
 from constructs_lib.functions.access import policy_elsewhere
+from constructs_lib.functions.environment_room import require_environment_room
 from constructs_lib.functions.policy_room import take_room
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.accepted import AnyFunction
+from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.operator_actions import MACHINE_ACTIONS, REQUEST_TABLE_ACTIONS
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.stacks import require_same_stack
@@ -81,6 +83,9 @@ class CallbackWorkers(Construct):
             )
         if function not in self._functions:
             self._functions.append(function)
+            if function is code:
+                require_environment_room(function)
+            function.node.add_validation(WhenAllIsKnown(lambda: self._require_policy_room(function)))
             function.add_environment(Env.TOKEN_TABLE, self._tokens.table_name)
             function.add_environment(Env.INTEGRATION, self._integration)
             function.add_environment(Env.SERVICE, service_of(self._owner))
@@ -136,6 +141,16 @@ class CallbackWorkers(Construct):
             _attach(heartbeats, function)
         self._heartbeats.append(heartbeats)
         let_sweeper(receipts, "Sweeps", self._tokens, _sweeps(saga, machines))
+
+    def _require_policy_room(self, function: lambda_.Function) -> None:
+        """Refuse policies that IAM would refuse, when all of the function's are known."""
+        if function.role is None:
+            return
+        try:
+            for policy in (*self._policies, *(self._heartbeats if function in self._receivers else ())):
+                take_room(function, function.role, policy, "make another CallbackIntegration for some of the sagas")
+        except ValueError as error:
+            Validations.of(function).add_error("cdk-sagas-policy-room", str(error))
 
     def _tell(self, function: lambda_.Function) -> None:
         """Setting a variable again replaces its value."""

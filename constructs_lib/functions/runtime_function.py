@@ -15,6 +15,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from constructs_lib.functions.bundle import functions_zip, merged_code
+from constructs_lib.functions.environment_room import require_environment_room
 from constructs_lib.functions.function_options import (
     FunctionOptions,
     log_group,
@@ -37,6 +38,8 @@ from saga_runtime.protocol import PROTOCOL_VERSION, Env
 PYTHON: Final = sys.version_info[:2]
 """Version of the Python that synthesizes."""
 _HANDLER: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+$"
+_LONGEST_HANDLER: Final = 128
+"""https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html"""
 _DEFAULT_SECONDS: Final = 15
 _LONGEST_SECONDS: Final = 900
 _DEFAULT_MEMORY_MIB: Final = 512
@@ -121,6 +124,11 @@ class RuntimeFunction(Construct):
     ) -> None:
         super().__init__(scope, id)
         require_match("handler", handler, _HANDLER, 'name a module and a function, e.g. "transfer.handler"')
+        if len(handler) > _LONGEST_HANDLER:
+            raise ValueError(
+                f"handler must be at most {_LONGEST_HANDLER} characters, got {len(handler)}: {handler!r}; shorten the "
+                "module's name"
+            )
         if function_options is not None:
             function_options.apply_to(self)
         options = options_of(self)
@@ -179,6 +187,7 @@ class RuntimeFunction(Construct):
                 Env.SERVICE: service_of(self),
             },
         )
+        require_environment_room(self.function)
         if options.vpc is not None:
             self._deny_network_to_code()
         Validations.of(self.role).acknowledge(_TRACING if options.vpc is None else _TRACING_AND_NETWORK)
