@@ -8,7 +8,6 @@ from typing import Final
 
 from aws_cdk import Names, Stack
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
@@ -21,7 +20,11 @@ _POLL: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttribut
 
 
 def grant_value(secret: AnySecret, grantee: iam.IGrantable) -> None:
-    """Allow to read a secret's value; ``ISecret.grant_read`` allows to describe it, too."""
+    """Allow to read a secret's value; ``ISecret.grant_read`` allows to describe it, too.
+
+    The key is granted to the role, as every key of ours: an imported key's policy cannot be changed from here, and that
+    of a key in another stack would make each stack depend on the other.
+    """
     iam.Grant.add_to_principal(
         grantee=grantee,
         actions=["secretsmanager:GetSecretValue"],
@@ -30,7 +33,12 @@ def grant_value(secret: AnySecret, grantee: iam.IGrantable) -> None:
     )
     if secret.encryption_key is not None:
         service = f"secretsmanager.{Stack.of(secret).region}.amazonaws.com"
-        secret.encryption_key.grant_decrypt(kms.ViaServicePrincipal(service, grantee.grant_principal))
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["kms:Decrypt"],
+            resource_arns=[secret.encryption_key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": service}},
+        )
 
 
 def poll(
