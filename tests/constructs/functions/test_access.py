@@ -1,4 +1,4 @@
-"""What functions may do with secrets, under keys wherever they are."""
+"""Access of functions to secrets, under keys wherever they are."""
 
 from __future__ import annotations
 
