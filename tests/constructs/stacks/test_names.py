@@ -43,7 +43,7 @@ HARMLESS = {
 def fixed_names(cloud: Cloud) -> list[str]:
     """Physical names that block a replacement, or a resource that is made again while the former one was retained.
 
-    One that holds the resource's logical id and a name or id that AWS makes anew does neither, nor one that holds the
+    One that holds the resource's logical id and a name or id that AWS makes again does neither, nor one that holds the
     id of its API.
     """
     return [
