@@ -1,8 +1,8 @@
 """Runs lint, types and all tests: several jobs at once, the longest first, and reports what failed.
 
-With ``--cases N``, a part that is drawn in each run: ``tests/sampling.py``. With ``--fast``, the fast
-tier: neither local AWS nor what enumerates everything. Each job may fail, and all run to their end; a job's output is
-in ``build``, and is shown if it failed.
+With ``--cases N``, a part that is drawn in each run: ``tests/sampling.py``. With ``--fast N``, the fast
+tier: neither local AWS nor what enumerates everything, and of the rest one file of tests in N, drawn in each run. Each
+job may fail, and all run to their end; a job's output is in ``build``, and is shown if it failed.
 
 There are two lanes. Tests on local AWS run many processes and mostly wait; jobs that compute give way to them
 (``nice``), so that functions start in time even if the machine is busy with the other lane.
@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -128,14 +129,41 @@ def pytests(name: str, *arguments: str, local: bool = False) -> Job:
     return Job(name=name, command=[sys.executable, "-m", "pytest", *options, *arguments], local=local)
 
 
-def fast_jobs() -> list[Job]:
-    """The fast tier."""
+def fast_jobs(part: str) -> list[Job]:
+    """The fast tier.
+
+    Args:
+        part: ``n:draw``: of the test files of runtime and constructs, one in ``n`` is run, and those that are changed.
+    """
+    unit, constructs = (_drawn(folder, part) for folder in (UNIT, CONSTRUCTS))
     return [
         make("lint"),
-        pytests("unit", "-m", "not exhaustive", UNIT),
+        pytests("unit", "-m", "not exhaustive", *unit),
         make("types"),
-        pytests("constructs", "-m", "not exhaustive", CONSTRUCTS),
+        pytests("constructs", "-m", "not exhaustive", *constructs),
     ]
+
+
+def _drawn(folder: str, part: str) -> list[str]:
+    one_in, _, draw = part.partition(":")
+    files = sorted(found.relative_to(ROOT).as_posix() for found in (ROOT / folder).rglob("test_*.py"))
+    drawn = Random(f"{draw}:{folder}").sample(files, -(-len(files) // int(one_in)))
+    return sorted({*drawn, *_changed().intersection(files)})
+
+
+def _changed() -> set[str]:
+    """Files that are not as the last commit has them; none where there is no git."""
+    try:
+        listed = subprocess.run(
+            ["git", "status", "--porcelain", "-z", "--no-renames", "--untracked-files=all"],
+            cwd=ROOT,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return set()
+    return {entry[3:] for entry in listed.stdout.split("\0")}
 
 
 def jobs() -> list[Job]:
@@ -266,7 +294,7 @@ def run_all(chosen: Sequence[Job], **variables: str) -> dict[Job, int]:
 
 
 def _part(text: str) -> str:
-    """Return the part of the tests to run, as ``CDK_SAGAS_CASES`` states it."""
+    """Return the part of the tests to run, ``n:draw``; empty: all of them."""
     if text == "all":
         return ""
     if not re.fullmatch(r"[1-9]\d*(:\d+)?", text):
@@ -277,15 +305,18 @@ def _part(text: str) -> str:
 def main() -> int:
     """Runs all jobs and returns the exit status: 0, or 1 if one failed."""
     parser = argparse.ArgumentParser(description="Runs lint, types and tests.")
-    parser.add_argument("--fast", action="store_true", help="the fast tier")
+    parser.add_argument("--fast", metavar="N[:DRAW]", type=_part, help="the fast tier; one file in N, drawn")
     parser.add_argument(
         "--cases", metavar="N[:DRAW]", type=_part, default="all", help="one in N, as tests/sampling.py draws them (all)"
     )
     options = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
+    if options.fast:
+        print(f"== some files of tests: FILES={options.fast} repeats it, and make test runs everything", flush=True)
     if options.cases:
         print(f"== a part of the tests: CASES={options.cases} repeats it, and make test runs everything", flush=True)
-    chosen = fast_jobs() if options.fast else jobs() if not options.cases else jobs_of_a_part()
+    fast = options.fast is not None
+    chosen = fast_jobs(options.fast or "1:0") if fast else jobs() if not options.cases else jobs_of_a_part()
     failed = run_all(chosen, CDK_SAGAS_CASES=options.cases)
     for job, status in failed.items():
         lines = job.log.read_text("utf-8", "replace").splitlines()

@@ -13,7 +13,7 @@ from tests.for_each import for_each
 from tests.packaging.conftest import ROOT
 from tests.sampling import Case, drawn_cases
 from tools import run_checks
-from tools.run_checks import LOCAL, Job, fast_jobs, jobs, jobs_of_a_part, run_all
+from tools.run_checks import CONSTRUCTS, LOCAL, UNIT, Job, fast_jobs, jobs, jobs_of_a_part, run_all
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 ALL = jobs()
@@ -36,7 +36,7 @@ def test_every_test_file_runs_in_one_job(file: str) -> None:
         assert len([job.name for job in chosen if _runs(job, file)]) == 1
 
 
-@pytest.mark.parametrize("chosen", [ALL, jobs_of_a_part(), fast_jobs()], ids=["all", "a part", "fast"])
+@pytest.mark.parametrize("chosen", [ALL, jobs_of_a_part(), fast_jobs("1:0")], ids=["all", "a part", "fast"])
 def test_jobs_name_existing_paths(chosen: Sequence[Job]) -> None:
     words = [word.removeprefix("--ignore=") for job in chosen for word in job.command]
     paths = [word for word in words if word.partition("/")[0] == "tests"]
@@ -44,6 +44,21 @@ def test_jobs_name_existing_paths(chosen: Sequence[Job]) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert len({job.name for job in chosen}) == len(chosen)
     assert {"lint", "types"} < {job.name for job in chosen}
+
+
+def test_the_fast_tier_runs_a_part_of_the_files_and_each_changed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_checks, "_changed", lambda: {FILES[0], "docs/index.md"})
+
+    def files(part: str) -> set[str]:
+        return {word for job in fast_jobs(part) for word in job.command if word.endswith(".py")}
+
+    everything = {file for file in FILES if _holds(UNIT, file) or _holds(CONSTRUCTS, file)}
+    assert files("1:0") == everything
+    for draw in ("1", "2"):
+        assert len(everything) / 10 <= len(files(f"10:{draw}")) <= len(everything) / 10 + 3
+        assert FILES[0] in files(f"10:{draw}")
+        assert files(f"10:{draw}") == files(f"10:{draw}")
+    assert files("10:1") != files("10:2")
 
 
 def _python(name: str, code: str) -> Job:
