@@ -276,6 +276,15 @@ def of_stacks(old: System, new: System) -> Iterator[tuple[str, Finding]]:
                 remedy=_PUT_BACK,
             )
             yield old.kept[Kind.PAYLOADS][bucket], finding
+    for table, indexes in old.indexes.items():
+        for index in sorted(indexes - new.indexes.get(table, indexes)):
+            finding = Finding(
+                what=f"index {index} of {Kind.LEDGER} {table} -> none",
+                then="open holds are not found when their time is over, nor money in shards of collecting accounts: it "
+                "stays where it is",
+                remedy="put holds or collecting back, or let all holds close and all shards empty first",
+            )
+            yield old.kept[Kind.LEDGER][table], finding
 
 
 def _of_environment(before: str, after: str | None) -> Iterator[Finding]:

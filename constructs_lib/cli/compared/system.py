@@ -115,6 +115,7 @@ class System:
         kept: stacks of resources by kind and name.
         used: by function and variable, the resource that it names; empty if it names none.
         expiry: days after which a bucket's objects expire, by bucket.
+        indexes: names of a ledger's indexes, by table.
     """
 
     stacks: dict[str, str] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class System:
     kept: dict[Kind, dict[str, str]] = field(default_factory=lambda: {kind: {} for kind in Kind})
     used: dict[tuple[str, Env], str] = field(default_factory=dict)
     expiry: dict[str, int] = field(default_factory=dict)
+    indexes: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 def system_of(assembly: Path) -> System:
@@ -143,6 +145,7 @@ def system_of(assembly: Path) -> System:
         try:
             _add_kept(system, templates, stack, manifest)
             _add_functions(system, templates, stack, manifest)
+            system.indexes.update({table: templates.indexes_of(table) for table in system.kept[Kind.LEDGER]})
             for one in manifest.get(Part.SAGAS, ()):
                 saga = described[one[F.PATH]]
                 system.sagas[saga.name] = _saga(saga, one, templates, stack, manifests.values())

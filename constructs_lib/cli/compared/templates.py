@@ -162,6 +162,11 @@ class Templates:
         rules = properties.get("LifecycleConfiguration", {}).get("Rules", ())
         return min((rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule), default=None)
 
+    def indexes_of(self, table: str) -> frozenset[str]:
+        """Names of a table's indexes; none if it is not a table of the app."""
+        properties = self._resources[table][1].get("Properties", {}) if table in self._resources else {}
+        return frozenset(index["IndexName"] for index in properties.get("GlobalSecondaryIndexes", ()))
+
     def called_by(self, machine: str) -> frozenset[str]:
         """Everything that a state machine's definition names, and those of the phases that it calls."""
         found: set[str] = set()

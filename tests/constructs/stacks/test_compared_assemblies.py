@@ -59,8 +59,8 @@ def _operated(stack: Stack, name: str = "payments", **options: Any) -> None:
     TransactionApi(stack, "Api", operations={name: Operation(saga=_saga(stack), **options)})
 
 
-def _with_ledger(stack: Stack, id: str) -> LedgerTable:
-    ledger = LedgerTable(stack, id)
+def _with_ledger(stack: Stack, id: str, *, holds: bool = False) -> LedgerTable:
+    ledger = LedgerTable(stack, id, holds=holds)
     _saga(stack, fn=own(stack, "Move", environment=ledger.environment))
     return ledger
 
@@ -225,6 +225,11 @@ CASES: Final = {
         old=lambda stack: _with_ledger(stack, "Ledger"),
         new=lambda stack: _with_ledger(stack, "Other"),
         says=("stack Ledger is changed", "  LedgerTable Ledger/LedgerTable", "-> Ledger/OtherTable", "balances stay"),
+    ),
+    "Holds": Case(
+        old=lambda stack: _with_ledger(stack, "Ledger", holds=True),
+        new=lambda stack: _with_ledger(stack, "Ledger"),
+        says=("  index due of LedgerTable Holds/LedgerTable", " -> none: open holds are not found"),
     ),
     "LedgerOfStep": Case(
         old=lambda stack: _posting_to(stack, 0),
