@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import pytest
 
+from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.simulator import Intent, Response, simulate
+from constructs_lib.testing.simulator.aws.gateway import callers_of
 from constructs_lib.testing.simulator.deployment.blueprint import ApiSpec, Blueprint, RouteSpec
 from constructs_lib.testing.simulator.deployment.template import blueprint_of
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
+from saga_runtime.idempotency.identity import scope_of
+from saga_runtime.protocol import RecordAttribute, StartField
 
 from .examples import assembly_of
 from .small_stack import Transfers, add_saga
@@ -32,7 +38,7 @@ def _http(app: Any, identity: str) -> None:
     from aws_cdk import aws_cognito as cognito
     from aws_cdk import aws_lambda as lambda_
 
-    from constructs_lib import HttpTransactionApi
+    from constructs_lib import HttpTransactionApi, Operation
 
     stack = Stack(app, "Http")
     code = lambda_.Code.from_inline("def handler(event, context):\n    return {'isAuthorized': True}\n")
@@ -48,14 +54,37 @@ def _http(app: Any, identity: str) -> None:
     }[identity]
     # With IAM, the API is another stack's.
     api = apigatewayv2.HttpApi(Stack(app, "Shared") if identity == "iam" else stack, "Api")
+    transfers = Operation(saga=add_saga(stack), caller_member="customer")
     HttpTransactionApi(
-        stack, "Transfers", api=api, operations={"transfers": add_saga(stack)}, authorizer=authorizer, identity=identity
+        stack, "Transfers", api=api, operations={"transfers": transfers}, authorizer=authorizer, identity=identity
     )
+
+
+class _OfCallers(Transfers):
+    """Transfers of two users; each request has its own caller."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        return replace(super().intent(number, random), user=random.choice(("alice", "bob")))
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        owners = {scope_of("transfers", who): who[-1] for user in ("alice", "bob") for who in callers_of(user)}
+        records = [record for table in world.parts.requests for record in world.records(table)]
+        begun = [record for record in records if RecordAttribute.INPUT in record]
+        wrong = tuple(
+            f"{_asked_by(record)} is the caller of {record[RecordAttribute.ID]['S']}"
+            for record in begun
+            if _asked_by(record) != owners[record[RecordAttribute.SCOPE]["S"]]
+        )
+        yield Invariant(name="each saga receives its own caller", checked=len(begun), violations=wrong)
+
+
+def _asked_by(record: Mapping[str, Any]) -> str:
+    return str(json.loads(json.loads(record[RecordAttribute.INPUT]["S"])[StartField.REQUEST])["customer"])
 
 
 @pytest.mark.parametrize("identity", ["iam", "jwt"])
 def test_sagas_behind_an_http_api_keep_their_promise(identity: str) -> None:
-    report = simulate(assembly_of(_http, identity), Transfers(), sagas=200, seed=7)
+    report = simulate(assembly_of(_http, identity), _OfCallers(), sagas=200, seed=7)
 
     report.require_kept()
     assert set(report.statuses) == {"COMPLETED", "FAILED"}
