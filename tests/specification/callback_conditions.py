@@ -114,9 +114,19 @@ class CallbackCondition(Condition):
         "entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome))",
     )
     SUCCESS_FIRST = Because(
-        "of conflicting outcomes under one id the success is adopted first: a crash in between does not lose it",
+        "of conflicting outcomes under one id the success counts: a refusal after it changes no row",
         RECEIPT,
         "if found.conflict is not None and found.conflict.ok: return found.conflict, found.outcome",
+    )
+    ADOPTED_TOGETHER = Because(
+        "who dies between two outcomes under one id leaves the second one: the next message finds the job decided",
+        RECEIPT,
+        "subject.write(said, found.event_id, guard, refusal=refusal)",
+    )
+    ADOPTED_AS_READ = Because(
+        "an outcome that is stored between the read of those before it and their adoption is adopted, too",
+        WRITES,
+        'return f"#status = :found AND {contradicts}", values',
     )
     PENDING_TELLS_ID = Because(
         "who asks learns under which id of its own the provider will answer",

@@ -296,14 +296,17 @@ class Dispatchers(Conditional):
     def _writes_alias(self, world: World, index: int, each: Dispatcher) -> Move[World]:
         if world.alias.outcomes and self.holds(C.ALIAS_ABSENT):
             at = At.HAND_OVER if self.holds(C.ALIAS_HANDS_OVER) else At.ACCEPT
-            return self._become(world, index, "finds what came before", replace(each, at=at))
+            found = Alias.NONE if self.holds(C.ADOPTED_AS_READ) or at is At.ACCEPT else world.alias
+            return self._become(world, index, "finds what came before", replace(each, at=at, found=found))
         return self._become(replace(world, alias=Alias.KNOWN), index, "writes the alias", replace(each, at=At.ACCEPT))
 
     def _hands_over(self, world: World, index: int, each: Dispatcher) -> Moves:
-        """The success, and, in a transaction of its own, what contradicts it."""
-        outcomes = world.alias.outcomes
+        """The success, and with it what contradicts it, which changes no row."""
+        outcomes = world.alias.outcomes if self.holds(C.ADOPTED_AS_READ) else each.found.outcomes
         first, *second = sorted(outcomes, reverse=True) if self.holds(C.SUCCESS_FIRST) else outcomes
-        left = (Alias.OK_LEFT if second[0] else Alias.FAIL_LEFT) if second else Alias.KNOWN
+        left = Alias.KNOWN
+        if second and not self.holds(C.ADOPTED_TOGETHER):
+            left = Alias.OK_LEFT if second[0] else Alias.FAIL_LEFT
         after = self.receipts.received(world, ok=first)
         if left is Alias.KNOWN:
             turned = replace(after, alias=left)

@@ -93,6 +93,7 @@ class CallbackStepModel(Conditional):
             and world.late is None
             and world.token.status is not TokenStatus.DELIVERING
             and not any(each.sent for each in world.dispatchers)
+            and not (world.alias.known and world.alias.outcomes)
         )
         if not quiet or row.status in {Log.APPLIED_LATE, Log.COMPENSATING}:
             return False

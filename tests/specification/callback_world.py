@@ -198,6 +198,7 @@ class Dispatcher:
         sent: whether its request is in transit, and it does not wait for the response any more.
         tells: the attempt to which it delivers by the token row; 0: its own message's, by the log row.
         parked: whether it read that the saga is parked, where its write does not check that.
+        found: what it read under the provider's own id, likewise.
     """
 
     at: At = At.IDLE
@@ -208,6 +209,7 @@ class Dispatcher:
     sent: bool = False
     tells: int = 0
     parked: bool = False
+    found: Alias = Alias.NONE
 
 
 @dataclass(frozen=True, slots=True, order=True)

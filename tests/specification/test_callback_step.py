@@ -59,6 +59,8 @@ class TestCallbackStep(RedundantConditionTests, LargeConfigurationTests, SpareCo
             Mutant((C.ALIAS_HANDS_OVER,), STUCK, "ids of its own"),
             Mutant((C.ALIAS_KEEPS_BOTH,), STUCK, "ids of its own"),
             Mutant((C.SUCCESS_FIRST,), STUCK, "ids of its own"),
+            Mutant((C.ADOPTED_TOGETHER,), STUCK, "ids of its own"),
+            Mutant((C.ADOPTED_AS_READ,), STUCK, "ids of its own"),
             Mutant((C.PENDING_TELLS_ID,), STUCK, "verify, ids of its own"),
             Mutant((C.ONE_RECEIPT,), STUCK),
             Mutant((C.MARKER_OF_OUTCOME,), STUCK, "relents, one event id"),

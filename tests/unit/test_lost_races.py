@@ -101,6 +101,10 @@ def forgotten(item: Item) -> Any:
     return tokens.forgotten_update("tokens", TokenRow.from_item(item), LIST, NOW_MS)
 
 
+def adopted(item: Item) -> Any:
+    return tokens.adopted_update("tokens", TokenRow.from_item(item), "job", NOW_MS)
+
+
 def of_tokens() -> dict[str, Race]:
     found = {}
     for write in (told, token_is_checked):
@@ -123,6 +127,13 @@ def of_tokens() -> dict[str, Race]:
             **{f"another {attribute}": {attribute: value} for attribute, value in changes.items()},
         }
         found[name] = Race(table="tokens", item=item, write=forgotten, lost=lost)
+    adopts: dict[str, tuple[Item, Any]] = {
+        "adopted": (EARLY, said),
+        "adopted, both": ({**EARLY, "conflict": said}, EARLY["outcome"]),
+    }
+    for name, (item, other) in adopts.items():
+        lost = {"its job is known": {"status": s("ALIAS")}, "another outcome": {"conflict": other}, "gone": GONE}
+        found[name] = Race(table="tokens", item=item, write=adopted, lost=lost)
     absent: Mapping[str, Mapping[str, Any]] = {"there": TOKEN}
     found["token is absent"] = Race(
         table="tokens", item=None, write=lambda _: tokens.token_check("tokens", "job", None), lost=absent

@@ -88,6 +88,7 @@ class Decision:
         token: change of the token row.
         told: outcome to deliver, if the token row changes.
         contradicts: whether the outcome contradicts what counts.
+        against: of a second outcome that contradicts the first one: the log row's status in between; None: none does.
         receipt: the result; None: that of the delivery.
         metrics: what is counted when it is written.
     """
@@ -98,6 +99,7 @@ class Decision:
     contradicts: bool
     receipt: Receipt | None
     metrics: Sequence[Metric]
+    against: StepStatus | None = None
 
 
 _NOTHING: Final = Transition(log=LogChange.NONE)
@@ -134,8 +136,19 @@ OF_WAIT: Final[Mapping[tuple[StepStatus | None, bool], Transition]] = {
 """The same of a saga that only waits for an occurrence. A row that is in doubt is a job's, whatever the saga declares
 by now."""
 
+_BECOMES: Final[Mapping[LogChange, StepStatus]] = {
+    LogChange.PUT_DONE: StepStatus.DONE,
+    LogChange.PUT_READ: StepStatus.RECORDED,
+    LogChange.PUT_FAILED: StepStatus.REFUSED,
+    LogChange.DONE: StepStatus.DONE,
+    LogChange.FAILED: StepStatus.REFUSED,
+    LogChange.APPLIED_LATE: StepStatus.APPLIED_LATE,
+}
 
-def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, job: bool) -> Decision:
+
+def receipt_of(
+    token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, job: bool, refusal: Outcome | None = None
+) -> Decision:
     """Decide how a report changes both rows.
 
     Args:
@@ -143,8 +156,10 @@ def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, 
         log: the log row that was found.
         outcome: the reported outcome.
         job: whether the provider works for the saga; otherwise the saga only waits for an occurrence.
+        refusal: of an unknown job that was done: a refusal that was reported, too. After a success it changes no row.
     """
-    transition = (OF_JOB if job else OF_WAIT)[None if log is None else log.status, outcome.ok]
+    transitions, found = OF_JOB if job else OF_WAIT, None if log is None else log.status
+    transition = transitions[found, outcome.ok]
     if transition.log in (LogChange.NONE, LogChange.APPLIED_LATE) and log is not None:
         told = answer_of(log) or _fenced(log)
     else:
@@ -154,6 +169,9 @@ def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, 
     else:
         then = TokenChange.SETTLE if token.status is TokenStatus.WAITING else TokenChange.NONE
     receipt, metrics = _amounts_to(transition, then)
+    against = None
+    if refusal is not None and transitions[in_between := _BECOMES.get(transition.log, found), False].contradicts:
+        against, metrics = in_between, (*metrics, Metric.CALLBACK_CONFLICT)
     return Decision(
         log=transition.log,
         token=then,
@@ -161,6 +179,7 @@ def receipt_of(token: TokenRow | None, log: LogRow | None, outcome: Outcome, *, 
         contradicts=transition.contradicts,
         receipt=receipt,
         metrics=metrics,
+        against=against,
     )
 
 
@@ -189,15 +208,25 @@ def notice_of(
         recorded: whether the saga's record exists.
         undo: whether the step is compensated.
     """
-    reported = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
-    found = f"the provider reported {reported} when its row was {log.status if log else 'not there'}"
+    status = None if log is None else log.status
+    found = _reported(outcome, status)
     if decision.log is not LogChange.APPLIED_LATE:
-        return (CONTRADICTED, f"{found}; the row stays") if decision.contradicts else None
+        return contradiction_of(outcome, status) if decision.contradicts else None
     if not recorded:
         return APPLIED_LATE, f"{found}; the saga's record is gone, so it is not compensated automatically"
     if not undo:
         return APPLIED_LATE, f"{found}; nothing undoes this step"
     return (APPLIED_LATE, f"{found}; it is undone") if decision.contradicts else None
+
+
+def contradiction_of(outcome: Outcome, status: StepStatus | None) -> tuple[str, str]:
+    """Error and detail of the entry about an outcome that contradicts a row of this status, and does not change it."""
+    return CONTRADICTED, f"{_reported(outcome, status)}; the row stays"
+
+
+def _reported(outcome: Outcome, status: StepStatus | None) -> str:
+    reported = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
+    return f"the provider reported {reported} when its row was {status or 'not there'}"
 
 
 def conflict_id_of(job_id: str, outcome: Outcome) -> str:

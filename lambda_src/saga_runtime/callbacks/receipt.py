@@ -14,6 +14,7 @@ from saga_runtime.callbacks.decisions import (
     LogChange,
     Receipt,
     TokenChange,
+    contradiction_of,
     notice_of,
     receipt_of,
 )
@@ -218,7 +219,15 @@ class Subject:
             log = read_log(saga.log, job)
         return cls(job_id=job_id, job=job, token=token, saga=saga, log=log)
 
-    def write(self, outcome: Outcome, event_id: str, guard: Any, marker: Marker | None = None) -> Receipt | None:
+    def write(
+        self,
+        outcome: Outcome,
+        event_id: str,
+        guard: Any,
+        marker: Marker | None = None,
+        *,
+        refusal: Outcome | None = None,
+    ) -> Receipt | None:
         """Decide, and write all of it at once.
 
         Args:
@@ -226,6 +235,7 @@ class Subject:
             event_id: by which event.
             guard: the write that keeps this from being done twice.
             marker: the event's marker, if that is the guard.
+            refusal: of an unknown job that was done: a refusal that was reported, too.
 
         Returns:
             None: something has changed since it was read.
@@ -234,7 +244,7 @@ class Subject:
             _Reused: the marker is there, of another job or outcome.
         """
         now_ms = clock.now_ms()
-        decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job)
+        decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job, refusal=refusal)
         late = decision.log is LogChange.APPLIED_LATE
         record = read_record(self._requests, self.job.saga_id) if late else None
         place = LogPlace(
@@ -245,8 +255,11 @@ class Subject:
             keep_days=self.saga.days,
         )
         log = place.entry(decision.log, self.log, outcome, now_ms)
-        token = self._token_entry(decision, outcome, event_id, now_ms)
+        conflict = refusal if decision.against else outcome if decision.contradicts else None
+        token = self._token_entry(decision, event_id, now_ms, conflict)
         notices = self._notices(decision, outcome, now_ms, recorded=record is not None)
+        if refusal is not None and decision.against and refusal != self._conflict:
+            notices = [*notices, *self._entries(contradiction_of(refusal, decision.against), refusal, now_ms)]
         refused = transact([guard, token, log, *self._record_entry(record, now_ms), *notices], retry=PATIENT)
         if refused is not None and 0 in refused.items:
             if marker is not None and not marker.is_in(refused.item):
@@ -258,9 +271,9 @@ class Subject:
     def _requests(self) -> str:
         return (self.token.request_table if self.token is not None else "") or self.saga.requests
 
-    def _token_entry(self, decision: Decision, outcome: Outcome, event_id: str, now_ms: int) -> Any:
+    def _token_entry(self, decision: Decision, event_id: str, now_ms: int, conflict: Outcome | None) -> Any:
         table, late = token_table(), decision.log is LogChange.APPLIED_LATE
-        beside = conflict_change(outcome) if decision.contradicts else {}
+        beside = conflict_change(conflict) if conflict is not None else {}
         if self.token is None:
             tables = {
                 TokenAttribute.LOG_TABLE: {"S": self.saga.log},
@@ -326,15 +339,23 @@ class Subject:
             row = replace(row, status=TokenStatus.DELIVERING, outcome=decision.told)
         return _told(row) if row.status is TokenStatus.DELIVERING else Receipt.RECEIVED
 
+    @property
+    def _conflict(self) -> Outcome | None:
+        return self.token.conflict if self.token is not None else None
+
     def _is_told(self, decision: Decision, outcome: Outcome) -> bool:
-        """A notice was stored with this conflict; or the saga has no operators."""
-        conflict = self.token.conflict if self.token is not None else None
-        return not self.saga.operators or (conflict == outcome and decision.log is LogChange.NONE)
+        """A notice was stored with this conflict."""
+        return self._conflict == outcome and decision.log is LogChange.NONE
 
     def _notices(self, decision: Decision, outcome: Outcome, now_ms: int, *, recorded: bool) -> Sequence[Any]:
         """Entries of the transaction for operators: none, or one."""
         notice = notice_of(decision, self.log, outcome, recorded=recorded, undo=self.saga.step.undo)
         if notice is None or self._is_told(decision, outcome):
+            return []
+        return self._entries(notice, outcome, now_ms)
+
+    def _entries(self, notice: tuple[str, str], outcome: Outcome, now_ms: int) -> Sequence[Any]:
+        if not self.saga.operators:
             return []
         error, detail = notice
         execution = self.token.execution if self.token is not None else ""
@@ -362,30 +383,29 @@ def _told(row: TokenRow) -> Receipt:
 
 
 def adopt(found: TokenRow, job_id: str) -> None:
-    """Make the outcome under a provider's own id its job's, if the row is as read; then read it again.
+    """Make what was reported under a provider's own id its job's, if the row is as read; then read it again.
+
+    Both outcomes are written at once if there are two. Who dies writes nothing, and finds them again, or writes both.
 
     Raises:
         TransientError: nothing is written, or it is unknown; call again.
     """
-    said, rest = _success_first(found)
-    if said is None:
-        return
+    said, refusal = _success_first(found)
     job = _parsed(job_id)
     subject = Subject.read(job_id, job)
     if subject is None:
         raise _not_served(job)
-    guard = adopted_update(token_table(), found, job_id, rest, clock.now_ms())
-    subject.write(said, found.event_id, guard)
+    guard = adopted_update(token_table(), found, job_id, clock.now_ms())
+    subject.write(said, found.event_id, guard, refusal=refusal)
 
 
-def _success_first(found: TokenRow) -> tuple[Outcome | None, Outcome | None]:
-    """Order the outcomes under a provider's own id: the one to deliver first, and the rest.
+def _success_first(found: TokenRow) -> tuple[Outcome, Outcome | None]:
+    """The outcome of an unknown job that counts, and the refusal that contradicts it.
 
-    The process may crash in between. The first must be a success: an undetected success
-    would remain forever, and a failure after it is only a conflict to report.
+    A success counts, whichever came first: a refusal after it is only a conflict to report.
     """
-    if found.status is TokenStatus.ALIAS:
-        return found.conflict, None
+    if found.outcome is None:
+        raise ValueError(f"a row that is {found.status} needs an outcome")
     if found.conflict is not None and found.conflict.ok:
         return found.conflict, found.outcome
     return found.outcome, found.conflict

@@ -49,7 +49,8 @@ def register(waiting: Waiting) -> Registration:
             case Entry.REPLACE:
                 if write(waiting.replace(table, row, now_ms), retry=PATIENT) is None:
                     telemetry.event("token_replaced", job_id=waiting.job_id)
-                    return Registration.NEWER
+                    # The older attempt's registration may have died before it took that up.
+                    return _early(waiting, Registration.NEWER)
             case Entry.ANSWER:
                 if _answered_before(waiting, row, now_ms):
                     return Registration.NEWER
@@ -81,7 +82,7 @@ def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
 def _early(waiting: Waiting, done: Registration) -> Registration:
     """Take up an answer that came before anybody knew of the job."""
     found = read_token(alias_id(waiting.job_id))
-    if found is None or (found.status is TokenStatus.ALIAS and found.conflict is None):
+    if found is None or found.status is TokenStatus.ALIAS:
         return done
     adopt_alias(waiting.job_id, waiting.job_id)
     return Registration.ANSWERED
@@ -108,7 +109,7 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
             continue
         if row.status is TokenStatus.ALIAS and row.job_id != job_id:
             raise StepInDoubt(f"the provider gave the id {provider_id} to two jobs; ask it which one it means")
-        if row.status is TokenStatus.ALIAS and row.conflict is None:
+        if row.status is TokenStatus.ALIAS:
             return
         adopt(row, job_id)
     raise TransientError(f"the row of id {provider_id} keeps changing")

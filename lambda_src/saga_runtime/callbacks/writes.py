@@ -232,19 +232,22 @@ def unanswered_update(table: str, found: TokenRow, now_ms: int) -> Any:
     return token_update(table, found, found.status, now_ms, changes)
 
 
-def adopted_update(table: str, found: TokenRow, job_id: str, rest: Outcome | None, now_ms: int) -> Any:
-    """Record the job of a provider's own id, and that the job has the outcome stored under it, except the rest.
+def adopted_update(table: str, found: TokenRow, job_id: str, now_ms: int) -> Any:
+    """Record the job of a provider's own id, and that the job has the outcomes stored under it.
 
-    On condition that it had no job, or, for a conflicting outcome, this one. An operator may have forgotten it since it
-    was read: the outcome is still there, and the rest is listed again.
+    On condition that it had no job, and that the other outcome is as read. An operator may have forgotten it since it
+    was read: the outcomes are still there.
     """
     a = TokenAttribute
-    changes: dict[TokenAttribute, Value] = {a.JOB_ID: {"S": job_id}, a.OUTCOME: None}
-    if rest is None:
-        changes |= {a.CONFLICT: None, a.DUE_AT: None, a.DUE_SHARD: None, a.FORGOTTEN_AT: None}
-    else:
-        changes |= unforgotten_change(found, rest)
-    return token_update(table, found, TokenStatus.ALIAS, now_ms, changes)
+    sets: dict[TokenAttribute, Any] = {
+        a.JOB_ID: {"S": job_id},
+        a.STATUS: {"S": TokenStatus.ALIAS},
+        a.UPDATED_AT: {"N": str(now_ms)},
+    }
+    removes = (a.OUTCOME, a.CONFLICT, a.DUE_AT, a.DUE_SHARD, a.FORGOTTEN_AT)
+    unknown, values = _unknown_as_read(found)
+    change = update(when(unknown, **values), sets, removes=removes)
+    return {"Update": {"TableName": table, "Key": token_key(found.id), **change}}
 
 
 def forgotten_update(table: str, found: TokenRow, decisions: Mapping[str, Any], now_ms: int) -> Any:
@@ -254,15 +257,12 @@ def forgotten_update(table: str, found: TokenRow, decisions: Mapping[str, Any], 
     The outcomes stay: a job that registers later receives them.
     """
     a = TokenAttribute
-    values: dict[str, Any] = {"found": {"S": TokenStatus.EARLY}}
-    contradicts, before = "attribute_not_exists(#conflict)", "attribute_not_exists(#decisions)"
-    if found.conflict is not None:
-        contradicts = "#conflict = :contradicts"
-        values["contradicts"] = {"S": found.conflict.encode()}
+    unknown, values = _unknown_as_read(found)
+    before = "attribute_not_exists(#decisions)"
     if found.decisions is not None:
         before = "#decisions = :before"
         values["before"] = found.decisions
-    condition = when(f"#status = :found AND {contradicts} AND {before}", **values)
+    condition = when(f"{unknown} AND {before}", **values)
     sets: dict[TokenAttribute, Any] = {
         a.FORGOTTEN_AT: {"N": str(now_ms)},
         a.DECISIONS: decisions,
@@ -270,6 +270,16 @@ def forgotten_update(table: str, found: TokenRow, decisions: Mapping[str, Any], 
     }
     change = update(condition, sets, removes=(a.DUE_AT, a.DUE_SHARD))
     return {"Update": {"TableName": table, "Key": token_key(found.id), **change}}
+
+
+def _unknown_as_read(found: TokenRow) -> tuple[str, dict[str, Any]]:
+    """Condition that a row is still an unknown job's, and that no other outcome was stored since it was read."""
+    values: dict[str, Any] = {"found": {"S": TokenStatus.EARLY}}
+    contradicts = "attribute_not_exists(#conflict)"
+    if found.conflict is not None:
+        contradicts = "#conflict = :contradicts"
+        values["contradicts"] = {"S": found.conflict.encode()}
+    return f"#status = :found AND {contradicts}", values
 
 
 def token_update(

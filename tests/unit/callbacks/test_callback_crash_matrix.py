@@ -86,6 +86,25 @@ def _unknown(job_saga: JobSaga) -> None:
     job_saga.enter()
 
 
+def _unknown_twice(job_saga: JobSaga) -> None:
+    """An unknown job failed, and was done."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        job_saga.reports("e1", REFUSED)
+        job_saga.reports("e2")
+    job_saga.enter()
+
+
+def _unknown_and_retried(job_saga: JobSaga) -> None:
+    """The first attempt's registration died when its token was stored."""
+    _unknown(job_saga)
+    job_saga.world.wire.plan(Fault(operation="PutItem", action=Action.KILL, moment=Moment.AFTER, times=1))
+    with pytest.raises(Killed):
+        _register(job_saga)
+    job_saga.time_out()
+    job_saga.enter()
+
+
 def _forgotten(job_saga: JobSaga) -> None:
     """An operator has forgotten the outcome of an unknown job."""
     with pytest.MonkeyPatch.context() as patch:
@@ -154,6 +173,12 @@ def _spoken_of_early(job_saga: JobSaga) -> None:
     job_saga.reports("e1", job_id="their-1")
 
 
+def _spoken_of_early_and_twice(job_saga: JobSaga) -> None:
+    job_saga.register()
+    job_saga.reports("e1", REFUSED, job_id="their-1")
+    job_saga.reports("e2", job_id="their-1")
+
+
 def _register(job_saga: JobSaga) -> object:
     return register(job_saga.waiting(job_saga.attempts[-1]))
 
@@ -175,7 +200,7 @@ PARTIES: dict[str, Party] = {
     "registration of a newer attempt": Party(
         before=_retried,
         act=_register,
-        calls=("PutItem", "UpdateItem"),
+        calls=("PutItem", "UpdateItem", "GetItem"),
         log=StepStatus.INTENT,
         token=(TokenStatus.WAITING,),
     ),
@@ -191,6 +216,27 @@ PARTIES: dict[str, Party] = {
         before=_unknown,
         act=_register,
         calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "registration after two outcomes of an unknown job": Party(
+        before=_unknown_twice,
+        act=_register,
+        calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+        operators=True,
+        notices=(TokenStatus.NOTIFIED,),
+    ),
+    "registration of a newer attempt after an outcome of an unknown job": Party(
+        before=_unknown_and_retried,
+        act=_register,
+        calls=(
+            *("PutItem", "UpdateItem", "GetItem"),
+            *("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        ),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -312,6 +358,16 @@ PARTIES: dict[str, Party] = {
         token=_TOLD,
         woken="output",
     ),
+    "alias after two answers": Party(
+        before=_spoken_of_early_and_twice,
+        act=lambda _: adopt_alias("their-1", JOB_ID),
+        calls=("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+        operators=True,
+        notices=(TokenStatus.NOTIFIED,),
+    ),
     "settling": Party(
         before=_untold,
         act=lambda _: settle(JOB_ID),
@@ -403,6 +459,8 @@ def check(job_saga: JobSaga, party: Party) -> None:
     """Compare the results with a party's expectations."""
     log, row = job_saga.log, job_saga.token
     assert (log.status if log else None) is party.log
+    aliases = [one for one in job_saga.world.items("tokens") if one["status"] == {"S": TokenStatus.ALIAS}]
+    assert not any(one.keys() & {"outcome", "conflict"} for one in aliases), "a known job has all its outcomes"
     assert (TokenStatus(row["status"]) if row else None) in party.token
     if row and row["status"] != TokenStatus.WAITING:
         assert TokenAttribute.TOKEN not in row

@@ -18,7 +18,7 @@ from saga_runtime.callbacks import settle
 from saga_runtime.shared.backoff import Backoff
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.gateway import ASKED, IDEMPOTENT
-from tests.unit.support.job_saga import JOB_ID, PARCEL
+from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED
 from tests.unit.support.retries import try_only
 from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
@@ -67,6 +67,22 @@ def _of_its_own(picking: Picking) -> Sent:
 def _of_its_own_and_quick(picking: Picking) -> Sent:
     picking.warehouse.own_id = ID
     picking.calls_back("early", job_id=ID)
+    return picking.send()
+
+
+def _of_its_own_and_contradicted(picking: Picking) -> Sent:
+    picking.warehouse.own_id = ID
+    picking.calls_back("failed", job_id=ID, outcome=REFUSED)
+    picking.calls_back("early", job_id=ID)
+    return picking.send()
+
+
+def _unknown_and_contradicted(picking: Picking) -> Sent:
+    def reports() -> None:
+        picking.calls_back("failed", outcome=REFUSED)
+        picking.calls_back("early")
+
+    picking.unserved(reports)
     return picking.send()
 
 
@@ -143,6 +159,14 @@ PARTIES: dict[str, Party] = {
         before=_of_its_own_and_quick,
         calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", *_RECEIVED, *_TOLD, "PutItem", "UpdateItem"),
     ),
+    "id of its own, contradicted before": Party(
+        before=_of_its_own_and_contradicted,
+        calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", *_RECEIVED, *_TOLD, "PutItem", "UpdateItem"),
+    ),
+    "contradicted before": Party(
+        before=_unknown_and_contradicted,
+        calls=_asked(*_BEGUN, "PutItem", *_RECEIVED, *_TOLD, "PutItem"),
+    ),
     "answered before": Party(before=_early, calls=_asked("PutItem", "SendTaskSuccess")),
     "after a dispatched one": Party(
         before=_cut_off(Moment.AFTER),
@@ -165,22 +189,22 @@ PARTIES: dict[str, Party] = {
     ),
     "answer that was lost": Party(
         before=_lost,
-        calls=_asked("PutItem", "PutItem", "UpdateItem", "warehouse:find", *_RECEIVED, *_TOLD),
+        calls=_asked("PutItem", "PutItem", "UpdateItem", "GetItem", "warehouse:find", *_RECEIVED, *_TOLD),
         last=2,
     ),
     "answer that takes long": Party(
         before=_slow,
         calls={
-            "asked": ("PutItem", "PutItem", "UpdateItem", "warehouse:find", "UpdateItem"),
-            "idempotent": ("PutItem", "PutItem", "UpdateItem"),
+            "asked": ("PutItem", "PutItem", "UpdateItem", "GetItem", "warehouse:find", "UpdateItem"),
+            "idempotent": ("PutItem", "PutItem", "UpdateItem", "GetItem"),
         },
         last=2,
     ),
     "answer that does not come": Party(
         before=_overdue,
         calls={
-            "asked": ("PutItem", "PutItem", "UpdateItem", "warehouse:find", "SendTaskFailure"),
-            "idempotent": ("PutItem", "PutItem", "UpdateItem", "SendTaskFailure"),
+            "asked": ("PutItem", "PutItem", "UpdateItem", "GetItem", "warehouse:find", "SendTaskFailure"),
+            "idempotent": ("PutItem", "PutItem", "UpdateItem", "GetItem", "SendTaskFailure"),
         },
         ends=("JobStillPending", "INTENT"),
         last=2,
@@ -197,7 +221,7 @@ PARTIES: dict[str, Party] = {
     ),
     "wait that is over": Party(
         before=_overdue,
-        calls=_asked("GetItem", "PutItem", "UpdateItem", "SendTaskFailure"),
+        calls=_asked("GetItem", "PutItem", "UpdateItem", "GetItem", "SendTaskFailure"),
         ends=("WaitTimedOut", None),
         job=False,
         last=2,
@@ -250,6 +274,8 @@ def _check(picking: Picking, party: Party) -> None:
     assert len(picking.world.tasks.woken) == 1, "a saga is woken once"
     assert len(picking.warehouse.begun) <= 1 or not party.job, "a job is done once"
     assert picking.job_saga.token.get("status") != "DELIVERING", "a known outcome is delivered"
+    aliases = [one for one in picking.world.items("tokens") if one["status"] == {"S": "ALIAS"}]
+    assert not any(one.keys() & {"outcome", "conflict"} for one in aliases), "a known job has all its outcomes"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from saga_runtime.callbacks import (
     Heartbeat,
     Receipt,
     Registration,
+    Succeeded,
     adopt_alias,
     heartbeat,
     record_dispatch_error,
@@ -61,7 +63,7 @@ from tests.unit.support.job_saga import (
 from tests.unit.support.retries import try_only
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.settling import park
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import Context, World
 
 MINUTE_MS = 60_000
@@ -135,18 +137,44 @@ def test_of_conflicting_outcomes_under_an_unknown_id_the_success_wins(job_saga: 
     assert TokenAttribute.CONFLICT not in job_saga.token_row(alias_of("", "their-1"))
 
 
-def test_a_crash_between_the_two_does_not_lose_the_success(job_saga: JobSaga, world: World) -> None:
-    job_saga.register()
-    job_saga.reports("e1", REFUSED, job_id="their-1")
-    job_saga.reports("e2", DONE, job_id="their-1")
+@pytest.mark.parametrize("job_id", [JOB_ID, "their-1"])
+def test_a_crash_of_an_adoption_leaves_no_outcome_behind(
+    job_saga: JobSaga, world: World, monkeypatch: pytest.MonkeyPatch, job_id: str
+) -> None:
+    """The next message finds the job's row decided, so nothing reads the row of the provider's id again."""
+    with monkeypatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        job_saga.reports("e1", REFUSED, job_id=job_id)
+        job_saga.reports("e2", DONE, job_id=job_id)
     world.wire.plan(Fault(operation="TransactWriteItems", action=Action.KILL, moment=Moment.AFTER, times=1))
 
+    adopts: Callable[[], object] = job_saga.register
+    if job_id != JOB_ID:
+        job_saga.register()
+        adopts = partial(adopt_alias, job_id, JOB_ID)
+
     with pytest.raises(Killed):
-        adopt_alias("their-1", JOB_ID)
+        adopts()
 
     assert job_saga.log is not None
     assert job_saga.log.status is StepStatus.DONE
-    assert job_saga.token_row(alias_of("", "their-1"))[TokenAttribute.CONFLICT]
+    assert Outcome.decode(job_saga.token[TokenAttribute.CONFLICT]) == Outcome.of(REFUSED)
+    assert not {"conflict", "outcome", "due_at"} & job_saga.token_row(alias_of("", job_id)).keys()
+
+
+@pytest.mark.parametrize(("first", "second"), [(DONE, REFUSED), (REFUSED, DONE)])
+def test_an_outcome_that_is_stored_during_an_adoption_is_adopted(
+    job_saga: JobSaga, world: World, first: Succeeded | Failed, second: Succeeded | Failed
+) -> None:
+    job_saga.register()
+    job_saga.reports("e1", first, job_id="their-1")
+    before(world.wire, "BatchGetItem", lambda: job_saga.reports("e2", second, job_id="their-1"))
+
+    adopt_alias("their-1", JOB_ID)
+
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+    assert Outcome.decode(job_saga.token[TokenAttribute.CONFLICT]) == Outcome.of(REFUSED)
 
 
 def test_a_delivered_refusal_is_delivered_again_whatever_the_jobs_outcome(job_saga: JobSaga) -> None:

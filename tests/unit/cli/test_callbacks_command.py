@@ -540,22 +540,25 @@ def test_a_job_that_registers_later_receives_what_was_forgotten(stranger: Operat
     assert f"job {THEIRS} must be unknown, got that of job {JOB_ID}" in stranger.is_refused("--forget", THEIRS)
 
 
-def adopted_in_part(operator: Operator) -> None:
-    """A registration dies between both outcomes."""
+def registered_by_a_dying_one(operator: Operator) -> None:
+    """A registration dies after it has adopted what was reported."""
     operator.job_saga.world.wire.plan(Fault(operation="SendTaskSuccess", action=Action.KILL, times=1))
     with pytest.raises(Killed):
         adopt_alias(THEIRS, JOB_ID)
 
 
-def test_what_a_registration_leaves_of_forgotten_outcomes_is_listed(stranger: Operator) -> None:
+def test_what_a_dying_registration_adopts_of_two_outcomes_is_acknowledged(stranger: Operator) -> None:
     stranger.job_saga.reports("e2", REFUSED, THEIRS)
     stranger.lists("--forget", THEIRS)
     stranger.job_saga.register()
-    adopted_in_part(stranger)
+    registered_by_a_dying_one(stranger)
 
-    assert {row["kind"] for row in stranger.finds()["rows"]} == {"conflict", "settling"}
-    assert row_of(stranger).status is TokenStatus.ALIAS
+    (row,) = stranger.finds()["rows"]
+    assert (row["kind"], row["job_id"], row["outcome"]) == ("conflict", JOB_ID, "done")
+    assert (row_of(stranger).status, row_of(stranger).conflict) == (TokenStatus.ALIAS, None)
     assert f"got that of job {JOB_ID}" in stranger.is_refused("--forget", THEIRS)
+    stranger.lists("--acknowledge", JOB_ID, row["conflict_id"])
+    assert "conflict" not in {row["kind"] for row in stranger.finds()["rows"]}
 
 
 @pytest.mark.parametrize(
@@ -563,9 +566,9 @@ def test_what_a_registration_leaves_of_forgotten_outcomes_is_listed(stranger: Op
     [
         lambda operator: operator.job_saga.reports("e2", REFUSED, THEIRS),
         lambda _: adopt_alias(THEIRS, JOB_ID),
-        adopted_in_part,
+        registered_by_a_dying_one,
     ],
-    ids=["contradicted", "registered", "registered in part"],
+    ids=["contradicted", "registered", "registered by a dying one"],
 )
 @pytest.mark.parametrize("again", [False, True])
 def test_what_happens_between_read_and_write_is_not_forgotten(
