@@ -71,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     statement = _statement(options)
     with one_line_errors(f"saga {options.saga} was not resolved"):
-        try:
-            answer = _asked(options, statement)
-            if answer is None:
+        answer = _asked(options, statement)
+        if answer is None:
+            try:
                 return _resolve(options, statement)
-        except CommandError as refusal:
-            raise CommandError(f"{refusal}{_contradicted(options, statement)}") from None
+            except CommandError as refusal:
+                raise CommandError(f"{refusal}{_contradicted(options, statement)}") from None
         say_answer(options, answer, options.step, statement)
     return 0
 
@@ -112,7 +112,7 @@ def _contradicted(options: argparse.Namespace, statement: Statement | None) -> s
     try:
         decisions = Decision.all_of(find_saga(options, asked=True).item)
     except (BotoCoreError, ClientError, CommandError):
-        return ""  # who may only ask the function has its refusal alone
+        return ""
     return safe(contradiction(decisions, options.step, statement))
 
 

@@ -155,11 +155,9 @@ class Operators:
 
     def _answer(self, request: Mapping[str, Any], caller: Caller) -> Answer:
         match request.get("do"):
-            case "resolve":
-                return self._resolve(request, caller)
-            case "confirm":
+            case "resolve" | "confirm" as decides:
                 try:
-                    return self._confirm(request, caller)
+                    return (self._resolve if decides == "resolve" else self._confirm)(request, caller)
                 except REFUSALS as refusal:
                     raise CannotResolve(f"{refusal}{self._contradicted(request)}") from None
             case "show":
@@ -298,15 +296,17 @@ class Operators:
         return confirmed | _told(None, Resumed(finding=finding, started=started))
 
     def _contradicted(self, request: Mapping[str, Any]) -> str:
-        """The last decision about the step of a proposal, behind its refusal, if both cannot be true; or nothing."""
+        """The last decision about a step, behind the refusal of an answer that contradicts it; or nothing."""
         try:
             found = self._found(request)
-            proposal = _numbered(found, request.get("proposal"))
+            if "proposal" in request:
+                proposal = _numbered(found, request["proposal"])
+                step, statement = proposal.step, proposal.statement
+            else:
+                step, statement = _statement(request)
         except (*REFUSALS, UnknownSaga):
             return ""
-        if proposal.step is None or proposal.statement is None:
-            return ""
-        return contradiction(found.decisions, proposal.step, proposal.statement)
+        return contradiction(found.decisions, step, statement) if step is not None and statement is not None else ""
 
     def _second(self) -> SecondPerson:
         if self.second is None:

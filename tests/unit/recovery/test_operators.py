@@ -958,6 +958,28 @@ def test_refused_confirmation_names_the_decision_that_it_contradicts(asked: Aske
     )
 
 
+@pytest.mark.parametrize("second", [None, ROLE])
+def test_refused_answer_names_the_decision_to_whom_the_tables_are_closed(
+    asked: AskedFunction, monkeypatch: pytest.MonkeyPatch, second: SecondPerson | None
+) -> None:
+    asked.require(None)
+    asked.by(EVE, "resolve", STEP, "--not-applied", "--reason", "not in its books")
+    at = moment(asked.operated.now)
+    asked.require(second)
+
+    def denied(*_: object, **__: object) -> NoReturn:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetItem")
+
+    monkeypatch.setattr(of_one_saga, "find_in", denied)
+    told = refused(asked, BEN, *APPLIED)
+
+    assert told.endswith(
+        f"; the last decision about {STEP} contradicts this: {EVE[0]} at {at}: {STEP}: not applied; why: not in its "
+        "books; see docs/how-to/resolve-a-parked-saga.md#the-answer-was-wrong\n"
+    )
+    assert told.count("the last decision") == 1
+
+
 def test_refused_confirmation_to_resume_names_no_decision(asked: AskedFunction) -> None:
     asked.by(ANN, "resolve", "--resume")
     asked.by(ANN, "resolve", STEP, "--not-applied")
