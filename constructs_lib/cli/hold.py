@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         if one.held is not None:
             say(f"{one.function} holds all sagas: it {_state(one)}\n")
     for held, switch in single:
-        say(f"{switch.function}, saga {held}, {_state(switch)}\n")
+        say(f"{switch.function}, saga {safe(held)}, {_state(switch)}\n")
     if options.action == "on":
         say("looks that are under way end within a minute\n")
     return _status(options.action, audit, found)
@@ -85,7 +85,7 @@ def _other(action: str, audit: Audit | None, was: Switch) -> str:
         return ""
     if action == "off":
         who = was.held.who or "another operator"
-        return f"; it was held since {moment(was.held.since_ms)} by {who}: {safe(was.held.reason)}"
+        return f"; it was held since {moment(was.held.since_ms)} by {safe(f'{who}: {was.held.reason}')}"
     return "" if was.held.who == audit.who else "; this is not your hold: that operator's release ends it"
 
 
@@ -144,5 +144,5 @@ def _of_single_sagas(aws: Aws, switch: Switch) -> Iterator[tuple[str, Switch]]:
 def _state(switch: Switch) -> str:
     if switch.held is None:
         return "is not held"
-    by = f" by {switch.held.who}" if switch.held.who else ""
+    by = f" by {safe(switch.held.who)}" if switch.held.who else ""
     return f"is held since {moment(switch.held.since_ms)}{by}: {safe(switch.held.reason)}"

@@ -71,7 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.run(options)
     except CommandError as error:
-        sys.stderr.write(f"cdk-sagas: {error}\n")
+        # It may quote a table. Imported here: `cdk-sagas --help` needs none of it.
+        from constructs_lib.saga.graph.terminal import harmless
+
+        sys.stderr.write(f"cdk-sagas: {harmless(str(error))}\n")
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED

@@ -15,7 +15,7 @@ from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, se
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
 from constructs_lib.cli.shared.saga import audit_of, require_reason_with, say_decisions, time_of
-from constructs_lib.cli.shared.terminal import progress
+from constructs_lib.cli.shared.terminal import progress, safe
 from saga_runtime.errors import Conflict
 from saga_runtime.migration.gates import Facts, ahead, back
 from saga_runtime.migration.layout import Layout, LayoutChanged
@@ -190,13 +190,13 @@ def _status(found: Deployed) -> int:
     left = [one for one in examples if one.reason is not Reason.DIFFERENT]
     for what, those in (("differ", different), ("left", left)):
         if those:
-            say(f"{what}: {', '.join(map(str, those))}\n")
+            say(f"{what}: {safe(', '.join(map(str, those)))}\n")
     say_decisions(phase.decisions)
     reasons = ahead(found.terms, facts)
     if not reasons:
         say(f"may advance to {phase.number + 1}: {layout.describe(phase.number + 1)}\n")
     for reason in reasons:
-        say(f"not yet: {reason}\n")
+        say(f"not yet: {safe(str(reason))}\n")
     return 1 if different else 0
 
 
@@ -283,7 +283,7 @@ def _change(found: Deployed, step: int, to: int | None, audit: Audit) -> int:
     reasons = ahead(found.terms, facts) if step > 0 else back(found.terms, facts)
     if reasons:
         for reason in reasons:
-            say(f"not yet: {reason}\n")
+            say(f"not yet: {safe(str(reason))}\n")
         return 1
     try:
         changed = found.store.change_phase(facts.phase, facts.phase.number + step, facts.now_ms, audit)

@@ -18,6 +18,7 @@ from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
 from constructs_lib.cli.shared.saga import PLACEHOLDER, audit_of, require_reason_with, say_decisions
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.protocol import ONCE_PREFIX, OnceAttribute, RecordAttribute
 from saga_runtime.shared import writes
 from saga_runtime.shared.backoff import PATIENT
@@ -141,7 +142,7 @@ def run(options: argparse.Namespace) -> int:
         item: Any = {**key, **_item(owner, now_ms, expires_at=begins + period_ms + _KEPT_MS)}
         met = _begin(aws, table, item, owner)
         if met is not None and options.again and met.state is not State.DONE:
-            what = f"run again, {met.state} since {moment(met.started_at)} on {met.host}"
+            what = f"run again, {met.state} since {moment(met.started_at)} on {safe(met.host)}"
             new = decided(audit_of(session, options.reason), what, now_ms)
             item |= {OnceAttribute.DECISIONS: stored(grown(met.decisions, new))}
             met = _take(aws, table, item, owner, met)
@@ -257,7 +258,7 @@ def _execute(command: list[str]) -> int:
 
 
 def _explain(name: str, met: Run, until: str) -> int:
-    started = f"at {moment(met.started_at)} on {met.host}"
+    started = f"at {moment(met.started_at)} on {safe(met.host)}"
     say_decisions(met.decisions)
     if met.state is State.DONE:
         say(f"{name} was done {started}; the next period begins at {until}\n")
@@ -267,6 +268,6 @@ def _explain(name: str, met: Run, until: str) -> int:
         return met.exit_status or 1
     say(
         f"{name} was started {started} and has no result: it is running, or its process is gone; see --again, and, if "
-        f"you know that it succeeded, --done {met.owner}\n"
+        f"you know that it succeeded, --done {safe(met.owner)}\n"
     )
     return _RUNNING_STATUS

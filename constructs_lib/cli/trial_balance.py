@@ -12,6 +12,7 @@ from typing import Any
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.protocol import LedgerAttribute as A
 
 Item = Mapping[str, Mapping[str, Any]]
@@ -147,12 +148,12 @@ def _print(result: TrialBalance, *, accounts: bool) -> None:
     out = sys.stdout.write
     if accounts:
         for (currency, name), book in sorted(result.books.items()):
-            out(f"{currency}  {name:<48}{book.total:>20,}  {book.entries:>8,} entries\n")
+            out(f"{safe(currency)}  {safe(name):<48}{book.total:>20,}  {book.entries:>8,} entries\n")
     for currency, total in sorted(result.totals.items()):
         books = [book for (of, _), book in result.books.items() if of == currency]
         balance, held = sum(book.balance or 0 for book in books), sum(book.held for book in books)
         count = sum(book.entries for book in books)
-        out(f"{currency}  balances {balance:,}, of it held {held:,}; {count:,} entries sum to {total:,}\n")
+        out(f"{safe(currency)}  balances {balance:,}, of it held {held:,}; {count:,} entries sum to {total:,}\n")
     for sentence in result.wrong:
-        out(f"WRONG  {sentence}\n")
+        out(f"WRONG  {safe(sentence)}\n")
     out("does not add up\n" if result.wrong else "adds up\n")

@@ -301,7 +301,7 @@ def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held, a
         what = "put back" if moves else "deleted as unanswered"
         _keep(options, audit, what, shown.job_id, str(shown.about.get(UnansweredField.REQUEST_TABLE, "")))
     except CommandError as refusal:
-        sys.stderr.write(f"job {shown.job_id} is left: {refusal}\n")
+        sys.stderr.write(f"{safe(f'job {shown.job_id} is left: {refusal}')}\n")
         return "refused"
     if moves:
         letters.move(held, options.queue)

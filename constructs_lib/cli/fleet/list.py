@@ -21,7 +21,7 @@ from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, se
 from constructs_lib.cli.shared.manifest import Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, say
 from constructs_lib.cli.shared.reads import RATE, UNREADABLE, Aws, Item, Scan, all_of
-from constructs_lib.cli.shared.terminal import Screen, counted
+from constructs_lib.cli.shared.terminal import Screen, counted, safe
 from constructs_lib.saga.graph.timeline import duration
 from saga_runtime.idempotency.identity import request_id_of, scope_of
 from saga_runtime.idempotency.record import RequestRecord
@@ -114,7 +114,7 @@ def run(options: argparse.Namespace) -> int:
     if not found and options.key is not None and options.caller is None and scan is None:
         sys.stderr.write("no client of an open saga used this key; name the client with --caller, or use --scan\n")
     for one in search.unreadable:
-        sys.stderr.write(f"item {one} is not readable: see cdk-sagas doctor\n")
+        sys.stderr.write(f"item {safe(one)} is not readable: see cdk-sagas doctor\n")
     for refused in aws.denied:
         sys.stderr.write(f"sagas are missing: {refused.id}: {refused.what}; {refused.then}\n")
     return 1 if search.unreadable or aws.denied else 0

@@ -188,7 +188,7 @@ def _propose(options: argparse.Namespace, asker: Asker, planned: list[Planned], 
 def _show_proposal(listed: Mapping[str, Any], left: list[Planned], done: int) -> int:
     """Show a proposed list, and what would be done about each of its sagas now."""
     by = f"confirmed by {listed['confirmed_by']}" if listed["confirmed_by"] else f"until {moment(listed['expires_at'])}"
-    say(f"proposed by {listed['who']}, {by}\n  why  {safe(listed['why'])}\n")
+    say(f"proposed by {safe(listed['who'])}, {safe(by)}\n  why  {safe(listed['why'])}\n")
     outlooks = {saga_id: safe(what) for saga_id, _, what in listed["list"]}
     for one in left:
         say(f"{one.saga_id}  {outlooks[one.saga_id]}\n")

@@ -19,6 +19,7 @@ from constructs_lib.cli.shared.saga import (
     find_saga,
     of_hold,
 )
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.protocol import OUTLIVE_EXPRESS_SECONDS
 from saga_runtime.recovery.cancel import Cancelled, CannotCancel, cancel
 from saga_runtime.recovery.takeover import MachineGone
@@ -79,4 +80,4 @@ def _say(saga_id: str, done: Cancelled) -> None:
     by = f": {done.started}" if done.started else ""
     sys.stdout.write(f"saga {saga_id} {'was' if done.earlier else 'is'} cancelled; {then}{by}\n")
     if done.jobs:
-        sys.stdout.write(f"{', '.join(done.jobs)}: {_JOBS}\n")
+        sys.stdout.write(f"{safe(', '.join(done.jobs))}: {_JOBS}\n")

@@ -150,10 +150,11 @@ def _decisions(saga: Inspection, screen: Screen) -> Iterator[Line]:
         yield "decisions of operators"
     for one in saga.decisions:
         parked = f" (parked for {one.parked_reason})" if one.parked_reason else ""
-        yield f"  {moment(one.at_ms)}  {one.who}"
-        yield f"    {screen.clean(one.what)}{parked}"
+        yield f"  {moment(one.at_ms)}  {screen.clean(one.who)}"
+        yield f"    {screen.clean(f'{one.what}{parked}')}"
         if one.proposed_by is not None:
-            yield f"    as {one.proposed_by} proposed{f' ({one.proposal})' if one.proposal is not None else ''}"
+            by = screen.clean(one.proposed_by)
+            yield f"    as {by} proposed{f' ({one.proposal})' if one.proposal is not None else ''}"
         yield from screen.paragraph(f"why: {one.why}", 4)
 
 
@@ -162,7 +163,7 @@ def _proposals(saga: Inspection, screen: Screen) -> Iterator[Line]:
         yield "proposals"
     for one in saga.proposals:
         until = f" until {moment(one.expires_at)}" if one.state == "open" else ""
-        yield f"  {one.number}  {one.state}{until}, of {one.who}"
+        yield f"  {one.number}  {one.state}{until}, of {screen.clean(one.who)}"
         yield f"     {screen.clean(one.what)}"
         yield from screen.paragraph(f"why: {one.why}", 5)
 

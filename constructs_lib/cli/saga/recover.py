@@ -19,6 +19,7 @@ from constructs_lib.cli.shared.saga import (
     deployed,
     find_saga,
 )
+from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.errors import Conflict
 from saga_runtime.recovery.late_effects import LateFinding, undo_again, undo_late
 from saga_runtime.recovery.takeover import MachineGone
@@ -95,5 +96,5 @@ def _undo_late(found: FoundSaga, saga: DeployedSaga, *, again: bool) -> bool:
         by = f" by {late.execution}" if late.execution else ""
         exhausted = late.finding is LateFinding.EXHAUSTED
         said = _NO_REQUEST if exhausted and found.record.tombstone else _LATE[late.finding]
-        sys.stdout.write(f"{', '.join(late.rows)} applied late: {said}{by}\n")
+        sys.stdout.write(f"{safe(', '.join(late.rows))} applied late: {said}{by}\n")
     return late.finding is LateFinding.EXHAUSTED

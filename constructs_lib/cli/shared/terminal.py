@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 from rich.theme import Theme
 
-from constructs_lib.saga.graph.terminal import clean
+from constructs_lib.saga.graph.terminal import clean, harmless
 from constructs_lib.saga.graph.timeline import MIN_WIDTH, can_draw, duration
 
 Line = str | Text
@@ -66,7 +66,10 @@ class Screen:
         return clean(text, unicode=self.unicode)
 
     def text(self, *blocks: Iterable[Line]) -> str:
-        """The whole text: blocks, with an empty line between them; empty ones are left out."""
+        """The whole text: blocks, with an empty line between them; empty ones are left out.
+
+        What their plain lines have of others cannot move the cursor or change colours.
+        """
         console = Console(
             file=io.StringIO(),
             width=UNBOUNDED,
@@ -80,7 +83,7 @@ class Screen:
         with console.capture() as captured:
             for number, block in enumerate(lines for block in blocks if (lines := list(block))):
                 for line in ["", *block] if number else block:
-                    console.print(line, soft_wrap=True)
+                    console.print(harmless(line) if isinstance(line, str) else line, soft_wrap=True)
         return captured.get()
 
     def paragraph(self, text: str, indent: int = 0, lead: str = "", style: str = "") -> Iterator[Text]:

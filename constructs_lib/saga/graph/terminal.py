@@ -12,6 +12,11 @@ def clean(text: str, *, unicode: bool) -> str:
     return visible if unicode else visible.encode("ascii", "backslashreplace").decode("ascii")
 
 
+def harmless(text: str) -> str:
+    """Text in which only line ends are left of what moves a terminal's cursor or changes its colours."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+
+
 def cells(text: str) -> int:
     """Cells that a text takes: two for a wide character, none for one that combines."""
     return sum(_of_one(char) for char in text)
