@@ -24,7 +24,7 @@ from constructs_lib.testing.fault_plan import Moment
 from saga_runtime.callbacks.decisions import APPLIED_LATE, CONTRADICTED
 from saga_runtime.idempotency.identity import request_id_from, request_id_of, saga_id_of
 from saga_runtime.idempotency.record import RequestRecord, Reservation, reserve_put
-from saga_runtime.protocol import Env, Look, LookField, StartField
+from saga_runtime.protocol import Env, Look, LookField, StartField, TokenAttribute
 from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.hold import KEPT_MS
 from saga_runtime.recovery.takeover import Owner, Recoverer, recovery_name
@@ -361,4 +361,5 @@ def test_it_may_die_at_each_call_while_it_compensates_a_late_effect(system: Call
         assert system.books(order)["cancelled"] == "1", order
         assert record_of(system, order).due_at is None, order
     # Rows of jobs are due until the token table's own sweeper has seen that they are undone.
-    system.waited(lambda: calls_of_a_look(system) - nothing_due, lambda more: not more)
+    for order in ("sample", *deaths):
+        system.waited(partial(system.token, order), lambda row: TokenAttribute.DUE_AT not in row)
