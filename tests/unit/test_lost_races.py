@@ -118,6 +118,10 @@ def of_tokens() -> dict[str, Race]:
     forgets: dict[str, tuple[Item, Mapping[str, Any]]] = {
         "forgotten": (EARLY, {"conflict": said, "decisions": LIST}),
         "forgotten, both": ({**EARLY, "conflict": said}, {"conflict": EARLY["outcome"], "decisions": LIST}),
+        "forgotten again, both": (
+            {**EARLY, "conflict": said, "decisions": LIST},
+            {"conflict": EARLY["outcome"], "decisions": {"L": LIST["L"] * 2}},
+        ),
         "forgotten again": ({**EARLY, "decisions": LIST}, {"conflict": said, "decisions": {"L": LIST["L"] * 2}}),
     }
     for name, (item, changes) in forgets.items():
