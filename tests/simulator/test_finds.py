@@ -165,6 +165,7 @@ def test_run_does_not_end_before_entries_for_operators_are_sent(status: str, lef
         functions=SimpleNamespace(running={}),
         queues=nothing,
         streams=nothing,
+        events=nothing,
     )
     assert _left(world, Workload(), []).get("notices") == left
 
