@@ -24,8 +24,8 @@ PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools ap
 
 # `make test CASES=10` draws one in ten of what enumerates.
 CASES ?= all
-# `make check` runs one file of tests in ten.
-FILES ?= 10
+# `make check` runs one file of tests in 15.
+FILES ?= 15
 
 .DEFAULT_GOAL := help
 .PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak browser bench verify-aws lock clean clean-all
@@ -56,7 +56,7 @@ gallery: demo demo-wallet demo-migration ## all demos, one after another
 test: setup ## lint, types and all tests (CASES=10: one in ten cases, drawn in each run)
 	@python tools/run_checks.py --cases $(CASES)
 
-check: setup ## lint, types, and one file in ten of the fast tests, drawn in each run (FILES=all: every one)
+check: setup ## lint, types, and one file in 15 of the fast tests, drawn in each run (FILES=all: every one)
 	@python tools/run_checks.py --fast $(FILES)
 
 lint: setup ## ruff: rules and format; layers of the rooms; plain English

@@ -137,10 +137,10 @@ def fast_jobs(part: str) -> list[Job]:
     """
     unit, constructs = (_drawn(folder, part) for folder in (UNIT, CONSTRUCTS))
     return [
-        make("lint"),
-        pytests("unit", "-m", "not exhaustive", *unit),
-        make("types"),
         pytests("constructs", "-m", "not exhaustive", *constructs),
+        make("lint"),
+        make("types"),
+        pytests("unit", "-m", "not exhaustive", *unit),
     ]
 
 
