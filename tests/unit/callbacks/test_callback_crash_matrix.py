@@ -189,6 +189,7 @@ def _sweep(_: JobSaga) -> object:
 
 _TOLD = (TokenStatus.DELIVERED, TokenStatus.UNDELIVERED)
 _TELL = ("SendTaskSuccess", "UpdateItem")
+_ADOPT = ("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem")
 PARTIES: dict[str, Party] = {
     "registration": Party(
         before=JobSaga.enter,
@@ -215,7 +216,7 @@ PARTIES: dict[str, Party] = {
     "registration after an outcome of an unknown job": Party(
         before=_unknown,
         act=_register,
-        calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=("PutItem", "GetItem", *_ADOPT),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -223,7 +224,7 @@ PARTIES: dict[str, Party] = {
     "registration after two outcomes of an unknown job": Party(
         before=_unknown_twice,
         act=_register,
-        calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=("PutItem", "GetItem", *_ADOPT),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -233,10 +234,7 @@ PARTIES: dict[str, Party] = {
     "registration of a newer attempt after an outcome of an unknown job": Party(
         before=_unknown_and_retried,
         act=_register,
-        calls=(
-            *("PutItem", "UpdateItem", "GetItem"),
-            *("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
-        ),
+        calls=("PutItem", "UpdateItem", "GetItem", *_ADOPT),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -244,7 +242,7 @@ PARTIES: dict[str, Party] = {
     "registration after a forgotten outcome of an unknown job": Party(
         before=_forgotten,
         act=_register,
-        calls=("PutItem", "GetItem", "PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=("PutItem", "GetItem", *_ADOPT),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -353,7 +351,7 @@ PARTIES: dict[str, Party] = {
     "alias after an answer": Party(
         before=_spoken_of_early,
         act=lambda _: adopt_alias("their-1", JOB_ID),
-        calls=("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=_ADOPT,
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
@@ -361,7 +359,7 @@ PARTIES: dict[str, Party] = {
     "alias after two answers": Party(
         before=_spoken_of_early_and_twice,
         act=lambda _: adopt_alias("their-1", JOB_ID),
-        calls=("PutItem", "BatchGetItem", "TransactWriteItems", *_TELL, "PutItem"),
+        calls=_ADOPT,
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
