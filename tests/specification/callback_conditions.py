@@ -30,7 +30,7 @@ class CallbackCondition(Condition):
     ANSWERS_FROM_THE_ROW = Because(
         "the outcome of a decided job is read from its row, without a query",
         DISPATCH,
-        "if row is not None and self._told(row): return",
+        "if row is not None and _replayed(waiting, row): return",
     )
     INTENT_FIRST = Because(
         "that a provider may be asked is written down before it is asked",
@@ -206,7 +206,7 @@ class CallbackCondition(Condition):
     DIRECT_ANSWER_UNPARKS = Because(
         "an outcome of the row that finds no waiting task makes the saga due, like any other",
         DISPATCH,
-        "if not told: nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)",
+        "if not told: nobody_waits(waiting.job_id, waiting.request_table)",
     )
     LATE_AS_READ = Because(
         "an undelivered outcome changes the record only if the saga is parked, or not, as it was read",

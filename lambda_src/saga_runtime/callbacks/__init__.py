@@ -11,7 +11,7 @@ from saga_runtime.shared.lazy import lazy_exports
 if TYPE_CHECKING:
     from saga_runtime.callbacks.decisions import Receipt, Registration, answer_of
     from saga_runtime.callbacks.receipt import heartbeat, receive
-    from saga_runtime.callbacks.registration import adopt_alias, record_dispatch_error, register
+    from saga_runtime.callbacks.registration import adopt_alias, adopt_unknown, record_dispatch_error, register
     from saga_runtime.callbacks.rows import Callback, Failed, Heartbeat, Outcome, Succeeded, order_of
     from saga_runtime.callbacks.task_tokens import send_directly, settle
     from saga_runtime.callbacks.writes import Waiting
@@ -26,6 +26,7 @@ __all__ = [
     "Succeeded",
     "Waiting",
     "adopt_alias",
+    "adopt_unknown",
     "answer_of",
     "heartbeat",
     "order_of",
@@ -48,6 +49,7 @@ __getattr__, __dir__ = lazy_exports(
         "Succeeded": ".rows",
         "Waiting": ".writes",
         "adopt_alias": ".registration",
+        "adopt_unknown": ".registration",
         "answer_of": ".decisions",
         "heartbeat": ".receipt",
         "order_of": ".rows",

@@ -17,7 +17,9 @@ from saga_runtime.callbacks import (
     Outcome,
     Registration,
     Succeeded,
+    Waiting,
     adopt_alias,
+    adopt_unknown,
     answer_of,
     receive,
     register,
@@ -96,7 +98,7 @@ class Job:
         waiting, invocation = self.message.waiting, self.invocation
         result = write_row(invocation.holder.intent(clock.now_ms()), remaining_ms=invocation.remaining_ms)
         row = None if isinstance(result, Committed) else self._there(result.row)
-        if row is not None and self._told(row):
+        if row is not None and _replayed(waiting, row):
             return
         # Before the provider is asked: its answer may be quicker than whatever comes after that.
         registration = register(waiting)
@@ -108,23 +110,12 @@ class Job:
         else:
             self._go_on(row, registration)
 
-    def _told(self, row: LogRow) -> bool:
-        """Test whether the row decides; then its outcome is delivered."""
-        answer = answer_of(row)
-        if answer is None:
-            return False
-        told = send_directly(self.message.waiting.token, answer)
-        if not told:
-            nobody_waits(self.message.waiting.job_id, self.message.waiting.request_table)
-        telemetry.event("job_outcome_replayed", job_id=self.message.waiting.job_id, found=row.status, delivered=told)
-        return True
-
     def _go_on(self, row: LogRow, registration: Registration) -> None:
         """Continue a job that an earlier attempt dispatched, or was about to."""
         for _ in range(LOOKS):
             asked = registration is Registration.SAME and self._asked_since_registered(row)
             there = self._go_on_from(row, asked=asked)
-            if there is None or self._told(there):
+            if there is None or _replayed(self.message.waiting, there):
                 return
             row = there
         raise TransientError(f"the row of step {self.invocation.call.step} keeps changing")
@@ -261,6 +252,22 @@ class Job:
         receive(Callback(job_id=self.message.waiting.job_id, event_id=event_id, outcome=outcome))
 
 
+def _replayed(waiting: Waiting, row: LogRow) -> bool:
+    """Test whether the row decides; then its outcome is delivered.
+
+    No task is registered for a decided job. What was reported before its saga was served is adopted here.
+    """
+    answer = answer_of(row)
+    if answer is None:
+        return False
+    adopt_unknown(waiting.job_id)
+    told = send_directly(waiting.token, answer)
+    if not told:
+        nobody_waits(waiting.job_id, waiting.request_table)
+    telemetry.event("outcome_replayed", job_id=waiting.job_id, found=row.status, delivered=told)
+    return True
+
+
 def _success(step: str, output: Any) -> Succeeded:
     try:
         return Succeeded(output)
@@ -290,16 +297,11 @@ def announce(message: Message, function: HandOver | None, remaining_ms: Callable
     call, waiting = message.call, message.waiting
     row = read_row(call)
     if row is not None:
-        answer = answer_of(row)
-        if answer is None:
+        if not _replayed(waiting, row):
             raise ProtocolMismatch(
                 f"step {call.step} was run as a job and waits for no provider now; "
                 "recover the saga under the definition that it began with"
             )
-        told = send_directly(waiting.token, answer)
-        if not told:
-            nobody_waits(waiting.job_id, waiting.request_table)
-        telemetry.event("wait_outcome_replayed", job_id=waiting.job_id, delivered=told)
         return
     registration = register(waiting)
     if registration in (Registration.OLD, Registration.ANSWERED):

@@ -80,12 +80,23 @@ def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
 
 
 def _early(waiting: Waiting, done: Registration) -> Registration:
-    """Take up an answer that came before anybody knew of the job."""
-    found = read_token(alias_id(waiting.job_id))
+    return Registration.ANSWERED if adopt_unknown(waiting.job_id) else done
+
+
+def adopt_unknown(job_id: str) -> bool:
+    """Adopt what was reported of a job before its saga was served.
+
+    Returns:
+        Whether there was something.
+
+    Raises:
+        TransientError: nothing is written, or it is unknown; call again.
+    """
+    found = read_token(alias_id(job_id))
     if found is None or found.status is TokenStatus.ALIAS:
-        return done
-    adopt_alias(waiting.job_id, waiting.job_id)
-    return Registration.ANSWERED
+        return False
+    adopt_alias(job_id, job_id)
+    return True
 
 
 def adopt_alias(provider_id: str, job_id: str) -> None:

@@ -86,6 +86,13 @@ def _unknown_and_contradicted(picking: Picking) -> Sent:
     return picking.send()
 
 
+def _unknown_and_refused(picking: Picking) -> Sent:
+    """A success of an unknown job, and then, once its saga is served, a refusal."""
+    picking.unserved(lambda: picking.calls_back("early"))
+    picking.calls_back("failed", outcome=REFUSED)
+    return picking.send()
+
+
 def _early(picking: Picking) -> Sent:
     picking.calls_back("early")
     return picking.send()
@@ -144,6 +151,8 @@ _BEGUN = ("PutItem", "PutItem", "GetItem")
 """The row, the waiting task, and an outcome that arrived under the job's id before the job was known."""
 _HANDED_OVER = ("warehouse:pick", "UpdateItem")
 _RECEIVED = ("BatchGetItem", "TransactWriteItems")
+_RECEIVED_LATE = ("BatchGetItem", "GetItem", "TransactWriteItems")
+"""The same of a late effect, whose saga's record is read."""
 _TOLD = ("SendTaskSuccess", "UpdateItem")
 _TOLD_NO = ("SendTaskFailure", "UpdateItem")
 _TAKEN_OVER = (*_BEGUN, "UpdateItem", *_HANDED_OVER)
@@ -167,7 +176,12 @@ PARTIES: dict[str, Party] = {
         before=_unknown_and_contradicted,
         calls=_asked(*_BEGUN, "PutItem", *_RECEIVED, *_TOLD, "PutItem"),
     ),
-    "answered before": Party(before=_early, calls=_asked("PutItem", "SendTaskSuccess")),
+    "answered before": Party(before=_early, calls=_asked("PutItem", "GetItem", "SendTaskSuccess")),
+    "answered before, unknown and refused": Party(
+        before=_unknown_and_refused,
+        calls=_asked("PutItem", "GetItem", "PutItem", *_RECEIVED_LATE, "PutItem", "SendTaskFailure"),
+        ends=("OutOfStock", "APPLIED_LATE"),
+    ),
     "after a dispatched one": Party(
         before=_cut_off(Moment.AFTER),
         calls={"asked": (*_BEGUN, "warehouse:find", "UpdateItem"), "idempotent": _TAKEN_OVER},
@@ -209,7 +223,7 @@ PARTIES: dict[str, Party] = {
         ends=("JobStillPending", "INTENT"),
         last=2,
     ),
-    "answer that is known": Party(before=_known, calls=_asked("PutItem", "SendTaskSuccess"), last=2),
+    "answer that is known": Party(before=_known, calls=_asked("PutItem", "GetItem", "SendTaskSuccess"), last=2),
     "wait": Party(
         before=_first,
         calls=_asked("GetItem", "PutItem", "GetItem", "warehouse:pick"),
@@ -217,7 +231,17 @@ PARTIES: dict[str, Party] = {
         job=False,
     ),
     "wait that is known": Party(
-        before=_known, calls=_asked("GetItem", "SendTaskSuccess"), ends=(PARCEL, "RECORDED"), job=False, last=2
+        before=_known,
+        calls=_asked("GetItem", "GetItem", "SendTaskSuccess"),
+        ends=(PARCEL, "RECORDED"),
+        job=False,
+        last=2,
+    ),
+    "wait that is known, unknown and refused": Party(
+        before=_unknown_and_refused,
+        calls=_asked("GetItem", "GetItem", "PutItem", *_RECEIVED, "PutItem", "SendTaskFailure"),
+        ends=("OutOfStock", "REFUSED"),
+        job=False,
     ),
     "wait that is over": Party(
         before=_overdue,
