@@ -62,6 +62,7 @@ _WARNINGS: Final = frozenset(
         "start_unconfirmed",
         "step_fenced",
         "step_taken_over",
+        "thread_awaited",
         "unanswered_entry_dropped",
         "wait_ended",
     }

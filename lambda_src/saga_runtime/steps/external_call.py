@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, fields
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from saga_runtime.errors import Declined, ManualResolutionRequired, PermanentError, Rejected, SagaError, StepInDoubt
 from saga_runtime.idempotency.identity import step_key_of
@@ -19,6 +19,9 @@ from saga_runtime.steps.step import StepCall
 from saga_runtime.steps.verdict import Applied, NotApplied, Pending, Unknown, Verdict
 
 Result = TypeVar("Result")
+
+_THREAD_SECONDS: Final = 2.0
+"""A thread that lives so long after its function is named in the log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +125,7 @@ def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
 
     A thread that outlived its invocation would be frozen, and thaw in the next one: it could act for a step that was
     compensated long ago. So the invocation does not end before it. If it never ends, the invocation's timeout ends
-    the sandbox, threads and all, by the deadline in the row.
+    the sandbox, threads and all, by the deadline in the row; the log names the thread.
 
     Raises:
         StepInDoubt: what it returned would have to be awaited or iterated first: it has not done anything.
@@ -140,8 +143,11 @@ def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:
         return found
     finally:
         while started := [thread for thread in threading.enumerate() if thread not in before]:
-            for thread in started:
-                thread.join()
+            started[0].join(_THREAD_SECONDS)
+            if started[0].is_alive():
+                # What ended the invocation would not be seen otherwise: its timeout is all that is logged.
+                telemetry.event("thread_awaited", threads=sorted(thread.name for thread in started))
+                started[0].join()
 
 
 def call_out(function: Callable[..., Result], invocation: Invocation, *arguments: Any) -> Result:

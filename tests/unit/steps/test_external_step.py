@@ -22,6 +22,8 @@ from saga_runtime import (
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import CallField, Env, LogAttribute, Metric
+from saga_runtime.shared import telemetry
+from saga_runtime.steps import external_call
 from saga_runtime.steps.external_call import refusal_named
 from tests.unit.support.gateway import (
     ASKED,
@@ -413,6 +415,26 @@ def test_an_invocation_does_not_end_before_the_threads_that_it_started(shop: Sho
     external_step(verify=shop.charge.verify)(act)(shop.event(), Context())
 
     assert ended.is_set()
+
+
+def test_a_thread_that_is_awaited_is_named(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = threading.Event()
+    told: dict[str, Any] = {}
+
+    def log(name: str, **fields: Any) -> None:
+        told[name] = fields
+        named.set()
+
+    def act(_: ExternalCall) -> dict[str, str]:
+        threading.Thread(target=named.wait, args=(60,), name="error tracker", daemon=True).start()
+        return {}
+
+    monkeypatch.setattr(external_call, "_THREAD_SECONDS", 0.0)
+    monkeypatch.setattr(telemetry, "event", log)
+
+    external_step(verify=shop.charge.verify)(act)(shop.event(), Context())
+
+    assert told["thread_awaited"] == {"threads": ["error tracker"]}
 
 
 def test_a_client_has_less_time_than_the_invocation(shop: Shop) -> None:
