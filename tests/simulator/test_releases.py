@@ -306,6 +306,21 @@ def test_sagas_keep_their_promise_under_releases() -> None:
     assert {"S3", "S4"} <= states
 
 
+def test_sagas_that_a_release_cannot_end_are_reported_with_the_reason() -> None:
+    """A step behind the pivot is gone: those that have yet to apply it park again whenever they are resumed."""
+    workload = Drawn(AFTER)
+    workload.patience = timedelta(hours=6)
+    with (
+        Deployment.of_assembly(drawn_assembly(AFTER)) as before,
+        Deployment.of_assembly(drawn_assembly(BEFORE)) as after,
+    ):
+        report = simulate(before, workload, sagas=600, releases=[after])
+    assert len(report.violated) == 1, "no saga was at the step when the release came"
+    said = [finding.text for finding in report.violated[0].findings if "parked again" in finding.text]
+    assert said
+    assert all("times resumed" in text and "IncompatibleDefinition" in text for text in said)
+
+
 def _keep(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], count: int, *, back: bool = False) -> None:
     """Simulate requests while a release is deployed; with ``back``, the former one again, and this once more."""
     with (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -50,6 +50,8 @@ _FAILING: Final = 0.2
 """Share of the releases that fail the first time."""
 _LONGEST_PAUSE: Final = 3_607 * SECOND
 """Between two looks for the end. No multiple of a schedule's minutes: each would meet the same invocation at work."""
+_OFTEN: Final = 10
+"""A saga that parks again after so many resumptions is reported with the reason."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,7 +163,7 @@ def simulate_once(
             ended = False
         invariants: list[Invariant] = []
         if not ended:
-            world.findings.add("in flight", f"not everything has ended: {_left(world, workload, fates)}")
+            _report_unended(world, operator, _left(world, workload, fates))
         invariants += audit(world, fates)
         invariants += audit_of(workload, world)
         found = results(world, fates)
@@ -272,12 +274,7 @@ def _left(world: World, workload: Workload, fates: list[Fate]) -> dict[str, Any]
         "events on their way": world.events.waiting(),
     }
     left |= {what: found for what, found in waiting.items() if found}
-    records = [item for table in world.parts.requests for item in world.records(table)]
-    if open_now := [
-        f"{item[RecordAttribute.SAGA_ID]['S']}{' (parked)' if RecordAttribute.PARKED_BY in item else ''}"
-        for item in records
-        if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS
-    ]:
+    if open_now := [f"{saga_id}{' (parked)' if parked else ''}" for saga_id, parked in _open(world).items()]:
         left["sagas"] = open_now
     switches = (str(item[HoldAttribute.ID]["S"]) for table in world.parts.holds for item in world.table(table))
     if holds := [one for one in switches if not one.endswith(HOLD_DECISIONS)]:
@@ -294,6 +291,25 @@ def _left(world: World, workload: Workload, fates: list[Fate]) -> dict[str, Any]
     if clients := [fate.key for fate in fates if not fate.done]:
         left["clients"] = clients
     return left
+
+
+def _open(world: World) -> dict[str, bool]:
+    """Sagas in progress, and whether each is parked."""
+    return {
+        item[RecordAttribute.SAGA_ID]["S"]: RecordAttribute.PARKED_BY in item
+        for table in world.parts.requests
+        for item in world.records(table)
+        if item[RecordAttribute.STATUS]["S"] == RecordStatus.IN_PROGRESS
+    }
+
+
+def _report_unended(world: World, operator: Operator, left: Mapping[str, Any]) -> None:
+    world.findings.add("in flight", f"not everything has ended: {left}")
+    for saga_id in _open(world):
+        times = operator.resumed.get(saga_id, 0)
+        if times >= _OFTEN:
+            reason = operator.reasons[saga_id]
+            world.findings.add("in flight", f"saga {saga_id} parked again, {times} times resumed: {reason}")
 
 
 def _late_effects(world: World) -> list[str]:

@@ -75,11 +75,13 @@ class Operator:
 
     Attributes:
         resumed: how often each saga was resumed.
+        reasons: why each of them was parked the last time.
         moved: sagas that were moved to other state machines.
     """
 
     def __init__(self, world: World, workload: Workload) -> None:
         self.resumed: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
         self.moved: set[str] = set()
         self._recovered: Counter[str] = Counter()
         self._world = world
@@ -293,6 +295,7 @@ class Operator:
             self._world.trace.note("operator", f"cannot resume {record.saga_id}: {refusal}")
             return
         self.resumed[record.saga_id] = self.resumed.get(record.saga_id, 0) + 1
+        self.reasons[record.saga_id] = record.parked_reason or "no reason is recorded"
         self._world.trace.note("operator", f"resumes {record.saga_id}: {resumed.finding}")
 
     def _recoverer(self, operation: Operation) -> Recoverer:
