@@ -169,8 +169,10 @@ class Job:
     def _verified(self, row: LogRow, verdict: Applied | Pending | Unknown) -> None:
         call = self.invocation.call
         match verdict:
-            case Applied(output=output):
+            case Applied(output=output, job_id=own):
+                # Before what is stored under its own id: of contradicting outcomes the success counts.
                 self._say(_success(call.step, output))
+                self._know_as(own)
             case Pending(job_id=own):
                 self._know_as(own)
                 if self._waits_on():

@@ -13,9 +13,12 @@ class Applied:
 
     Attributes:
         output: what the step would have returned. Of an undo that was asked for, nothing.
+        job_id: of a job, the provider's own id, if it has one: what it reported under that id, while it was unknown,
+            becomes the job's.
     """
 
     output: Mapping[str, Any] = field(default_factory=dict)
+    job_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ import pytest
 
 from saga_runtime.callbacks import settle
 from saga_runtime.shared.backoff import Backoff
+from saga_runtime.steps.verdict import Applied
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.gateway import ASKED, IDEMPOTENT
 from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED
@@ -91,6 +92,14 @@ def _unknown_and_refused(picking: Picking) -> Sent:
     picking.unserved(lambda: picking.calls_back("early"))
     picking.calls_back("failed", outcome=REFUSED)
     return picking.send()
+
+
+def _reported_before_its_id_is_known(picking: Picking) -> Sent:
+    """The dispatch was cut off, and the warehouse reported under its own id, which only the query supplies."""
+    message = _cut_off(Moment.AFTER)(picking)
+    picking.calls_back("early", job_id=ID)
+    picking.warehouse.says = Applied(output=PARCEL, job_id=ID)
+    return message
 
 
 def _early(picking: Picking) -> Sent:
@@ -171,6 +180,10 @@ PARTIES: dict[str, Party] = {
     "id of its own, contradicted before": Party(
         before=_of_its_own_and_contradicted,
         calls=_asked(*_BEGUN, "warehouse:pick", "PutItem", *_RECEIVED, *_TOLD, "PutItem", "UpdateItem"),
+    ),
+    "id that a query supplies": Party(
+        before=_reported_before_its_id_is_known,
+        calls=_asked(*_BEGUN, "warehouse:find", *_RECEIVED, *_TOLD, "PutItem", *_RECEIVED, "PutItem"),
     ),
     "contradicted before": Party(
         before=_unknown_and_contradicted,

@@ -10,15 +10,19 @@ import pytest
 
 from saga_runtime import (
     Accepted,
+    Applied,
     CallbackCall,
     Declined,
+    Failed,
     ManualResolutionRequired,
     NotApplied,
     Pending,
     StepInDoubt,
+    Succeeded,
     Unknown,
     callback_step,
 )
+from saga_runtime.callbacks.store import alias_id, read_token
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import (
@@ -53,6 +57,12 @@ def cut_off(picking: Picking, fault: Fault = LOST) -> None:
     """Let one delivery end without an answer of the warehouse; the message comes again."""
     picking.world.wire.plan(fault)
     assert not picking.dispatch()
+
+
+def is_unknown(provider_id: str) -> bool:
+    """Test whether an outcome is stored under an id that no job has."""
+    row = read_token(alias_id(provider_id))
+    return row is not None and row.status is TokenStatus.EARLY
 
 
 def write(picking: Picking, status: StepStatus, **more: str) -> None:
@@ -537,6 +547,24 @@ def test_an_outcome_under_an_unknown_id_is_adopted(picking: Picking) -> None:
 
     assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
     picking.check()
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(PARCEL), REFUSED])
+def test_an_outcome_under_the_id_that_a_verdict_supplies_is_adopted(
+    picking: Picking, outcome: Succeeded | Failed
+) -> None:
+    """The dispatch was cut off before the alias was stored. The verdict counts, whatever was reported."""
+    cut_off(picking, LOST)
+    picking.calls_back(job_id="pick-77", outcome=outcome)
+    assert is_unknown("pick-77")
+    picking.pass_every_deadline()
+    picking.warehouse.says = Applied(output=PARCEL, job_id="pick-77")
+
+    assert picking.dispatch(picking.sent[0])
+
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
+    assert not is_unknown("pick-77")
+    assert ("conflict" in picking.job_saga.token) == (outcome is REFUSED)
 
 
 def test_a_job_done_after_a_refusal_under_the_providers_id_is_a_late_effect(picking: Picking) -> None:
