@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from saga_runtime.callbacks import (
@@ -26,6 +27,7 @@ from saga_runtime.callbacks import (
     send_directly,
 )
 from saga_runtime.callbacks.message import Accepted, CallbackCall, Message, job_entry_of
+from saga_runtime.callbacks.receipt import Unserved
 from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.task_tokens import nobody_waits
 from saga_runtime.errors import (
@@ -262,7 +264,8 @@ def _replayed(waiting: Waiting, row: LogRow) -> bool:
     answer = answer_of(row)
     if answer is None:
         return False
-    adopt_unknown(waiting.job_id)
+    with suppress(Unserved):  # the saga is long over: it stays an unknown job's
+        adopt_unknown(waiting.job_id)
     told = send_directly(waiting.token, answer)
     if not told:
         nobody_waits(waiting.job_id, waiting.request_table)

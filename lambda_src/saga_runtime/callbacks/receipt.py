@@ -108,6 +108,10 @@ def heartbeat(job_id: str) -> Receipt:
     return heartbeat_row(row)
 
 
+class Unserved(TransientError):
+    """An outcome of an unknown job cannot be adopted: the function serves no saga that has the job."""
+
+
 class _Reused(Exception):
     """The event's id was used for another job, or for the opposite outcome."""
 
@@ -388,13 +392,14 @@ def adopt(found: TokenRow, job_id: str) -> None:
     Both outcomes are written at once if there are two. Who dies writes nothing, and finds them again, or writes both.
 
     Raises:
+        Unserved: the function does not serve the job's saga, or its record is gone.
         TransientError: nothing is written, or it is unknown; call again.
     """
     said, refusal = _success_first(found)
     job = _parsed(job_id)
     subject = Subject.read(job_id, job)
     if subject is None:
-        raise _not_served(job)
+        raise Unserved(_not_served(job).message)
     guard = adopted_update(token_table(), found, job_id, clock.now_ms())
     subject.write(said, found.event_id, guard, refusal=refusal)
 

@@ -90,6 +90,7 @@ def adopt_unknown(job_id: str) -> bool:
         Whether there was something.
 
     Raises:
+        Unserved: the saga's record is gone.
         TransientError: nothing is written, or it is unknown; call again.
     """
     found = read_token(alias_id(job_id))

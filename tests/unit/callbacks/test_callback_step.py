@@ -647,6 +647,18 @@ def test_a_message_with_a_known_outcome_and_no_task_unparks_the_saga(
     assert RecordAttribute.LATE_OUTCOME_AT in picking.job_saga.record()
 
 
+def test_a_known_outcome_is_delivered_if_what_is_unknown_cannot_be_adopted(picking: Picking) -> None:
+    """The saga's record is gone: it is unknown which saga the stored outcome is of."""
+    picking.unserved(lambda: picking.calls_back("early"))
+    write(picking, StepStatus.DONE, output=json.dumps(PARCEL))
+    picking.job_saga.change_record(saga_id="another")
+
+    assert picking.dispatch()
+
+    assert picking.outcome() == PARCEL
+    assert is_unknown(JOB_ID)
+
+
 # Batches
 
 
