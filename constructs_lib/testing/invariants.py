@@ -337,12 +337,13 @@ def _log_agrees(records: Sequence[Item], log: Mapping[str, Sequence[Item]]) -> I
 def _may_be_passed_over(row: Item) -> bool:
     """Test whether a completed saga may lack the step because it skipped it: the row records a refusal.
 
-    If the step took effect after that, it was undone, and the row keeps what the saga saw instead. A pivot is never
-    skipped.
+    If the step took effect after that, it was undone, and the row keeps the refusal, or what the saga saw instead. A
+    pivot is never skipped.
     """
     if LogAttribute.SUBSTITUTE in row:
         return True
-    refused = StepStatus(row[LogAttribute.STATUS]["S"]) is StepStatus.REFUSED
+    status = StepStatus(row[LogAttribute.STATUS]["S"])
+    refused = status is StepStatus.REFUSED or (LogAttribute.ERROR in row and status is not StepStatus.DONE)
     return refused and Side(row[LogAttribute.SIDE]["S"]) is not Side.PIVOT
 
 

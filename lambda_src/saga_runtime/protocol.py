@@ -1065,6 +1065,8 @@ class LoggedField(StrEnum):
     """Steps of maps, one row for each item."""
     OWN = "own"
     """Steps of the same item."""
+    INSTEAD = "instead"
+    """JSON text: of steps that may be skipped, the substitute output of each refusal. Absent: none may be."""
 
 
 class CallMode(StrEnum):

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from constructs_lib.saga.asl.flow import Flow
 from constructs_lib.saga.asl.items import ITEM_KEY
 from constructs_lib.saga.asl.plan import CompiledGroup, CompiledStep, Node, SagaPlan, State
 from constructs_lib.saga.asl.states import SAGA_ID, call, row_key
 from constructs_lib.saga.steps.jsonata import expression
-from saga_runtime.protocol import CallField, LogAttribute, LoggedField
+from saga_runtime.protocol import CallField, LogAttribute, LoggedField, StepStatus
 
 KNOWN_ON_THE_WAY_BACK: Final = "($exists($outputs) ? $outputs : {})"
 """Expression of the outputs there: nothing, if the saga turned round before its first step answered."""
 _REST: Final = "rest"
 """Variable with the position at which a query of the log continues; an empty object at its end."""
+_OF_SKIPPED: Final = (LogAttribute.STATUS, LogAttribute.ERROR, LogAttribute.SUBSTITUTE)
+"""What a row of a skipped step has besides an output; a substitute is another one."""
 _ROWS_WITH_OUTPUTS: Final = 3
 """So many rows with outputs fit a state, whatever is in them: an output may double when it is escaped."""
 
@@ -37,17 +39,21 @@ def outputs_in_the_log(plan: SagaPlan, flow: Flow, step: CompiledStep, known: st
     seen = list(_seen_by(plan, step))
     own = [leaf for leaf, group in seen if flow.of_map is not None and group is flow.of_map]
     before = [(leaf, group) for leaf, group in seen if leaf not in own]
-    told = {
+    told: State = {
         LoggedField.STEPS: [leaf.name for leaf, group in before if leaf.recorded and not _is_map(group)],
         LoggedField.PER_ITEM: [leaf.name for leaf, group in before if leaf.recorded and _is_map(group)],
         LoggedField.OWN: [leaf.name for leaf in own if leaf.recorded],
     }
+    instead = {leaf.name: _instead_of(leaf) for leaf, _ in seen if leaf.recorded and leaf.going_on}
+    if instead:
+        # As text: nothing in an output may be taken for an expression.
+        told[LoggedField.INSTEAD] = json.dumps(instead, sort_keys=True)
     unkept = [leaf.name for leaf, _ in seen if not leaf.recorded]
     at_hand = "{}"
     if unkept and known is not None:
         # Nothing that a function found is an empty object, which is nothing to JSONata.
         at_hand = f"$merge([{{}}, $sift({known}, function($v, $k) {{ $k in {json.dumps(unkept)} }})])"
-    return {CallField.OUTPUTS: expression(at_hand), CallField.LOGGED: dict(told)}
+    return {CallField.OUTPUTS: expression(at_hand), CallField.LOGGED: told}
 
 
 def known_on_the_way_back(group: CompiledGroup | None) -> str:
@@ -90,10 +96,15 @@ def read_outputs(
 def _read_one(plan: SagaPlan, step: CompiledStep, following: str) -> State:
     found = f"$states.result.Item.{LogAttribute.OUTPUT}.S"
     with_it = f'$merge([$o, {{"{step.name}": $parse({found})}}])'
+    outputs = f"($o := {KNOWN_ON_THE_WAY_BACK}; $exists({found}) ? {with_it} : $o)"
+    if step.going_on:
+        seen = f"$states.result.Item.{_seen_of(step)}"
+        with_it = f'$merge([$o, {{"{step.name}": $seen}}])'
+        outputs = f"($o := {KNOWN_ON_THE_WAY_BACK}; $seen := {seen}; $exists($seen) ? {with_it} : $o)"
     return {
         **call("dynamodb:getItem"),
         "Arguments": {"TableName": plan.log_table, "Key": row_key(step.name), "ConsistentRead": True},
-        "Assign": {"outputs": expression(f"($o := {KNOWN_ON_THE_WAY_BACK}; $exists({found}) ? {with_it} : $o)")},
+        "Assign": {"outputs": expression(outputs)},
         "Next": following,
     }
 
@@ -102,15 +113,35 @@ def _read_items(plan: SagaPlan, step: CompiledStep, first: str, following: str) 
     a, name = LogAttribute, f"{LogAttribute.STEP}.S"
     key = f'$substringBefore($substringAfter({name}, "["), "]")'
     page = f"$states.result.Items[$exists({a.OUTPUT})].{{{key}: $parse({a.OUTPUT}.S)}}"
+    read, at_most = [a.STEP, a.OUTPUT], _ROWS_WITH_OUTPUTS
+    if step.going_on:
+        page = f"$states.result.Items.($seen := {_seen_of(step)}; $exists($seen) ? {{{key}: $seen}} : {{}})"
+        read, at_most = [*read, *_OF_SKIPPED], _ROWS_WITH_OUTPUTS // 2
     items = f'$merge([{{}}, $lookup($o, "{step.name}"), {page}])'
     outputs = expression(f'($o := {KNOWN_ON_THE_WAY_BACK}; $merge([$o, {{"{step.name}": {items}}}]))')
-    arguments = rows(plan, a.STEP, a.OUTPUT) | {"Limit": _ROWS_WITH_OUTPUTS}
+    arguments = rows(plan, *read) | {"Limit": at_most}
     arguments["KeyConditionExpression"] += f" AND begins_with(#{a.STEP}, :items)"
     arguments["ExpressionAttributeValues"] |= {":items": {"S": f"{step.name}["}}
     over = f"{first}: all?"
     return pages(first, arguments, {"outputs": outputs}, over=over) | {
         over: {"Type": "Choice", "Choices": [next_page(first)], "Default": following}
     }
+
+
+def _instead_of(step: CompiledStep) -> dict[str, Any]:
+    """The substitute output of each refusal by which a step is skipped."""
+    return {error: dict(route.output) for error, route in step.going_on.items()}
+
+
+def _seen_of(step: CompiledStep) -> str:
+    """JSONata, within a row, of what later steps saw of a step that may be skipped; nothing: they saw nothing.
+
+    A provider's refusal is in the row by its name. What the provider did after all is not what the saga relies on.
+    """
+    a, instead = LogAttribute, json.dumps(_instead_of(step), sort_keys=True)
+    refused = f'$exists({a.ERROR}) and {a.STATUS}.S != "{StepStatus.DONE}"'
+    own = f"$exists({a.OUTPUT}) ? $parse({a.OUTPUT}.S)"
+    return f"($exists({a.SUBSTITUTE}) ? $parse({a.SUBSTITUTE}.S) : {refused} ? $lookup({instead}, {a.ERROR}.S) : {own})"
 
 
 def pages(first: str, arguments: State, assign: State, *, over: str, again: State | None = None) -> dict[str, State]:

@@ -339,8 +339,11 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
 
 
 def _before_undo(subject: Subject, row: LogRow) -> StepStatus:
-    """Earlier state of a row whose compensation was not applied: it must be compensated again by the same actor."""
-    late = subject.settled or row.instead is not None
+    """Earlier state of a row whose compensation was not applied: it must be compensated again by the same actor.
+
+    A row with a substitute, or with a refusal, is one that its saga does not rely on.
+    """
+    late = subject.settled or row.instead is not None or bool(row.error)
     return StepStatus.APPLIED_LATE if late else StepStatus.DONE
 
 

@@ -13,12 +13,20 @@ from typing import Any, Final
 
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.idempotency.identity import row_name_of
-from saga_runtime.protocol import LogAttribute, LoggedField
+from saga_runtime.protocol import LogAttribute, LoggedField, StepStatus
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 
-_NAMES: Final = {f"#{name}": name for name in (LogAttribute.STEP, LogAttribute.OUTPUT)}
+_READ: Final = (
+    LogAttribute.STEP,
+    LogAttribute.STATUS,
+    LogAttribute.OUTPUT,
+    LogAttribute.SUBSTITUTE,
+    LogAttribute.ERROR,
+)
+_NAMES: Final = {f"#{name}": name for name in _READ}
 _PROJECTION: Final = ",".join(_NAMES)
+_NAMED: Final = (LoggedField.STEPS, LoggedField.PER_ITEM, LoggedField.OWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +41,7 @@ class LoggedOutputs(Mapping[str, Any]):
         per_item: steps of maps before it: one row for each item, and their outputs by key.
         own: steps before it in its own item.
         others: outputs that no row keeps, as far as they are known.
+        instead: of steps that may be skipped, the substitute output of each refusal.
     """
 
     table: str
@@ -42,6 +51,7 @@ class LoggedOutputs(Mapping[str, Any]):
     per_item: frozenset[str]
     own: frozenset[str]
     others: Mapping[str, Any]
+    instead: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     _known: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -53,8 +63,8 @@ class LoggedOutputs(Mapping[str, Any]):
         Raises:
             ProtocolMismatch: if it names no steps.
         """
-        if not isinstance(told, Mapping) or not all(isinstance(told.get(name), list) for name in LoggedField):
-            raise ProtocolMismatch(f"outputs in the log must be named by {', '.join(LoggedField)}, got {told!r}")
+        if not isinstance(told, Mapping) or not all(isinstance(told.get(name), list) for name in _NAMED):
+            raise ProtocolMismatch(f"outputs in the log must be named by {', '.join(_NAMED)}, got {told!r}")
         return cls(
             table=table,
             saga_id=saga_id,
@@ -63,6 +73,7 @@ class LoggedOutputs(Mapping[str, Any]):
             per_item=frozenset(told[LoggedField.PER_ITEM]),
             own=frozenset(told[LoggedField.OWN]),
             others=others,
+            instead=json.loads(told.get(LoggedField.INSTEAD, "{}")),
         )
 
     def __getitem__(self, step: str) -> Any:
@@ -81,14 +92,14 @@ class LoggedOutputs(Mapping[str, Any]):
 
     def _read(self, step: str) -> Any:
         if step in self.own:
-            return self._row(row_name_of(step, self.item_key))
+            return self._row(step, row_name_of(step, self.item_key))
         if step in self.steps:
-            return self._row(step)
+            return self._row(step, step)
         if step in self.per_item:
             return self._by_key(step) or None
         return self.others.get(step)
 
-    def _row(self, name: str) -> Any:
+    def _row(self, step: str, name: str) -> Any:
         found = aws.dynamodb().get_item(
             TableName=self.table,
             Key=log_key(self.saga_id, name),
@@ -96,7 +107,7 @@ class LoggedOutputs(Mapping[str, Any]):
             ExpressionAttributeNames=_NAMES,
             ConsistentRead=True,
         )
-        return _output(found.get("Item", {}))
+        return self._seen(step, found.get("Item", {}))
 
     def _by_key(self, step: str) -> dict[str, Any]:
         pages = (
@@ -112,10 +123,17 @@ class LoggedOutputs(Mapping[str, Any]):
             )
         )
         rows = (row for page in pages for row in page["Items"])
-        outputs = ((row[LogAttribute.STEP]["S"][len(step) + 1 : -1], _output(row)) for row in rows)
+        outputs = ((row[LogAttribute.STEP]["S"][len(step) + 1 : -1], self._seen(step, row)) for row in rows)
         return {key: output for key, output in outputs if output is not None}
 
+    def _seen(self, step: str, row: Mapping[str, Any]) -> Any:
+        """Output that later steps saw of a step; None: they saw none.
 
-def _output(row: Mapping[str, Any]) -> Any:
-    """A step's output in its row; None if it has none."""
-    return json.loads(row[LogAttribute.OUTPUT]["S"]) if LogAttribute.OUTPUT in row else None
+        A saga that continued without a step saw its substitute, whatever happened to the step afterwards.
+        """
+        a = LogAttribute
+        if a.SUBSTITUTE in row:
+            return json.loads(row[a.SUBSTITUTE]["S"])
+        if a.ERROR in row and row[a.STATUS]["S"] != StepStatus.DONE:
+            return self.instead.get(step, {}).get(row[a.ERROR]["S"])
+        return json.loads(row[a.OUTPUT]["S"]) if a.OUTPUT in row else None

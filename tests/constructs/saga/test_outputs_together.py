@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import CompiledStep, Node, SagaPlan
+from constructs_lib.saga.steps.routes import ContinueWith
 from saga_runtime import (
     Applied,
     Commit,
+    Declined,
     ExternalCall,
     NotApplied,
     StepCall,
@@ -207,3 +209,62 @@ def test_an_output_without_a_row_is_in_the_event() -> None:
 
     assert seen[0] == {"Look": {"of": "Look"}, "Rate": {"of": f"Rate[{'s0'}]"}}
     assert json.dumps(seen[1]["Rate"]) == json.dumps({"of": "Rate[s1]"})
+
+
+# ---- steps that were skipped ----------------------------------------------------------------------------------------
+
+
+def _skipping(provider: Provider) -> dict[str, Handler]:
+    """A card is declined; what follows is charged, and refunded, by its substitute output."""
+
+    @external_step(verify=lambda _: NotApplied())
+    def declined(_: ExternalCall) -> Mapping[str, Any]:
+        raise Declined("no")
+
+    card: dict[str, Handler] = {
+        "arn:Card": declined,
+        "arn:UndoCard": external_compensation(of=declined)(lambda *_: None),
+    }
+    return card | provider.functions("Pack")
+
+
+def _card(routes: Mapping[str, ContinueWith]) -> CompiledStep:
+    return step("Card", undo=True, provider=replace(GRACE, verify_undo=False), going_on=routes)
+
+
+@pytest.mark.parametrize("moment", Moment)
+def test_a_compensation_sees_the_substitute_output_of_a_refused_step(moment: Moment) -> None:
+    pack = step("Pack", undo=True, provider=GRACE)
+    by_bank = {"Declined": ContinueWith(output={"by": "bank"})}
+    saga = plan(_card(by_bank), pack, step("End", pivot=True))
+    seen = []
+    for call in range(20):
+        provider = Provider(pad=1)
+        stops = frozenset({Stop(call=call, moment=moment)}) if call else frozenset[Stop]()
+        functions = _skipping(provider)
+        done = Simulation(plan=saga, request={}, functions=functions, stops=stops, refused=frozenset({"End"})).run()
+        assert (done.settled, provider.stands) == ("FAILED", 0), (call, done.traces)
+        seen += provider.seen
+
+    assert [outputs for outputs in seen if outputs != {"Card": {"by": "bank"}}] == []
+
+
+@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("of_a_map", [False, True])
+def test_items_of_a_substitute_output_are_compensated(of_a_map: bool, moment: Moment) -> None:
+    lines = {"Declined": ContinueWith(output={"lines": [{"sku": "s0"}, {"sku": "s1"}]})}
+    card, source = _card(lines), "$outputs.Card.s0.lines" if of_a_map else "$outputs.Card.lines"
+    pack = of_items("Parcels", step("Pack", undo=True, provider=GRACE), items=source)
+    saga = plan(of_items("Cards", card) if of_a_map else card, pack, step("End", pivot=True))
+    for call in range(0, 30, 2):
+        provider = Provider(pad=1)
+        stops = frozenset({Stop(call=call, moment=moment)}) if call else frozenset[Stop]()
+        done = Simulation(
+            plan=saga,
+            request=_request(1),
+            functions=_skipping(provider),
+            stops=stops,
+            refused=frozenset({"End"}),
+        ).run()
+
+        assert (done.settled, provider.stands) == ("FAILED", 0), (call, done.traces)

@@ -11,9 +11,10 @@ import boto3
 import pytest
 
 from constructs_lib.cli.shared.saga import time_of
-from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side
+from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.decisions import rows_kept_update
-from saga_runtime.saga_log.rows import done_put
+from saga_runtime.recovery.resolution import Statement, Subject, decide
+from saga_runtime.saga_log.rows import LogRow, done_put
 from saga_runtime.shared import aws, clock
 from tests.unit.support import resolving, settling
 from tests.unit.support.gateway import LIFE_MS, STEP
@@ -25,6 +26,7 @@ from tests.unit.support.world import World
 R1 = f"{SAGA_ID}-r1"
 GONE_ON = (R1, False)
 STILL_PARKED = (SAGA_ID, True)
+REFUSED = {"error": "SoldOut", "detail": "no"}
 
 
 @pytest.fixture
@@ -90,6 +92,17 @@ def test_an_applied_compensation_is_not_repeated(operated: OperatedSaga) -> None
     assert told.startswith("the undo of Charge happened: its row is COMPENSATED\n")
     operated.shop.undo()
     operated.shop.check()
+
+
+@pytest.mark.parametrize(
+    ("kept", "before"), [({}, "DONE"), ({"instead": "{}"}, "APPLIED_LATE"), (REFUSED, "APPLIED_LATE")]
+)
+def test_what_a_saga_does_not_rely_on_stays_a_late_effect(kept: dict[str, Any], before: str) -> None:
+    attempt: dict[str, Any] = {"attempt": "one", "deadline": 1, "first_attempt_at": 1, "updated_at": 1}
+    row = LogRow(saga_id=SAGA_ID, step="Pick", status=StepStatus.COMPENSATING, output="{}", **attempt, **kept)
+    subject = Subject(name="Pick", row=row, side=Side.BEFORE, declared=None, direction=Direction.FORWARD)
+
+    assert decide(subject, Statement(applied=False, undo=True), 2**60).to == before
 
 
 def test_a_compensation_that_was_not_applied_is_retried(operated: OperatedSaga) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -90,6 +91,37 @@ def test_a_step_without_a_result_has_no_output() -> None:
     assert ("Fee" in outputs, outputs.get("Fee"), outputs.get("Later"), len(outputs)) == (False, None, None, 3)
     with pytest.raises(KeyError):
         assert outputs["Fee"]
+
+
+ROUTES = {LoggedField.INSTEAD: json.dumps({"Fee": {"SoldOut": {"fee": "none"}}})}
+LATE = {"output": '{"fee":"late"}'}
+
+
+@pytest.mark.parametrize(
+    ("status", "kept", "seen"),
+    [
+        ("REFUSED", {"error": "SoldOut"}, {"fee": "none"}),
+        ("REFUSED", {"error": "Other"}, None),
+        ("TOMBSTONE", {"output": '{"fee":"waived"}'}, {"fee": "waived"}),
+        ("APPLIED_LATE", {"error": "SoldOut", **LATE}, {"fee": "none"}),
+        ("COMPENSATED", {"error": "SoldOut", **LATE}, {"fee": "none"}),
+        ("COMPENSATED", {"substitute": '{"fee":"waived"}', **LATE}, {"fee": "waived"}),
+        ("COMPENSATED", LATE, {"fee": "late"}),
+        ("DONE", {"error": "SoldOut", **LATE}, {"fee": "late"}),
+    ],
+)
+@pytest.mark.parametrize("item", ["", "[c]"])
+@pytest.mark.usefixtures("world")
+def test_output_of_a_skipped_step_is_its_substitute_output(
+    status: str, kept: dict[str, str], seen: Any, item: str
+) -> None:
+    row = {"saga_id": SAGA_ID, "step": f"Fee{item}", "status": status, **kept}
+    aws.dynamodb().put_item(TableName="log", Item={name: {"S": value} for name, value in row.items()})
+    places: dict[str, list[str]] = {LoggedField.STEPS: [], LoggedField.PER_ITEM: [], LoggedField.OWN: []}
+    told = {**places, **ROUTES, LoggedField.PER_ITEM if item else LoggedField.STEPS: ["Fee"]}
+
+    found = _call(LOGGED=told).outputs.get("Fee")
+    assert found == (seen if not item or seen is None else {"c": seen})
 
 
 @pytest.mark.usefixtures("rows")

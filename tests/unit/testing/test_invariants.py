@@ -163,9 +163,10 @@ class TestSagas:
     def test_may_not_be_left_in_progress(self) -> None:
         assert _broken(audit_sagas([_record(RecordStatus.IN_PROGRESS)], [])) == {"no request is left in progress"}
 
-    def test_are_consistent_with_a_skipped_step_that_was_compensated_since(self) -> None:
+    @pytest.mark.parametrize("kept", [{LogAttribute.SUBSTITUTE: {"S": "{}"}}, {LogAttribute.ERROR: {"S": "SoldOut"}}])
+    def test_are_consistent_with_a_skipped_step_that_was_compensated_since(self, kept: dict[str, Any]) -> None:
         def passed_over(status: StepStatus) -> dict[str, Any]:
-            return {**_row(status, "Gift"), LogAttribute.SUBSTITUTE: {"S": "{}"}}
+            return {**_row(status, "Gift"), **kept}
 
         done, completed = _row(StepStatus.DONE), [_record(RecordStatus.COMPLETED)]
 
