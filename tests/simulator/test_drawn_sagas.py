@@ -15,7 +15,19 @@ from saga_runtime.idempotency.record import RESERVE
 
 from .drawn.assembly import drawn_assembly
 from .drawn.releases import DrawnRelease
-from .drawn.sagas import MUTATING, DrawnGroup, DrawnSaga, DrawnStep, drawn_saga, smaller
+from .drawn.sagas import (
+    JOB_ROUTES,
+    MUTATING,
+    SKIP,
+    DrawnGroup,
+    DrawnSaga,
+    DrawnStep,
+    drawn_saga,
+    items_of,
+    smaller,
+    source_of,
+    way_by,
+)
 from .drawn.shrink import Setting, shrunk
 from .drawn.workload import Drawn, direct_intent
 
@@ -55,6 +67,23 @@ def test_drawn_sagas_keep_their_promise(deployment: Deployment) -> None:
     assert report.faults > 0
 
 
+def test_what_follows_a_skipped_step_keeps_its_promise() -> None:
+    charged = DrawnStep(name="S2", kind="keyed", undo=True)
+    job = DrawnStep(name="S3", kind="job", undo=True, route=SKIP)
+    saga = DrawnSaga(
+        nodes=(
+            DrawnStep(name="S1", kind="both", undo=True, route=SKIP),
+            DrawnGroup(name="G1", kind="map", branches=((charged,),), items=items_of("S1")),
+            job,
+            DrawnStep(name="S4", kind="asked", undo=True, when=way_by("S3", *JOB_ROUTES)),
+            DrawnStep(name="S5", kind="atomic", undo=True),
+            DrawnStep(name="S6", kind="both", pivot=True),
+        )
+    )
+    with Deployment.of_assembly(drawn_assembly([saga])) as deployment:
+        simulate(deployment, Drawn([saga], only=[0]), sagas=150).require_kept()
+
+
 class _Direct(Drawn):
     """Requests to the direct operation."""
 
@@ -88,6 +117,11 @@ def test_everything_is_drawn() -> None:
     assert {node.kind for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)} == GROUPS
     assert {sum(step.pivot for step in saga.steps) for saga in sagas} == {0, 1, 2}
     assert {step.route for saga in sagas for step in saga.steps} == {None, "notify", "continue"}
+    assert {step.kind for saga in sagas for step in saga.steps if step.route == SKIP} >= {"atomic", "job", "wait"}
+    assert {source_of(node) is None for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)} == {
+        False,
+        True,
+    }
     assert {saga.inline for saga in sagas} == {False, True}
     for saga in sagas:
         assert any(step.kind in MUTATING for step in saga.steps)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from .sagas import DrawnSaga, DrawnStep, Node, drawn_saga, way_by, way_of
+from .sagas import DrawnGroup, DrawnSaga, DrawnStep, Node, drawn_saga, items_of, source_of, way_by, way_of
 
 _KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
 MOVED: Final = "moved"
@@ -110,7 +110,14 @@ def moved_to(releases: Mapping[int, DrawnRelease]) -> dict[int, int]:
 
 def renamed(saga: DrawnSaga) -> DrawnRelease:
     """The release in which every step of a saga has another name."""
-    return DrawnRelease(kind=RENAMED, saga=_changed(saga, _renamed))
+    found = _changed(saga, _renamed)
+    nodes = tuple(_of_renamed(node) if isinstance(node, DrawnGroup) else node for node in found.nodes)
+    return DrawnRelease(kind=RENAMED, saga=dataclasses.replace(found, nodes=nodes))
+
+
+def _of_renamed(group: DrawnGroup) -> DrawnGroup:
+    source = source_of(group)
+    return group if source is None else dataclasses.replace(group, items=items_of(new_name(source)))
 
 
 def reconditioned(saga: DrawnSaga) -> DrawnRelease:

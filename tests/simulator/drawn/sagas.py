@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Final
@@ -27,6 +27,14 @@ PHASES: Final = ("express", "child")
 SKIP: Final = "continue"
 ROUTES: Final = ("Routed", "Rerouted")
 """Refusals for which a step of the route ``SKIP`` is skipped, each with an output of its own."""
+JOB_ROUTES: Final = ("SoldOut",)
+"""Refusals for which a job, or a wait, of the route ``SKIP`` is skipped."""
+ITEMS: Final = "$request.items"
+_JOBS_SKIPPED: Final = 0.4
+"""Share of jobs and waits that are skipped when they are refused."""
+_ITEMS_OF_A_STEP: Final = 0.4
+"""Share of maps whose items are from the output of a step that may be skipped, or from its substitute output."""
+_SOURCE: Final = "I1"
 _LARGE_REQUESTS: Final = 0.5
 """Share of sagas that take larger requests than by default."""
 _IN_BUCKETS: Final = 0.5
@@ -36,7 +44,7 @@ _ONE_WAY: Final = 0.5
 _SKIPPED: Final = 0.4
 """Share of inline sagas that begin with a step that is skipped by routes."""
 _BY_ROUTE: Final = re.compile(r'\$outputs\.(?P<step>\w+)\.instead = "(?P<route>\w+)"')
-
+_BY_OUTPUT: Final = re.compile(r"\$outputs\.(?P<step>\w+)\.items")
 
 _QUICK: Final = frozenset(
     {"atomic", "asked", "keyed", "both", "dynamodb", "read", "look up", "store", "notify", "event"}
@@ -54,7 +62,8 @@ class DrawnStep:
         undo: whether it has a compensation.
         pivot: whether it is a pivot.
         when: its condition.
-        route: route of the refusals ``Routed``, and ``Rerouted`` if it is ``SKIP``: ``notify``, ``SKIP`` or None.
+        route: route of the refusals ``Routed``, and ``Rerouted`` if it is ``SKIP``: ``notify``, ``SKIP`` or None; of a
+            job or a wait, of ``SoldOut``: ``SKIP`` or None.
         refusable: whether its refusal ends the saga, or is skipped, instead of having it parked.
     """
 
@@ -84,13 +93,18 @@ class DrawnStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnGroup:
-    """A group of steps: ``parallel``, ``map``, ``express`` or ``child``."""
+    """A group of steps: ``parallel``, ``map``, ``express`` or ``child``.
+
+    Attributes:
+        items: of a map, their path, in the request or in the output of an earlier step.
+    """
 
     name: str
     kind: str
     branches: tuple[tuple[DrawnStep, ...], ...]
     when: str | None = None
     max_items: int = 12
+    items: str = ITEMS
 
     @property
     def steps(self) -> Iterator[DrawnStep]:
@@ -100,7 +114,8 @@ class DrawnGroup:
 
     def __str__(self) -> str:
         branches = " | ".join(", ".join(map(str, branch)) for branch in self.branches)
-        return f"{self.name} ({self.kind}{f', if {self.when}' if self.when else ''}) [{branches}]"
+        of = f" of {self.items}" if self.kind == "map" and self.items != ITEMS else ""
+        return f"{self.name} ({self.kind}{of}{f', if {self.when}' if self.when else ''}) [{branches}]"
 
 
 Node = DrawnStep | DrawnGroup
@@ -142,12 +157,14 @@ class DrawnSaga:
 
 def drawn_saga(seed: int) -> DrawnSaga:
     """The saga of a seed. Half of those that an Express execution can run are inline."""
-    saga = _Dice(seed).saga()
+    saga = _skipping_jobs(_Dice(seed).saga(), Random(f"{seed}:jobs"))
     inline = _fits_express(saga) and Random(f"{seed}:inline").random() < 0.5
     skipped = Random(f"{seed}:skipped")
     if inline and skipped.random() < _SKIPPED:
         saga = _skipping(saga, skipped)
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
+    # Two executions of an inline saga may see different outputs.
+    saga = saga if inline else _of_outputs(saga, Random(f"{seed}:items"))
     bodies = Random(f"{seed}:body")
     if bodies.random() >= _LARGE_REQUESTS:
         return saga
@@ -162,7 +179,7 @@ def _with_large_requests(saga: DrawnSaga) -> DrawnSaga:
 def reads_request(saga: DrawnSaga) -> bool:
     """True if an expression of the saga reads the request, which then travels inline."""
     conditions = [*(node.when for node in saga.nodes), *(step.when for step in saga.steps)]
-    maps = any(isinstance(node, DrawnGroup) and node.kind == "map" for node in saga.nodes)
+    maps = any(isinstance(node, DrawnGroup) and node.kind == "map" and node.items == ITEMS for node in saga.nodes)
     return maps or any(when is not None and "$request" in when for when in conditions)
 
 
@@ -170,6 +187,17 @@ def way_of(step: DrawnStep) -> tuple[str, str] | None:
     """The skipped step by whose route a step is on the way, and the route; None: routes do not matter to it."""
     found = _BY_ROUTE.fullmatch(step.when or "")
     return (found["step"], found["route"]) if found is not None else None
+
+
+def items_of(step: str) -> str:
+    """Path of a map's items in the output of an earlier step."""
+    return f"$outputs.{step}.items"
+
+
+def source_of(group: DrawnGroup) -> str | None:
+    """The earlier step from whose output a map's items are; None: they are from the request."""
+    found = _BY_OUTPUT.fullmatch(group.items)
+    return found["step"] if found is not None else None
 
 
 def on_the_way(saga: DrawnSaga, body: Mapping[str, object]) -> Iterator[str]:
@@ -218,18 +246,68 @@ def _skipping(saga: DrawnSaga, random: Random) -> DrawnSaga:
     return dataclasses.replace(saga, nodes=(first, *found, *last))
 
 
+def _skipping_jobs(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some jobs and waits are skipped when they are refused, and may be done after all."""
+
+    def changed(step: DrawnStep) -> DrawnStep:
+        may = step.kind in ("job", "wait") and step.refusable and not step.pivot
+        return dataclasses.replace(step, route=SKIP) if may and random.random() < _JOBS_SKIPPED else step
+
+    found = with_each_step(saga, changed)
+    return found if _always_acts(found) else saga
+
+
+def with_each_step(saga: DrawnSaga, change: Callable[[DrawnStep], DrawnStep]) -> DrawnSaga:
+    """The saga with each step changed."""
+
+    def changed(node: Node) -> Node:
+        if isinstance(node, DrawnStep):
+            return change(node)
+        return dataclasses.replace(node, branches=tuple(tuple(map(change, branch)) for branch in node.branches))
+
+    return dataclasses.replace(saga, nodes=tuple(map(changed, saga.nodes)))
+
+
+def _of_outputs(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which items of some maps are from the output of a step before that may be skipped.
+
+    Before a pivot such a step is added, unless the saga has one.
+    """
+    nodes: list[Node] = []
+    skipped: list[str] = []
+    for node in saga.nodes:
+        if isinstance(node, DrawnGroup) and node.kind == "map" and random.random() < _ITEMS_OF_A_STEP:
+            if not skipped and not any(step.pivot for found in nodes for step in found.steps):
+                nodes.append(DrawnStep(name=_SOURCE, kind=random.choice(PROVIDERS), undo=True, route=SKIP))
+                skipped.append(_SOURCE)
+            source = random.choice(skipped) if skipped else None
+            nodes.append(node if source is None else dataclasses.replace(node, items=items_of(source)))
+            continue
+        if isinstance(node, DrawnStep) and _is_source(node):
+            skipped.append(node.name)
+        nodes.append(node)
+    return dataclasses.replace(saga, nodes=tuple(nodes))
+
+
+def _is_source(step: DrawnStep) -> bool:
+    """True if a step has an output in each run, its own or another one."""
+    return step.route == SKIP and step.when is None and step.kind in ("atomic", *PROVIDERS)
+
+
 def _by_routes(saga: DrawnSaga, random: Random) -> DrawnSaga:
     """The saga, in which some steps are on the way only by one of an earlier step's routes."""
     nodes: list[Node] = []
-    skipped: list[str] = []
+    skipped: list[DrawnStep] = []
     for drawn in saga.nodes:
         node = drawn
         free = isinstance(drawn, DrawnStep) and drawn.when is None and not drawn.pivot
         if skipped and free and random.random() < _ONE_WAY:
-            node = dataclasses.replace(drawn, when=way_by(random.choice(skipped), random.choice(ROUTES)))
+            step = random.choice(skipped)
+            routes = JOB_ROUTES if step.kind == "job" else ROUTES
+            node = dataclasses.replace(drawn, when=way_by(step.name, random.choice(routes)))
         nodes.append(node)
         if isinstance(node, DrawnStep) and node.route == SKIP and node.kind != "wait":
-            skipped.append(node.name)
+            skipped.append(node)
     changed = dataclasses.replace(saga, nodes=tuple(nodes))
     return changed if _always_acts(changed) else saga
 
@@ -377,7 +455,7 @@ def smaller(saga: DrawnSaga) -> Iterator[DrawnSaga]:
 
     The synth does not take each of them.
     """
-    return filter(_always_acts, itertools.chain(_with_fewer_nodes(saga), _with_less(saga)))
+    return filter(_always_acts, itertools.chain(_with_fewer_nodes(saga), _of_requests(saga), _with_less(saga)))
 
 
 def only(saga: DrawnSaga, names: Collection[str]) -> Iterator[DrawnSaga]:
@@ -394,6 +472,14 @@ def _with_fewer_nodes(saga: DrawnSaga) -> Iterator[DrawnSaga]:
         for first in range(0, len(saga.nodes), size):
             yield dataclasses.replace(saga, nodes=(*saga.nodes[:first], *saga.nodes[first + size :]))
         size //= 2
+
+
+def _of_requests(saga: DrawnSaga) -> Iterator[DrawnSaga]:
+    """With the items of each map from the request."""
+    for index, node in enumerate(saga.nodes):
+        if isinstance(node, DrawnGroup) and node.items != ITEMS:
+            plain = dataclasses.replace(node, items=ITEMS)
+            yield dataclasses.replace(saga, nodes=(*saga.nodes[:index], plain, *saga.nodes[index + 1 :]))
 
 
 def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:

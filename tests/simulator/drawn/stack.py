@@ -41,7 +41,7 @@ from constructs_lib.saga.steps.group import StepGroup
 
 from .names import DIRECT, aside_of, operation_of, queue_of, second_of
 from .releases import DrawnRelease, moved_to
-from .sagas import PROVIDERS, ROUTES, DrawnSaga, DrawnStep, Node
+from .sagas import JOB_ROUTES, PROVIDERS, ROUTES, SKIP, DrawnSaga, DrawnStep, Node
 
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 _DAY: Final = Duration.hours(24)
@@ -195,7 +195,7 @@ class DrawnStack(Stack):
             case "map":
                 return Step.map(
                     node.name,
-                    items="$request.items",
+                    items=node.items,
                     key="$item.sku",
                     steps=branches[0],
                     max_items=node.max_items,
@@ -221,14 +221,14 @@ class DrawnStack(Stack):
             case "read":
                 return Step.read_only(step.name, fn=self._function("atomic.read"), refusals=["SoldOut"], **more)
             case "wait":
-                route = {"WaitTimedOut": ContinueWith(output={})} if step.route == "continue" else {}
+                errors = ("WaitTimedOut", *JOB_ROUTES) if step.route == SKIP else ()
                 return Step.wait_for(
                     step.name,
                     via=self._at("wait"),
                     timeout=_LONGEST_WAIT,
                     heartbeat=_HEARTBEAT,
                     refusals=["SoldOut"],
-                    on_error=route,
+                    on_error={error: _instead(error) for error in errors},
                     **more,
                 )
             case "dynamodb":
@@ -249,7 +249,8 @@ class DrawnStack(Stack):
                 compensate=self._function("external.cancel", "job") if step.undo else None,
                 timeout=_LONGEST_WAIT,
                 heartbeat=_HEARTBEAT,
-                refusals=["SoldOut"],
+                refusals=[*JOB_ROUTES],
+                on_error={error: _instead(error) for error in JOB_ROUTES} if step.route == SKIP else {},
                 **more,
             )
         more |= {"refusals": ["SoldOut", *ROUTES], "on_error": self._routes(step)}
@@ -296,7 +297,7 @@ class DrawnStack(Stack):
             case "notify":
                 return {"Routed": self._told}
             case "continue":
-                return {error: ContinueWith(output={"instead": error}) for error in ROUTES}
+                return {error: _instead(error) for error in ROUTES}
         return {}
 
     def _at(self, mode: str) -> CallbackIntegration:
@@ -334,6 +335,10 @@ def _versions(shift: str | None) -> Versions | None:
 
 def _provider(kind: str) -> Provider:
     return Provider(grace=_GRACE, **GUARANTEES[kind])
+
+
+def _instead(error: str) -> ContinueWith:
+    return ContinueWith(output={"instead": error, "items": [{"sku": "a"}, {"sku": "b"}]})
 
 
 def _counted() -> dict[str, Any]:

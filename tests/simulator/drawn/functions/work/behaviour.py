@@ -16,6 +16,11 @@ from saga_runtime import Money, PermanentError, StepCall, StepInDoubt, Transient
 AMOUNT = 123_456_789_012_345_678
 """Of every request and item."""
 _ONE = "one"
+_INSTEAD = "instead"
+_OWN = {"of", _INSTEAD}
+"""Members of a step's output, or of its substitute output."""
+_ITEMS = 2
+"""Items of an output, at most: those of a map behind it."""
 
 
 class SoldOut(PermanentError):
@@ -38,7 +43,7 @@ def behaviour(call: StepCall) -> str:
 
 def is_exact(call: StepCall) -> bool:
     """True if the request's number, and the item's, came whole; JSONata keeps 15 digits."""
-    numbers = [call.request["amount"], *([call.item["amount"]] if call.item is not None else [])]
+    numbers = [call.request["amount"], *([call.item.get("amount", AMOUNT)] if call.item is not None else [])]
     return all(number == AMOUNT for number in numbers)
 
 
@@ -46,28 +51,36 @@ def output_of(call: StepCall) -> dict[str, Any]:
     """The step's output, always the same: in a map, and behind it, it has what the step saw of earlier ones."""
     word, _, size = behaviour(call).partition(" ")
     if word == "large":
-        return {"of": call.row_name, "pad": "x" * int(size)}
+        return {"of": call.row_name, "items": [], "pad": "x" * int(size)}
     seen = _seen(call)
     if call.item_key is None:
         seen = {name: form for name, form in seen.items() if form != _ONE}
-    return {"of": call.row_name, **({"saw": seen} if seen or call.item_key is not None else {})}
+    items = [{"sku": item["sku"]} for item in call.request["items"][:_ITEMS]]
+    return {"of": call.row_name, "items": items, **({"saw": seen} if seen or call.item_key is not None else {})}
 
 
 def sees_the_same(call: StepCall, output: Any) -> bool:
     """True if a compensation sees each output as its step saw it; the output of a job is its provider's."""
     saw = output.get("saw", {}) if isinstance(output, Mapping) else {}
     seen = _seen(call) if saw else {}
-    return all(seen.get(name, form) == form for name, form in saw.items())
+    # What no row keeps may be missing, and is one output.
+    return all(seen.get(name, form if form == _ONE else None) == form for name, form in saw.items())
 
 
 def _seen(call: StepCall) -> dict[str, str]:
-    """Form of each output of an earlier step: one, or so many by item key."""
-    return {name: f"{len(output)} by key" if _is_by_key(output) else _ONE for name, output in call.outputs.items()}
+    """Form of each output of an earlier step: one, a substitute output, or so many by item key."""
+    return {name: _form(output) for name, output in call.outputs.items()}
+
+
+def _form(output: Any) -> str:
+    if isinstance(output, Mapping) and _INSTEAD in output:
+        return f"{_INSTEAD} {output[_INSTEAD]}"
+    return f"{len(output)} by key" if _is_by_key(output) else _ONE
 
 
 def _is_by_key(output: Any) -> bool:
     members = output.values() if isinstance(output, Mapping) else ()
-    return bool(members) and all(isinstance(member, Mapping) and "of" in member for member in members)
+    return bool(members) and all(isinstance(member, Mapping) and _OWN.intersection(member) for member in members)
 
 
 def before(call: StepCall) -> None:
