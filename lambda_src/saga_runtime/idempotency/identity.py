@@ -253,7 +253,7 @@ def _scalar(value: Any) -> str | None:
     if isinstance(value, int):
         if abs(value) >= _TOO_LARGE_INTEGER:
             raise Invalid("a number is out of range")
-        return str(value)
+        return int.__repr__(value)  # a member of an enumeration, or another class's number, has a text of its own
     return _canonical_decimal(value) if isinstance(value, Decimal) else None
 
 
@@ -271,7 +271,7 @@ def _canonical_decimal(value: Decimal) -> str:
     if abs(value.adjusted()) > _MAX_EXPONENT:
         raise Invalid("a number is out of range")
     # Not ``normalize``: it rounds to the context's 28 digits, and two bodies would become one.
-    text = format(value, "f")
+    text = Decimal.__format__(value, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 

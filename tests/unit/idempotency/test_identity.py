@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -240,6 +241,21 @@ def test_value_above_its_limit_is_refused_at_the_byte() -> None:
 def test_a_value_without_an_exact_json_form_is_invalid(value: Any) -> None:
     with pytest.raises(Invalid):
         canonical_json({"value": value} if not isinstance(value, dict) else value)
+
+
+def test_numbers_of_other_classes_are_written_as_numbers() -> None:
+    class Level(int, Enum):
+        LOW = 1
+
+    class Cents(int):
+        def __str__(self) -> str:
+            return "5 cents"
+
+    class Rate(Decimal):
+        def __format__(self, spec: str, context: Context | None = None) -> str:
+            return "half"
+
+    assert canonical_json([Level.LOW, Cents(5), Rate("0.5")]) == "[1,5,0.5]"
 
 
 def test_a_value_that_nests_too_deep_is_invalid() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -301,6 +302,15 @@ def test_an_output_that_a_state_machine_would_change_refuses_the_step(world: Wor
         step_that(Commit(output=output))(step_event(), Context())
 
     assert world.rows() == {}
+
+
+def test_a_member_of_an_enumeration_in_an_output_is_its_value() -> None:
+    class Level(int, Enum):
+        LOW = 1
+
+    handler = step_that(Commit(output={"level": Level.LOW}))
+
+    assert [handler(step_event(), Context()) for _ in range(2)] == [{"output": {"level": 1}}] * 2
 
 
 def test_a_row_is_kept_for_the_retention_of_its_event(world: World) -> None:
