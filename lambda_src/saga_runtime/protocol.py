@@ -1141,6 +1141,9 @@ MAX_EXACT_INTEGER: Final = 10**15 - 1
 """JSONata numbers are doubles and its ``$string`` keeps 15 digits: larger integers travel as strings."""
 MAX_EXPRESSION_DIGITS: Final = 15
 """Significant digits of a number that a JSONata expression reads: its ``$string`` keeps no more."""
+MAX_EXPRESSION_LEVELS: Final = 90
+"""Levels to which an expression of a saga's nests: Step Functions evaluates 100 (measured: floci-io/floci issue 2737),
+and what is generated around it has some."""
 
 ITEM_KEY_PATTERN: Final = r"^[A-Za-z0-9._:/@+=,-]{1,64}$"
 """Key of an item of a map: part of the step key, so it must never be an index."""

@@ -587,6 +587,17 @@ def test_a_slow_machine_fails_no_expression(emulators: Emulators) -> None:
     assert run_machine(emulators.without("expression-patience").aws, states)["error"] == "States.QueryEvaluationError"
 
 
+def test_an_expression_nests_at_most_100_levels(emulators: Emulators) -> None:
+    def ends(terms: int, on: LocalAws) -> dict[str, Any]:
+        state = {"Type": "Pass", "Output": f"{{% {'+'.join(['1'] * terms)} %}}", "End": True}
+        return run_machine(on, {"Sum": state})
+
+    corrected, bare = emulators.corrected.aws, emulators.without("expression-levels").aws
+    assert ends(100, corrected)["output"] == 100
+    assert ends(101, corrected)["error"] == "States.QueryEvaluationError"
+    assert ends(101, bare)["output"] == 101
+
+
 def test_an_expression_that_fails_in_a_branch_is_caught_outside(emulators: Emulators) -> None:
     branch = {"StartAt": "A", "States": {"A": {"Type": "Pass", "Output": "{% $lowercase(7) %}", "End": True}}}
     caught = {"ErrorEquals": ["States.QueryEvaluationError"], "Next": "Caught"}

@@ -144,3 +144,30 @@ def test_every_operator_evaluates_as_the_engine_does(template: str) -> None:
             if fast != slow:
                 differences.append(f"a={a} b={b}: {fast}, by the engine {slow}")
     assert differences == []
+
+
+def _chain(operators: int) -> str:
+    return " + ".join(["$a"] * (operators + 1))
+
+
+@pytest.mark.parametrize("operators", [99, 100, 200])
+def test_an_expression_nests_as_deep_as_on_aws(operators: int) -> None:
+    """Step Functions evaluates a chain of 100 terms, and none of 101: each operator is a level."""
+    found = _outcome(evaluate, f"{{% {_chain(operators)} %}}", {}, {"a": 1}, MOMENT)
+
+    assert found == "100" if operators == 99 else found.startswith("error: ")
+
+
+def test_a_function_that_calls_itself_nests_as_deep_as_on_aws() -> None:
+    text = "{% ($f := function($n) { $n = 0 ? 0 : 1 + $f($n - 1) }; $f($a)) %}"
+
+    assert _outcome(evaluate, text, {}, {"a": 20}, MOMENT) == "20"
+    assert _outcome(evaluate, text, {}, {"a": 40}, MOMENT).startswith("error: ")
+
+
+def test_levels_are_counted_from_zero_after_an_error() -> None:
+    text = f"{{% ($b := {_chain(90)}; $b > 0 ? $lowercase($c) : 0) %}}"
+
+    for _ in range(3):
+        assert _outcome(evaluate, text, {}, {"a": 1, "c": 7}, MOMENT).startswith("error: ")
+    assert _outcome(evaluate, text, {}, {"a": 1, "c": "X"}, MOMENT) == '"x"'

@@ -13,6 +13,7 @@ from constructs_lib.saga.steps.jsonata import bare, is_expression
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, Reads, reads_of
+from saga_runtime.protocol import MAX_EXPRESSION_LEVELS
 
 _REQUEST: Final[Mapping[str, Path | None]] = {"request": ("request",), "outputs": ("outputs",)}
 _STEP: Final[Mapping[str, Path | None]] = {**_REQUEST, "saga_id": None, "step_key": None}
@@ -87,6 +88,12 @@ def _reads(
     try:
         reads = reads_of(found.text, {**names, "states": ("states",)})
         paths = reads.paths
+        if reads.levels > MAX_EXPRESSION_LEVELS:
+            raise BadExpressionError(
+                f"which nests {reads.levels} levels deep, each operator of a chain being one: AWS evaluates few more "
+                f"than {MAX_EXPRESSION_LEVELS}",
+                "divide it by $sum, $join or $map, or let a step answer it",
+            )
         for path in sorted(paths):
             _check_members(found, path, every)
         if found.repeated:

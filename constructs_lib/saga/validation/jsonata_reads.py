@@ -69,11 +69,13 @@ class Reads:
         paths: every path of which a member is read, or the whole value.
         value: the path whose value the expression is, or items of it; None if it is computed.
         functions: names of JSONata's functions that it calls.
+        levels: how deep it nests. Each operator of a chain is a level.
     """
 
     paths: frozenset[Path]
     value: Path | None
     functions: frozenset[str]
+    levels: int
 
 
 def reads_of(text: str, names: Mapping[str, Path | None]) -> Reads:
@@ -95,7 +97,7 @@ def reads_of(text: str, names: Mapping[str, Path | None]) -> Reads:
         raise BadExpressionError("which is not JSONata", "correct it") from None
     reader = _Reader()
     value = reader.value(tree, _NOWHERE, _Scope(dict(names), None))
-    return Reads(frozenset(reader.paths), value, frozenset(reader.functions))
+    return Reads(frozenset(reader.paths), value, frozenset(reader.functions), reader.levels)
 
 
 @dataclass(slots=True)
@@ -127,6 +129,8 @@ _NOWHERE: Final[Path] = ("",)
 class _Reader:
     paths: set[Path] = field(default_factory=set)
     functions: set[str] = field(default_factory=set)
+    levels: int = 0
+    _level: int = 0
 
     def value(self, node: Any, context: Path | None, scope: _Scope) -> Path | None:
         """The path that a node's value is, or None if it is computed."""
@@ -145,6 +149,13 @@ class _Reader:
         return None
 
     def _plain(self, node: Any, context: Path | None, scope: _Scope) -> Path | None:
+        self._level += 1
+        self.levels = max(self.levels, self._level)
+        found = self._node(node, context, scope)
+        self._level -= 1
+        return found
+
+    def _node(self, node: Any, context: Path | None, scope: _Scope) -> Path | None:
         match node.type:
             case "path":
                 return self._path(node.steps, context, scope)

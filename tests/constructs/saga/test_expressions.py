@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from constructs_lib import (
     StepGroup,
     TransactionApi,
 )
+from constructs_lib.testing.simulator.aws.states.expressions import Moment, evaluate
 from tests.constructs.support.sagas import plain_function
 
 TYPO = "$requst.amount > 3"
@@ -379,6 +382,63 @@ RIGHT: dict[str, Make] = {
 @pytest.mark.parametrize("case", RIGHT)
 def test_an_expression_that_can_work_is_accepted(shop: Shop, case: str) -> None:
     RIGHT[case](shop)
+
+
+# ---- levels --------------------------------------------------------------------------------------------------------
+
+
+def _chain(case: str, terms: int) -> str:
+    """A text of so many parts; each ``&`` is a level."""
+    part = "$failure.title" if case == "message of on_failed" else "$states.context.Execution.Input.saga_id"
+    return " & ".join([part] * terms)
+
+
+DEEP: dict[str, Callable[[Shop, str], SagaStateMachine]] = {
+    "when": lambda s, text: s.saga(s.atomic("Check", when=f"{text} = 'x'")),
+    "result": lambda s, text: s.saga(result=f'{{"x": {text}}}'),
+    "message": lambda s, text: s.behind(Step.notify("Tell", queue=s.fifo, message=f'{{"x": {text}}}')),
+    "message of on_failed": lambda s, text: s.saga(on_failed=Notify(queue=s.fifo, message=f'{{"x": {text}}}')),
+    "parameters": lambda s, text: s.saga(s.service(parameters={"Key": f"{{% {text} %}}"})),
+    "writes": lambda s, text: s.saga(
+        s.writes(writes=[{"Put": {"Item": {"id": {"S": "{% $step_key %}"}, "n": {"N": f"{{% $string({text}) %}}"}}}}])
+    ),
+    "output": lambda s, text: s.saga(s.writes(output=f'{{"x": {text}}}')),
+}
+
+
+@pytest.mark.parametrize("case", DEEP)
+def test_an_expression_may_not_nest_deeper_than_aws_evaluates(shop: Shop, case: str) -> None:
+    with pytest.raises(ValueError, match=r"which nests 1\d\d levels deep, each operator of a chain being one"):
+        DEEP[case](shop, _chain(case, 100))
+
+
+@pytest.mark.parametrize("case", DEEP)
+def test_what_is_generated_around_the_deepest_expression_is_still_evaluated(shop: Shop, case: str) -> None:
+    """The engine nests as deep as AWS does, and refuses what is deeper."""
+    chain, saga = _deepest(shop, case)
+    started = {"request": "{}", "saga_id": "s"}
+    states = {"context": {"Execution": {"Input": started, "Name": "s"}, "State": {}}}
+    known = {"outputs": {}, "failure": {"title": "t"}}
+
+    found = [text for text in _texts([saga.definition, saga.recovery_definition]) if chain in text]
+    assert found
+    for text in found:
+        evaluate(text, states, known, Moment(0, Random(0)))
+
+
+def _deepest(shop: Shop, case: str) -> tuple[str, SagaStateMachine]:
+    for terms in range(100, 80, -1):
+        with suppress(ValueError):
+            return _chain(case, terms), DEEP[case](shop, _chain(case, terms))
+    pytest.fail("every chain was refused")
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [text for part in value.values() for text in _texts(part)]
+    if isinstance(value, list):
+        return [text for part in value for text in _texts(part)]
+    return [value] if isinstance(value, str) else []
 
 
 # ---- the operation's schema -----------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from ministack.services import stepfunctions as states
 
 from constructs_lib.testing.emulator.corrections import Correction, Emulator, replace
 from constructs_lib.testing.emulator.corrections.reference_numbers import correct_the_library, doubles, parse
+from constructs_lib.testing.expression_levels import EVALUATION_LEVELS
 
 _EXPRESSION_MILLISECONDS: Final = 10_000
 
@@ -193,11 +194,25 @@ def expression_patience(_emulator: Emulator) -> None:
     replace(timebox.Timebox, "current_milli_time", lambda _original: staticmethod(_thread_milliseconds))
     real = states.jsonata
 
-    def compile_expression(text: str, **_options: Any) -> Any:
-        return real.Jsonata.jsonata(text, timeout=_EXPRESSION_MILLISECONDS)
+    def compile_expression(text: str, **options: Any) -> Any:
+        return real.Jsonata.jsonata(text, **{**options, "timeout": _EXPRESSION_MILLISECONDS})
 
     patient = SimpleNamespace(Jsonata=SimpleNamespace(jsonata=compile_expression), utils=real.utils)
     replace(states, "jsonata", lambda _original: patient)
+
+
+def expression_levels(_emulator: Emulator) -> None:
+    """An expression that nests deeper than 100 levels fails, and each operator of a chain is a level.
+
+    The emulator has no such limit. Measured on AWS: floci-io/floci issue 2737.
+    """
+    real = states.jsonata
+
+    def compile_expression(text: str, **options: Any) -> Any:
+        return real.Jsonata.jsonata(text, **{**options, "stack": EVALUATION_LEVELS})
+
+    shallow = SimpleNamespace(Jsonata=SimpleNamespace(jsonata=compile_expression), utils=real.utils)
+    replace(states, "jsonata", lambda _original: shallow)
 
 
 def _thread_milliseconds() -> int:
@@ -214,4 +229,5 @@ CORRECTIONS: Final[tuple[Correction, ...]] = (
     jsonata_time,
     assign_together,
     expression_patience,
+    expression_levels,
 )

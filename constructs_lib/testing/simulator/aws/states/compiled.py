@@ -13,6 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from jsonata import Jsonata
 
+from constructs_lib.testing.expression_levels import EVALUATION_LEVELS
+
 UNDEFINED: Final = object()
 """The result of an expression that evaluates to nothing."""
 
@@ -20,6 +22,8 @@ Compiled: TypeAlias = Callable[[Any, dict[str, Any]], Any]
 """Function of an input and of variables, ``states`` among them."""
 Given: TypeAlias = Mapping[str, Callable[..., Any]]
 _EXACT: Final = 2**53
+_LEVELS: Final = EVALUATION_LEVELS // 2
+"""A member of a path is a level that is not counted here."""
 
 
 class UndecidedError(Exception):
@@ -49,9 +53,18 @@ def compiled(text: str, given: Given) -> Compiled | None:
 class _Compiler:
     def __init__(self, given: Given) -> None:
         self._given = given
+        self._level = 0
 
     def node(self, tree: Any) -> Compiled:
-        """Compile a node of the syntax tree."""
+        """Compile a node of the syntax tree; of one that nests deep the engine counts the levels."""
+        self._level += 1
+        if self._level > _LEVELS:
+            raise _UnknownError
+        made = self._made(tree)
+        self._level -= 1
+        return made
+
+    def _made(self, tree: Any) -> Compiled:
         make = getattr(self, f"_{tree.type}", None)
         marks = ("predicate", "stages", "group", "tuple", "focus", "index", "ancestor", "keep_array")
         if make is None or any(getattr(tree, mark, None) for mark in marks) or getattr(tree, "consarray", False):

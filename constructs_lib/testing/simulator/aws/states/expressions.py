@@ -1,8 +1,8 @@
 """JSONata as Step Functions evaluates it.
 
 The engine is ``jsonata-python``. Where it accepts more than the reference implementation (2.0.6, which AWS names), it
-is made as strict: numbers are doubles, and ``$string`` writes 15 significant digits of them. Expressions that are plain
-are evaluated without the engine (``compiled``).
+is made as strict: numbers are doubles, and ``$string`` writes 15 significant digits of them. Evaluation nests no deeper
+than on AWS. Expressions that are plain are evaluated without the engine (``compiled``).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from jsonata.functions import Functions as JsonataFunctions
 from jsonata.jexception import JException
 from jsonata.utils import Utils
 
+from constructs_lib.testing.expression_levels import EVALUATION_LEVELS
 from constructs_lib.testing.simulator.aws.states.compiled import UNDEFINED, Compiled, compiled
 
 _PATH: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)((?:\.[A-Za-z_][A-Za-z0-9_]*)*)")
@@ -104,6 +105,7 @@ def by_engine(text: str, states: Mapping[str, Any], variables: Mapping[str, Any]
     bindings = {name: Utils.NULL_VALUE if value is None else value for name, value in variables.items()}
     bindings["states"] = states
     _moment[0] = moment
+    program.environment.set_runtime_bounds(None, EVALUATION_LEVELS)  # each time: an error leaves its count behind
     try:
         found = program.evaluate(None, bindings)
         if found is None and not _program(f"$exists(({text}))").evaluate(None, bindings):
