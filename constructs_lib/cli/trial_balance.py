@@ -113,8 +113,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Reads a whole ledger table and adds it up: all entries of a unit must sum to zero, each balance "
         "and each collecting shard to its entries, what an account holds to its open holds. Reads are not one "
-        "snapshot: while postings run, use a restored copy of the table. Exit status: 0 it adds up; 1 it does not, or "
-        "the table could not be read."
+        "snapshot: while postings run, use a restored copy of the table, which may have a posting of its moment in "
+        "part. Exit status: 0 it adds up; 1 it does not, or the table could not be read."
     )
     add_stack_options(parser)
     parser.add_argument(
