@@ -26,6 +26,7 @@ from constructs_lib.functions.function_options import (
 )
 from constructs_lib.functions.handlers import Handler, find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
+from constructs_lib.functions.log_level import require_metrics
 from constructs_lib.packages.lock import Target
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
@@ -188,6 +189,7 @@ class RuntimeFunction(Construct):
             },
         )
         require_environment_room(self.function)
+        require_metrics(self.function)
         if options.vpc is not None:
             self._deny_network_to_code()
         Validations.of(self.role).acknowledge(_TRACING if options.vpc is None else _TRACING_AND_NETWORK)

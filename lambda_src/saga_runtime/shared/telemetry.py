@@ -80,7 +80,7 @@ def event(name: str, **fields: Any) -> None:
 
 
 def level_of(name: str) -> int:
-    """The level at which an event is logged: failures are found by it, and survive a function's log level of WARN."""
+    """The level at which an event is logged: failures are found by it, and survive a log level of WARN."""
     if name in _ERRORS:
         return logging.ERROR
     return logging.WARNING if name in _WARNINGS else logging.INFO

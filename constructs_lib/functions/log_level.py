@@ -1,0 +1,38 @@
+"""A function's log level: its metrics are lines of its log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aws_cdk import Stack, Validations
+from aws_cdk import aws_lambda as lambda_
+
+from constructs_lib.shared.at_synth import WhenAllIsKnown
+
+_WITH_METRICS: Final = frozenset({"TRACE", "DEBUG", "INFO"})
+
+
+def require_metrics(function: lambda_.Function) -> None:
+    """Refuse, at synth, a log level at which Lambda drops the function's metrics, on which alarms depend.
+
+    Not found: one that ``add_property_override`` sets.
+
+    A line of the embedded metric format has no level, and Lambda takes such a line for one of ``INFO``.
+    https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html
+    """
+    function.node.add_validation(WhenAllIsKnown(lambda: _check(function)))
+
+
+def _check(function: lambda_.Function) -> None:
+    resource = function.node.default_child
+    if not isinstance(resource, lambda_.CfnFunction):
+        return
+    given = Stack.of(function).resolve(resource.logging_config)
+    level = given.get("applicationLogLevel") if isinstance(given, dict) else None
+    if isinstance(level, str) and level not in _WITH_METRICS:
+        Validations.of(function).add_error(
+            "cdk-sagas-log-level",
+            f"application log level of {function.node.path} must be INFO, DEBUG or TRACE, got {level}: Lambda would "
+            "drop its metrics, which are lines of the log without a level, and no alarm would go off; set "
+            "POWERTOOLS_LOG_LEVEL in its environment instead",
+        )
