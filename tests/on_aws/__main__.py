@@ -22,7 +22,7 @@ ROOT: Final = Path(__file__).parents[2]
 JOURNAL: Final = ROOT / "build" / "verify-aws-resources.jsonl"
 PAGE: Final = ROOT / "docs" / "verified-on-aws.md"
 COST: Final = (
-    "About 50 state transitions, 30 queue requests, 2 writes, 60 requests for metrics: below 0.01 USD at list prices "
+    "About 60 state transitions, 30 queue requests, 4 writes, 60 requests for metrics: below 0.01 USD at list prices "
     "of us-east-1 (per million: 25 USD for transitions, 0.40 USD for queue requests, 0.625 USD for writes, 10 USD for "
     "metrics). 7 to 17 minutes."
 )

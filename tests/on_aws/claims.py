@@ -19,6 +19,7 @@ from .resources import Account
 _PATIENCE: Final = 120
 """Seconds for which an execution may run."""
 _PAYLOAD: Final = 262_144
+_TWICE: Final = "{% [$states.input.text, $states.input.text] %}"
 _METRICS: Final = 10
 """Minutes for which a metric may be late."""
 
@@ -173,7 +174,7 @@ def sizes(account: Account) -> Iterator[Found]:
         {
             "Grow": {
                 "Type": "Pass",
-                "Output": "{% [$states.input.text, $states.input.text] %}",
+                "Output": _TWICE,
                 "End": True,
             }
         },
@@ -187,6 +188,12 @@ def sizes(account: Account) -> Iterator[Found]:
         described.get("error"),
         "States.DataLimitExceeded",
     )
+    caught = {"ErrorEquals": ["States.ALL"], "Next": "Write"}
+    branch = {"StartAt": "Grow", "States": {"Grow": {"Type": "Pass", "Output": _TWICE, "End": True}}}
+    grows = {"Grows": {"Type": "Parallel", "Branches": [branch], "Catch": [caught], "End": True}, **_writes("caught")}
+    grown = _ended(account, _started(account, account.machine("size-caught", grows), fits))
+    observed = grown.get("output") or grown.get("error")
+    yield Found(claim="whether States.ALL catches States.DataLimitExceeded", observed=str(observed), holds=None)
     try:
         states.start_execution(stateMachineArn=arn, input=json.dumps({"text": "x" * _PAYLOAD}))
         refused = "accepted"
@@ -195,6 +202,38 @@ def sizes(account: Account) -> Iterator[Found]:
     yield _found(
         "an input above 262,144 bytes is refused", refused in ("InvalidExecutionInput", "ValidationException"), True
     )
+
+
+def expressions(account: Account) -> Iterator[Found]:
+    """Expressions that fail, and how deep one nests."""
+    for terms in (100, 101):
+        arn = account.machine(f"levels-{terms}", _writes(f"{{% {'+'.join(['1'] * terms)} %}}"))
+        described = _ended(account, _started(account, arn))
+        if terms == 100:
+            yield _found("an expression of 100 levels is evaluated", described.get("output"), "100")
+        else:
+            error = described.get("error")
+            yield _found("one of 101 ends with States.QueryEvaluationError", error, "States.QueryEvaluationError")
+    fails = "{% $lowercase(7) %}"
+    for name in ("Arguments", "Assign", "Output"):
+        arguments = {"TableName": account.table, "Item": {"id": {"S": fails if name == "Arguments" else "one"}}}
+        put = {
+            "Type": "Task",
+            "Resource": "arn:aws:states:::dynamodb:putItem",
+            "Arguments": arguments,
+            **({} if name == "Arguments" else {name: {"value": fails}}),
+            "Catch": [{"ErrorEquals": ["States.QueryEvaluationError"], "Next": "Write"}],
+            "End": True,
+        }
+        arn = account.machine(f"fails-{name.lower()}", {"Put": put, **_writes("caught")})
+        output = _ended(account, _started(account, arn)).get("output")
+        yield _found(f"an expression that fails in {name} of a task is caught by that name", output, '"caught"')
+    rule = {"Condition": "{% 0/0 > 5 or 0/0 <= 5 %}", "Next": "Write"}
+    states = {"Divide": {"Type": "Choice", "Choices": [rule], "Default": "Other"}, **_writes("true")}
+    arn = account.machine("divides", {**states, "Other": {"Type": "Pass", "Output": "false", "End": True}})
+    described = _ended(account, _started(account, arn))
+    observed = described.get("output") or described.get("error")
+    yield Found(claim="what a condition on 0/0 is", observed=str(observed), holds=None)
 
 
 def error_names(account: Account) -> Iterator[Found]:
@@ -284,6 +323,10 @@ def _writes(output: str) -> dict[str, Any]:
     return {"Write": {"Type": "Pass", "Output": output, "End": True}}
 
 
+def _started(account: Account, arn: str, text: str = "{}") -> str:
+    return str(account.client("stepfunctions").start_execution(stateMachineArn=arn, input=text)["executionArn"])
+
+
 def _messages(account: Account, count: int) -> list[dict[str, Any]]:
     """Take messages from the queue."""
     sqs = account.client("sqs")
@@ -324,6 +367,7 @@ PROBES: Final[dict[str, Probe]] = {
     "error names": error_names,
     "stopped executions and names": names,
     "payload sizes": sizes,
+    "expressions": expressions,
     "identities of operators": identities,
     "roles for one state machine": narrow_roles,
     "large outputs": outputs,
@@ -339,6 +383,9 @@ BY_HAND: Final = (
     "an update while executions run; a start within seconds of it",
     "time to live, restore, keys, traces, metrics, alarms",
     "an event source batch with an unknown `itemIdentifier`; dead-letter queues and their redrive",
+    "an event source of a queue whose function has a concurrency of 0",
+    "a function at log level WARN: which of its lines, and of its metrics, are left",
+    "a table that is restored to a moment of many transactions: which of them it has in part",
     "`cdk-sagas doctor`, `inspect`, `callbacks`, `recover` with operators' credentials, and `RedriveExecution`",
 )
 """Claims that need a deployed stack: not automated."""
