@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field, fields
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -16,7 +23,7 @@ from saga_runtime.callbacks.store import read_log, read_record, read_token, toke
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.unanswered import unanswered_entry
 from saga_runtime.callbacks.writes import not_due_update, token_update, unanswered_update
-from saga_runtime.errors import TransientError
+from saga_runtime.errors import SagaError, TransientError
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import (
     DUE_INDEX,
@@ -35,6 +42,22 @@ from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.decisions import Decision
 from saga_runtime.shared.writes import Item, read, write
 
+WORKERS: Final = aws.CONNECTIONS
+"""As many as there are connections for."""
+_NEWEST: Final = 500
+"""Rows that are processed first: those that became due in the last minutes, also on a day with very many."""
+_OF_ONE_ROW: Final = (
+    ArithmeticError,
+    AttributeError,
+    BotoCoreError,
+    ClientError,
+    LookupError,
+    RuntimeError,
+    SagaError,
+    TypeError,
+    ValueError,
+)
+"""Errors of a row that cannot be read, or of a call: they do not block other rows."""
 _SPARE_MS = 12_000
 """A sweep ends this long before its function does: longer than a call that is not answered."""
 _FOR_NOTICES_MS = 12_000
@@ -72,50 +95,109 @@ class Swept:
     failed: int = 0
     complete: bool = True
 
+    def add(self, one: Swept) -> None:
+        """Add what was found of one row."""
+        self.oldest_seconds = max(self.oldest_seconds, one.oldest_seconds)
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(one, name))
+
+
+_COUNTS: Final = tuple(one.name for one in fields(Swept) if one.name not in {"oldest_seconds", "complete"})
+_Due = tuple[str, int]
+"""Id of a row, and since when it is due."""
+
 
 def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
     """Process every due row, and emit the age of the oldest overdue one.
 
     Every action is conditional, and repeatable: two sweeps at once, or one that crashes anywhere, are harmless. A row
-    that cannot be processed does not block the others. Notices are last, and a queue that does not respond is left
-    alone until the next sweep: no task waits for an entry. A backlog of other rows leaves time for them.
+    that cannot be processed does not block the others. Several rows are processed at once. Notices are last, and a
+    queue that does not respond is left alone until the next sweep: no task waits for an entry. A backlog of other rows
+    leaves time for them.
+
+    A late job stays due until it is reported, and a contradicting outcome until it is acknowledged. So the order is not
+    the index': what became due last is first, among it an outcome that was not delivered; then everything else in a
+    random order. If there is no time for all rows, each has its turn in one of the next sweeps.
     """
-    swept, now_ms, queues, notices = Swept(), clock.now_ms(), _Queues(), list[tuple[str, int]]()
+    swept, now_ms, queues, mine = Swept(), clock.now_ms(), _Queues(), threading.Lock()
+    for make in (aws.dynamodb, aws.step_functions, aws.sqs):
+        make()  # before several threads want it at once
 
     def process(row_id: str, due_at: int) -> None:
+        found = Swept()
         try:
-            _look_after(row_id, now_ms, swept, queues)
-        except (TransientError, ClientError, BotoCoreError, ValueError) as error:
-            swept.failed += 1
+            _look_after(row_id, now_ms, found, queues)
+        except _OF_ONE_ROW as error:
             # No other component checks it: it is overdue, whatever its state.
-            swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
+            found = Swept(failed=1, oldest_seconds=(now_ms - due_at) // 1000)
             telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))
+        with mine:
+            swept.add(found)
 
     def leave(due_at: int) -> None:
         """Leave a row, and those after it, to the next sweep: they are overdue, whatever their state."""
         swept.complete = False
         swept.oldest_seconds = max(swept.oldest_seconds, (now_ms - due_at) // 1000)
 
-    # Not the same shard first each time: one with many rows would keep the others waiting.
+    rows, notices = list[_Due](), list[_Due]()
+    # Not the same shard first each time, in case there is no time to read all of them.
     first = now_ms // 60_000
     for shard in range(TOKEN_DUE_SHARDS):
         for row_id, due_at in _due(f"{(first + shard) % TOKEN_DUE_SHARDS:02d}", now_ms):
             if remaining_ms() < _SPARE_MS + _FOR_NOTICES_MS:
                 leave(due_at)
                 break
-            if row_id.startswith(NOTICE_PREFIX):
-                notices.append((row_id, due_at))
-            else:
-                process(row_id, due_at)
-    for row_id, due_at in notices:
-        if remaining_ms() < _SPARE_MS:
+            (notices if row_id.startswith(NOTICE_PREFIX) else rows).append((row_id, due_at))
+    for due, spare_ms in ((rows, _SPARE_MS + _FOR_NOTICES_MS), (notices, _SPARE_MS)):
+        for _, due_at in _worked_off(_in_turn(due), process, partial(_goes_on, remaining_ms, spare_ms)):
             leave(due_at)
-            break
-        process(row_id, due_at)
     telemetry.seconds(Metric.OLDEST_WAITING, swept.oldest_seconds)
-    telemetry.gauge(Metric.CONTRADICTIONS, swept.contradicted)
-    telemetry.gauge(Metric.LATE_OPEN, swept.undecided)
+    for metric, count in ((Metric.CONTRADICTIONS, swept.contradicted), (Metric.LATE_OPEN, swept.undecided)):
+        if count or swept.complete:  # none was found, and not everything was read: how many there are is not known
+            telemetry.gauge(metric, count)
     return swept
+
+
+def _in_turn(rows: list[_Due]) -> deque[_Due]:
+    """Rows in the order in which they are processed."""
+    rows.sort(key=itemgetter(1), reverse=True)
+    others = rows[_NEWEST:]
+    random.shuffle(others)
+    return deque([*rows[:_NEWEST], *others])
+
+
+def _goes_on(remaining_ms: Callable[[], int], spare_ms: int) -> bool:
+    return remaining_ms() >= spare_ms
+
+
+def _worked_off(rows: deque[_Due], process: Callable[[str, int], None], goes_on: Callable[[], bool]) -> Sequence[_Due]:
+    """Process rows, several at once, while there is time; those for which there was none.
+
+    No thread is left afterwards. An error that is not of one row ends all of them, and is raised again.
+    """
+
+    def work() -> None:
+        try:
+            while rows and goes_on():
+                try:
+                    row = rows.popleft()
+                except IndexError:
+                    return  # another worker has taken the last one
+                process(*row)
+        except BaseException:
+            rows.clear()
+            raise
+
+    workers = min(WORKERS, len(rows))
+    if workers > 1 and goes_on():
+        with ThreadPoolExecutor(workers - 1, thread_name_prefix="sweep") as pool:
+            others = [pool.submit(work) for _ in range(workers - 1)]
+            work()
+        for other in others:
+            other.result()
+    elif workers == 1:
+        work()
+    return rows
 
 
 def _due(shard: str, now_ms: int) -> Iterator[tuple[str, int]]:
@@ -152,11 +234,13 @@ def look_after(row_id: str, now_ms: int) -> Swept:
     return swept
 
 
+@dataclass(slots=True)
 class _Queues:
-    """Queues of operators, during one sweep."""
+    """Queues of operators, during one sweep. Threads may share it."""
 
-    def __init__(self) -> None:
-        self._silent: set[str] = set()
+    _silent: set[str] = field(default_factory=set)
+    _answered: set[str] = field(default_factory=set)
+    _first: threading.Lock = field(default_factory=threading.Lock)
 
     def send(self, url: str, entry: str, job_id: str) -> None:
         """Send an entry, except to a queue that did not respond before.
@@ -164,13 +248,16 @@ class _Queues:
         Raises:
             TransientError: the queue did not respond.
         """
-        if url in self._silent:
-            raise TransientError("this queue of operators did not answer in this sweep")
-        try:
-            send_entry(url, entry, job_id)
-        except TransientError:
-            self._silent.add(url)
-            raise
+        # Until a queue has responded, one thread tries it and the others wait for what it learns.
+        with nullcontext() if url in self._answered else self._first:
+            if url in self._silent:
+                raise TransientError("this queue of operators did not answer in this sweep")
+            try:
+                send_entry(url, entry, job_id)
+            except TransientError:
+                self._silent.add(url)
+                raise
+            self._answered.add(url)
 
 
 def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None:

@@ -377,7 +377,7 @@ PARTIES: dict[str, Party] = {
     "sweep": Party(
         before=_untold,
         act=_sweep,
-        calls=(*("Query",) * 7, "GetItem", *_TELL, "Query"),
+        calls=(*("Query",) * 8, "GetItem", *_TELL),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
