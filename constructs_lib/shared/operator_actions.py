@@ -48,7 +48,7 @@ DOCTOR_LOOKS: Final = (
     "states:GetExecutionHistory",
     "states:ListExecutions",
 )
-"""Actions of a check; ``Scan`` and ``ListExecutions`` with ``--full-scan`` only."""
+"""Actions of a check; ``Scan`` with ``--full-scan`` only, ``ListExecutions`` otherwise of many sagas in flight."""
 DOCTOR_REPAIRS: Final = (
     "dynamodb:UpdateItem",
     "sqs:ChangeMessageVisibility",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -39,22 +40,39 @@ from saga_runtime.protocol import LogAttribute, RecordAttribute
 from saga_runtime.recovery.decisions import Found, Need, kept_until, may_forget
 from saga_runtime.recovery.hold import Held, hold_key
 from saga_runtime.recovery.repairs import Repair, is_looked_at
+from saga_runtime.recovery.running import Running
 from saga_runtime.recovery.saga_reconciler import Caretaker, Seen, Served
 from saga_runtime.recovery.takeover import Finding as Finds
 from saga_runtime.recovery.takeover import Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of, machine_of
-from saga_runtime.shared.aws import error_code
+from saga_runtime.shared.aws import NO_RIGHTS, error_code
 from saga_runtime.shared.decisions import Audit
 
 _LOOKS: Final = 4
 """A saga that moves between so many looks is under way."""
-_SAID_EVERY: Final = 500
+_AT_ONCE: Final = 500
+"""Records that are held at once."""
+_FOREVER_MS: Final = 10**9
 _MOST_HISTORIES: Final = 100
 """Histories that are read in one run: Step Functions answers some 20 a second."""
 _MOST_SHARDS: Final = 100
 """Of any index: those of a saga in a stack that was not named are not known."""
 _CERTAIN: Final = (Finds.SETTLED, Finds.PARKED, Finds.RUNNING)
 """Decided by the record alone; or nothing is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """Facts of a record in progress."""
+
+    machine: str
+    created_at: int
+    parked: bool
+
+    @classmethod
+    def of(cls, record: RequestRecord) -> _InFlight:
+        machine = machine_of(record.execution_arn).rpartition(":")[2]
+        return cls(machine, record.created_at, record.parked_by is not None)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,11 +93,18 @@ class Records:
     log: str = ""
     looked_at: int = 0
     _overdue: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    _in_flight: dict[str, RequestRecord] = field(default_factory=dict)
+    _in_flight: dict[str, _InFlight] = field(default_factory=dict)
     _money: dict[str, tuple[int, str]] = field(default_factory=dict)
     _gone: dict[str, bool] = field(default_factory=dict)
     _histories: list[str] = field(default_factory=list)
     _not_asked: list[str] = field(default_factory=list)
+    _running: Running = field(init=False, repr=False)
+    _may_list: bool = True
+
+    def __post_init__(self) -> None:
+        self._running = Running(
+            step_functions=lambda: self.aws.step_functions, remaining_ms=lambda: _FOREVER_MS, lock=threading.Lock()
+        )
 
     def look(self) -> list[Finding]:
         """Findings from the sparse indexes, due or not; ``overdue`` reports reconcilers that did not check."""
@@ -90,14 +115,17 @@ class Records:
 
     def look_at(self, table: str, request_ids: Sequence[str]) -> list[Finding]:
         """Findings of some records of a table."""
-        items = self.aws.gathered(f"table {table}", self.aws.read_ids(table, request_ids))
-        self.looked_at += len(items)
         found: list[Finding] = []
-        for start in range(0, len(items), _SAID_EVERY):
-            if start and sys.stderr.isatty():  # thousands take minutes: executions are asked for one by one
-                sys.stderr.write(f"table {table}: {start:,} of {len(items):,} records\n")
-            parts = all_of(partial(self._looked_at, table), items[start : start + _SAID_EVERY])
+        for start in range(0, len(request_ids), _AT_ONCE):
+            if start and sys.stderr.isatty():
+                sys.stderr.write(f"table {table}: {start:,} of {len(request_ids):,} records\n")
+            ids = request_ids[start : start + _AT_ONCE]
+            items = self.aws.gathered(f"table {table}", self.aws.read_ids(table, ids))
+            self.looked_at += len(items)
+            parts = all_of(partial(self._looked_at, table), items)
             found += [one for part in parts for one in part]
+            if len(items) < len(ids) and self.aws.was_refused(f"table {table}"):
+                break  # the others would be refused, too
         return found
 
     def homes(self, table: str, saga_ids: Iterable[str]) -> Iterator[Item]:
@@ -117,7 +145,7 @@ class Records:
         records = list(self._in_flight.values())
         return Flight(
             sagas=len(records),
-            parked=sum(record.parked_by is not None for record in records),
+            parked=sum(record.parked for record in records),
             oldest=min((record.created_at for record in records), default=None),
             money=dict(sorted(money.items())),
             complete=not any(self.aws.was_refused(f"table {saga.served.requests}") for saga in self.sagas),
@@ -128,9 +156,8 @@ class Records:
         """Numbers of parked sagas by the URL of their operators' queue."""
         counts: dict[str, int] = {}
         for record in self._in_flight.values():
-            if record.parked_by is not None:
-                machine = machine_of(record.execution_arn).rpartition(":")[2]
-                url = next((saga.served.operators for saga in self.sagas if saga.served.machine == machine), "")
+            if record.parked:
+                url = next((one.served.operators for one in self.sagas if one.served.machine == record.machine), "")
                 counts[url] = counts.get(url, 0) + 1
         return counts
 
@@ -192,7 +219,23 @@ class Records:
 
     def caretaker(self, saga: Saga, audit: Audit | None = None) -> Caretaker:
         """Reconciler of one saga, used for its assessment; with the author of what it decides, also for repairs."""
-        return Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted, audit=audit)
+        caretaker = Caretaker(served=[saga.served], limit=saga.limit, count=_uncounted, audit=audit)
+        return caretaker if audit is not None else replace(caretaker, runs=self._runs)
+
+    def _runs(self, machine_arn: str, name: str) -> bool:
+        """Test whether an execution is listed as running: of many, few are left to ask for one by one.
+
+        To describe each of thousands would take the quota from the reconciler, for hours.
+        """
+        if not self._may_list:
+            return False
+        try:
+            return self._running.includes(machine_arn, name)
+        except ClientError as error:
+            if error_code(error) not in NO_RIGHTS:
+                raise
+            self._may_list = False  # each is asked for, as far as that is allowed
+            return False
 
     def _tables(self) -> dict[str, int]:
         shards: dict[str, int] = {}
@@ -212,7 +255,7 @@ class Records:
                 return  # another writer's item in the same table, for example Powertools'
             self.remember(item)
             if not found.record.settled:
-                self._in_flight[found.record.saga_id] = found.record
+                self._in_flight[found.record.saga_id] = _InFlight.of(found.record)
             yield from self._of_found(self.saga_of(table, found.record), found, item)
         except UNREADABLE as error:
             yield unreadable(table, str(item[a.ID]["S"]), error)

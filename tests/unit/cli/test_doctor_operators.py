@@ -259,7 +259,7 @@ def test_missing_permissions_are_reported_in_one_line(
 def test_a_long_check_reports_its_progress(
     stack: CheckedStack, monkeypatch: pytest.MonkeyPatch, screen: type[io.StringIO]
 ) -> None:
-    monkeypatch.setattr(RECORDS, "_SAID_EVERY", 2)
+    monkeypatch.setattr(RECORDS, "_AT_ONCE", 2)
     put_many(stack, 4)
     errors = screen()
     with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
