@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -182,6 +182,7 @@ def text_of(found: Sequence[Listed], now_ms: int, screen: Screen) -> str:
 
 
 _A: Final = RecordAttribute
+_NAMES: Final = tuple(RecordAttribute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +281,9 @@ class Filter:
 
 @dataclass(slots=True, kw_only=True)
 class Search:
-    """Searches the request tables of some stacks. What it finds was read strongly; no table hides another one's sagas.
+    """Searches the request tables of some stacks. No table hides another one's sagas.
+
+    An open saga that it finds was read strongly; a settled one does not change any more.
 
     Attributes:
         unreadable: ids of items with a saga id that are not records.
@@ -290,6 +293,10 @@ class Search:
     manifest: Manifest
     scan: Scan | None
     unreadable: list[str]
+    _paths: dict[str, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._paths = {saga.arn: saga.path for saga in self.manifest.sagas}
 
     def find(self, wanted: Filter) -> list[Listed]:
         """Sagas that fit, the oldest first."""
@@ -308,34 +315,51 @@ class Search:
         return [saga for found in read if found is not None for saga in found]
 
     def _fitting(self, table: str, wanted: Filter) -> list[Listed]:
-        ids = list(dict.fromkeys(self._scanned(table) if self.scan is not None else self._open(table)))
-        read = list(self._read(table, ids))
+        read = self._every(table)
         if wanted.key is not None:
             scopes = dict.fromkeys(saga.scope for saga, _ in read)
-            asked = dict.fromkeys(request_id_of(scope, wanted.key) for scope in scopes)
-            read = list(self._read(table, list(asked)))
+            read = self._read(table, list(dict.fromkeys(request_id_of(scope, wanted.key) for scope in scopes)))
         return [saga for saga, request in read if wanted.fits(saga, request)]
 
-    def _scanned(self, table: str) -> Iterator[str]:
-        scan = self.scan
-        for item in scan.items(table, (_A.ID, _A.SAGA_ID)) if scan is not None else ():
-            if _A.SAGA_ID in item:
-                yield str(item[_A.ID]["S"])
+    def _every(self, table: str) -> Iterator[tuple[Listed, str]]:
+        """Sagas of a table, of which no more than a page is held; without a scan the open ones.
+
+        A settled saga remains what the scan has. Any other one is read again, strongly.
+        """
+        if self.scan is None:
+            yield from self._read(table, list(self._open(table)))
+            return
+        again: list[str] = []
+        for item in self.scan.items(table, _NAMES):
+            if _A.SAGA_ID not in item:
+                continue
+            try:
+                record = RequestRecord.from_item(item)
+                found = (self._listed(record, item), record.input) if record.settled else None
+            except UNREADABLE:
+                found = None
+            if found is not None:
+                yield found
+            else:
+                again.append(str(item[_A.ID]["S"]))
+        yield from self._read(table, again)
 
     def _open(self, table: str) -> Iterator[str]:
         return self.aws.due(table, max(served.shards for served in self.manifest.served if served.requests == table))
 
     def _read(self, table: str, ids: Sequence[str]) -> Iterator[tuple[Listed, str]]:
         """Records with the texts of their requests; other writers' items are left out."""
-        paths = {saga.arn: saga.path for saga in self.manifest.sagas}
         for item in self.aws.read_ids(table, ids):
             if _A.SAGA_ID not in item:
                 continue
             try:
                 record = RequestRecord.from_item(item)
-                yield _listed(record, item, paths.get), record.input
+                yield self._listed(record, item), record.input
             except UNREADABLE:
                 self.unreadable.append(str(item[_A.ID]["S"]))
+
+    def _listed(self, record: RequestRecord, item: Item) -> Listed:
+        return _listed(record, item, self._paths.get)
 
 
 def _listed(record: RequestRecord, item: Item, path: Callable[[str], str | None]) -> Listed:

@@ -148,6 +148,19 @@ def test_settled_sagas_are_found_in_whole_tables_whose_size_is_printed(operated:
     assert "reads table requests whole" in run("list", "--status", "COMPLETED", "--scan")[2]
 
 
+@pytest.mark.parametrize("words", [("--status", "COMPLETED"), ("--status", "FAILED"), ("--contains", "order-x")])
+def test_a_scan_reads_no_settled_saga_twice(operated: OperatedSaga, words: tuple[str, ...]) -> None:
+    for number in range(250):
+        put: Any = reserve_put(reservation_of(key=f"old-{number}", body='{"order":"order-x"}'))
+        aws.dynamodb().put_item(TableName="requests", Item=put["Item"] | {"status": {"S": "COMPLETED"}})
+    operated.world.wire.forget()
+
+    found = listed("--scan", *words)
+
+    assert len(found) == (0 if "FAILED" in words else 250)
+    assert operated.world.wire.sent.count("BatchGetItem") == 1  # of the three that are open
+
+
 def test_a_saga_is_found_by_its_clients_key(operated: OperatedSaga) -> None:
     settle(operated.world, "key-2")
 
