@@ -25,22 +25,23 @@ SPARE_MS: Final = 5_000
 def sweep_due(ledger: Ledger, *, remaining_ms: Callable[[], int]) -> int:
     """Sweep everything that is due, while there is time; returns how many items were swept.
 
-    Reports the age of the oldest item that is still due, 0 without one.
+    Reports the age of the oldest item that is still due, 0 without one; in partitions for which there was no time, too.
     """
     now_ms = clock.now_ms()
     swept = failed = oldest_ms = 0
-    for item in _due(ledger.table, now_ms):
-        due_at = int(item[LedgerAttribute.DUE_AT]["N"])
-        if remaining_ms() < SPARE_MS:
-            oldest_ms = max(oldest_ms, now_ms - due_at)
-            break
-        try:
-            swept += _sweep(ledger, item)
-        except (SagaError, ClientError, BotoCoreError, ValueError, KeyError) as error:
-            # One item that fails must not keep the others: the alarm is on the age of what stays.
-            failed += 1
-            oldest_ms = max(oldest_ms, now_ms - due_at)
-            telemetry.event("ledger_sweep_failed", error=type(error).__name__)
+    for shard in random.sample(range(LEDGER_DUE_SHARDS), LEDGER_DUE_SHARDS):
+        for item in _due(ledger.table, f"{shard:02d}", now_ms):
+            due_at = int(item[LedgerAttribute.DUE_AT]["N"])
+            if remaining_ms() < SPARE_MS:
+                oldest_ms = max(oldest_ms, now_ms - due_at)
+                break  # the longest due is the first of each partition
+            try:
+                swept += _sweep(ledger, item)
+            except (SagaError, ClientError, BotoCoreError, ValueError, KeyError) as error:
+                # One item that fails must not keep the others: the alarm is on the age of what stays.
+                failed += 1
+                oldest_ms = max(oldest_ms, now_ms - due_at)
+                telemetry.event("ledger_sweep_failed", error=type(error).__name__)
     telemetry.seconds(Metric.OLDEST_UNSWEPT, oldest_ms // 1_000)
     telemetry.event("ledger_swept", swept=swept, failed=failed, oldest_seconds=oldest_ms // 1_000)
     return swept
@@ -53,21 +54,20 @@ def _sweep(ledger: Ledger, item: Item) -> bool:
     return ledger.sweep_shard({key: {"S": item[key]["S"]} for key in (LedgerAttribute.PK, LedgerAttribute.SK)})
 
 
-def _due(table: str, now_ms: int) -> Iterator[Item]:
-    """Items that are due, the longest first in each partition of the index, which are read in a new order each time."""
-    for shard in random.sample(range(LEDGER_DUE_SHARDS), LEDGER_DUE_SHARDS):
-        start: Any = {}
-        while start is not None:
-            answer = aws.dynamodb().query(
-                TableName=table,
-                IndexName=DUE_INDEX,
-                KeyConditionExpression="#shard = :shard AND #due_at <= :now",
-                ExpressionAttributeNames={
-                    "#shard": LedgerAttribute.DUE_SHARD,
-                    "#due_at": LedgerAttribute.DUE_AT,
-                },
-                ExpressionAttributeValues={":shard": {"S": f"{shard:02d}"}, ":now": {"N": str(now_ms)}},
-                **({"ExclusiveStartKey": start} if start else {}),
-            )
-            yield from answer["Items"]
-            start = answer.get("LastEvaluatedKey")
+def _due(table: str, shard: str, now_ms: int) -> Iterator[Item]:
+    """Items of a partition of the index that are due, the longest first."""
+    start: Any = {}
+    while start is not None:
+        answer = aws.dynamodb().query(
+            TableName=table,
+            IndexName=DUE_INDEX,
+            KeyConditionExpression="#shard = :shard AND #due_at <= :now",
+            ExpressionAttributeNames={
+                "#shard": LedgerAttribute.DUE_SHARD,
+                "#due_at": LedgerAttribute.DUE_AT,
+            },
+            ExpressionAttributeValues={":shard": {"S": shard}, ":now": {"N": str(now_ms)}},
+            **({"ExclusiveStartKey": start} if start else {}),
+        )
+        yield from answer["Items"]
+        start = answer.get("LastEvaluatedKey")

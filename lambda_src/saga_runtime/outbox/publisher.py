@@ -6,7 +6,7 @@ holds unpublished events only, so a sweep reads all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,7 +17,9 @@ from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.writes import Item
 
 SPARE_MS: Final = 5_000
-"""Time that is left for the last event, and for reporting."""
+"""Time that is left for the last event, for reading the ages of the others, and for reporting."""
+READ_MS: Final = 2_000
+"""No page is read with less time left: a function that is ended reports nothing at all."""
 SETTLED_MS: Final = 60_000
 """A younger row is left to the stream: swept as well, most events would be published twice."""
 
@@ -47,20 +49,26 @@ class Publisher:
     def sweep(self, *, remaining_ms: Callable[[], int]) -> int:
         """Publish the rows that the stream left, while there is time; returns how many.
 
-        Reports the age of the oldest row that is still there, 0 without one.
+        Reports the age of the oldest row that is still there, 0 without one; nothing if there was no time to read all
+        of them: missing data triggers the alarm, and the age of some rows would hide that of the others.
         """
         now_ms = clock.now_ms()
         swept = oldest_ms = 0
-        for row in self._rows():
-            age_ms = _age_ms(row, now_ms)
-            if age_ms < SETTLED_MS:
-                continue
-            if remaining_ms() > SPARE_MS and self._published(row):
-                swept += 1
-            else:
-                oldest_ms = max(oldest_ms, age_ms)
-        telemetry.seconds(Metric.OLDEST_UNPUBLISHED, oldest_ms // 1_000)
-        telemetry.event("outbox_swept", swept=swept, oldest_seconds=oldest_ms // 1_000)
+        start: Item | None = {}
+        while start is not None and remaining_ms() >= READ_MS:
+            rows, start = self._page(start)
+            for row in rows:
+                age_ms = _age_ms(row, now_ms)
+                if age_ms < SETTLED_MS:
+                    continue
+                if remaining_ms() > SPARE_MS and self._published(row):
+                    swept += 1
+                else:
+                    oldest_ms = max(oldest_ms, age_ms)
+        complete = start is None
+        if complete:
+            telemetry.seconds(Metric.OLDEST_UNPUBLISHED, oldest_ms // 1_000)
+        telemetry.event("outbox_swept", swept=swept, oldest_seconds=oldest_ms // 1_000, complete=complete)
         return swept
 
     def _published(self, row: Item) -> bool:
@@ -86,14 +94,11 @@ class Publisher:
         if answer["FailedEntryCount"]:
             raise TransientError("the bus did not take the event")
 
-    def _rows(self) -> Iterator[Item]:
-        start: Any = {}
-        while start is not None:
-            found = aws.dynamodb().scan(
-                TableName=self.table, ConsistentRead=True, **({"ExclusiveStartKey": start} if start else {})
-            )
-            yield from found["Items"]
-            start = found.get("LastEvaluatedKey")
+    def _page(self, start: Item) -> tuple[Sequence[Item], Item | None]:
+        """A page of the table, and where the next one begins; None: it is the last one."""
+        more: Any = {"ExclusiveStartKey": start} if start else {}
+        found = aws.dynamodb().scan(TableName=self.table, ConsistentRead=True, **more)
+        return found["Items"], found.get("LastEvaluatedKey")
 
 
 def _age_ms(row: Item, now_ms: int) -> int:

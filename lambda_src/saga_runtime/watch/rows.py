@@ -119,22 +119,29 @@ class EndRow:
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> EndRow:
-        """Read an item."""
+        """Read an item.
+
+        Raises:
+            ValueError: if it is not a row of an end.
+        """
 
         def number(name: WatchAttribute) -> int:
             return int(item[name]["N"]) if name in item else 0
 
-        return cls(
-            id=item[_A.ID]["S"],
-            status=WatchStatus(item[_A.STATUS]["S"]),
-            end=FailedStatus(item[_A.EXECUTION_STATUS]["S"]),
-            stopped_at=number(_A.STOPPED_AT),
-            attempt=number(_A.ATTEMPT),
-            not_before=number(_A.NOT_BEFORE),
-            due_at=number(_A.DUE_AT),
-            redriven=_A.REDRIVEN_AT in item,
-            error=item[_A.ERROR]["S"] if _A.ERROR in item else "",
-        )
+        try:
+            return cls(
+                id=item[_A.ID]["S"],
+                status=WatchStatus(item[_A.STATUS]["S"]),
+                end=FailedStatus(item[_A.EXECUTION_STATUS]["S"]),
+                stopped_at=number(_A.STOPPED_AT),
+                attempt=number(_A.ATTEMPT),
+                not_before=number(_A.NOT_BEFORE),
+                due_at=number(_A.DUE_AT),
+                redriven=_A.REDRIVEN_AT in item,
+                error=item[_A.ERROR]["S"] if _A.ERROR in item else "",
+            )
+        except KeyError as error:
+            raise ValueError(f"item {item.get(_A.ID)} must be a row of an end, got none with {error}") from error
 
     @property
     def execution_arn(self) -> str:
@@ -277,16 +284,23 @@ class ListRow:
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> ListRow:
-        """Read an item."""
-        return cls(
-            id=item[_A.ID]["S"],
-            listed_until=int(item[_A.LISTED_UNTIL]["N"]),
-            verified_until=int(item[_A.VERIFIED_UNTIL]["N"]),
-            due_at=int(item[_A.DUE_AT]["N"]),
-            scan_started_at=int(item[_A.SCAN_STARTED_AT]["N"]),
-            page_token=item[_A.PAGE_TOKEN]["S"] if _A.PAGE_TOKEN in item else None,
-            version=int(item[_A.VERSION]["N"]),
-        )
+        """Read an item.
+
+        Raises:
+            ValueError: if it is not a row of a list.
+        """
+        try:
+            return cls(
+                id=item[_A.ID]["S"],
+                listed_until=int(item[_A.LISTED_UNTIL]["N"]),
+                verified_until=int(item[_A.VERIFIED_UNTIL]["N"]),
+                due_at=int(item[_A.DUE_AT]["N"]),
+                scan_started_at=int(item[_A.SCAN_STARTED_AT]["N"]),
+                page_token=item[_A.PAGE_TOKEN]["S"] if _A.PAGE_TOKEN in item else None,
+                version=int(item[_A.VERSION]["N"]),
+            )
+        except KeyError as error:
+            raise ValueError(f"item {item.get(_A.ID)} must be a row of a list, got none with {error}") from error
 
 
 def list_put(row: ListRow) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from saga_runtime.errors import Conflict, Invalid, TransientError
 from saga_runtime.ledger.collecting import sweep_shard
 from saga_runtime.ledger.items import CLOSES_AFTER_MS, DAY_MS, Leg, Shard, closes_at, window_of
 from saga_runtime.money import MAX_MINOR_UNITS
-from saga_runtime.protocol import Env, Metric
+from saga_runtime.protocol import LEDGER_DUE_SHARDS, Env, Metric
 from saga_runtime.shared import aws
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.wire import Action, Fault, Moment
@@ -400,6 +400,18 @@ def test_a_sweeper_without_time_reports_what_it_leaves(world: World) -> None:
     assert ledger_sweeper.handler({}, Context(remaining_ms=4_999)) == {"swept": 0}
 
     assert world.telemetry.measured[Metric.OLDEST_UNSWEPT] == 5
+
+
+def test_a_sweeper_without_time_reports_the_oldest_of_every_partition(world: World) -> None:
+    for number in range(LEDGER_DUE_SHARDS):
+        due_at = NOW_MS - number * 1_000
+        item = {"pk": f"shard#{number}", "sk": "shard", "due_shard": f"{number:02d}"}
+        typed: Any = {name: {"S": value} for name, value in item.items()} | {"due_at": {"N": str(due_at)}}
+        aws.dynamodb().put_item(TableName="ledger", Item=typed)
+
+    assert ledger_sweeper.handler({}, Context(remaining_ms=4_999)) == {"swept": 0}
+
+    assert world.telemetry.measured[Metric.OLDEST_UNSWEPT] == LEDGER_DUE_SHARDS - 1
 
 
 # -- at once -----------------------------------------------------------------------------------------------------------

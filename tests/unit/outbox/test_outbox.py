@@ -13,6 +13,7 @@ from moto.events.models import EventsBackend
 
 from handlers import outbox as publisher
 from saga_runtime import Commit, EventExists, Invalid, Outbox, PermanentError, StepCall, Write, atomic_step
+from saga_runtime.outbox.publisher import Publisher
 from saga_runtime.protocol import MAX_EVENT_BYTES, Env, Metric, OutboxAttribute
 from saga_runtime.shared import aws
 from tests.unit.support.enumerated import require_all_run
@@ -198,6 +199,19 @@ class TestAPublisher:
         assert shop.publish() == 4
         assert shop.world.wire.sent.count("Scan") > 1
         assert {event["event_id"] for *_, event in shop.consumed()} == set("0123")
+
+    def test_reads_no_more_pages_than_there_is_time_for(self, shop: Shop) -> None:
+        row = {"type": {"S": "t"}, "put_at": {"N": "0"}, "padding": {"S": "x" * 390_000}, "detail": {"S": "{}"}}
+        for number in range(40):
+            aws.dynamodb().put_item(TableName="outbox", Item={**row, "id": {"S": str(number)}})
+        left = iter([60_000, 60_000, *[4_000] * 8, *[1_999] * 999])
+        shop.world.wire.forget()
+
+        orders = Publisher(table="outbox", bus="orders", source="shop")
+        orders.sweep(remaining_ms=lambda: next(left))
+
+        assert shop.world.wire.sent.count("Scan") <= 4
+        assert Metric.OLDEST_UNPUBLISHED not in shop.world.telemetry.measured, "the age of all is not known"
 
 
 class TestAnArgument:

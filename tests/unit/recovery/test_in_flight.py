@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from handlers import reconciler as entry
 from saga_runtime.protocol import Env, Look, LookField, Metric, RecordAttribute
 from saga_runtime.recovery.in_flight import SPARE_MS, UNATTENDED_MS, InFlight, OutOfTime
-from saga_runtime.shared import aws
+from saga_runtime.shared import aws, telemetry
 from tests.unit.support.samples import ACCOUNT, NOW_MS
 from tests.unit.support.world import Context, World, table_of
 
@@ -220,6 +220,19 @@ def test_a_saga_that_is_rescheduled_meanwhile_is_counted_once(paged: list[Item])
     paged.append(_moved("a", 99 * MINUTE_MS))
 
     assert look()["money"] == {"EUR": 500}
+
+
+def test_a_measurement_is_written_although_the_rest_takes_all_the_time(
+    tables: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("transfers", record("r1", "Transfers"))
+    written: list[float] = []
+    monkeypatch.setattr(telemetry, "flush", lambda: written.append(tables.telemetry.measured[Metric.IN_FLIGHT]))
+    monkeypatch.setattr(entry, "clear_queues", lambda *_: written.append(-1))
+
+    look()
+
+    assert written[:2] == [1, -1]
 
 
 def test_a_partial_sum_is_not_reported(tables: World) -> None:

@@ -25,7 +25,7 @@ from saga_runtime.watch.decisions import (
     decide,
     pause_after,
 )
-from saga_runtime.watch.rows import EndRow, Watched, end_id, watched_of
+from saga_runtime.watch.rows import EndRow, Watched, end_id, list_id, watched_of
 from saga_runtime.watch.sweep import SWEEP_MS
 from saga_runtime.watch.watcher import BACKOFF, SPARE_MS
 from tests.unit.support.samples import DAY_MS, NOW_MS
@@ -699,6 +699,34 @@ def test_throttling_backs_off(watch: Watch, operation: str) -> None:
 
     assert len(watch.calls) == 1
     assert watch.world.naps
+
+
+def test_a_row_that_cannot_be_read_blocks_no_other(watch: Watch) -> None:
+    for name in ("one", "two", "three"):
+        watch.ends(name)
+    watch.sweep()
+    watch.pass_time(GRACE_MS)
+    broken = watch.row("two").id
+    aws.dynamodb().put_item(TableName="watch", Item={**watch.items[broken], A.STATUS: {"M": {}}})
+
+    looked = watch.sweep()
+
+    assert (looked["queued"], looked["failed"], looked["complete"]) == (2, 1, True)
+    one, two = watch.machine.runs["one"].id, json.dumps({"due": broken})
+    assert watch.deliver(two, json.dumps({"due": one})) == ["m0"]
+    assert len(watch.calls) == 1
+
+
+def test_a_list_row_that_cannot_be_read_blocks_no_due_end_and_no_other_list(watch: Watch) -> None:
+    watch.sweep()
+    broken = list_id(MACHINE, FailedStatus.TIMED_OUT)
+    aws.dynamodb().put_item(TableName="watch", Item={A.ID: {"S": broken}})
+    watch.pass_time(LIST_MS)
+    watch.ends(status="ABORTED")
+
+    looked = watch.sweep()
+
+    assert (looked["found"], looked["failed"]) == (1, 1)
 
 
 def test_a_failing_list_blocks_no_other(watch: Watch) -> None:
