@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.callbacks.rows import job_parts
 from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.reads import batches
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import UNANSWERED_FIELD, CallField, UnansweredField
 
@@ -170,10 +171,10 @@ class DeadLetters:
         """Release messages that were only read; one that cannot be released reappears two minutes later."""
         held = list(self._held.values())
         self._held.clear()
-        for start in range(0, len(held), _AT_ONCE):
+        for batch in batches(held, _AT_ONCE):
             entries: Any = [
                 {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
-                for number, receipt in enumerate(held[start : start + _AT_ONCE])
+                for number, receipt in enumerate(batch)
             ]
             self.sqs.change_message_visibility_batch(QueueUrl=self.url, Entries=entries)
 

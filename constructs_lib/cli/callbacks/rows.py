@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.shared.process import CommandError
-from constructs_lib.cli.shared.reads import KEYS_AT_ONCE, batch_of, due_ids
+from constructs_lib.cli.shared.reads import Item, due_ids, projection, read_all
 from saga_runtime.callbacks.decisions import conflict_id_of, reported_id_of
 from saga_runtime.callbacks.notices import contradicting_outcome
 from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
+from saga_runtime.callbacks.writes import token_key
 from saga_runtime.protocol import (
     ALIAS_PREFIX,
     NOTICE_PREFIX,
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 
-Item = Mapping[str, Mapping[str, Any]]
-
-_SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
+SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 """Attributes that are read: the token never leaves the table."""
 _NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED, TokenStatus.NOTICE, TokenStatus.NOTIFIED)
 
@@ -195,18 +194,6 @@ def job_parts(job_id: str) -> tuple[str, str]:
     return (job.saga_id, job.row_name) if job is not None else ("", "")
 
 
-def _notice_view(row: TokenRow) -> NoticeView:
-    return NoticeView(
-        job_id=row.job_id,
-        outcome=contradicting_outcome(row),
-        request_table=row.request_table,
-        queue_url=row.queue_url,
-        detail=json.loads(row.entry)["parked_reason"]["detail"],
-        since=row.created_at,
-        sent=row.status is TokenStatus.NOTIFIED,
-    )
-
-
 def _conflict_id(row_id: str, conflict: str) -> str:
     """Id of a job's conflict; an alias has no entry in the operators' queue."""
     if not conflict or JobId.parse(row_id) is None:
@@ -237,29 +224,6 @@ def _said(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoticeView:
-    """A notice for display.
-
-    Attributes:
-        job_id: the job that it is about.
-        outcome: id of the outcome that contradicts the job's; empty: it is about a late effect.
-        request_table: table of its saga's record.
-        queue_url: the queue of operators.
-        detail: what the provider reported.
-        since: when it was stored, epoch milliseconds.
-        sent: whether the queue has its entry.
-    """
-
-    job_id: str
-    outcome: str
-    request_table: str
-    queue_url: str
-    detail: str
-    since: int
-    sent: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRows:
     """A token table, read without the right to see tokens.
 
@@ -280,18 +244,16 @@ class TokenRows:
             CommandError: if the table is not one of tokens.
         """
         ids = self.due()
-        return self.of([*ids, *(notice.job_id for notice in self.notices(ids) if notice.outcome)])
+        return self.of([*ids, *(notice.job_id for notice in self.notices(ids) if contradicting_outcome(notice))])
 
     def due(self) -> list[str]:
         """Ids of the rows in the sparse index."""
         shards = range(TOKEN_DUE_SHARDS)
         return [one for shard in shards for one in due_ids(self.dynamodb, self.table, shard)]
 
-    def notices(self, ids: Sequence[str]) -> list[NoticeView]:
+    def notices(self, ids: Sequence[str]) -> list[TokenRow]:
         """Notices among rows, read strongly: of entries that are not sent, and of outcomes to acknowledge."""
-        wanted = [row_id for row_id in ids if row_id.startswith(NOTICE_PREFIX)]
-        parts = [wanted[start : start + KEYS_AT_ONCE] for start in range(0, len(wanted), KEYS_AT_ONCE)]
-        return [_notice_view(TokenRow.from_item(item)) for part in parts for item in self._batch(part)]
+        return [TokenRow.from_item(item) for item in self._read(one for one in ids if one.startswith(NOTICE_PREFIX))]
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
         """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.
@@ -299,9 +261,7 @@ class TokenRows:
         Raises:
             CommandError: if the table is not one of tokens.
         """
-        distinct = list(dict.fromkeys(ids))
-        parts = [distinct[start : start + KEYS_AT_ONCE] for start in range(0, len(distinct), KEYS_AT_ONCE)]
-        return self.views(item for part in parts for item in self._batch(part))
+        return self.views(self._read(dict.fromkeys(ids)))
 
     def all(self) -> list[JobView]:
         """Every row with a job's state. Reads the whole table.
@@ -310,13 +270,12 @@ class TokenRows:
             CommandError: if the table is not one of tokens.
         """
         pages: Any = self.dynamodb.get_paginator("scan").paginate(
-            TableName=self.table, ConsistentRead=True, **_projection()
+            TableName=self.table, ConsistentRead=True, **projection(SHOWN)
         )
         return self.views(item for page in pages for item in page["Items"])
 
-    def _batch(self, ids: Sequence[str]) -> Iterator[Item]:
-        keys = [{TokenAttribute.ID: {"S": row_id}} for row_id in ids]
-        return batch_of(self.dynamodb, self.table, {"Keys": keys, "ConsistentRead": True, **_projection()})
+    def _read(self, ids: Iterable[str]) -> Iterator[Item]:
+        return read_all(self.dynamodb, self.table, (token_key(row_id) for row_id in ids), SHOWN)
 
     def views(self, items: Iterable[Item]) -> list[JobView]:
         """Items for display, in the order of urgency; those without a job's state are left out.
@@ -338,10 +297,3 @@ class TokenRows:
                 ) from None
             self.unreadable(str(item.get(TokenAttribute.ID, {}).get("S", "")), error)
             return None
-
-
-def _projection() -> dict[str, Any]:
-    return {
-        "ProjectionExpression": ", ".join(f"#{name}" for name in _SHOWN),
-        "ExpressionAttributeNames": {f"#{name}": name for name in _SHOWN},
-    }

@@ -7,12 +7,13 @@ nothing, and reads no token.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from constructs_lib.cli.callbacks.rows import JobView, NoticeView, TokenRows, job_parts
+from constructs_lib.cli.callbacks.rows import SHOWN, JobView, TokenRows, job_parts
 from constructs_lib.cli.callbacks.rows import Kind as RowKind
 from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS, Finding, Kind, Saga, Severity, unreadable
 from constructs_lib.cli.doctor.records import Records, watcher
@@ -20,6 +21,8 @@ from constructs_lib.cli.shared.manifest import Watch
 from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, Scan, all_of
 from constructs_lib.cli.shared.saga import PLACEHOLDER
 from saga_runtime.callbacks.decisions import acknowledgement
+from saga_runtime.callbacks.notices import contradicting_outcome
+from saga_runtime.callbacks.rows import TokenRow
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import (
@@ -29,7 +32,7 @@ from saga_runtime.protocol import (
     LogAttribute,
     RecordAttribute,
     StepStatus,
-    TokenAttribute,
+    TokenStatus,
     WatchAttribute,
     WatchStatus,
 )
@@ -41,7 +44,6 @@ from saga_runtime.shared.decisions import Decision
 from saga_runtime.watch.rows import EndRow, ListRow, list_id
 
 R = TypeVar("R")
-_SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 _YOUNG_MS: Final = 15 * 60_000
 """Age of an outcome of an unknown job before it is reported: its dispatcher may be about to register it."""
 _THEN_BY_SWEEPER: Final = {
@@ -89,7 +91,7 @@ class Tokens:
         notices = aws.allowed(what, lambda: rows.notices(ids)) or []
         indexed = {row.job_id for row in found}
         if scan is not None:
-            everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, _SHOWN)))}
+            everything = {row.job_id: row for row in rows.views(aws.gathered(what, scan.items(self.table, SHOWN)))}
             found = [*found, *(row for job_id, row in everything.items() if job_id not in indexed)]
         suspects = all_of(partial(self._readable, indexed), found)
         findings = [(row, finding) for row, finding in zip(found, suspects, strict=True) if finding is not None]
@@ -99,32 +101,33 @@ class Tokens:
         as_they_were = {(row.job_id, row.kind, row.since) for row in again}
         stand = [finding for row, finding in findings if (row.job_id, row.kind, row.since) in as_they_were]
         contradicted = {row.job_id for row, finding in findings if finding.kind is Kind.CONTRADICTED}
-        left = [one for one in notices if one.job_id not in contradicted or not one.sent]
+        left = [one for one in notices if one.job_id not in contradicted or not _is_sent(one)]
         told = [finding for one in left if (finding := self._of_notice(one)) is not None]
         return [*broken.values(), *stand, *told, *self._nobody_looks()]
 
-    def _of_notice(self, notice: NoticeView) -> Finding | None:
+    def _of_notice(self, notice: TokenRow) -> Finding | None:
         """A contradicting outcome that is not acknowledged, or an entry that operators' queue does not have."""
         made = partial(
             Finding,
             severity=Severity.OPERATOR,
-            since=notice.since,
+            since=notice.created_at,
             id=notice.job_id,
             saga_id=job_parts(notice.job_id)[0],
             table=self.table,
         )
-        if not notice.sent:
-            if notice.since > self.records.now_ms - NOBODY_CAME_MS:
+        reported, outcome = json.loads(notice.entry)["parked_reason"]["detail"], contradicting_outcome(notice)
+        if not _is_sent(notice):
+            if notice.created_at > self.records.now_ms - NOBODY_CAME_MS:
                 return None
             queue = notice.queue_url.rpartition("/")[2]
-            what = f"{notice.detail}, and the entry about that is not in operators' queue {queue} yet"
+            what = f"{reported}, and the entry about that is not in operators' queue {queue} yet"
             then = "find out why its sweeper cannot send it: sweep_failed in its log, the queue, the queue's key"
             return made(kind=Kind.NOT_MONITORED, what=what, then=then)
-        if self._is_acknowledged(notice.job_id, notice.outcome, notice.request_table):
+        if self._is_acknowledged(notice.job_id, outcome, notice.request_table):
             return None
         then = "ask its provider which one is true, then acknowledge it"
-        words = ["callbacks", "--acknowledge", notice.job_id, notice.outcome, "--reason", PLACEHOLDER]
-        return made(kind=Kind.CONTRADICTED, what=notice.detail, then=then, command=self._command(*words))
+        words = ["callbacks", "--acknowledge", notice.job_id, outcome, "--reason", PLACEHOLDER]
+        return made(kind=Kind.CONTRADICTED, what=reported, then=then, command=self._command(*words))
 
     def _command(self, *words: str) -> str:
         return self.records.command(*words, *(["--integration", self.integration] if self.integration else []))
@@ -344,6 +347,11 @@ class Watched:
                 yield row_of(item)
             except UNREADABLE as error:
                 yield unreadable(self.table, str(item[WatchAttribute.ID]["S"]), error)
+
+
+def _is_sent(notice: TokenRow) -> bool:
+    """Test whether the queue of operators has a notice's entry."""
+    return notice.status is TokenStatus.NOTIFIED
 
 
 def _of_end(row: EndRow) -> Finding | None:

@@ -18,12 +18,11 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from constructs_lib.cli.doctor.findings import Finding, Kind, Saga, Severity, unreadable
 from constructs_lib.cli.doctor.records import Records, watcher
-from constructs_lib.cli.shared.reads import UNREADABLE, Item, Scan, rows_of
+from constructs_lib.cli.shared.reads import UNREADABLE, Item, Scan, batches, read_all, rows_of
 from saga_runtime.idempotency.identity import is_saga_id, provider_key_of, request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, StepStatus
@@ -33,15 +32,14 @@ from saga_runtime.recovery.repairs import Repair
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared.arns import execution_of, machine_of
 
-_ROW: Final = (
+_ROW_NAMES: Final = (
     LogAttribute.SAGA_ID,
     LogAttribute.STEP,
     LogAttribute.STATUS,
     LogAttribute.CREATED_AT,
     LogAttribute.UPDATED_AT,
 )
-_ROW_NAMES: Final = tuple(_ROW)
-_RECORD: Final = (
+_RECORD_NAMES: Final = (
     RecordAttribute.ID,
     RecordAttribute.SAGA_ID,
     RecordAttribute.STATUS,
@@ -53,11 +51,9 @@ _RECORD: Final = (
     RecordAttribute.RECOVERY_MACHINE_ARN,
     RecordAttribute.CREATED_AT,
 )
-_RECORD_NAMES: Final = tuple(_RECORD)
 _OPEN: Final = (StepStatus.INTENT, StepStatus.COMPENSATING, StepStatus.APPLIED_LATE)
 _SKEW_MS: Final = 5 * 60_000
 """Clocks of functions differ by less."""
-_BATCH: Final = 100
 _DONE_AND_LOST: Final = "done, and the saga has no record, which cannot have expired yet"
 
 
@@ -68,10 +64,6 @@ class _Row:
     status: StepStatus
     created_at: int
     updated_at: int
-
-    @property
-    def key(self) -> dict[str, dict[str, str]]:
-        return log_key(self.saga_id, self.step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,21 +100,19 @@ class Deep:
             self.contradictions.saw(table, item)
             if item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS and not _found_by_index(item, max(shards)):
                 suspects.append(str(item[a.ID]["S"]))
-        for start in range(0, len(suspects), _BATCH):
-            yield from self.records.look_at(table, suspects[start : start + _BATCH])
+        for batch in batches(suspects):
+            yield from self.records.look_at(table, batch)
 
     def _log(self, log: str) -> Iterator[Finding]:
-        batch: list[_Row] = []
+        for batch in batches(self._suspects(log)):
+            yield from self._of_rows(log, batch)
+
+    def _suspects(self, log: str) -> Iterator[_Row]:
         for item in self.scan.items(log, _ROW_NAMES):
-            row = _row(item)
-            if row is not None:
+            if (row := _row(item)) is not None:
                 self.contradictions.saw_row(row.saga_id, row.step)
-            if row is not None and self._suspicious(log, row):
-                batch.append(row)
-            if len(batch) >= _BATCH:
-                yield from self._of_rows(log, batch)
-                batch = []
-        yield from self._of_rows(log, batch)
+                if self._suspicious(log, row):
+                    yield row
 
     def _suspicious(self, log: str, row: _Row) -> bool:
         if row.status in _OPEN:
@@ -142,8 +132,6 @@ class Deep:
 
     def _of_rows(self, log: str, rows: list[_Row]) -> Iterator[Finding]:
         """Rows, whose records are read now, and then they themselves again."""
-        if not rows:
-            return
         homes = self._homes(log, {row.saga_id for row in rows})
         left = [row for row in rows if self._left_behind(log, row, homes)]
         again = self._rows_again(log, left)
@@ -167,8 +155,8 @@ class Deep:
         return {item[RecordAttribute.SAGA_ID]["S"]: item for item in homes}
 
     def _rows_again(self, log: str, rows: Iterable[_Row]) -> dict[tuple[str, str], StepStatus]:
-        keys = [row.key for row in rows]
-        items = self.records.aws.read_all(log, keys, _ROW_NAMES)
+        keys = (log_key(row.saga_id, row.step) for row in rows)
+        items = read_all(self.records.aws.dynamodb, log, keys, _ROW_NAMES)
         again = (row for item in items if (row := _row(item)) is not None)
         return {(row.saga_id, row.step): row.status for row in again}
 
@@ -299,9 +287,6 @@ _LEDGER_NAMES: Final = (LedgerAttribute.ENTRY_ID, LedgerAttribute.POSTED_AT)
 _THEN: Final = "a table was restored or edited: find out which of the two is right before anything is resumed"
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True, slots=True)
 class _Ended:
     """An execution that succeeded."""
@@ -368,7 +353,7 @@ class Contradictions:
 
     def _of_executions(self, table: str, arn: str, saga: Saga) -> Iterator[Finding]:
         suspects = (one for one in self._succeeded(arn, saga) if self._owners.get(one.saga_id) != one.name)
-        for batch in _batches(suspects):
+        for batch in batches(suspects):
             homes = {
                 item[RecordAttribute.ID]["S"]: item
                 for item in self.records.homes(table, [one.saga_id for one in batch])
@@ -437,7 +422,7 @@ class Contradictions:
 
     def _of_ledger(self, ledger: str) -> Iterator[Finding]:
         keys = dict.fromkeys(self._posted(ledger))
-        for batch in _batches(keys):
+        for batch in batches(keys):
             rows = self._rows({(saga_id, row) for saga_id, row, _ in batch})
             for saga_id, row, undo in batch:
                 status = rows.get((saga_id, row))
@@ -459,8 +444,8 @@ class Contradictions:
         a = LogAttribute
         found: dict[tuple[str, str], StepStatus] = {}
         for log in dict.fromkeys(saga.served.log for saga in self.records.sagas if saga.served.log):
-            names = (a.SAGA_ID, a.STEP, a.STATUS)
-            for item in self.records.aws.read_all(log, [log_key(*key) for key in sorted(keys)], names):
+            wanted = (log_key(*key) for key in sorted(keys))
+            for item in read_all(self.records.aws.dynamodb, log, wanted, (a.SAGA_ID, a.STEP, a.STATUS)):
                 found[item[a.SAGA_ID]["S"], item[a.STEP]["S"]] = StepStatus(item[a.STATUS]["S"])
         return found
 
@@ -501,9 +486,3 @@ class Contradictions:
         return Finding(
             kind, Severity.OPERATOR, what, then, since, id=saga_id, saga_id=saga_id, saga=saga, command=command
         )
-
-
-def _batches(things: Iterable[T]) -> Iterator[list[T]]:
-    ahead = iter(things)
-    while batch := list(islice(ahead, _BATCH)):
-        yield batch

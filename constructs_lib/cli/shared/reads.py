@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import boto3
@@ -188,26 +189,8 @@ class Aws:
         return iter(dict.fromkeys(one for part in parts for one in part))
 
     def read_ids(self, table: str, ids: Sequence[str], names: Sequence[str] = ()) -> Iterator[Item]:
-        """Items of a table whose key is an id, as ``read_all`` reads them."""
-        return self.read_all(table, [{"id": {"S": one}} for one in ids], names)
-
-    def read_all(self, table: str, keys: Sequence[Mapping[str, Any]], names: Sequence[str] = ()) -> Iterator[Item]:
-        """Items, read strongly; those that are not there are left out.
-
-        Args:
-            table: where.
-            keys: each once.
-            names: the attributes that are wanted; all by default.
-        """
-        wanted: dict[str, Any] = {}
-        if names:
-            wanted = {
-                "ProjectionExpression": ", ".join(f"#{name}" for name in names),
-                "ExpressionAttributeNames": {f"#{name}": name for name in names},
-            }
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            batch = {"Keys": list(keys[start : start + KEYS_AT_ONCE]), "ConsistentRead": True, **wanted}
-            yield from batch_of(self.dynamodb, table, batch)
+        """Items of a table whose key is an id, as the function ``read_all`` reads them."""
+        return read_all(self.dynamodb, table, [{"id": {"S": one}} for one in ids], names)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -339,8 +322,7 @@ class Scan:
             "TotalSegments": SEGMENTS,
             "Limit": _PAGE,
             "ReturnConsumedCapacity": "TOTAL",
-            "ProjectionExpression": ", ".join(f"#{name}" for name in names),
-            "ExpressionAttributeNames": {f"#{name}": name for name in names},
+            **projection(names),
             **({"ExclusiveStartKey": start} if start else {}),
         }
         return self.aws.dynamodb.scan(**asked)
@@ -394,8 +376,27 @@ def rows_of(dynamodb: DynamoDBClient, log: str, saga_id: str, names: Sequence[st
     return (item for page in found for item in page["Items"])
 
 
-def batch_of(dynamodb: DynamoDBClient, table: str, asked: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Items of a table, as ``BatchGetItem`` is asked for them, in any order; those that are not there are left out.
+def projection(names: Sequence[str]) -> dict[str, Any]:
+    """Arguments of a read of these attributes; of all, without any."""
+    if not names:
+        return {}
+    return {
+        "ProjectionExpression": ", ".join(f"#{name}" for name in names),
+        "ExpressionAttributeNames": {f"#{name}": name for name in names},
+    }
+
+
+def batches(things: Iterable[T], size: int = KEYS_AT_ONCE) -> Iterator[list[T]]:
+    """Things in lists of this size, the last one perhaps shorter."""
+    ahead = iter(things)
+    while batch := list(islice(ahead, size)):
+        yield batch
+
+
+def read_all(
+    dynamodb: DynamoDBClient, table: str, keys: Iterable[Mapping[str, Any]], names: Sequence[str] = ()
+) -> Iterator[Item]:
+    """Items of a table, read strongly, in any order; those that are not there are left out.
 
     A table that is throttled answers with some of them, or with none: it is asked for the others until it has answered
     for all, after a random time up to a pause that doubles, and is short again once it answers.
@@ -403,15 +404,17 @@ def batch_of(dynamodb: DynamoDBClient, table: str, asked: Mapping[str, Any]) -> 
     Args:
         dynamodb: the client.
         table: where.
-        asked: ``Keys``, at most a hundred, and what else the operation knows.
+        keys: each once.
+        names: the attributes that are wanted; all by default.
     """
-    left, pause = list(asked["Keys"]), FIRST_PAUSE_SECONDS
-    while left:
-        request: Any = {table: {**asked, "Keys": left}}
-        answer: Any = dynamodb.batch_get_item(RequestItems=request)
-        found = answer["Responses"].get(table, [])
-        yield from found
-        left = answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
-        if left:
-            pause = FIRST_PAUSE_SECONDS if found else min(2 * pause, LONGEST_PAUSE_SECONDS)
-            time.sleep(pause * random.random())
+    for batch in batches(keys):
+        left, pause = batch, FIRST_PAUSE_SECONDS
+        while left:
+            request: Any = {table: {"Keys": left, "ConsistentRead": True, **projection(names)}}
+            answer: Any = dynamodb.batch_get_item(RequestItems=request)
+            found = answer["Responses"].get(table, [])
+            yield from found
+            left = answer.get("UnprocessedKeys", {}).get(table, {}).get("Keys", [])
+            if left:
+                pause = FIRST_PAUSE_SECONDS if found else min(2 * pause, LONGEST_PAUSE_SECONDS)
+                time.sleep(pause * random.random())

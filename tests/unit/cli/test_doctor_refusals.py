@@ -197,7 +197,7 @@ def test_unprocessed_keys_are_retried_at_growing_intervals(monkeypatch: pytest.M
     client: Any = SimpleNamespace(batch_get_item=batch_get_item)
     keys = [{"id": {"S": str(number)}} for number in range(3)]
 
-    assert list(BATCHES.batch_of(client, "table", {"Keys": keys})) == keys
+    assert list(BATCHES.read_all(client, "table", keys)) == keys
     assert naps == [0.2, 0.4, 0.1]
 
 
