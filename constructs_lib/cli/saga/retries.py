@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
 
+from constructs_lib.saga.asl.nested import states_of
+
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
@@ -77,6 +79,7 @@ def retries_of(events: Sequence[Mapping[str, Any]], definition: Mapping[str, Any
         events: of a history, in any order.
         definition: that the execution runs.
     """
+    states = dict(states_of(definition))
     by_id = {int(event["id"]): event for event in events}
     # Branches and items interleave; each event names the one before it in its own branch.
     earlier = {int(event.get("previousEventId", 0)) for event in events}
@@ -91,7 +94,7 @@ def retries_of(events: Sequence[Mapping[str, Any]], definition: Mapping[str, Any
             continue
         details = [event.get(_FAILED[event["type"]], {}) for event in failures]
         waits, last_at = head["type"] in _FAILED, _ms(failures[0])
-        delay = _delay(_state(definition, state) or {}, [_error(one) for one in details]) if waits else None
+        delay = _delay(states.get(state, {}), [_error(one) for one in details]) if waits else None
         found.append(
             Retrying(
                 state=state,
@@ -145,14 +148,3 @@ def _delay(state: Mapping[str, Any], errors: Sequence[str]) -> int | None:
 
 def _retrier(retriers: Sequence[Mapping[str, Any]], error: str) -> Mapping[str, Any] | None:
     return next((one for one in retriers if error in one["ErrorEquals"] or _ANY & set(one["ErrorEquals"])), None)
-
-
-def _state(flow: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """Find a state by its name, also in branches and items."""
-    for known, state in flow.get("States", {}).items():
-        if known == name:
-            return dict(state)
-        for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
-            if (found := _state(inner, name)) is not None:
-                return found
-    return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from constructs_lib.saga.asl.nested import states_of
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.description.kind import plain_kind
 from constructs_lib.saga.description.retry import Retry
@@ -225,7 +226,7 @@ def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State
         "TimeoutSeconds": seconds or plan.timeout_seconds,
         "States": {name: _in_partition(plan, state) for name, state in reached_from(start, states).items()},
     }
-    names = Counter(_names(definition))
+    names = Counter(name for name, _ in states_of(definition))
     for name in names:
         if len(name) > MAX_STATE_NAME:
             raise ValueError(
@@ -236,13 +237,6 @@ def machine(plan: SagaPlan, comment: str, start: str, states: Mapping[str, State
     if twice:
         raise ValueError(f"states of one state machine must have different names, got {twice} twice; rename yours")
     return definition
-
-
-def _names(flow: State) -> Iterator[str]:
-    for name, state in flow["States"].items():
-        yield name
-        for inner in (*state.get("Branches", ()), *([state["ItemProcessor"]] if "ItemProcessor" in state else ())):
-            yield from _names(inner)
 
 
 def _in_partition(plan: SagaPlan, state: State) -> State:

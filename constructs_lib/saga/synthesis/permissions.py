@@ -15,6 +15,7 @@ from constructs import Construct
 from constructs_lib.functions.access import policy_elsewhere
 from constructs_lib.functions.policy_room import take_room
 from constructs_lib.saga.asl import State
+from constructs_lib.saga.asl.nested import states_of
 from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.accepted import AnyFunction, AnyKey
@@ -168,7 +169,7 @@ def grant_tables(
             key.grant_encrypt_decrypt(role)
 
 
-def _item_actions(name: str, state: State) -> Iterator[tuple[str, str]]:
+def _item_actions(name: str, state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Tables that a state names, and what it does to their items."""
     integration = str(state.get("Resource", "")).rpartition(":")[2]
     arguments = state.get("Arguments", {})
@@ -219,13 +220,3 @@ def grant_run(role: iam.IRole, child: sfn.StateMachine, *, express: bool) -> Non
             "stopping it with its saga need them.",
         )
     )
-
-
-def states_of(definition: State) -> Iterator[tuple[str, State]]:
-    """Every state with its name, those of branches and items included."""
-    for name, state in definition["States"].items():
-        yield name, state
-        for branch in state.get("Branches", ()):
-            yield from states_of(branch)
-        if "ItemProcessor" in state:
-            yield from states_of(state["ItemProcessor"])
