@@ -6,10 +6,10 @@ import argparse
 import sys
 from dataclasses import replace
 
-from constructs_lib.cli.saga.holds import add_held_option, require_free
+from constructs_lib.cli.saga.holds import add_decision_options, decider
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.process import CommandError
-from constructs_lib.cli.shared.saga import FoundSaga, add_reason_option, add_saga_options, audit_of, find_saga
+from constructs_lib.cli.shared.saga import FoundSaga, add_saga_options, find_saga
 from saga_runtime.recovery.adoption import Adopter, CannotAdopt, Target
 from saga_runtime.recovery.takeover import MachineGone
 
@@ -28,16 +28,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="path of the SagaStateMachine, or the end of it; needed if several of the stack have the saga's requests",
     )
-    add_reason_option(parser)
-    add_held_option(parser)
+    add_decision_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} was not moved"):
         found = find_saga(options)
-        audit = audit_of(found.session, options.reason)
-        require_free(found, audit, although_held=options.although_held)
+        audit = decider(found, options)
         target = _target(found, options.to)
         recoverer = replace(found.recoverer, log_days=target.log_days)
         adopter = Adopter(recoverer=recoverer, target=target, log_table=options.log_table, audit=audit)

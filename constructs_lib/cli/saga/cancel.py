@@ -7,14 +7,12 @@ import sys
 from dataclasses import replace
 from typing import Final
 
-from constructs_lib.cli.saga.holds import add_held_option, require_free
+from constructs_lib.cli.saga.holds import add_decision_options, decider
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.saga import (
-    add_reason_option,
     add_saga_options,
     asking,
-    audit_of,
     deployed,
     find_saga,
     of_hold,
@@ -49,8 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "0 it is cancelled, or was already; 1 it is settled, parked, past its pivot, or compensates already."
     )
     add_saga_options(parser)
-    add_reason_option(parser)
-    add_held_option(parser)
+    add_decision_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,8 +61,7 @@ def run(options: argparse.Namespace) -> int:
         found = find_saga(options, asked=True)
         served = deployed(found).served
         recoverer = replace(found.recoverer, log_days=served.days)
-        audit = audit_of(found.session, options.reason)
-        require_free(found, audit, although_held=options.although_held)
+        audit = decider(found, options)
         try:
             done = cancel(recoverer, served.log, found.record, audit, found.now_ms)
         except (CannotCancel, MachineGone, ValueError) as refusal:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from constructs_lib.cli.saga.holds import add_held_option
+from constructs_lib.cli.saga.holds import add_decision_options
 from constructs_lib.cli.saga.resolve import say_answer
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.process import CommandError, moment
-from constructs_lib.cli.shared.saga import add_reason_option, add_saga_options, asking, of_hold
+from constructs_lib.cli.shared.saga import add_saga_options, asking, of_hold
 from constructs_lib.cli.shared.terminal import safe
 
 
@@ -26,8 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_saga_options(parser)
     parser.add_argument("--proposal", type=int, required=True, metavar="N", help="its number, as inspect shows it")
-    add_reason_option(parser)
-    add_held_option(parser)
+    add_decision_options(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask: I have read the proposal")
 
 

@@ -8,15 +8,16 @@ import sys
 from constructs_lib.cli.doctor.system import read_switches
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.reads import Aws
-from constructs_lib.cli.shared.saga import FoundSaga
+from constructs_lib.cli.shared.saga import FoundSaga, audit_of
 from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.recovery.hold import Held
 from saga_runtime.recovery.resolution import CannotResolve, require_own
 from saga_runtime.shared.decisions import Audit
 
 
-def add_held_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--although-held``."""
+def add_decision_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--reason``, which is kept with the decision, and ``--although-held``."""
+    parser.add_argument("--reason", required=True, help="why; kept with the saga, and shown by cdk-sagas inspect")
     parser.add_argument(
         "--although-held",
         action="store_true",
@@ -30,19 +31,15 @@ def hold_of(aws: Aws, found: FoundSaga) -> Held | None:
     return next((one.held for one in switches if one.held is not None), None)
 
 
-def require_free(found: FoundSaga, audit: Audit, *, although_held: bool) -> None:
-    """Refuse a decision about a saga that another operator holds; a hold that may not be read is reported.
-
-    Args:
-        found: the saga.
-        audit: who decides.
-        although_held: that operator knows of it.
+def decider(found: FoundSaga, options: argparse.Namespace) -> Audit:
+    """Return who decides about a saga, and why; a hold of it that may not be read is reported.
 
     Raises:
-        CommandError: naming the hold.
+        CommandError: naming the hold of another operator, without ``--although-held``; or if the reason is not one.
     """
-    if although_held:
-        return
+    audit = audit_of(found.session, options.reason)
+    if options.although_held:
+        return audit
     aws = Aws(session=found.session)
     try:
         require_own(hold_of(aws, found), found.record.saga_id, audit.who)
@@ -50,3 +47,4 @@ def require_free(found: FoundSaga, audit: Audit, *, although_held: bool) -> None
         raise CommandError(safe(str(refusal))) from None
     for refused in aws.denied:
         sys.stderr.write(f"whether another operator holds the saga is not known: {refused.id}: {refused.what}\n")
+    return audit

@@ -43,8 +43,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     if options.follow and options.json:
         options.misused("--follow shows texts; leave --json out")
-    # Imported here: `cdk-sagas --help` needs none of it.
-
     saga = _inspected(options)
     _print(options, saga)
     while options.follow and saga.finding is Finding.RUNNING:
@@ -60,12 +58,9 @@ def _inspected(options: argparse.Namespace) -> Inspection:
         found = find_saga(options)
         try:
             return inspect_saga(found, deployed(found))
-        except KeyError as error:
-            raise CommandError(
-                f"saga {options.saga} has an item that is not a saga's: it lacks {error.args[0]}"
-            ) from None
-        except ValueError as error:
-            raise CommandError(f"saga {options.saga} has an item that is not a saga's: {error}") from None
+        except (KeyError, ValueError) as error:
+            why = f"it lacks {error.args[0]}" if isinstance(error, KeyError) else error
+            raise CommandError(f"saga {options.saga} has an item that is not a saga's: {why}") from None
 
 
 def _shape(saga: Inspection) -> object:
@@ -256,7 +251,7 @@ def _timeline_row(saga: Inspection, step: StepView) -> TimelineRow:
 
 def _details(saga: Inspection, step: StepView) -> Iterator[str]:
     if step.deadline is not None:
-        yield f"{'in doubt' if step.deadline <= saga.now_ms else 'in doubt until'} {_since(saga, step.deadline)}"
+        yield f"in doubt {'since' if step.deadline <= saga.now_ms else 'until'} {time_of_day(step.deadline)}"
         yield f"attempt {step.attempt}"
     if step.error:
         yield f"{step.error}: {step.detail}" if step.detail else step.error
@@ -270,12 +265,6 @@ def _details(saga: Inspection, step: StepView) -> Iterator[str]:
         yield short_output(step.output)
     if step.provider_key is not None and step.status != StepStatus.TOMBSTONE:
         yield f"the provider's key {step.provider_key}"
-
-
-def _since(saga: Inspection, deadline: int) -> str:
-    if deadline > saga.now_ms:
-        return time_of_day(deadline)
-    return f"since {time_of_day(deadline)}"
 
 
 def short_output(text: str | None) -> str:

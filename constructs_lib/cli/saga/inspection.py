@@ -341,6 +341,7 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
     deadline = _number(item, a.DEADLINE) if under_way else None
     step = saga.steps.get(name.partition("[")[0])
     declared = step.declared if step is not None else None
+    grace_ms = declared.grace_ms if declared is not None else LONGEST_GRACE_MS
     external = under_way or (declared is not None and declared.external)
     undo = "#undo" if status in (StepStatus.COMPENSATING, StepStatus.COMPENSATED) else ""
     side = _text(item, a.SIDE)
@@ -351,7 +352,7 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
         output=_text(item, a.OUTPUT),
         attempt=_text(item, a.ATTEMPT_ID),
         deadline=deadline,
-        certain_at=deadline + _grace_ms(saga, name) if deadline is not None else None,
+        certain_at=deadline + grace_ms if deadline is not None else None,
         first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
         error=_text(item, a.ERROR),
         detail=_text(item, a.DETAIL),
@@ -361,11 +362,6 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
         updated_at=_number(item, a.UPDATED_AT),
         provider_key=provider_key_of(f"{record.saga_id}#{name}{undo}") if external else None,
     )
-
-
-def _grace_ms(saga: DeployedSaga, name: str) -> int:
-    step = saga.steps.get(name.partition("[")[0])
-    return step.declared.grace_ms if step is not None and step.declared is not None else LONGEST_GRACE_MS
 
 
 def _text(item: Mapping[str, Any], name: str) -> str | None:

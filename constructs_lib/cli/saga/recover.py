@@ -6,16 +6,14 @@ import argparse
 import sys
 from dataclasses import replace
 
-from constructs_lib.cli.saga.holds import add_held_option, require_free
+from constructs_lib.cli.saga.holds import add_decision_options, decider
 from constructs_lib.cli.shared.aws import one_line_errors
 from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.process import CommandError
 from constructs_lib.cli.shared.saga import (
     FOR_AN_OPERATOR,
     FoundSaga,
-    add_reason_option,
     add_saga_options,
-    audit_of,
     deployed,
     find_saga,
 )
@@ -60,16 +58,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also start compensations of late effects after 20 failed attempts: the cause is fixed",
     )
-    add_reason_option(parser)
-    add_held_option(parser)
+    add_decision_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command, and return its exit status."""
     with one_line_errors(f"saga {options.saga} could not be read"):
         found = find_saga(options)
-        saga, audit = deployed(found), audit_of(found.session, options.reason)
-        require_free(found, audit, although_held=options.although_held)
+        saga, audit = deployed(found), decider(found, options)
         # Without its rows, a saga must not be run again.
         found = replace(found, recoverer=replace(found.recoverer, log_days=saga.served.days, audit=audit))
         try:

@@ -9,15 +9,13 @@ from typing import Any, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from constructs_lib.cli.saga.holds import add_held_option, require_free
+from constructs_lib.cli.saga.holds import add_decision_options, decider
 from constructs_lib.cli.shared.aws import one_line_errors, options_again
 from constructs_lib.cli.shared.process import CommandError, moment
 from constructs_lib.cli.shared.saga import (
     PLACEHOLDER,
-    add_reason_option,
     add_saga_options,
     asking,
-    audit_of,
     deployed,
     find_saga,
     of_hold,
@@ -63,8 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compensation", action="store_true", help="the answer is about the step's compensation")
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
-    add_reason_option(parser)
-    add_held_option(parser)
+    add_decision_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -84,14 +81,8 @@ def run(options: argparse.Namespace) -> int:
 def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
     """Decide with the caller's own rights."""
     found = find_saga(options, asked=True)
-    saga, audit = deployed(found), audit_of(found.session, options.reason)
-    require_free(found, audit, although_held=options.although_held)
-    resolver = Resolver(
-        recoverer=found.recoverer,
-        log_table=saga.served.log,
-        audit=audit,
-        log_days=saga.served.days,
-    )
+    saga, audit = deployed(found), decider(found, options)
+    resolver = Resolver(recoverer=found.recoverer, log_table=saga.served.log, audit=audit, log_days=saga.served.days)
     try:
         if statement is not None:
             change, _ = resolver.answer(found.record, options.step, saga.steps, statement, found.now_ms)

@@ -66,11 +66,6 @@ def add_saga_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_reason_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--reason``, which is kept with the decision."""
-    parser.add_argument("--reason", required=True, help="why; kept with the saga, and shown by cdk-sagas inspect")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSaga:
     """A saga whose record was read strongly.
