@@ -7,7 +7,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from rich.text import Text
@@ -256,7 +256,7 @@ def _sum(findings: Sequence[Finding]) -> Line:
 
 def document_of(report: Report) -> dict[str, Any]:
     """Everything that was found, as JSON can hold it."""
-    flight = report.flight
+    totals = Counter(finding.severity for finding in report.findings)
     return {
         "system": report.system,
         "now": report.now_ms,
@@ -265,15 +265,9 @@ def document_of(report: Report) -> dict[str, Any]:
         "token_tables": list(report.token_tables),
         "deep": report.deep,
         "repair": report.repair,
-        "in_flight": {
-            "sagas": flight.sagas,
-            "parked": flight.parked,
-            "oldest": flight.oldest,
-            "money": dict(flight.money),
-            "complete": flight.complete,
-        },
+        "in_flight": asdict(report.flight),
         "findings": [_entry(finding, report.now_ms) for finding in report.findings],
-        "totals": dict(_totals(report)),
+        "totals": {severity: totals[severity] for severity in Severity},
     }
 
 
@@ -286,8 +280,3 @@ def _entry(finding: Finding, now_ms: int) -> dict[str, Any]:
         "age_ms": max(now_ms - finding.since, 0) if finding.since is not None else None,
         "open": finding.open,
     }
-
-
-def _totals(report: Report) -> dict[Severity, int]:
-    counted = Counter(finding.severity for finding in report.findings)
-    return {severity: counted[severity] for severity in Severity}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from constructs_lib.cli.shared.manifest import DeployedSaga
 from constructs_lib.cli.shared.process import moment
@@ -88,11 +88,7 @@ class Saga:
         attended: whether that one works.
         held: whether it is kept from acting, so that nothing may be repaired.
         hold: the table of what holds single runs of it; empty: without a reconciler.
-        timeout_seconds: of its machine; None: not known.
-        remember_seconds: how long a settled record is kept; None: not known.
-        arn: of its forward state machine; empty: not known.
-        definition: fingerprint of its deployed definition; empty: not known.
-        always: steps of that definition that every request takes, and that leave a row.
+        deployed: its entry in the manifest; None: it is in a stack that was not named.
     """
 
     served: Served
@@ -101,26 +97,17 @@ class Saga:
     attended: bool = False
     held: bool = False
     hold: str = ""
-    timeout_seconds: int | None = None
-    remember_seconds: int | None = None
-    arn: str = ""
-    definition: str = ""
-    always: frozenset[str] = frozenset()
+    deployed: DeployedSaga | None = None
 
-    @classmethod
-    def of(cls, served: Served, said: DeployedSaga | None, **more: Any) -> Saga:
-        """A saga, with its entry in the manifest; None: it is in a stack that was not named."""
-        if said is None:
-            return cls(served=served, **more)
-        return cls(
-            served=served,
-            timeout_seconds=said.timeout_seconds,
-            remember_seconds=said.remember_seconds,
-            arn=said.arn,
-            definition=said.definition,
-            always=said.always,
-            **more,
-        )
+    @property
+    def remember_seconds(self) -> int | None:
+        """How long a settled record is kept; None: not known."""
+        return self.deployed.remember_seconds if self.deployed is not None else None
+
+    @property
+    def always(self) -> frozenset[str]:
+        """Steps of its deployed definition that every request takes, and that leave a row; none: not known."""
+        return self.deployed.always if self.deployed is not None else frozenset()
 
 
 @dataclass(frozen=True, slots=True)

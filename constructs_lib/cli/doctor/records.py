@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -138,10 +139,10 @@ class Records:
     @property
     def flight(self) -> Flight:
         """Sagas in flight, of the records that were read."""
-        money: dict[str, int] = {}
+        money: Counter[str] = Counter()
         for saga_id in self._in_flight.keys() & self._money.keys():
             amount, currency = self._money[saga_id]
-            money[currency] = money.get(currency, 0) + amount
+            money[currency] += amount
         records = list(self._in_flight.values())
         return Flight(
             sagas=len(records),
@@ -154,11 +155,11 @@ class Records:
     @property
     def parked(self) -> dict[str, int]:
         """Numbers of parked sagas by the URL of their operators' queue."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for record in self._in_flight.values():
             if record.parked:
-                url = next((one.served.operators for one in self.sagas if one.served.machine == record.machine), "")
-                counts[url] = counts.get(url, 0) + 1
+                url = next((saga.served.operators for saga in self.sagas if saga.served.machine == record.machine), "")
+                counts[url] += 1
         return counts
 
     def remember(self, item: Item) -> None:
@@ -434,7 +435,7 @@ class RecordFindings:
     def not_due(self) -> Finding | None:
         """A record in progress that no look would ever find; None: one does."""
         shards = self.saga.served.shards
-        if self.record.settled or is_looked_at(self.record, self.item, shards):
+        if self.record.settled or is_looked_at(self.item, shards):
             return None
         shard = self.item.get(RecordAttribute.DUE_SHARD, {}).get("S", "")
         lacks = [name for name in (RecordAttribute.DUE_AT, RecordAttribute.DUE_SHARD) if name not in self.item]
@@ -480,11 +481,11 @@ class RecordFindings:
         return self._soon(Kind.INTERRUPTED, what, then, record.updated_at)
 
     def _running(self) -> Finding | None:
-        timeout, record = self.saga.timeout_seconds, self.record
+        deployed, record = self.saga.deployed, self.record
         if record.cancelled:
             what = "an operator cancelled it, and its execution still runs"
             return self._soon(Kind.INTERRUPTED, what, "the reconciler stops it", record.updated_at)
-        if timeout is None or self.now_ms - record.created_at <= timeout * 1_000:
+        if deployed is None or self.now_ms - record.created_at <= deployed.timeout_seconds * 1_000:
             return None
         owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
         return self._about(

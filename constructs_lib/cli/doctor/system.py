@@ -160,14 +160,14 @@ def _sagas(
 ) -> tuple[Saga, ...]:
     """Every saga once: as its reconciler knows it, or else by its own entry."""
     said = {(one.served.requests, one.served.machine): one for one in manifest.sagas}
-    found = {key: Saga.of(one.served, one) for key, one in said.items()}
+    found = {key: Saga(served=one.served, deployed=one) for key, one in said.items()}
     for one in manifest.reconcilers:
         for served in one.serves:
             key = (served.requests, served.machine)
             switch = switches.get(one.function)
-            found[key] = Saga.of(
-                served,
-                said.get(key),
+            found[key] = Saga(
+                served=served,
+                deployed=said.get(key),
                 limit=one.limit,
                 has_reconciler=True,
                 attended=runs(manifest, one.function, at_zero, off),
@@ -229,67 +229,38 @@ def part_findings(
 
 def _nobody_looks(system: System) -> Iterator[Finding]:
     for function in system.unscheduled:
-        yield _of_person(
-            Kind.NOT_MONITORED,
-            function,
-            f"no schedule of the stack calls {_role(system, function)}: it never looks",
-            "deploy its schedule again",
-        )
+        what = f"no schedule of the stack calls {_role(system, function)}: it never looks"
+        yield _of_person(Kind.NOT_MONITORED, function, what, "deploy its schedule again")
+    what = "no reconciler serves this saga: what is interrupted stays so"
+    then = "add a TimeoutReconciler for it to its stack; if another stack has one, name that, too, with --stack"
     for saga in system.sagas:
         if not saga.has_reconciler:
-            yield _of_person(
-                Kind.NOT_MONITORED,
-                saga.served.machine,
-                "no reconciler serves this saga: what is interrupted stays so",
-                "add a TimeoutReconciler for it to its stack; if another stack has one, name that, too, with --stack",
-            )
+            yield _of_person(Kind.NOT_MONITORED, saga.served.machine, what, then)
 
 
 def _switched_off(system: System) -> Iterator[Finding]:
     for function in system.manifest.functions:
         if function in system.at_zero:
-            yield _of_person(
-                Kind.THROTTLED,
-                function,
-                f"{_role(system, function)} has a reserved concurrency of 0: it never runs",
-                "give it some, or take the reservation away",
-                "aws",
-                "lambda",
-                "delete-function-concurrency",
-                "--function-name",
-                function,
-            )
+            what = f"{_role(system, function)} has a reserved concurrency of 0: it never runs"
+            words = ["aws", "lambda", "delete-function-concurrency", "--function-name", function]
+            yield _of_person(Kind.THROTTLED, function, what, "give it some, or take the reservation away", *words)
         switch = system.switches.get(function)
         if switch is not None and switch.held is not None:
             # Which of several stacks has this reconciler is not known, and the others may be held on purpose.
-            stacks = system.manifest.stacks
-            words = ("cdk-sagas", "hold", "off", "--reason", PLACEHOLDER, "--stack", *stacks)
-            release = words if len(stacks) == 1 else ()
-            yield _of_person(
-                Kind.HELD,
-                function,
-                f"it changes nothing since {moment(switch.held.since_ms)}, by {switch.held.who or 'unknown'}: "
-                f"{switch.held.reason}",
-                "release it when what it was held for is done"
-                + ("" if release else ": cdk-sagas hold off --stack NAME"),
-                *release,
-            )
+            stacks, held = system.manifest.stacks, switch.held
+            what = f"it changes nothing since {moment(held.since_ms)}, by {held.who or 'unknown'}: {held.reason}"
+            then = "release it when what it was held for is done"
+            words = ["cdk-sagas", "hold", "off", "--reason", PLACEHOLDER, "--stack", *stacks]
+            if len(stacks) != 1:
+                then, words = f"{then}: cdk-sagas hold off --stack NAME", []
+            yield _of_person(Kind.HELD, function, what, then, *words)
     for rule in system.manifest.rules:
         if rule in system.disabled:
             yield _disabled(system, rule)
     for source in system.unread:
-        yield _of_person(
-            Kind.SOURCE_DISABLED,
-            source.queue,
-            f"nothing hands the messages of this queue to {_role(system, source.function)}",
-            "enable it",
-            "aws",
-            "lambda",
-            "update-event-source-mapping",
-            "--enabled",
-            "--uuid",
-            source.uuid,
-        )
+        what = f"nothing hands the messages of this queue to {_role(system, source.function)}"
+        words = ["aws", "lambda", "update-event-source-mapping", "--enabled", "--uuid", source.uuid]
+        yield _of_person(Kind.SOURCE_DISABLED, source.queue, what, "enable it", *words)
 
 
 def _disabled(system: System, rule: DeployedRule) -> Finding:
@@ -297,10 +268,9 @@ def _disabled(system: System, rule: DeployedRule) -> Finding:
     what = f"the schedule by which {whom} should {'measure' if rule.measures else 'look'} is disabled"
     if not rule.scheduled:
         what = f"the rule that notifies {whom} is disabled"
-    bus = ["--event-bus-name", rule.bus] if rule.bus else []
-    return _of_person(
-        Kind.RULE_DISABLED, rule.name, what, "enable it", "aws", "events", "enable-rule", "--name", rule.name, *bus
-    )
+    words = ["aws", "events", "enable-rule", "--name", rule.name]
+    words += ["--event-bus-name", rule.bus] if rule.bus else []
+    return _of_person(Kind.RULE_DISABLED, rule.name, what, "enable it", *words)
 
 
 def _full(system: System, parked: Mapping[str, int]) -> Iterator[Finding]:

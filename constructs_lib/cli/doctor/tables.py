@@ -28,7 +28,7 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.decisions import saga_of_execution, was_owner
 from saga_runtime.recovery.late_effects import LateFinding, undo_late
-from saga_runtime.recovery.repairs import Repair
+from saga_runtime.recovery.repairs import Repair, is_looked_at
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared.arns import execution_of, machine_of
 
@@ -98,7 +98,7 @@ class Deep:
             if a.SAGA_ID not in item:
                 continue
             self.contradictions.saw(table, item)
-            if item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS and not _found_by_index(item, max(shards)):
+            if item.get(a.STATUS, {}).get("S") == RecordStatus.IN_PROGRESS and not is_looked_at(item, max(shards)):
                 suspects.append(str(item[a.ID]["S"]))
         for batch in batches(suspects):
             yield from self.records.look_at(table, batch)
@@ -248,12 +248,6 @@ def _joined(findings: Iterable[Finding]) -> list[Finding]:
     return others
 
 
-def _found_by_index(item: Item, shards: int) -> bool:
-    a = RecordAttribute
-    shard = str(item.get(a.DUE_SHARD, {}).get("S", ""))
-    return a.DUE_AT in item and len(shard) == 2 and shard.isdecimal() and int(shard) < shards
-
-
 def _undoable(saga: Saga, row_name: str) -> bool:
     step = row_name.partition("[")[0]
     return any(step in steps for steps in saga.served.tokens.values())
@@ -324,7 +318,8 @@ class Contradictions:
             for machine in (machine_of(arn), item[a.RECOVERY_MACHINE_ARN]["S"]):
                 self._machines.setdefault(table, {})[machine] = saga
             young = self.records.now_ms - int(item[a.CREATED_AT]["N"]) < saga.served.days * _DAY_MS
-            completed = item[a.STATUS]["S"] == RecordStatus.COMPLETED and item[a.DEFINITION]["S"] == saga.definition
+            fingerprint = saga.deployed.definition if saga.deployed is not None else ""
+            completed = item[a.STATUS]["S"] == RecordStatus.COMPLETED and item[a.DEFINITION]["S"] == fingerprint
         except UNREADABLE:
             return  # reported elsewhere
         if completed and young and saga.always:
@@ -340,8 +335,8 @@ class Contradictions:
         """Whatever contradicts a record."""
         aws = self.records.aws
         for saga in self.records.sagas:
-            if saga.arn:  # also where not a single record is left
-                self._machines.setdefault(saga.served.requests, {})[saga.arn] = saga
+            if saga.deployed is not None:  # also where not a single record is left
+                self._machines.setdefault(saga.served.requests, {})[saga.deployed.arn] = saga
         for table, machines in self._machines.items():
             for arn, saga in machines.items():
                 yield from aws.gathered(f"executions of {arn}", self._of_executions(table, arn, saga))

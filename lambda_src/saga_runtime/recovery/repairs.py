@@ -48,10 +48,10 @@ class Repair(StrEnum):
     """Delete entries of the operators' queue about sagas that are not parked any more."""
 
 
-def is_looked_at(record: RequestRecord, item: AttributeMap, shards: int) -> bool:
+def is_looked_at(item: AttributeMap, shards: int) -> bool:
     """Test whether a reconciler ever finds a record in progress when it is due."""
     shard = str(item.get(RecordAttribute.DUE_SHARD, {}).get("S", ""))
-    return record.due_at is not None and len(shard) == 2 and shard.isdecimal() and int(shard) < shards
+    return RecordAttribute.DUE_AT in item and len(shard) == 2 and shard.isdecimal() and int(shard) < shards
 
 
 def make_due_update(
@@ -132,7 +132,7 @@ class Repairs:
         if item is None or item.get(RecordAttribute.SAGA_ID, {}).get("S") != saga_id:
             return GONE
         record = RequestRecord.from_item(item)
-        if record.settled or is_looked_at(record, item, self.saga.shards):
+        if record.settled or is_looked_at(item, self.saga.shards):
             return BY_ANOTHER
         noted = self._recoverer().noted("made due", record, self.now_ms)
         change = make_due_update(record, item, due_shard_of(request_id, self.saga.shards), self.now_ms, noted)
