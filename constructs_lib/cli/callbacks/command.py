@@ -17,7 +17,7 @@ import boto3
 from botocore.exceptions import ClientError
 
 from constructs_lib.cli.callbacks.dead_letters import DeadKind, DeadLetters, DeadMessage, Held
-from constructs_lib.cli.callbacks.forget import forget, rows_named
+from constructs_lib.cli.callbacks.forget import forget, read_row, rows_named
 from constructs_lib.cli.callbacks.rows import JobView, Kind, TokenRows, job_parts
 from constructs_lib.cli.shared.aws import (
     NO_RIGHTS,
@@ -30,7 +30,6 @@ from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
 from constructs_lib.cli.shared.saga import PLACEHOLDER, audit_of, keep_decision, require_reason_with, to_copy
 from constructs_lib.cli.shared.terminal import Line, Screen, safe, whole_seconds
-from saga_runtime.callbacks import Receipt
 from saga_runtime.callbacks.decisions import CONTRADICTED, acknowledgement, conflict_id_of
 from saga_runtime.callbacks.rows import TokenRow
 from saga_runtime.callbacks.store import read_token
@@ -96,16 +95,14 @@ def run(options: argparse.Namespace) -> int:
         _find_integration(options, session)
         if audit is None:
             return _list(options, session)
-        if options.acknowledge is not None:
-            with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
+        with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
+            if options.acknowledge is not None:
                 return _acknowledge(options, audit)
-        if options.forget is not None:
-            with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
+            if options.forget is not None:
                 return _forget(options, session, audit)
-        if options.redeliver is not None:
-            with environment({**QUIET, Env.TOKEN_TABLE: options.tokens}):
+            if options.redeliver is not None:
                 return _send_again(options, audit)
-        return _go_through(options, session, audit)
+            return _go_through(options, session, audit)
 
 
 def _check(options: argparse.Namespace) -> bool:
@@ -189,8 +186,8 @@ def _list(options: argparse.Namespace, session: boto3.Session) -> int:
     listing = _listing(options, session)
     if options.json:
         say(json.dumps(_document(listing), indent=2) + "\n")
-        return 0
-    say(text_of(listing, Screen.of(sys.stdout)))
+    else:
+        say(text_of(listing, Screen.of(sys.stdout)))
     return 0
 
 
@@ -241,12 +238,13 @@ def _command(options: argparse.Namespace, row: JobView) -> str:
     if row.kind is Kind.LATE:
         return to_copy(["recover", row.saga_id or "SAGA"], options_again(options))
     if row.kind is Kind.CONFLICT and row.conflict_id:
-        words = ["callbacks", "--acknowledge", row.job_id, row.conflict_id, "--reason", PLACEHOLDER]
-        return to_copy(words, options_again(options, "stack", "integration", "profile", "region"))
-    if row.reported_id and row.kind is not Kind.FORGOTTEN:
-        words = ["callbacks", "--forget", row.job_id, row.reported_id, "--reason", PLACEHOLDER]
-        return to_copy(words, options_again(options, "stack", "integration", "profile", "region"))
-    return ""
+        about = ["--acknowledge", row.job_id, row.conflict_id]
+    elif row.reported_id and row.kind is not Kind.FORGOTTEN:
+        about = ["--forget", row.job_id, row.reported_id]
+    else:
+        return ""
+    words = ["callbacks", *about, "--reason", PLACEHOLDER]
+    return to_copy(words, options_again(options, "stack", "integration", "profile", "region"))
 
 
 def _document(listing: Listing) -> dict[str, Any]:
@@ -293,9 +291,8 @@ def _go_through(options: argparse.Namespace, session: boto3.Session, audit: Audi
 def _go_on_with(options: argparse.Namespace, letters: DeadLetters, held: Held, audit: Audit) -> str:
     shown = held.shown
     moves = shown.kind is DeadKind.JOB and options.redrive
-    if options.saga not in (None, shown.saga_id) or not (
-        moves or (shown.kind is DeadKind.UNANSWERED and options.delete_unanswered)
-    ):
+    deletes = shown.kind is DeadKind.UNANSWERED and options.delete_unanswered
+    if options.saga not in (None, shown.saga_id) or not (moves or deletes):
         return "left"
     try:
         what = "put back" if moves else "deleted as unanswered"
@@ -354,30 +351,22 @@ def _keep(options: argparse.Namespace, audit: Audit, what: str, job: str, table:
 
 def _send_again(options: argparse.Namespace, audit: Audit) -> int:
     """Deliver a job's outcome, as the sweeper does."""
-    receipt = _delivered(options, audit)
-    told = {"DELIVERED": "delivered", "UNDELIVERED": "no task waited any more"}
-    delivered = told[receipt] if receipt is not None else "delivered by another process"
-    sys.stdout.write(f"job {options.redeliver}: {delivered}\n")
-    return 0
-
-
-def _delivered(options: argparse.Namespace, audit: Audit) -> Receipt | None:
     job = options.redeliver
     row = _token_of(job, options.tokens)
     if row.status is not TokenStatus.DELIVERING:
         raise CommandError(f"job {job} is {row.status}: only DELIVERING outcomes are undelivered")
     _keep(options, audit, "outcome delivered", job, row.request_table)
     try:
-        return settle_row(row)
+        receipt = settle_row(row)
     except SagaError as error:
         raise CommandError(f"the outcome of job {job} was not delivered: {error.message}; repeat this") from None
+    told = {"DELIVERED": "delivered", "UNDELIVERED": "no task waited any more"}
+    sys.stdout.write(f"job {job}: {told[receipt] if receipt is not None else 'delivered by another process'}\n")
+    return 0
 
 
 def _token_of(job: str, tokens: str) -> TokenRow:
-    try:
-        row = read_token(job)
-    except ValueError as error:
-        raise CommandError(f"table {tokens}: {error}") from None
+    row = read_row(job)
     if row is None:
         raise CommandError(f"table {tokens} has no job {job}; give its id as this command lists it")
     return row

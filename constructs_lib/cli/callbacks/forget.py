@@ -36,7 +36,7 @@ def rows_named(job: str, listed: Iterable[str], paths: Iterable[str]) -> list[To
         CommandError: a row cannot be read.
     """
     ids = dict.fromkeys([*(alias_of(path, job) for path in paths), *(one for one in listed if name_of(one) == job)])
-    return [row for row_id in ids if (row := _read(row_id)) is not None]
+    return [row for row_id in ids if (row := read_row(row_id)) is not None]
 
 
 def forget(job: str, found: list[TokenRow], reported: str | None, audit: Audit, path: str | None) -> str:
@@ -57,7 +57,7 @@ def forget(job: str, found: list[TokenRow], reported: str | None, audit: Audit, 
     """
     row_id = _chosen(job, found, path).id
     for _ in range(LOOKS):
-        row = _read(row_id)
+        row = read_row(row_id)
         if row is None or not row.is_unknown or row.outcome is None:
             raise _known(job, row)
         outcome = reported_id_of(row.outcome, row.conflict)
@@ -87,7 +87,7 @@ def _chosen(job: str, found: list[TokenRow], path: str | None) -> TokenRow:
     if unknown:
         names = ", ".join(row.id.removeprefix(ALIAS_PREFIX).partition("#")[0] for row in unknown)
         raise CommandError(f"job {job} must be of one integration, got {names}; choose one with --integration")
-    raise _known(job, _read(job))
+    raise _known(job, read_row(job))
 
 
 def _known(job: str, row: TokenRow | None) -> CommandError:
@@ -100,7 +100,12 @@ def _known(job: str, row: TokenRow | None) -> CommandError:
     )
 
 
-def _read(row_id: str) -> TokenRow | None:
+def read_row(row_id: str) -> TokenRow | None:
+    """Read a row of the token table; None: there is none.
+
+    Raises:
+        CommandError: it cannot be read.
+    """
     try:
         return read_token(row_id)
     except ValueError as error:
