@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-from constructs_lib.cli.shared.process import CommandError, add_assembly
+from constructs_lib.cli.shared.process import CommandError, add_assembly, is_named
 from constructs_lib.saga.cost.assumptions import Assumptions, Source
 from constructs_lib.saga.cost.bill import SECONDS_A_DAY
 from constructs_lib.saga.cost.estimate import as_json, estimate_of
@@ -109,8 +109,7 @@ def _chosen(options: argparse.Namespace) -> list[SagaDescription]:
         raise CommandError(f"{options.assembly} describes no saga; synthesize an app that has a SagaStateMachine")
     if options.saga is None:
         return sagas
-    wanted = options.saga.strip("/")
-    chosen = [saga for saga in sagas if f"/{saga.name}".endswith(f"/{wanted}")]
+    chosen = [saga for saga in sagas if is_named(saga.name, options.saga)]
     if not chosen:
         names = ", ".join(saga.name for saga in sagas)
         raise CommandError(f"{options.assembly} has no saga {options.saga!r}; it has {names}")

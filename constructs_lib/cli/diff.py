@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from constructs_lib.cli.compared.findings import Finding, of_operations, of_saga, of_stacks
 from constructs_lib.cli.compared.system import system_of
-from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.process import CommandError, is_named
 from constructs_lib.saga.description.assembly import sagas_of
 from constructs_lib.saga.steps.run import Run
 from constructs_lib.saga.validation.definition_file import Definition, changes
@@ -125,8 +125,7 @@ def _definitions(path: Path, wanted: str | None) -> dict[str, Definition]:
         raise CommandError(f"{path} must be a cloud assembly or a definition file, got neither: {error}") from None
     if wanted is None or not path.is_dir():
         return found
-    end = wanted.strip("/")
-    chosen = {name: one for name, one in found.items() if end and f"/{name}".endswith(f"/{end}")}
+    chosen = {name: one for name, one in found.items() if is_named(name, wanted)}
     if not chosen:
         raise CommandError(f"{path} must have a saga {wanted!r}, got {', '.join(found) or 'none'}; check its path")
     return chosen

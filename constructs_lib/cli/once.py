@@ -172,12 +172,10 @@ def _to_record(options: argparse.Namespace, run: str, command: list[str]) -> str
 def _table(aws: Aws, stacks: list[str]) -> str:
     """Return the request table of a stack."""
     manifest = read_manifest(aws.client("cloudformation"), stacks)
-    tables = dict.fromkeys(served.requests for served in manifest.served)
-    if len(tables) != 1:
-        raise CommandError(
-            f"{manifest.said} must have one request table, got {', '.join(tables) or 'none'}; choose one with --table"
-        )
-    return next(iter(tables))
+    if len(manifest.requests) != 1:
+        names = ", ".join(manifest.requests) or "none"
+        raise CommandError(f"{manifest.said} must have one request table, got {names}; choose one with --table")
+    return manifest.requests[0]
 
 
 def _begin(aws: Aws, table: str, item: Any, owner: str) -> Run | None:

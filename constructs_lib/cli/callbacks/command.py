@@ -27,7 +27,7 @@ from constructs_lib.cli.shared.aws import (
     session_of,
 )
 from constructs_lib.cli.shared.manifest import read_manifest
-from constructs_lib.cli.shared.process import QUIET, CommandError, environment, moment, say
+from constructs_lib.cli.shared.process import QUIET, CommandError, environment, is_named, moment, say
 from constructs_lib.cli.shared.saga import PLACEHOLDER, audit_of, keep_decision, require_reason_with, to_copy
 from constructs_lib.cli.shared.terminal import Line, Screen, safe, whole_seconds
 from saga_runtime.callbacks.decisions import CONTRADICTED, acknowledgement, conflict_id_of
@@ -145,7 +145,7 @@ def _find_integration(options: argparse.Namespace, session: boto3.Session) -> No
     """Add the integration's token table and its queues to the options."""
     manifest = read_manifest(session.client("cloudformation"), options.stack)
     path = options.integration
-    found = [one for one in manifest.integrations if path is None or f"/{one.path}".endswith(f"/{path.strip('/')}")]
+    found = [one for one in manifest.integrations if path is None or is_named(one.path, path)]
     about_a_queue = options.dead_letters or options.redrive or options.delete_unanswered
     if not found or len({one.tokens if not about_a_queue else one.path for one in found}) > 1:
         names = ", ".join(one.path for one in found) or "none"
@@ -157,7 +157,7 @@ def _find_integration(options: argparse.Namespace, session: boto3.Session) -> No
     options.tokens, options.queue, options.dead = integration.tokens, integration.queue, integration.dead_letters
     options.paths = [one.path for one in manifest.integrations if one.tokens == integration.tokens]
     options.path = integration.path if path is not None else None
-    options.requests = dict.fromkeys(served.requests for served in manifest.served)
+    options.requests = manifest.requests
 
 
 @contextmanager
@@ -316,7 +316,7 @@ def _acknowledge(options: argparse.Namespace, audit: Audit) -> int:
     row = _token_of(job, options.tokens)
     if row.conflict is None:
         raise CommandError(f"job {job} must have a conflicting outcome, got none; give its id as the entry states it")
-    tables = [row.request_table] if row.request_table else list(options.requests)
+    tables = [row.request_table] if row.request_table else options.requests
     stored = conflict_id_of(job, row.conflict)
     if not acknowledged_in(tables, ConflictEntry(job_id=job, conflict_id=outcome)):
         if outcome != stored and read_token(f"{NOTICE_PREFIX}{job}#{CONTRADICTED}#{outcome}") is None:

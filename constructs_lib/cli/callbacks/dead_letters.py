@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from constructs_lib.cli.callbacks.rows import job_parts
-from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.process import CommandError, json_in
 from constructs_lib.cli.shared.reads import batches
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import UNANSWERED_FIELD, CallField, UnansweredField
@@ -75,10 +75,7 @@ class Held:
 
 def dead_message(message: Mapping[str, Any]) -> DeadMessage:
     """Fields of a message for display."""
-    try:
-        body = json.loads(message["Body"])
-    except (ValueError, RecursionError):
-        body = None
+    body = json_in(message["Body"])
     found: Mapping[str, Any] = body if isinstance(body, dict) else {}
     about = found.get(UNANSWERED_FIELD)
     kind, job_id = DeadKind.UNREADABLE, ""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.process import CommandError, json_in
 from constructs_lib.cli.shared.reads import Item, due_ids, projection, read_all
 from saga_runtime.callbacks.decisions import conflict_id_of, reported_id_of
 from saga_runtime.callbacks.notices import contradicting_outcome
@@ -210,11 +209,7 @@ def _reported_id(row_id: str, status: TokenStatus, outcome: str, conflict: str) 
 
 def _said(text: str) -> str:
     """An outcome in a few words."""
-    f = OutcomeField
-    try:
-        said = json.loads(text) if text else None
-    except ValueError:
-        said = None
+    f, said = OutcomeField, json_in(text)
     if not isinstance(said, dict):
         return ""
     if said.get(f.OK) is True:

@@ -258,7 +258,7 @@ class Tokens:
         if found is None:
             return None
         record = RequestRecord.from_item(found[1])
-        return self.records.saga_of(found[0], record), record
+        return self.records.saga_at(found[0], record.execution_arn), record
 
     def _record_of(self, saga_id: str, request_table: str) -> tuple[str, Item] | None:
         """The table and the item of a saga's record, read strongly; None: it has none any more."""

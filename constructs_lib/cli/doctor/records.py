@@ -7,7 +7,6 @@ takes over writes the record before it ends, so the second read sees it.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections import Counter
@@ -32,7 +31,7 @@ from constructs_lib.cli.doctor.findings import (
     unreadable,
 )
 from constructs_lib.cli.saga.retries import Retrying, read_retries
-from constructs_lib.cli.shared.process import moment
+from constructs_lib.cli.shared.process import json_in, moment
 from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, all_of, rows_of
 from constructs_lib.cli.shared.saga import to_copy
 from saga_runtime.idempotency.identity import request_id_from
@@ -193,12 +192,8 @@ class Records:
         """Test whether a saga's reconciler works, and none of its sagas has been due for long."""
         return saga.attended and (saga.served.requests, saga.served.machine) not in self._overdue
 
-    def saga_of(self, table: str, record: RequestRecord) -> Saga:
-        """Home of a record's saga; unknown properties are left open."""
-        return self.saga_at(table, record.execution_arn)
-
     def saga_at(self, table: str, execution_arn: str) -> Saga:
-        """The same, by the ARN of the saga's first execution."""
+        """Home of a saga, by the ARN of its first execution; unknown properties are left open."""
         machine = machine_of(execution_arn).rpartition(":")[2]
         mine = [saga for saga in self.sagas if saga.served.requests == table]
         known = next((saga for saga in mine if saga.served.machine == machine), None)
@@ -257,7 +252,7 @@ class Records:
             self.remember(item)
             if not found.record.settled:
                 self._in_flight[found.record.saga_id] = _InFlight.of(found.record)
-            yield from self._of_found(self.saga_of(table, found.record), found, item)
+            yield from self._of_found(self.saga_at(table, found.record.execution_arn), found, item)
         except UNREADABLE as error:
             yield unreadable(table, str(item[a.ID]["S"]), error)
 
@@ -550,10 +545,7 @@ def nobody_came(table: str, machine: str, due: list[int]) -> Finding:
 def stuck_in_words(item: Item) -> str:
     """Why a saga is parked, as its record has it."""
     text = str(item.get(RecordAttribute.PARKED_REASON, {}).get("S", ""))
-    try:
-        said = json.loads(text) if text else {}
-    except ValueError:
-        return text
+    said = json_in(text) if text else {}
     if not isinstance(said, Mapping):
         return text
     where = ": ".join(str(said[name]) for name in ("step", "error") if said.get(name))

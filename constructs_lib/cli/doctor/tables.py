@@ -176,7 +176,7 @@ class Deep:
             yield self._lost(log, row)
             return
         record = RequestRecord.from_item(home)
-        saga = self.records.saga_of(self._requests(log), record)
+        saga = self.records.saga_at(self._requests(log), record.execution_arn)
         if row.status is StepStatus.DONE:
             yield self._finding(
                 Kind.RECORD_WRONG,
@@ -461,7 +461,7 @@ class Contradictions:
         for table in dict.fromkeys(saga.served.requests for saga in self.records.sagas):
             record = self._record(table, saga_id)
             if record is not None:
-                yield self.records.saga_of(table, record), record.updated_at
+                yield self.records.saga_at(table, record.execution_arn), record.updated_at
         states = self.records.aws.step_functions
         for machines in self._machines.values():
             for arn, saga in machines.items():

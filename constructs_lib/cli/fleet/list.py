@@ -45,7 +45,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "listed, also if none fits; 1 a record or a table is not readable, or AWS refused a call."
     )
     add_stack_options(parser)
-    add_filter_options(parser)
+    parser.add_argument("--parked", action="store_true", help="parked ones")
+    parser.add_argument("--error", metavar="NAME", help="parked ones with this error")
+    parser.add_argument("--older", metavar="AGE", type=_age, help="created longer ago: 90s, 15m, 1h, 2d")
+    parser.add_argument("--operation", metavar="NAME", help="of this operation")
     parser.add_argument("--status", choices=_STATUSES, help="status of the record (IN_PROGRESS)")
     parser.add_argument("--key", help="the client's own idempotency key; any status")
     parser.add_argument(
@@ -62,14 +65,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--lines", metavar="FILE", help="write one JSON object a line, as cdk-sagas resume reads it; - prints them"
     )
-
-
-def add_filter_options(parser: argparse.ArgumentParser) -> None:
-    """Add the conditions that are known of each open saga."""
-    parser.add_argument("--parked", action="store_true", help="parked ones")
-    parser.add_argument("--error", metavar="NAME", help="parked ones with this error")
-    parser.add_argument("--older", metavar="AGE", type=_age, help="created longer ago: 90s, 15m, 1h, 2d")
-    parser.add_argument("--operation", metavar="NAME", help="of this operation")
 
 
 def _age(text: str) -> int:
@@ -97,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     with one_line_errors("sagas were not listed"):
         aws = Aws(session=session)
         manifest = read_manifest(aws.client("cloudformation"), options.stack)
-        tables = list(dict.fromkeys(served.requests for served in manifest.served))
+        tables = manifest.requests
         if not tables:
             raise CommandError(f"{manifest.said} must have a saga, got none; name the stack of a SagaStateMachine")
         now_ms = aws.now_ms(tables[0])
@@ -310,8 +305,7 @@ class Search:
 
     def _of_each(self, look: Callable[[str], list[Listed]]) -> list[Listed]:
         """Sagas of all tables that can be read; ``aws.denied`` has the others."""
-        tables = dict.fromkeys(served.requests for served in self.manifest.served)
-        read = [self.aws.allowed(f"table {table}", partial(look, table)) for table in tables]
+        read = [self.aws.allowed(f"table {table}", partial(look, table)) for table in self.manifest.requests]
         return [saga for found in read if found is not None for saga in found]
 
     def _fitting(self, table: str, wanted: Filter) -> list[Listed]:

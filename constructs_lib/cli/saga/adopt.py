@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from constructs_lib.cli.saga.holds import add_decision_options, decider
 from constructs_lib.cli.shared.aws import one_line_errors
-from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.process import CommandError, is_named
 from constructs_lib.cli.shared.saga import FoundSaga, add_saga_options, find_saga
 from saga_runtime.recovery.adoption import Adopter, CannotAdopt, Target
 from saga_runtime.recovery.takeover import MachineGone
@@ -56,7 +56,7 @@ def _target(found: FoundSaga, path: str | None) -> Target:
     table = found.recoverer.table
     sagas = [saga for saga in found.manifest.sagas if saga.served.requests == table]
     if path is not None:
-        sagas = [saga for saga in sagas if f"/{saga.path}".endswith(f"/{path.strip('/')}")]
+        sagas = [saga for saga in sagas if is_named(saga.path, path)]
     if len(sagas) != 1:
         names = ", ".join(saga.path for saga in sagas) or "none"
         raise CommandError(

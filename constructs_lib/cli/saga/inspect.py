@@ -13,7 +13,7 @@ from typing import Final
 from constructs_lib.cli.saga.advice import Advice, advice
 from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView, inspect_saga
 from constructs_lib.cli.shared.aws import one_line_errors, options_again
-from constructs_lib.cli.shared.process import CommandError, moment, say, time_of_day
+from constructs_lib.cli.shared.process import CommandError, json_in, moment, say, time_of_day
 from constructs_lib.cli.shared.saga import add_saga_options, deployed, find_saga
 from constructs_lib.cli.shared.terminal import Line, Screen, counted
 from constructs_lib.saga.graph.timeline import TimelineRow, duration, timeline
@@ -271,10 +271,7 @@ def short_output(text: str | None) -> str:
     """An output in one line, cut; a stored one as its key."""
     if text is None:
         return "no output"
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
+    found = json_in(text)
     if is_reference(found):
         return f"output stored as {found[REFERENCE_FIELD]}"
     return (

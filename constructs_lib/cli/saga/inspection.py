@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from constructs_lib.cli.saga.holds import hold_of
 from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.manifest import DeployedSaga
+from constructs_lib.cli.shared.process import json_in
 from constructs_lib.cli.shared.reads import Aws, rows_of
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
@@ -377,8 +377,5 @@ def _object(item: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     text = _text(item, name)
     if text is None:
         return {}
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return {"detail": text}
+    found = json_in(text)
     return found if isinstance(found, Mapping) else {"detail": text}

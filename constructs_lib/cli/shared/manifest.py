@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from constructs_lib.cli.shared.aws import NO_RIGHTS
-from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.process import CommandError, json_in
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, Part, QueueRole
 from constructs_lib.shared.manifest_format import ManifestField as F
 from saga_runtime.protocol import Side
@@ -152,9 +152,13 @@ class Manifest:
     @property
     def served(self) -> tuple[Served, ...]:
         """Sagas of these stacks, and those of other ones that their reconcilers serve."""
-        found = {(one.requests, one.machine): one for saga in self.sagas for one in [saga.served]}
-        found |= {(one.requests, one.machine): one for each in self.reconcilers for one in each.serves}
-        return tuple(found.values())
+        every = (*(saga.served for saga in self.sagas), *(one for each in self.reconcilers for one in each.serves))
+        return tuple({(one.requests, one.machine): one for one in every}.values())
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """Request tables of these sagas."""
+        return tuple(dict.fromkeys(one.requests for one in self.served))
 
     @property
     def said(self) -> str:
@@ -265,10 +269,7 @@ def _output(cloudformation: CloudFormationClient, name: str) -> str:
 
 
 def _document(text: str, name: str) -> Mapping[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        document = None
+    document = json_in(text)
     if not isinstance(document, Mapping):
         raise CommandError(f"output {OUTPUT} of stack {name} must be a JSON object, got {text[:40]!r}; deploy it again")
     version = document.get(VERSION_FIELD)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from saga_runtime.shared.clock import moment
 
-__all__ = ["ASSEMBLY", "QUIET", "CommandError", "add_assembly", "environment", "moment", "say", "time_of_day"]
+__all__ = [
+    "ASSEMBLY",
+    "QUIET",
+    "CommandError",
+    "add_assembly",
+    "environment",
+    "is_named",
+    "json_in",
+    "moment",
+    "say",
+    "time_of_day",
+]
 
 QUIET: Final = {"POWERTOOLS_LOG_LEVEL": "CRITICAL", "POWERTOOLS_METRICS_DISABLED": "true"}
 """The runtime's own log is for CloudWatch; a command prints what it does."""
@@ -47,6 +59,23 @@ def time_of_day(epoch_ms: int) -> str:
     '22:13:20 UTC'
     """
     return datetime.fromtimestamp(epoch_ms // 1_000, UTC).strftime("%H:%M:%S UTC")
+
+
+def json_in(text: str | bytes) -> Any:
+    """The value of a JSON text; None: it is none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def is_named(path: str, wanted: str) -> bool:
+    """Test whether a construct's path, or the end of it, is the wanted one.
+
+    >>> is_named("Shop/Order", "/Order"), is_named("Shop/Reorder", "order")
+    (True, False)
+    """
+    return f"/{path}".endswith(f"/{wanted.strip('/')}")
 
 
 def add_assembly(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError, HTTPClientError
 
 from constructs_lib.cli.shared.aws import NO_RIGHTS, add_stack_options, session_of
 from constructs_lib.cli.shared.manifest import DeployedSaga, Manifest, read_manifest
-from constructs_lib.cli.shared.process import CommandError, moment, say
+from constructs_lib.cli.shared.process import CommandError, json_in, moment, say
 from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.callbacks.rows import JobId
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
@@ -170,7 +170,7 @@ def find_in(session: boto3.Session, manifest: Manifest, saga_id: str, log_table:
         CommandError: if the tables that can be read have no such saga; it names the others.
         ClientError: if none can be read.
     """
-    tables = list(dict.fromkeys(served.requests for served in manifest.served))
+    tables = manifest.requests
     key: dict[str, dict[str, str]] = {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
     dynamodb, step_functions = session.client("dynamodb"), session.client("stepfunctions")
     unread: dict[str, ClientError] = {}
@@ -410,10 +410,7 @@ class Asker:
 
 
 def _answer(function: str, payload: bytes, *, failed: bool) -> Mapping[str, Any]:
-    try:
-        answer = json.loads(payload)
-    except ValueError:
-        answer = None
+    answer = json_in(payload)
     if failed or not isinstance(answer, dict):
         said = answer if isinstance(answer, dict) else {}
         raise CommandError(
