@@ -76,13 +76,11 @@ def _up(options: argparse.Namespace) -> int:
         # It holds credentials, though only of an emulator on the loopback interface.
         options.state.touch(mode=0o600)
         options.state.write_text(json.dumps(state, indent=2) + "\n", encoding="utf-8")
-    except (AssemblyError, DeploymentError, EmulatorStartError, ValueError) as error:
+    except BaseException as error:
         if started is not None:
             background.stop(started)
-        raise CommandError(str(error)) from error
-    except BaseException:
-        if started is not None:
-            background.stop(started)
+        if isinstance(error, AssemblyError | DeploymentError | EmulatorStartError | ValueError):
+            raise CommandError(str(error)) from error
         raise
     sys.stdout.write(f"local AWS runs at {state['endpoint_url']}; addresses and credentials: {options.state}\n")
     return 0

@@ -148,24 +148,17 @@ class Templates:
 
     def environment_of(self, function: str) -> dict[str, str]:
         """Variables of a function; none, if the app does not create it."""
-        if function not in self._resources:
-            return {}
-        template, resource = self._resources[function]
-        variables = resource.get("Properties", {}).get("Environment", {}).get("Variables", {})
-        return {name: template.text(value) for name, value in variables.items()}
+        variables = self._properties(function).get("Environment", {}).get("Variables", {})
+        return {name: self._resources[function][0].text(value) for name, value in variables.items()}
 
     def expiry_of(self, bucket: str) -> int | None:
         """Days after which objects of a bucket expire; None if they do not, or if it is not a bucket of the app."""
-        if bucket not in self._resources:
-            return None
-        properties = self._resources[bucket][1].get("Properties", {})
-        rules = properties.get("LifecycleConfiguration", {}).get("Rules", ())
+        rules = self._properties(bucket).get("LifecycleConfiguration", {}).get("Rules", ())
         return min((rule["ExpirationInDays"] for rule in rules if "ExpirationInDays" in rule), default=None)
 
     def indexes_of(self, table: str) -> frozenset[str]:
         """Names of a table's indexes; none if it is not a table of the app."""
-        properties = self._resources[table][1].get("Properties", {}) if table in self._resources else {}
-        return frozenset(index["IndexName"] for index in properties.get("GlobalSecondaryIndexes", ()))
+        return frozenset(index["IndexName"] for index in self._properties(table).get("GlobalSecondaryIndexes", ()))
 
     def called_by(self, machine: str) -> frozenset[str]:
         """Everything that a state machine's definition names, and those of the phases that it calls."""
@@ -178,9 +171,8 @@ class Templates:
             properties = resource.get("Properties", {})
             named = {*template.references(properties.get("DefinitionString"))}
             for version in self._of_type(_VERSIONS, named.copy()):
-                there, published = self._resources[version]
                 named.remove(version)
-                named.update(there.references(published["Properties"]["StateMachineArn"]))
+                named.update(self._published_by(version))
             ahead += self._of_type(_MACHINES, named - found)
             found |= named
         return frozenset(found)
@@ -189,16 +181,27 @@ class Templates:
         """Test whether an alias points to versions of a state machine."""
         for template, resource in self._resources.values():
             if resource["Type"] == "AWS::StepFunctions::StateMachineAlias":
-                for version in self._of_type(_VERSIONS, template.references(resource["Properties"])):
-                    there, published = self._resources[version]
-                    if machine in there.references(published["Properties"]["StateMachineArn"]):
-                        return True
+                versions = self._of_type(_VERSIONS, template.references(resource["Properties"]))
+                if any(machine in self._published_by(version) for version in versions):
+                    return True
         return False
 
     def callers_of(self, function: str) -> tuple[str, str]:
         """Issuers of the tokens that a function's methods take, and what else names its callers."""
         issuers, others = self._callers.get(function, (set(), set()))
         return ", ".join(sorted(issuers)), ", ".join(sorted(others))
+
+    def _properties(self, name: str) -> Mapping[str, Any]:
+        """Properties of a resource; none, if the app does not create it."""
+        properties: Mapping[str, Any] = (
+            self._resources[name][1].get("Properties", {}) if name in self._resources else {}
+        )
+        return properties
+
+    def _published_by(self, version: str) -> Iterator[str]:
+        """What the state machine of a version refers to: itself."""
+        template, resource = self._resources[version]
+        return template.references(resource["Properties"]["StateMachineArn"])
 
     def _add_resources(self, template: Template) -> None:
         for name, resource in template.resources.items():

@@ -107,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         if options.proposal is not None:
             shown = _ask_about_list(asker, manifest, do="show_list", list=options.proposal)
             planned = [Planned(saga_id=saga_id, parked=owner) for saga_id, owner, _ in shown["list"]]
-        left = [one for one in planned if (one.saga_id, one.parked) not in done]
+        left = [one for one in planned if one not in done]
         before = len(planned) - len(left)
         if not options.yes:
             if options.proposal is not None:
@@ -229,8 +229,8 @@ def _planned(file: Path) -> Iterator[Planned]:
             yield Planned(saga_id=saga_id, parked=parked)
 
 
-def _done(results: Path) -> tuple[set[tuple[str, str | None]], bool]:
-    """Sagas, each with the execution that had parked it, whose outcome is final; and whether the last line is cut off.
+def _done(results: Path) -> tuple[set[Planned], bool]:
+    """Sagas whose outcome is final; and whether the last line is cut off.
 
     An outcome is that of one parking: a saga that is listed again, parked by another execution, is another entry. One
     that is listed without an execution is read again each time, because its record knows whether it is parked.
@@ -239,7 +239,7 @@ def _done(results: Path) -> tuple[set[tuple[str, str | None]], bool]:
         CommandError: if the file is not readable, or has a line that this command does not write. A line that is cut
             off is that of a process that died: its saga is tried again.
     """
-    found: set[tuple[str, str | None]] = set()
+    found: set[Planned] = set()
     if not results.exists():
         return found, False
     try:
@@ -261,7 +261,7 @@ def _done(results: Path) -> tuple[set[tuple[str, str | None]], bool]:
                 "another file"
             )
         if parked:
-            (found.discard if outcome in _AGAIN else found.add)((saga_id, parked))
+            (found.discard if outcome in _AGAIN else found.add)(Planned(saga_id=saga_id, parked=parked))
     return found, text != "" and not text.endswith("\n")
 
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from constructs_lib.cli.verify.one_state import VARIES, Expected, Mocked, expected_of
+from constructs_lib.cli.verify.one_state import VARIES, WORKING, Expected, Mocked, expected_of
 from constructs_lib.testing.simulator.aws.states.failures import QUERY
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec
 
 _ERROR: Final = "Verify.Unknown"
 """An error that no definition names: only rules for all errors match it."""
 _WILDCARDS: Final = frozenset({"States.ALL", "States.TaskFailed"})
-_WORKING: Final = frozenset({"Task", "Parallel", "Map"})
 _WAYS: Final = 6
 _WAITS: Final = ".waitForTaskToken"
 _INPUT: Final = {
@@ -162,7 +161,7 @@ def _context(machine: MachineSpec, name: str, state: Mapping[str, Any]) -> dict[
 
 
 def _situations(state: Mapping[str, Any]) -> Iterator[tuple[str, Mocked]]:
-    if state["Type"] not in _WORKING:
+    if state["Type"] not in WORKING:
         yield "as it is", Mocked()
         return
     yield "succeeds", Mocked(result=_result(state))
@@ -206,7 +205,7 @@ def _request(
         "context": json.dumps(context),
         "inspectionLevel": "DEBUG",
     }
-    if state["Type"] in _WORKING:
+    if state["Type"] in WORKING:
         if mock.error is None:
             request["mock"] = {"result": json.dumps(mock.result), "fieldValidationMode": "NONE"}
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from constructs_lib.testing.simulator.aws.states.failures import QUERY, StateFai
 VARIES: Final = "<varies>"
 """In place of a value that depends on time or chance: it is not compared."""
 _MOMENTS: Final = (Moment(1_767_225_600_123, Random(1)), Moment(1_798_761_599_987, Random(2)))
-_WORKING: Final = frozenset({"Task", "Parallel", "Map"})
+WORKING: Final = frozenset({"Task", "Parallel", "Map"})
+"""Types of states that do work, which a mock replaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +71,8 @@ def expected_of(
     first, second = (_Once(state, given, variables, context, moment).done(mock) for moment in _MOMENTS)
     if (first.status, first.next_state) != (second.status, second.next_state):
         return Expected(status=VARIES)
-    return Expected(
-        status=first.status,
-        next_state=first.next_state,
-        output=_common(first.output, second.output),
-        assigned=_common(first.assigned, second.assigned),
-        error=first.error,
-        retry=first.retry,
-        catch=first.catch,
-    )
+    output, assigned = _common(first.output, second.output), _common(first.assigned, second.assigned)
+    return replace(first, output=output, assigned=assigned)
 
 
 def _common(first: Any, second: Any) -> Any:
@@ -109,7 +103,7 @@ class _Once:
     def done(self, mock: Mocked) -> Expected:
         """Compute the end of the state."""
         try:
-            return self._work(mock) if self._state["Type"] in _WORKING else self._plain()
+            return self._work(mock) if self._state["Type"] in WORKING else self._plain()
         except StateFailedError as failure:
             return Expected(status="FAILED", error=failure.error)
 
