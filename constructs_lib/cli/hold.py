@@ -10,7 +10,7 @@ from typing import Final
 
 from constructs_lib.cli.doctor.system import Switch, read_switches
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
-from constructs_lib.cli.shared.manifest import read_manifest
+from constructs_lib.cli.shared.manifest import Manifest, read_manifest
 from constructs_lib.cli.shared.process import CommandError, moment, say
 from constructs_lib.cli.shared.reads import Aws
 from constructs_lib.cli.shared.saga import audit_of, find_in, require_reason_with, require_saga_id, say_decisions
@@ -48,21 +48,22 @@ def run(options: argparse.Namespace) -> int:
     with one_line_errors("not every reconciler was held, released or looked up"):
         aws = Aws(session=session)
         audit = audit_of(session, options.reason) if options.action != "status" else None
+        manifest = read_manifest(aws.client("cloudformation"), options.stack)
         if options.action == "on" and saga_id is not None:
-            find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
-        switches = _switches(aws, options.stack, saga_id)
+            find_in(session, manifest, saga_id)
+        switches = _switches(aws, manifest, saga_id)
         if options.action == "off" and saga_id is not None and all(switch.held is None for switch in switches):
             # Of a saga of another stack, "is not held" would be true and mean nothing.
-            find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
+            find_in(session, manifest, saga_id)
         for switch in switches:
             if audit is not None and (options.action == "on") == (switch.held is None):
                 _switch(aws, switch, saga_id, audit)
-        found = switches if options.action == "status" else _switches(aws, options.stack, saga_id)
-        general = [] if saga_id is None else _switches(aws, options.stack, None)
+        found = switches if options.action == "status" else _switches(aws, manifest, saga_id)
+        general = [] if saga_id is None else _switches(aws, manifest, None)
         shows = found if options.action == "status" else []
         decisions = {one.table: Decision.all_of(aws.read(one.table, decisions_key(saga_id)) or {}) for one in shows}
         if shows and saga_id is not None and not any(one.held or decisions[one.table] for one in shows):
-            find_in(session, read_manifest(aws.client("cloudformation"), options.stack), saga_id)
+            find_in(session, manifest, saga_id)
         lists = options.action != "on" and saga_id is None
         single = [one for switch in found for one in _of_single_sagas(aws, switch)] if lists else []
     subject = "" if saga_id is None else f", saga {saga_id},"
@@ -119,9 +120,8 @@ def _switch(aws: Aws, switch: Switch, saga_id: str | None, audit: Audit) -> None
     raise CommandError(f"decisions about {switch.function} keep changing; repeat this")
 
 
-def _switches(aws: Aws, stacks: list[str], saga_id: str | None) -> list[Switch]:
+def _switches(aws: Aws, manifest: Manifest, saga_id: str | None) -> list[Switch]:
     """The switches of all reconcilers of some stacks, or those of one saga there."""
-    manifest = read_manifest(aws.client("cloudformation"), stacks)
     switches = sorted(read_switches(aws, manifest, saga_id), key=lambda one: one.function)
     if aws.denied:
         raise CommandError(f"not every reconciler can be read: {aws.denied[0].what}; {aws.denied[0].then}")
