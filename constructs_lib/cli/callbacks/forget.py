@@ -101,7 +101,7 @@ def _known(job: str, row: TokenRow | None) -> CommandError:
 
 
 def read_row(row_id: str) -> TokenRow | None:
-    """Read a row of the token table; None: there is none.
+    """Read a row of the token table; None: it has no such row.
 
     Raises:
         CommandError: it cannot be read.

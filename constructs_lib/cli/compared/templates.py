@@ -193,13 +193,12 @@ class Templates:
 
     def _properties(self, name: str) -> Mapping[str, Any]:
         """Properties of a resource; none, if the app does not create it."""
-        properties: Mapping[str, Any] = (
-            self._resources[name][1].get("Properties", {}) if name in self._resources else {}
-        )
+        resource = self._resources[name][1] if name in self._resources else {}
+        properties: Mapping[str, Any] = resource.get("Properties", {})
         return properties
 
     def _published_by(self, version: str) -> Iterator[str]:
-        """What the state machine of a version refers to: itself."""
+        """The state machine of a version."""
         template, resource = self._resources[version]
         return template.references(resource["Properties"]["StateMachineArn"])
 

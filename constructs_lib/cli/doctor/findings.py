@@ -101,7 +101,7 @@ class Saga:
 
     @property
     def remember_seconds(self) -> int | None:
-        """How long a settled record is kept; None: not known."""
+        """Time for which a settled record is kept; None: not known."""
         return self.deployed.remember_seconds if self.deployed is not None else None
 
     @property

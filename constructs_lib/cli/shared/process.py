@@ -62,7 +62,7 @@ def time_of_day(epoch_ms: int) -> str:
 
 
 def json_in(text: str | bytes) -> Any:
-    """The value of a JSON text; None: it is none."""
+    """The value of a JSON text; None for another text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
