@@ -46,7 +46,6 @@ class ManifestField(StrEnum):
     DAYS = "days"
     DEAD_LETTERS = "dead"
     DEFINITION = "definition"
-    ENDS_IN = "ends_in"
     EXTERNAL = "external"
     FUNCTION = "function"
     GRACE = "grace"

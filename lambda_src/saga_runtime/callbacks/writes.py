@@ -170,11 +170,6 @@ def early_put(
     return token_put(table, row_id, TokenStatus.EARLY, now_ms, keep_days, {**said, **(more or {}), **due})
 
 
-def settling_update(table: str, found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> Any:
-    """Record the outcome to deliver; on condition that the same task still waits."""
-    return token_update(table, found, TokenStatus.DELIVERING, now_ms, settling_changes(found, told, event_id, now_ms))
-
-
 def settling_changes(found: TokenRow, told: Outcome, event_id: str, now_ms: int) -> dict[TokenAttribute, Value]:
     """Attributes of ``DELIVERING``."""
     a = TokenAttribute

@@ -16,7 +16,7 @@ from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, REGION, RuleSpec, TargetSpec
 from constructs_lib.testing.simulator.deployment.schedules import Cron
 from constructs_lib.testing.simulator.engine.actors import Actor
-from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Kernel
+from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
 from constructs_lib.testing.simulator.errors import NotSimulatedError
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
@@ -261,14 +261,3 @@ def _fits(wanted: Any, found: Any, present: bool) -> bool:
         case "equals-ignore-case":
             return isinstance(found, str) and found.lower() == value.lower()
     raise NotSimulatedError(f"the comparison {comparison} of an event pattern is not simulated")
-
-
-def status_detail(execution: Mapping[str, Any]) -> dict[str, Any]:
-    """``detail`` of a Step Functions status change, as Step Functions publishes it."""
-    return {
-        **execution,
-        "inputDetails": {"included": True},
-        "outputDetails": None if execution.get("output") is None else {"included": True},
-        "startDate": execution["startDate"] // MILLISECOND,
-        "stopDate": None if execution["stopDate"] is None else execution["stopDate"] // MILLISECOND,
-    }

@@ -16,7 +16,6 @@ HEARTBEAT: Final = "States.HeartbeatTimeout"
 QUERY: Final = "States.QueryEvaluationError"
 DATA_LIMIT: Final = "States.DataLimitExceeded"
 RUNTIME: Final = "States.Runtime"
-BRANCH_FAILED: Final = "States.BranchFailed"
 
 
 class StateFailedError(Exception):
