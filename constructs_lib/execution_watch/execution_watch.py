@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from aws_cdk import Acknowledgment, ArnFormat, Duration, RemovalPolicy, Stack, Token, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
@@ -33,7 +32,7 @@ from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
-from constructs_lib.tables.stateful_table import StatefulTable
+from constructs_lib.tables.stateful_table import StatefulTable, sparse_index
 from saga_runtime.protocol import DUE_INDEX, Env, FailedStatus, Metric, WatchAttribute, WatchedField
 from saga_runtime.watch.decisions import LONGEST_PAUSE_MS
 
@@ -290,14 +289,7 @@ class _WatchTable(StatefulTable):
             id,
             partition_key=WatchAttribute.ID,
             time_to_live=WatchAttribute.EXPIRATION,
-            global_secondary_indexes=[
-                dynamodb.GlobalSecondaryIndexPropsV2(
-                    index_name=DUE_INDEX,
-                    partition_key=dynamodb.Attribute(name=WatchAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
-                    sort_key=dynamodb.Attribute(name=WatchAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
-                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
-                )
-            ],
+            global_secondary_indexes=[sparse_index(WatchAttribute.DUE_SHARD, WatchAttribute.DUE_AT)],
             removal_policy=removal_policy,
         )
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -14,7 +13,7 @@ from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
-from constructs_lib.tables.stateful_table import StatefulTable, imported_table
+from constructs_lib.tables.stateful_table import StatefulTable, imported_table, sparse_index
 from saga_runtime.protocol import (
     DUE_INDEX,
     IN_FLIGHT_ATTRIBUTES,
@@ -88,25 +87,8 @@ class IdempotencyTable(StatefulTable):
             partition_key=RecordAttribute.ID,
             time_to_live=RecordAttribute.EXPIRATION,
             global_secondary_indexes=[
-                dynamodb.GlobalSecondaryIndexPropsV2(
-                    index_name=DUE_INDEX,
-                    partition_key=dynamodb.Attribute(
-                        name=RecordAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING
-                    ),
-                    sort_key=dynamodb.Attribute(name=RecordAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
-                    projection_type=dynamodb.ProjectionType.INCLUDE,
-                    non_key_attributes=list(IN_FLIGHT_ATTRIBUTES),
-                ),
-                dynamodb.GlobalSecondaryIndexPropsV2(
-                    index_name=RESPONSE_INDEX,
-                    partition_key=dynamodb.Attribute(
-                        name=RecordAttribute.RESPONSE_SHARD, type=dynamodb.AttributeType.STRING
-                    ),
-                    sort_key=dynamodb.Attribute(
-                        name=RecordAttribute.RESPONSE_EXPIRES_AT, type=dynamodb.AttributeType.NUMBER
-                    ),
-                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
-                ),
+                sparse_index(RecordAttribute.DUE_SHARD, RecordAttribute.DUE_AT, include=IN_FLIGHT_ATTRIBUTES),
+                sparse_index(RecordAttribute.RESPONSE_SHARD, RecordAttribute.RESPONSE_EXPIRES_AT, name=RESPONSE_INDEX),
             ],
             encryption_key=encryption_key,
             removal_policy=removal_policy,

@@ -7,7 +7,6 @@ from typing import Final
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -21,7 +20,7 @@ from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import ILedgerTable
 from constructs_lib.tables.ledger_sweeper import LedgerSweeper
-from constructs_lib.tables.stateful_table import StatefulTable, imported_table
+from constructs_lib.tables.stateful_table import StatefulTable, imported_table, sparse_index
 from saga_runtime.errors import Invalid
 from saga_runtime.ledger.terms import CollectingAccounts, LedgerTerms
 from saga_runtime.money import Unit
@@ -80,12 +79,13 @@ class LedgerTable(StatefulTable):
         removal_policy: RemovalPolicy = RemovalPolicy.RETAIN,
     ) -> None:
         self.terms = _terms(units, collecting, holds)
+        due = sparse_index(LedgerAttribute.DUE_SHARD, LedgerAttribute.DUE_AT)
         super().__init__(
             scope,
             id,
             partition_key=LedgerAttribute.PK,
             sort_key=LedgerAttribute.SK,
-            global_secondary_indexes=[_due_index()] if self.terms.need_sweeper else None,
+            global_secondary_indexes=[due] if self.terms.need_sweeper else None,
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
@@ -215,12 +215,3 @@ def _terms(units: Sequence[Unit], collecting: Sequence[CollectingAccounts], hold
             f"environment, got {size}; give units in the functions' code: Ledger(table, LedgerTerms(units=…))"
         )
     return terms
-
-
-def _due_index() -> dynamodb.GlobalSecondaryIndexPropsV2:
-    return dynamodb.GlobalSecondaryIndexPropsV2(
-        index_name=DUE_INDEX,
-        partition_key=dynamodb.Attribute(name=LedgerAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
-        sort_key=dynamodb.Attribute(name=LedgerAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
-        projection_type=dynamodb.ProjectionType.KEYS_ONLY,
-    )

@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib.shared.accepted import AnyKey
+from saga_runtime.protocol import DUE_INDEX
 
 
 class StatefulTable(Construct):
@@ -131,6 +132,26 @@ def _aws_managed_key() -> dynamodb.TableEncryptionV2:
 @cache
 def _on_demand() -> dynamodb.Billing:
     return dynamodb.Billing.on_demand()
+
+
+def sparse_index(
+    shard: str, at: str, *, name: str = DUE_INDEX, include: Sequence[str] = ()
+) -> dynamodb.GlobalSecondaryIndexPropsV2:
+    """An index of the items that have a shard and a time, the earliest first.
+
+    Args:
+        shard: attribute of the shard.
+        at: attribute of the time.
+        name: of the index.
+        include: attributes that it has besides the keys.
+    """
+    return dynamodb.GlobalSecondaryIndexPropsV2(
+        index_name=name,
+        partition_key=_text_key(shard),
+        sort_key=dynamodb.Attribute(name=at, type=dynamodb.AttributeType.NUMBER),
+        projection_type=dynamodb.ProjectionType.INCLUDE if include else dynamodb.ProjectionType.KEYS_ONLY,
+        non_key_attributes=list(include) or None,
+    )
 
 
 def _text_key(name: str) -> dynamodb.Attribute:

@@ -6,7 +6,6 @@ from typing import Final
 
 from aws_cdk import Duration, RemovalPolicy
 from aws_cdk import aws_cloudwatch as cloudwatch
-from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -21,7 +20,7 @@ from constructs_lib.shared.operator_actions import TOKEN_INDEX_ACTIONS, TOKEN_TA
 from constructs_lib.shared.service_names import service_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import ITokenTable
-from constructs_lib.tables.stateful_table import StatefulTable, imported_table
+from constructs_lib.tables.stateful_table import StatefulTable, imported_table, sparse_index
 from saga_runtime.protocol import DUE_INDEX, NOTICE_PREFIX, Env, Metric, TokenAttribute
 
 ITEM_ACTIONS: Final = (
@@ -122,14 +121,7 @@ class TokenTable(_Tokens):
             id,
             partition_key=TokenAttribute.ID,
             time_to_live=TokenAttribute.EXPIRATION,
-            global_secondary_indexes=[
-                dynamodb.GlobalSecondaryIndexPropsV2(
-                    index_name=DUE_INDEX,
-                    partition_key=dynamodb.Attribute(name=TokenAttribute.DUE_SHARD, type=dynamodb.AttributeType.STRING),
-                    sort_key=dynamodb.Attribute(name=TokenAttribute.DUE_AT, type=dynamodb.AttributeType.NUMBER),
-                    projection_type=dynamodb.ProjectionType.KEYS_ONLY,
-                )
-            ],
+            global_secondary_indexes=[sparse_index(TokenAttribute.DUE_SHARD, TokenAttribute.DUE_AT)],
             encryption_key=encryption_key,
             removal_policy=removal_policy,
         )
