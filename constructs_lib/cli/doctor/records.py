@@ -33,7 +33,7 @@ from constructs_lib.cli.doctor.findings import (
 from constructs_lib.cli.saga.retries import Retrying, read_retries
 from constructs_lib.cli.shared.process import json_in, moment
 from constructs_lib.cli.shared.reads import UNREADABLE, Aws, Item, all_of, rows_of
-from constructs_lib.cli.shared.saga import to_copy
+from constructs_lib.cli.shared.saga import in_words, to_copy
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute, RecordAttribute
@@ -468,8 +468,7 @@ class RecordFindings:
 
     def _interrupted(self, seen: Seen) -> Finding:
         record = self.record
-        owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
-        what = f"{owner} {seen.status}, and did not settle it"
+        what = f"{self._owner} {seen.status}, and did not settle it"
         then = f"the reconciler hands it to {_tail(recovery_name(record.saga_id, record.recoveries + 1))}"
         if seen.decision.need is Need.NOTHING and record.due_at is not None:
             then += f" at {moment(record.due_at)}"
@@ -482,11 +481,10 @@ class RecordFindings:
             return self._soon(Kind.INTERRUPTED, what, "the reconciler stops it", record.updated_at)
         if deployed is None or self.now_ms - record.created_at <= deployed.timeout_seconds * 1_000:
             return None
-        owner = "its first execution" if record.owner == record.saga_id else _tail(record.owner)
         return self._about(
             Kind.OVER_TIME,
             Severity.OK,
-            f"in progress for longer than its machine's timeout; {owner} runs",
+            f"in progress for longer than its machine's timeout; {self._owner} runs",
             "nothing, as long as its recoveries progress: check what it waits for",
             record.created_at,
             command=self.command("inspect", record.saga_id),
@@ -530,6 +528,10 @@ class RecordFindings:
         return self._about(kind, Severity.SOON, what, then, since, repair=Repair.RECONCILE)
 
     @property
+    def _owner(self) -> str:
+        return "its first execution" if self.record.owner == self.record.saga_id else _tail(self.record.owner)
+
+    @property
     def _about(self) -> Callable[..., Finding]:
         return partial(Finding, id=self.record.saga_id, saga_id=self.record.saga_id, saga=self.saga)
 
@@ -548,9 +550,7 @@ def stuck_in_words(item: Item) -> str:
     said = json_in(text) if text else {}
     if not isinstance(said, Mapping):
         return text
-    where = ": ".join(str(said[name]) for name in ("step", "error") if said.get(name))
-    detail = str(said.get("detail") or said.get("cause") or "")
-    return ", ".join(part for part in (where, detail) if part) or "its record has no reason"
+    return in_words(said) or "its record has no reason"
 
 
 def _tail(name: str) -> str:

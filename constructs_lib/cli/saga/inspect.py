@@ -7,14 +7,14 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from constructs_lib.cli.saga.advice import Advice, advice
 from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView, inspect_saga
 from constructs_lib.cli.shared.aws import one_line_errors, options_again
 from constructs_lib.cli.shared.process import CommandError, json_in, moment, say, time_of_day
-from constructs_lib.cli.shared.saga import add_saga_options, deployed, find_saga
+from constructs_lib.cli.shared.saga import add_saga_options, deployed, find_saga, in_words
 from constructs_lib.cli.shared.terminal import Line, Screen, counted
 from constructs_lib.saga.graph.timeline import TimelineRow, duration, timeline
 from saga_runtime.payloads.references import is_reference
@@ -130,14 +130,19 @@ def _head(saga: Inspection, screen: Screen) -> Iterator[Line]:
         "recoveries": str(saga.recoveries),
         "answered": str(saga.http_status) if saga.http_status is not None else None,
         "parked": f"by {saga.parked_by}{since}" if saga.parked_by is not None else None,
-        "reason": _sentence(saga.parked_reason) if saga.parked_reason else None,
+        "reason": _sentence(saga.parked_reason),
         "held": f"since {moment(saga.held.since_ms)} by {saga.held.who}: {saga.held.reason}" if saga.held else None,
-        "failure": _sentence(saga.failure) if saga.failure else None,
+        "failure": _sentence(saga.failure),
     }
     yield f"saga {saga.saga_id}"
     for name, fact in facts.items():
         if fact is not None:
             yield from screen.paragraph(fact, 14, f"{name:<12}")
+
+
+def _sentence(failure: Mapping[str, Any]) -> str | None:
+    """A failure in one line; None without one."""
+    return (in_words(failure) or json.dumps(failure, sort_keys=True)) if failure else None
 
 
 def _decisions(saga: Inspection, screen: Screen) -> Iterator[Line]:
@@ -161,16 +166,6 @@ def _proposals(saga: Inspection, screen: Screen) -> Iterator[Line]:
         yield f"  {one.number}  {one.state}{until}, of {screen.clean(one.who)}"
         yield f"     {screen.clean(one.what)}"
         yield from screen.paragraph(f"why: {one.why}", 5)
-
-
-def _sentence(what: object) -> str:
-    """A failure in one line: step, error, detail."""
-    if not isinstance(what, dict):
-        return str(what)
-    step, error = what.get("step"), what.get("error")
-    where = ": ".join(str(part) for part in (step, error) if part)
-    detail = what.get("detail") or what.get("cause")
-    return f"{where}, {detail}" if where and detail else where or str(detail or json.dumps(what, sort_keys=True))
 
 
 def _executions(saga: Inspection, screen: Screen) -> Iterator[Line]:

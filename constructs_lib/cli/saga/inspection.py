@@ -252,7 +252,7 @@ def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Ret
     for one in executions:
         if one.stopped_at is None:
             try:
-                retries += read_retries(found.step_functions, execution_of(machines[one.machine], one.name))
+                retries += read_retries(found.recoverer.step_functions, execution_of(machines[one.machine], one.name))
             except ClientError as error:
                 if error.response.get("Error", {}).get("Code") not in NO_RIGHTS:
                     raise
@@ -261,7 +261,7 @@ def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Ret
 
 
 def _executions(found: FoundSaga) -> Iterator[ExecutionView]:
-    record, client = found.record, found.step_functions
+    record, client = found.record, found.recoverer.step_functions
     forward = machine_of(record.execution_arn)
     # A recovery that goes forward runs on in the forward machine, under its own name.
     asked = [("forward", forward, record.saga_id)]
@@ -320,7 +320,7 @@ def _proposals(found: FoundSaga) -> Iterator[ProposalView]:
 
 def _steps(found: FoundSaga, saga: DeployedSaga) -> Iterator[StepView]:
     rows = sorted(
-        rows_of(found.dynamodb, saga.served.log, found.record.saga_id),
+        rows_of(found.recoverer.dynamodb, saga.served.log, found.record.saga_id),
         key=lambda item: int(item[LogAttribute.CREATED_AT]["N"]),
     )
     reached = set()

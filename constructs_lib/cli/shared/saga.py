@@ -32,9 +32,7 @@ from saga_runtime.shared.aws import error_code
 from saga_runtime.shared.decisions import Audit, Decision, require_reason
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_lambda import LambdaClient
-    from mypy_boto3_stepfunctions import SFNClient
     from mypy_boto3_sts import STSClient
 
 FOR_AN_OPERATOR: Final = frozenset({"NAME_EXPIRED", "OWNER_SUCCEEDED", "OWNER_UNKNOWN", "ROWS_EXPIRED"})
@@ -87,16 +85,6 @@ class FoundSaga:
     session: boto3.Session
     manifest: Manifest
     deployed: DeployedSaga | None
-
-    @property
-    def dynamodb(self) -> DynamoDBClient:
-        """Client of DynamoDB."""
-        return self.recoverer.dynamodb
-
-    @property
-    def step_functions(self) -> SFNClient:
-        """Client of Step Functions."""
-        return self.recoverer.step_functions
 
 
 def find_saga(options: argparse.Namespace, *, asked: bool = False) -> FoundSaga:
@@ -281,6 +269,13 @@ def reason_of(given: str) -> str:
     except ValueError as refusal:
         raise CommandError(f"--reason: {refusal}") from None
     return reason
+
+
+def in_words(failure: Mapping[str, Any]) -> str:
+    """Step, error and detail of a failure in one line; empty: it has none of these."""
+    where = ": ".join(str(failure[name]) for name in ("step", "error") if failure.get(name))
+    detail = str(failure.get("detail") or failure.get("cause") or "")
+    return ", ".join(part for part in (where, detail) if part)
 
 
 def keep_decision(audit: Audit, what: str, job_id: str, tables: Iterable[str], now_ms: int) -> bool:
