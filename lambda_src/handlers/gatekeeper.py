@@ -16,7 +16,6 @@ are over. It writes nothing more, and answers with the record's response, or as 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -40,13 +39,12 @@ from saga_runtime.http.operation import (
     unavailable,
 )
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
-from saga_runtime.http.starting import reserve, start
+from saga_runtime.http.starting import SagaSettings, reserve, start
 from saga_runtime.http.waiting import settled_in_time
-from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.idempotency.identity import canonical_json, saga_id_of
 from saga_runtime.idempotency.record import Met, RequestRecord, Reservation, final_met, reserve_put, what_was_met
 from saga_runtime.payloads.claim_check import store
-from saga_runtime.payloads.request_paths import Paths, refuse_inexact
+from saga_runtime.payloads.request_paths import refuse_inexact
 from saga_runtime.protocol import INLINE_BODY_BYTES, PREFERENCE_APPLIED_HEADER, Env, Metric, RecordStatus
 from saga_runtime.saga_log.progress import steps_of
 from saga_runtime.shared import aws, clock, telemetry
@@ -58,16 +56,9 @@ class Settings:
     """Configuration from the construct."""
 
     common: OperationSettings
+    saga: SagaSettings
     log_table: str
-    state_machine_arn: str
-    recovery_machine_arn: str
-    express_machine_arn: str | None
-    alias: str | None
-    definition: str
-    due_after_ms: int
     inline_body_bytes: int
-    money: MoneyPath | None
-    expression_paths: Paths
     max_wait_seconds: int
 
     @classmethod
@@ -75,16 +66,9 @@ class Settings:
         """Read the environment; a missing variable is a KeyError at cold start."""
         return cls(
             common=OperationSettings.from_env(env),
+            saga=SagaSettings.from_env(env),
             log_table=env[Env.LOG_TABLE],
-            state_machine_arn=env[Env.STATE_MACHINE_ARN],
-            recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
-            express_machine_arn=env.get(Env.EXPRESS_MACHINE_ARN),
-            alias=env.get(Env.ALIAS),
-            definition=env[Env.DEFINITION],
-            due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1000,
             inline_body_bytes=int(env.get(Env.INLINE_BODY_BYTES, INLINE_BODY_BYTES)),
-            money=MoneyPath.from_json(env[Env.MONEY]) if Env.MONEY in env else None,
-            expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
             max_wait_seconds=int(env.get(Env.MAX_WAIT_SECONDS, "0")),
         )
 
@@ -105,7 +89,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
             OperationRequest(
                 common=config.common,
                 event=event,
-                check=lambda body: refuse_inexact(body, config.expression_paths),
+                check=lambda body: refuse_inexact(body, config.saga.expression_paths),
                 serve=served.serve,
                 meet=served.meet,
                 steps=lambda saga_id: steps_of(config.log_table, saga_id),
@@ -181,7 +165,7 @@ class _Served:
 
     def _begun(self, saga_id: str, start_input: str) -> Begun:
         """Begin an inline saga in its Express machine; any other one is not started by this."""
-        express_machine_arn = self._config.express_machine_arn
+        express_machine_arn = self._config.saga.express_machine_arn
         if express_machine_arn is None:
             return Begun(started=False)
         if self._seconds == 0:
@@ -221,7 +205,7 @@ class _Served:
 
 
 def _reservation(config: Settings, keyed: KeyedRequest) -> Reservation:
-    now_ms = clock.now_ms()
+    saga, now_ms = config.saga, clock.now_ms()
     saga_id = saga_id_of(keyed.request_id, now_ms)
     return Reservation(
         request_id=keyed.request_id,
@@ -230,15 +214,15 @@ def _reservation(config: Settings, keyed: KeyedRequest) -> Reservation:
         operation=config.common.operation,
         fingerprint=keyed.fingerprint,
         request=keyed.body.canonical,
-        definition=config.definition,
-        recovery_machine_arn=config.recovery_machine_arn,
-        execution_arn=execution_of(config.state_machine_arn, saga_id),
-        alias=config.alias,
+        definition=saga.definition,
+        recovery_machine_arn=saga.recovery_machine_arn,
+        execution_arn=execution_of(saga.state_machine_arn, saga_id),
+        alias=saga.alias,
         now_ms=now_ms,
-        due_after_ms=config.due_after_ms,
+        due_after_ms=saga.due_after_ms,
         due_shards=config.common.due_shards,
-        money=config.money.read(keyed.body.value) if config.money is not None else None,
-        express=config.express_machine_arn is not None,
+        money=saga.money.read(keyed.body.value) if saga.money is not None else None,
+        express=saga.express_machine_arn is not None,
     )
 
 

@@ -32,8 +32,7 @@ from saga_runtime.http.direct_operation import DirectCall, response_of
 from saga_runtime.http.inline import begin as begin_express
 from saga_runtime.http.operation import read_record
 from saga_runtime.http.response import HttpAnswer, Problem, answer, problem
-from saga_runtime.http.starting import reserve, start
-from saga_runtime.idempotency.amounts import MoneyPath
+from saga_runtime.http.starting import SagaSettings, reserve, start
 from saga_runtime.idempotency.identity import (
     TooLarge,
     canonical_json,
@@ -46,7 +45,7 @@ from saga_runtime.idempotency.identity import (
 from saga_runtime.idempotency.record import DirectRecord, Met, RequestRecord, Reservation, direct_put, what_was_met
 from saga_runtime.payloads.claim_check import copied
 from saga_runtime.payloads.references import has_reserved_member
-from saga_runtime.payloads.request_paths import Paths, refuse_inexact
+from saga_runtime.payloads.request_paths import refuse_inexact
 from saga_runtime.protocol import (
     INLINE_BODY_BYTES,
     MAX_KEY_LENGTH,
@@ -129,34 +128,6 @@ ReadEvent = Callable[[Any], Begin | None]
 Beginning = Callable[[Any], tuple[Begun, str]]
 """Begins what an event reports. Returns the outcome; and the error's code, if it is to be kept or parked: no write of
 it has taken effect. Raises ``Invalid`` for what is not an event, and anything else if nothing is known."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SagaSettings:
-    """Settings of an ``EventIntake`` whose events begin sagas."""
-
-    state_machine_arn: str
-    recovery_machine_arn: str
-    express_machine_arn: str | None
-    alias: str | None
-    definition: str
-    due_after_ms: int
-    expression_paths: Paths
-    money: MoneyPath | None
-
-    @classmethod
-    def from_env(cls, env: Mapping[str, str]) -> SagaSettings:
-        """Read the environment; a missing variable is a KeyError at cold start."""
-        return cls(
-            state_machine_arn=env[Env.STATE_MACHINE_ARN],
-            recovery_machine_arn=env[Env.RECOVERY_MACHINE_ARN],
-            express_machine_arn=env.get(Env.EXPRESS_MACHINE_ARN),
-            alias=env.get(Env.ALIAS),
-            definition=env[Env.DEFINITION],
-            due_after_ms=int(env[Env.DUE_AFTER_SECONDS]) * 1_000,
-            expression_paths=json.loads(env.get(Env.EXPRESSION_PATHS, "[]")),
-            money=MoneyPath.from_json(env[Env.MONEY]) if Env.MONEY in env else None,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,10 @@ from aws_cdk import aws_sqs as sqs
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import EventIntake, IdempotencyTable, MoneyField, StandardWebhooks, StepFunction, StripeSignature
+from saga_runtime.http.starting import SagaSettings
 from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.protocol import Env
-from saga_runtime.webhooks.intake import SagaSettings, Settings
+from saga_runtime.webhooks.intake import Settings
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import StackFactory
 from tests.constructs.support.sagas import FUNCTIONS, saga

@@ -20,7 +20,8 @@ from constructs_lib import (
     TimeoutReconciler,
     TransactionApi,
 )
-from saga_runtime.webhooks.intake import SagaSettings, Settings
+from saga_runtime.http.starting import SagaSettings
+from saga_runtime.webhooks.intake import Settings
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.sagas import FUNCTIONS, plain_function
 

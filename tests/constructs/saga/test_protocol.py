@@ -53,11 +53,11 @@ def test_the_gatekeeper_reads_its_settings_from_the_template(reference: Cloud) -
     common = settings.common
     assert common.request_table == "${Requests/Table}"
     assert settings.log_table == "${Transfer/Log/Table}"
-    assert settings.state_machine_arn == "${Transfer/StateMachine}"
+    assert settings.saga.state_machine_arn == "${Transfer/StateMachine}"
     assert common.operation == "transfers"
     assert common.identity == "iam"
     assert (common.key_policy, common.in_progress_response) == (KeyPolicy.REQUIRED, InProgressResponse.CONFLICT)
-    assert (settings.due_after_ms, common.due_shards) == (60_000, 16)
+    assert (settings.saga.due_after_ms, common.due_shards) == (60_000, 16)
 
 
 @pytest.mark.parametrize("optional", [Env.CLOCK])
