@@ -167,7 +167,7 @@ def _errors(options: argparse.Namespace) -> Iterator[None]:
         try:
             yield
         except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code"))
+            code = aws.error_code(error)
             if code in _NO_TABLE:
                 raise CommandError(
                     f"table {options.tokens} must be a token table, got none; deploy its stack"

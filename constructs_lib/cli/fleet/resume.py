@@ -35,6 +35,7 @@ from saga_runtime.recovery.lists import FOR_AN_OPERATOR, is_doubtful, outlook, s
 from saga_runtime.recovery.resolution import CannotResolve
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Finding, MachineGone
+from saga_runtime.shared.aws import error_code
 from saga_runtime.shared.decisions import Audit
 
 _RATE: Final = 5.0
@@ -370,7 +371,7 @@ class _Work:
         except (CommandError, CannotResolve, Conflict, MachineGone, ValueError, BotoCoreError) as refusal:
             return _FAILED, " ".join(str(refusal).split())
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in _FATAL:
+            if error_code(error) in _FATAL:
                 raise
             return _FAILED, " ".join(str(error).split())
 

@@ -25,6 +25,7 @@ from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import execution_of, machine_of
+from saga_runtime.shared.aws import error_code
 from saga_runtime.shared.decisions import Decision
 
 _NEWEST_RECOVERIES: Final = 20
@@ -254,7 +255,7 @@ def _retries(found: FoundSaga, executions: Sequence[ExecutionView]) -> tuple[Ret
             try:
                 retries += read_retries(found.recoverer.step_functions, execution_of(machines[one.machine], one.name))
             except ClientError as error:
-                if error.response.get("Error", {}).get("Code") not in NO_RIGHTS:
+                if error_code(error) not in NO_RIGHTS:
                     raise
                 return None
     return tuple(retries)

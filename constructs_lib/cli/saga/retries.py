@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from botocore.exceptions import ClientError
 
 from constructs_lib.saga.asl.nested import states_of
+from saga_runtime.shared.aws import error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
@@ -66,7 +67,7 @@ def read_retries(step_functions: SFNClient, execution_arn: str) -> list[Retrying
             return []
         described = step_functions.describe_state_machine_for_execution(executionArn=execution_arn)
     except ClientError as error:
-        if error.response.get("Error", {}).get("Code") != "ExecutionDoesNotExist":
+        if error_code(error) != "ExecutionDoesNotExist":
             raise
         return []
     return retries_of(events, json.loads(described["definition"]))

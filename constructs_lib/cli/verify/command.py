@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 from constructs_lib.cli.shared.aws import add_aws_options, one_line_errors, session_of
 from constructs_lib.cli.shared.process import CommandError, add_assembly, say
 from constructs_lib.cli.shared.terminal import progress
+from saga_runtime.shared.aws import error_code
 
 if TYPE_CHECKING:
     from constructs_lib.cli.verify.cases import Case
@@ -239,7 +240,7 @@ def _validated(client: Any, machine: MachineSpec) -> Line:
             definition=json.dumps(machine.definition), type=machine.kind, severity="WARNING", maxResults=100
         )
     except ClientError as error:
-        if error.response["Error"]["Code"] not in _REFUSALS:
+        if error_code(error) not in _REFUSALS:
             raise
         return line(REFUSED, [str(error)])
     found = [f"{one['severity']} {one['code']}: {one['message']}" for one in answer["diagnostics"]]
@@ -250,7 +251,7 @@ def _tested(client: Any, case: Case) -> Line:
     try:
         answer: Mapping[str, Any] = client.test_state(**case.request)
     except ClientError as error:
-        if error.response["Error"]["Code"] not in _REFUSALS:
+        if error_code(error) not in _REFUSALS:
             raise
         return _line(case, REFUSED, [str(error)])
     return _judged(case, {name: value for name, value in answer.items() if name != "ResponseMetadata"})
