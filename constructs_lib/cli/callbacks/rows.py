@@ -102,15 +102,8 @@ def job_view(item: Item) -> JobView | None:
     """A row of the token table; None for one without a job's state: a marker, a decision, a notice, a plain alias.
 
     Raises:
-        ValueError: if it is not a row of a token table.
+        KeyError, ValueError: if it is not a row of a token table.
     """
-    try:
-        return _job_view(item)
-    except KeyError as error:
-        raise ValueError(f"attribute {error.args[0]} is missing") from None
-
-
-def _job_view(item: Item) -> JobView | None:
     a = TokenAttribute
 
     def text(name: TokenAttribute) -> str:
@@ -284,7 +277,8 @@ class TokenRows:
     def _view(self, item: Item) -> JobView | None:
         try:
             return job_view(item)
-        except ValueError as error:
+        except (KeyError, ValueError) as wrong:
+            error = ValueError(f"attribute {wrong.args[0]} is missing") if isinstance(wrong, KeyError) else wrong
             if self.unreadable is None:
                 raise CommandError(
                     f"table {self.table} has an item that is not a row of a token table: {error}; "
