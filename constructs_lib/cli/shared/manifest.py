@@ -93,14 +93,13 @@ class Watch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeployedRule:
-    """A rule, and the function or the queue that it sends to; bus: empty for the default one."""
+    """A rule; bus: empty for the default one; function: that it calls, empty if it sends to a queue."""
 
     name: str
     bus: str
     scheduled: bool
     measures: bool
     function: str
-    queue: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +125,6 @@ class Manifest:
         watches: over hand-written state machines.
         ledgers: tables of ledgers that functions post to.
         migrations: layouts, as the workers have them, and their tables.
-        operations: of APIs, by name: request table, saga's path, kind of identity.
         functions: roles by name; empty: a step's, or another one without a name of its own.
         rules, sources: that call them.
         dead_letters: roles of queues by URL.
@@ -142,7 +140,6 @@ class Manifest:
     watches: tuple[Watch, ...] = ()
     ledgers: tuple[str, ...] = ()
     migrations: tuple[tuple[Any, str], ...] = ()
-    operations: tuple[Entry, ...] = ()
     functions: Mapping[str, str]
     rules: tuple[DeployedRule, ...] = ()
     sources: tuple[DeployedSource, ...] = ()
@@ -208,7 +205,6 @@ def read_manifest(cloudformation: CloudFormationClient, names: Sequence[str]) ->
             ),
             ledgers=tuple(dict.fromkeys(one[F.TABLE] for one in of(Part.LEDGERS))),
             migrations=tuple((one[F.LAYOUT], one[F.TABLE]) for one in of(Part.MIGRATIONS)),
-            operations=tuple(of(Part.OPERATIONS)),
             functions=_roles(of(Part.FUNCTIONS)),
             rules=tuple(
                 DeployedRule(
@@ -217,7 +213,6 @@ def read_manifest(cloudformation: CloudFormationClient, names: Sequence[str]) ->
                     scheduled=one.get(F.SCHEDULED, False),
                     measures=one.get(F.MEASURES, False),
                     function=one.get(F.FUNCTION, ""),
-                    queue=one.get(F.QUEUE, ""),
                 )
                 for one in of(Part.RULES)
             ),
