@@ -21,7 +21,7 @@ from saga_runtime.callbacks.decisions import CONTRADICTED
 from saga_runtime.callbacks.notices import Notice
 from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.callbacks.sweeper import Swept, sweep
-from saga_runtime.callbacks.writes import Waiting, settling_update
+from saga_runtime.callbacks.writes import Waiting, settling_changes, token_update
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.idempotency.record import reserve_put
 from saga_runtime.protocol import (
@@ -182,7 +182,9 @@ class Backlog:
     def undelivered(self, number: int, shard: str) -> None:
         """An outcome was stored, and its receiver died."""
         row = self.wait(number, since_ms=self.now_ms - 61_000)
-        change = settling_update("tokens", row, Outcome.success("{}"), "e1", self.now_ms - 61_000)
+        then = self.now_ms - 61_000
+        settling = settling_changes(row, Outcome.success("{}"), "e1", then)
+        change = token_update("tokens", row, TokenStatus.DELIVERING, then, settling)
         self.cloud.memory.update_item(**change["Update"])
         self._move(row.id, shard, None)
 

@@ -93,7 +93,7 @@ def test_a_step_without_a_result_has_no_output() -> None:
         assert outputs["Fee"]
 
 
-ROUTES = {LoggedField.INSTEAD: json.dumps({"Fee": {"SoldOut": {"fee": "none"}}})}
+ROUTES: dict[str, Any] = {LoggedField.INSTEAD: json.dumps({"Fee": {"SoldOut": {"fee": "none"}}})}
 LATE = {"output": '{"fee":"late"}'}
 
 
@@ -118,7 +118,7 @@ def test_output_of_a_skipped_step_is_its_substitute_output(
     row = {"saga_id": SAGA_ID, "step": f"Fee{item}", "status": status, **kept}
     aws.dynamodb().put_item(TableName="log", Item={name: {"S": value} for name, value in row.items()})
     places: dict[str, list[str]] = {LoggedField.STEPS: [], LoggedField.PER_ITEM: [], LoggedField.OWN: []}
-    told = {**places, **ROUTES, LoggedField.PER_ITEM if item else LoggedField.STEPS: ["Fee"]}
+    told: dict[str, Any] = {**places, **ROUTES, LoggedField.PER_ITEM if item else LoggedField.STEPS: ["Fee"]}
 
     found = _call(LOGGED=told).outputs.get("Fee")
     assert found == (seen if not item or seen is None else {"c": seen})
