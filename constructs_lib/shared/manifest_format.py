@@ -74,7 +74,6 @@ class ManifestField(StrEnum):
     SHARDS = "shards"
     SIDE = "side"
     STEPS = "steps"
-    SWEEPER = "sweeper"
     TABLE = "table"
     TIMEOUT = "timeout"
     URL = "url"
