@@ -132,24 +132,28 @@ def look_at_row(plan: SagaPlan, flow: Flow, step: CompiledStep, following: str) 
     }
 
 
-def _tombstone(plan: SagaPlan, flow: Flow, step: CompiledStep, instead: str | None) -> State:
+def first_row(plan: SagaPlan, flow: Flow, step: CompiledStep, status: StepStatus, output: str | None) -> State:
+    """A step's row that the state machine itself writes; output: JSON text, or its expression."""
     a = LogAttribute
-    kept: State = {a.OUTPUT: {"S": instead}} if instead is not None else {}
+    return {
+        **row_key(row_name(flow, step)),
+        a.STATUS: {"S": status},
+        **({a.OUTPUT: {"S": output}} if output is not None else {}),
+        a.SIDE: {"S": plan.side_of(step)},
+        a.ATTEMPT_ID: {"S": expression(EXECUTION)},
+        a.CREATED_AT: now(),
+        a.UPDATED_AT: now(),
+        a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),
+    }
+
+
+def _tombstone(plan: SagaPlan, flow: Flow, step: CompiledStep, instead: str | None) -> State:
     return {
         **call("dynamodb:putItem"),
         "Arguments": {
             "TableName": plan.log_table,
-            "Item": {
-                **row_key(row_name(flow, step)),
-                a.STATUS: {"S": StepStatus.TOMBSTONE},
-                **kept,
-                a.SIDE: {"S": plan.side_of(step)},
-                a.ATTEMPT_ID: {"S": expression(EXECUTION)},
-                a.CREATED_AT: now(),
-                a.UPDATED_AT: now(),
-                a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),
-            },
+            "Item": first_row(plan, flow, step, StepStatus.TOMBSTONE, instead),
             "ConditionExpression": "attribute_not_exists(#saga_id)",
-            "ExpressionAttributeNames": {"#saga_id": a.SAGA_ID},
+            "ExpressionAttributeNames": {"#saga_id": LogAttribute.SAGA_ID},
         },
     }

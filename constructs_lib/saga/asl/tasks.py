@@ -9,23 +9,20 @@ from typing import Final
 
 from constructs_lib.saga.asl.callbacks import ANSWERED, NOT_IN_TIME, waiting_fields, waiting_retries
 from constructs_lib.saga.asl.failures import broken, found_at, refused, thrown_at
-from constructs_lib.saga.asl.fence import fence_states
+from constructs_lib.saga.asl.fence import fence_states, first_row
 from constructs_lib.saga.asl.flow import Flow, item_of, row_name, row_text, share_of
 from constructs_lib.saga.asl.items import ITEM_KEY
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State, task_seconds
 from constructs_lib.saga.asl.states import (
     CANCELED,
-    EXECUTION,
     REQUEST,
     SAGA_ID,
     bind_all,
     bound,
     call,
     found_item,
-    now,
     payload,
     row_key,
-    seconds_from_now,
     step_retries,
     transaction_retries,
 )
@@ -41,7 +38,6 @@ from saga_runtime.protocol import (
     StepStatus,
 )
 
-_DAY_SECONDS: Final = 86_400
 CONDITION_REFUSED: Final = "ConditionFailed"
 """Error name of a transaction straight from the state machine whose conditions were not met."""
 
@@ -252,16 +248,7 @@ def transaction_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> 
     known, row, a = flow.known(index), row_text(flow, step), LogAttribute
     output = bound(step.transaction.output, known, row=row)
     look, decide = f"{step.name} - read row", f"{step.name} - applied?"
-    item = {
-        **row_key(row_name(flow, step)),
-        a.STATUS: {"S": StepStatus.DONE},
-        a.OUTPUT: {"S": expression(f"$string({output})")},
-        a.SIDE: {"S": plan.side_of(step)},
-        a.ATTEMPT_ID: {"S": expression(EXECUTION)},
-        a.CREATED_AT: now(),
-        a.UPDATED_AT: now(),
-        a.EXPIRATION: seconds_from_now(plan.log_days * _DAY_SECONDS),
-    }
+    item = first_row(plan, flow, step, StepStatus.DONE, expression(f"$string({output})"))
     put = {
         "Put": {
             "TableName": plan.log_table,
