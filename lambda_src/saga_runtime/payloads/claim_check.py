@@ -131,6 +131,15 @@ class Payloads:
         """
         return parse(load(self.bucket, self.saga_id, value)) if is_reference(value) else value
 
+    def whole(self, value: Any) -> Any:
+        """The value, or its payload. Outputs of a map are by item key, and each of them may be a reference.
+
+        Raises: as ``read``.
+        """
+        if is_reference(value) or not isinstance(value, Mapping):
+            return self.read(value)
+        return {name: self.read(member) for name, member in value.items()}
+
     def later(self, value: Any, parse: Callable[[str], Any]) -> Any:
         """The value, or, of a reference, a promise to read it on access."""
         return Deferred(lambda: self.read(value, parse)) if is_reference(value) else value
@@ -163,7 +172,7 @@ def copied(value: Any) -> Any:
 
 
 class Outputs(Mapping[str, Any]):
-    """Outputs by step name. A large one is read from the bucket on access, and once."""
+    """Outputs by step name. A large one is read from the bucket on access, and once; of a map those of all items."""
 
     __slots__ = ("_known", "_payloads", "_read", "raw")
 
@@ -177,7 +186,7 @@ class Outputs(Mapping[str, Any]):
     def __getitem__(self, step: str) -> Any:
         if step not in self._known:
             if step not in self._read:
-                self._read[step] = self._payloads.read(self.raw[step])
+                self._read[step] = self._payloads.whole(self.raw[step])
             self._known[step] = copied(self._read[step])
         return self._known[step]
 

@@ -205,6 +205,15 @@ class TestACall:
         assert dict(call.outputs) == {"Large": LARGE, "Small": {"a": 1}} == call.outputs
         assert bucket.wire.sent == ["GetObject"]
 
+    def test_reads_large_outputs_of_a_map_by_their_item_keys(self, bucket: World) -> None:
+        reference = json.loads(encode_output(LARGE, payloads=KEEPING))
+        bucket.wire.forget()
+
+        call = self._call(outputs={"Pack": {"a": reference, "b": {"box": 1}}})
+
+        assert call.outputs["Pack"] == {"a": LARGE, "b": {"box": 1}} == call.anew().outputs["Pack"]
+        assert bucket.wire.sent == ["GetObject"]
+
     def test_passes_the_steps_output_to_its_compensation(self, bucket: World) -> None:
         call = self._call()
 

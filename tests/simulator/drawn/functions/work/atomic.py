@@ -7,17 +7,19 @@ from typing import Any
 
 from saga_runtime import Commit, StepCall, Write, atomic_step, compensation, read_only_step
 
-from .behaviour import before, is_exact, output_of
+from .behaviour import before, is_exact, is_whole, output_of
 
 TABLE = os.environ["EFFECTS_TABLE"]
 
 
 def _count(call: StepCall) -> Write:
+    told = "" if is_exact(call) else " in another amount"
+    told += "" if is_whole(call) else " with references"
     return Write(
         action={
             "Update": {
                 "TableName": TABLE,
-                "Key": {"id": {"S": call.key if is_exact(call) else f"{call.key} in another amount"}},
+                "Key": {"id": {"S": f"{call.key}{told}"}},
                 "UpdateExpression": "ADD times :one",
                 "ExpressionAttributeValues": {":one": {"N": "1"}},
             }

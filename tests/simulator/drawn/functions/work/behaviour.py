@@ -47,6 +47,11 @@ def is_exact(call: StepCall) -> bool:
     return all(number == AMOUNT for number in numbers)
 
 
+def is_whole(call: StepCall) -> bool:
+    """True if no output of an earlier step came as a reference to what is stored."""
+    return "cdk_sagas_ref" not in json.dumps(dict(call.outputs))
+
+
 def output_of(call: StepCall) -> dict[str, Any]:
     """The step's output, always the same: in a map, and behind it, it has what the step saw of earlier ones."""
     word, _, size = behaviour(call).partition(" ")
