@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from constructs_lib.testing.simulator.deployment.parts import parts_in
-from saga_runtime.protocol import Env
+from saga_runtime.protocol import Env, RefusalPolicy
 
 
 def _gatekeeper(number: int) -> Mapping[str, str]:
@@ -22,14 +22,16 @@ def _gatekeeper(number: int) -> Mapping[str, str]:
 
 def test_operations_of_one_name_are_all_audited() -> None:
     direct: Mapping[str, str] = {Env.OPERATION: "transfers", Env.REQUEST_TABLE: "requests-3"}
-    other: Mapping[str, str] = {Env.OPERATION: "transfers", Env.REQUEST_TABLE: "requests-4"}
+    open_: Mapping[str, str] = {Env.OPERATION: "payouts", Env.REFUSAL_POLICY: RefusalPolicy.OPEN}
+    other: Mapping[str, str] = {Env.OPERATION: "payouts", Env.REQUEST_TABLE: "requests-4", **open_}
 
     parts = parts_in([_gatekeeper(1), _gatekeeper(2), _gatekeeper(2), direct, other])
 
     assert parts.requests == ("requests-1", "requests-2", "requests-3", "requests-4")
     assert parts.logs == ("log-1", "log-2")
     assert [operation.requests for operation in parts.operations] == ["requests-1", "requests-2"]
-    assert parts.names == {"transfers"}
+    assert parts.names == {"transfers", "payouts"}
+    assert parts.open_refusals == ("payouts",)
 
 
 def test_operation_that_a_release_gives_another_saga_keeps_the_first_one() -> None:

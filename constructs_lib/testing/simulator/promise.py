@@ -321,6 +321,9 @@ def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
     changed, untrue, recorded = [], [], []
     for fate in fates:
         answers = set(fate.settled)
+        if fate.intent.operation in world.parts.open_refusals:
+            # A refusal that is not stored is of its own attempt: another one may be refused otherwise, or applied.
+            answers = {(status, body) for status, body in answers if status < 400}
         if len(answers) > 1:
             changed.append(f"key {fate.key} was answered {sorted(answers)}")
         for status, body in answers:

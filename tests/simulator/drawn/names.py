@@ -6,6 +6,8 @@ from typing import Final
 
 DIRECT: Final = "direct"
 """The operation without a saga."""
+OPEN: Final = "open"
+"""The same, with refusals that are not stored."""
 
 
 def operation_of(number: int) -> str:

@@ -27,6 +27,7 @@ from constructs_lib import (
     Operation,
     PayloadBucket,
     Provider,
+    RefusalPolicy,
     Retry,
     Run,
     SagaStateMachine,
@@ -39,7 +40,7 @@ from constructs_lib import (
 )
 from constructs_lib.saga.steps.group import StepGroup
 
-from .names import DIRECT, aside_of, operation_of, queue_of, second_of
+from .names import DIRECT, OPEN, aside_of, operation_of, queue_of, second_of
 from .releases import DrawnRelease, moved_to
 from .sagas import JOB_ROUTES, PROVIDERS, ROUTES, SKIP, DrawnSaga, DrawnStep, Node
 
@@ -131,7 +132,10 @@ class DrawnStack(Stack):
         for number, saga in enumerate(sagas):
             if saga.queued:
                 self._begin_by_messages(number, started[number])
-        operations[DIRECT] = DirectOperation(fn=self._direct(DIRECT), requests=requests, previous=None)
+        for name, policy in ((DIRECT, RefusalPolicy.FINAL), (OPEN, RefusalPolicy.OPEN)):
+            operations[name] = DirectOperation(
+                fn=self._direct(name), requests=requests, previous=None, refusal_policy=policy
+            )
         TransactionApi(self, "Api", operations=operations)
         CfnOutput(self, "ObjectsName", value=self._objects.bucket_name)
         CfnOutput(self, "EffectsTableName", value=self._effects.table_name)

@@ -16,13 +16,13 @@ from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 from .messages import KEYS, Messages, shared_key
-from .names import DIRECT, operation_of, second_of
+from .names import DIRECT, OPEN, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
 from .sagas import MEMBERS, PROVIDERS, REFERENCED, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
 
 _DIRECT: Final = 0.12
-"""Share of requests to the direct operation."""
+"""Share of requests to the direct operations."""
 _ANYWHERE: Final = ("crash", "busy", "slow")
 _AT_PROVIDERS: Final = ("mistake", "unreadable", "late")
 AMOUNT: Final = 123_456_789_012_345_678
@@ -264,7 +264,7 @@ def direct_intent(random: Random) -> Intent:
     word = random.choice((None, None, "refuse", "crash", "slow"))
     body: dict[str, Any] = {"behave": {"Direct": word} if word else {}, "number": random.randrange(3)}
     return Intent(
-        operation=DIRECT,
+        operation=random.choice((DIRECT, OPEN)),
         body=body,
         user=random.choice(("ann", "bob")),
         other_body={**body, "number": 3},

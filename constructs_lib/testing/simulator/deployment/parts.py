@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from constructs_lib.shared.manifest_format import OUTPUT, ManifestField, Part
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
-from saga_runtime.protocol import Env, ReconciledField
+from saga_runtime.protocol import Env, ReconciledField, RefusalPolicy
 from saga_runtime.recovery.adoption import Target
 
 _Found = TypeVar("_Found")
@@ -44,6 +44,7 @@ class Parts:
         operators: URLs of operators' queues, by the forward machine's name.
         log_days: how long rows are kept, by log.
         direct: name of each direct operation, with its table of request records.
+        open_refusals: names of those whose refusals are not stored.
         holds: tables of the switches that hold reconcilers.
         outboxes: tables of events that a publisher sweeps.
         targets: state machines that write each log, to which a saga of it can be moved.
@@ -55,6 +56,7 @@ class Parts:
     operators: Mapping[str, str]
     log_days: Mapping[str, int]
     direct: tuple[tuple[str, str], ...]
+    open_refusals: tuple[str, ...]
     holds: tuple[str, ...]
     outboxes: tuple[str, ...]
     targets: Mapping[str, Target]
@@ -77,6 +79,7 @@ class Parts:
             operators={**self.operators, **later.operators},
             log_days={**self.log_days, **later.log_days},
             direct=_once((*self.direct, *later.direct)),
+            open_refusals=_once((*self.open_refusals, *later.open_refusals)),
             holds=_once((*self.holds, *later.holds)),
             outboxes=_once((*self.outboxes, *later.outboxes)),
             targets={**self.targets, **later.targets},
@@ -136,6 +139,9 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
         operators=operators,
         log_days=log_days,
         direct=direct,
+        open_refusals=_once(
+            env[Env.OPERATION] for env in environments if env.get(Env.REFUSAL_POLICY) == RefusalPolicy.OPEN
+        ),
         holds=_once(env[Env.HOLD_TABLE] for env in environments if Env.HOLD_TABLE in env),
         outboxes=_once(env[Env.OUTBOX_TABLE] for env in environments if Env.OUTBOX_BUS in env),
         targets={

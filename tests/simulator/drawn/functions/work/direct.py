@@ -18,7 +18,7 @@ NAME = "Direct"
 def handler(call: DirectCall) -> Commit:
     """Count the effect, as the request states."""
     match call.request["behave"].get(NAME):
-        case "refuse":
+        case "refuse" if random.random() < 0.7:
             raise SoldOut("sold out")
         case "crash" if random.random() < 0.7:
             raise KeyError("a mistake")
