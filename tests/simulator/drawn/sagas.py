@@ -32,6 +32,8 @@ JOB_ROUTES: Final = ("SoldOut",)
 ITEMS: Final = "$request.items"
 _JOBS_SKIPPED: Final = 0.4
 """Share of jobs and waits that are skipped when they are refused."""
+_SKIPPED_BEHIND: Final = 0.2
+"""Share of steps behind the pivot that may be skipped."""
 _ITEMS_OF_A_STEP: Final = 0.4
 """Share of maps whose items are from the output of a step that may be skipped, or from its substitute output."""
 _SOURCE: Final = "I1"
@@ -157,7 +159,7 @@ class DrawnSaga:
 
 def drawn_saga(seed: int) -> DrawnSaga:
     """The saga of a seed. Half of those that an Express execution can run are inline."""
-    saga = _skipping_jobs(_Dice(seed).saga(), Random(f"{seed}:jobs"))
+    saga = _skipping_more(_Dice(seed).saga(), Random(f"{seed}:jobs"))
     inline = _fits_express(saga) and Random(f"{seed}:inline").random() < 0.5
     skipped = Random(f"{seed}:skipped")
     if inline and skipped.random() < _SKIPPED:
@@ -246,12 +248,18 @@ def _skipping(saga: DrawnSaga, random: Random) -> DrawnSaga:
     return dataclasses.replace(saga, nodes=(first, *found, *last))
 
 
-def _skipping_jobs(saga: DrawnSaga, random: Random) -> DrawnSaga:
-    """The saga, in which some jobs and waits are skipped when they are refused, and may be done after all."""
+def _skipping_more(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some jobs and waits are skipped when they are refused, and may be done after all.
+
+    So are some steps of which no other refusal is drawn, most of them behind the pivot.
+    """
 
     def changed(step: DrawnStep) -> DrawnStep:
-        may = step.kind in ("job", "wait") and step.refusable and not step.pivot
-        return dataclasses.replace(step, route=SKIP) if may and random.random() < _JOBS_SKIPPED else step
+        if step.pivot:
+            return step
+        waits = step.kind in ("job", "wait") and step.refusable
+        share = _JOBS_SKIPPED if waits else _SKIPPED_BEHIND if can_route(step) and not step.refusable else 0
+        return dataclasses.replace(step, route=SKIP) if random.random() < share else step
 
     found = with_each_step(saga, changed)
     return found if _always_acts(found) else saga
@@ -291,7 +299,12 @@ def _of_outputs(saga: DrawnSaga, random: Random) -> DrawnSaga:
 
 def _is_source(step: DrawnStep) -> bool:
     """True if a step has an output in each run, its own or another one."""
-    return step.route == SKIP and step.when is None and step.kind in ("atomic", *PROVIDERS)
+    return step.route == SKIP and step.when is None and can_route(step)
+
+
+def can_route(step: DrawnStep) -> bool:
+    """True if the step's function may raise a refusal that has a route."""
+    return step.kind in ("atomic", *PROVIDERS)
 
 
 def _by_routes(saga: DrawnSaga, random: Random) -> DrawnSaga:

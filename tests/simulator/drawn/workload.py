@@ -19,7 +19,7 @@ from .messages import KEYS, Messages, shared_key
 from .names import DIRECT, OPEN, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
-from .sagas import MEMBERS, PROVIDERS, REFERENCED, SKIP, DrawnSaga, DrawnStep, on_the_way, way_of
+from .sagas import MEMBERS, PROVIDERS, REFERENCED, SKIP, DrawnSaga, DrawnStep, can_route, on_the_way, way_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operations."""
@@ -42,7 +42,7 @@ _SKIPPED: Final = 0.3
 """Share of requests to inline sagas, of which each step that has routes takes one."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
-_THREE_FIT: Final = 32_400
+_THREE_FIT: Final = 32_000
 """Bytes of each of three outputs that leave room for small ones. A saga that runs out of room behind its pivot stays
 parked until a release returns less: no operator who only resumes it ever settles it."""
 
@@ -334,5 +334,7 @@ def _behaviour(saga: DrawnSaga, step: DrawnStep, random: Random) -> str | None:
         words += _AT_PROVIDERS
     if _can_refuse(step):
         words += ["refuse", f"large {_size(saga, random)}"]
-        words += [*(["decline"] if step.kind in PROVIDERS else []), *(["route"] if step.route else [])]
+        words += ["decline"] if step.kind in PROVIDERS else []
+    if step.route and can_route(step):
+        words += ["route"]
     return random.choice(words)

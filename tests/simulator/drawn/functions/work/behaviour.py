@@ -58,10 +58,11 @@ def output_of(call: StepCall) -> dict[str, Any]:
     if word == "large":
         return {"of": call.row_name, "items": [], "pad": "x" * int(size)}
     seen = _seen(call)
-    if call.item_key is None:
-        seen = {name: form for name, form in seen.items() if form != _ONE}
+    if call.item_key is not None:
+        return {"of": call.row_name, "saw": seen}
+    seen = {name: form for name, form in seen.items() if form != _ONE}
     items = [{"sku": item["sku"]} for item in call.request["items"][:_ITEMS]]
-    return {"of": call.row_name, "items": items, **({"saw": seen} if seen or call.item_key is not None else {})}
+    return {"of": call.row_name, "items": items, **({"saw": seen} if seen else {})}
 
 
 def sees_the_same(call: StepCall, output: Any) -> bool:
