@@ -33,6 +33,18 @@ class _Slow(Prompt):
         return 5
 
 
+class _Spread(Prompt):
+    """Reads of several items read them at moments of a list, one after the other."""
+
+    def __init__(self, *moments: int) -> None:
+        self.moments = list(moments)
+
+    def moment_between(self, sent: int, now: int) -> int:
+        moment = self.moments.pop(0)
+        assert sent <= moment <= now
+        return moment
+
+
 class _Clock:
     now = 10_000_000
 
@@ -87,6 +99,51 @@ def test_two_transactions_in_flight_on_one_item_conflict(db: DynamoDB) -> None:
     first.finish()
     assert [item["id"]["S"] for item in db.items("t")] == ["a", "b"]
     db.call("PutItem", {"TableName": "t", "Item": _key("a")})
+
+
+_READS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Query": (
+        "rows",
+        {
+            "KeyConditionExpression": "saga = :saga",
+            "ExpressionAttributeValues": {":saga": {"S": "s"}},
+            "ConsistentRead": True,
+        },
+    ),
+    "Scan": ("t", {"ConsistentRead": True}),
+    "BatchGetItem": ("t", {}),
+}
+
+
+@pytest.mark.parametrize("operation", _READS)
+def test_a_read_of_several_items_may_see_a_part_of_a_transaction(db: DynamoDB, clock: _Clock, operation: str) -> None:
+    """Each item as it was committed, at some moment since the read was sent."""
+    name, asked = _READS[operation]
+    schema = KeySchema(names=("saga", "id"), kinds=("S", "S"))
+    db.tables["rows"] = Table(name="rows", arn="arn:rows", schema=schema, indexes={})
+    keys = [{**_key(one), **({"saga": {"S": "s"}} if name == "rows" else {})} for one in ("a", "b")]
+
+    def write(number: str) -> None:
+        puts = [{"Put": {"TableName": name, "Item": {**key, "n": {"N": number}}}} for key in keys]
+        db.call("TransactWriteItems", {"TransactItems": puts})
+
+    def seen(*moments: int, sent: int) -> list[str]:
+        db.timing = _Spread(*moments)
+        source = {"TableName": name, **asked}
+        if operation == "BatchGetItem":
+            source = {"RequestItems": {name: {"Keys": keys, "ConsistentRead": True}}}
+        answer: Any = db.call(operation, source, sent)
+        return [item["n"]["N"] for item in (answer["Items"] if "Items" in answer else answer["Responses"][name])]
+
+    begun = clock.now
+    write("1")
+    clock.now += 10
+    write("2")
+    clock.now += 10
+
+    assert seen(begun + 5, begun + 15, sent=begun + 5) == ["1", "2"]
+    assert seen(begun + 15, begun + 5, sent=begun + 5) == ["2", "1"]
+    assert seen(sent=begun + 10) == ["2", "2"]  # what was written before is seen
 
 
 def test_a_token_commits_once(db: DynamoDB, clock: _Clock) -> None:

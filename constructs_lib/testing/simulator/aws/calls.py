@@ -222,7 +222,7 @@ class Calls:
             self._arrive_later(actor, request)
             self._kernel.sleep(patience)
             raise LostError(late=True)
-        actor.travelling = request
+        actor.travelling, actor.sent = request, self._kernel.now
         self._kernel.sleep(travels)
         actor.travelling = None
         return self._arrived(actor, request, patience)
@@ -232,7 +232,9 @@ class Calls:
         if trouble is Trouble.HOLD:
             self._trace.call(actor, request, "is held")
             kernel.sleep(weather.long())
+            actor.sent = kernel.now
             return self._arrived(actor, request, patience)
+        actor.sent = kernel.now
         kernel.sleep(weather.latency())
         match trouble:
             case Trouble.KILL_BEFORE:
@@ -370,9 +372,9 @@ class DynamoService:
     def __init__(self, db: DynamoDB) -> None:
         self.db = db
 
-    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any] | Later:
+    def call(self, operation: str, params: Mapping[str, Any], actor: Actor | None) -> dict[str, Any] | Later:
         """Do what a request asks for."""
-        return self.db.call(operation, params)
+        return self.db.call(operation, params, None if actor is None else actor.sent)
 
 
 def void(_result: object) -> None:

@@ -44,10 +44,11 @@ class Actor(Process):
         role: name of the role that signs its calls; None: it may do everything.
         environment: its environment variables.
         travelling: its request that is on its way, and may still arrive when its sender is dead.
+        sent: when its last request was sent.
         scheduled: whether a schedule began it: its writes alone do not speed the schedule up.
     """
 
-    __slots__ = ("environment", "kind", "of", "role", "scheduled", "travelling")
+    __slots__ = ("environment", "kind", "of", "role", "scheduled", "sent", "travelling")
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Actor(Process):
         self.role = role
         self.environment: MutableMapping[str, str] = environment if environment is not None else {}
         self.travelling: Request | None = None
+        self.sent: int | None = None
         self.scheduled = False
 
     @property

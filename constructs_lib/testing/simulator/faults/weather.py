@@ -39,6 +39,7 @@ class Weather:
         self._kernel = kernel
         self._random = Random(f"{seed}:weather")
         self._latencies = Random(f"{seed}:latency")
+        self._reads = Random(f"{seed}:reads")
         self._tables: dict[ActorKind, tuple[list[float], list[Trouble]]] = {}
         for kind in ActorKind:
             of_kind = [trouble for trouble in climate.troubles if _can_hit(kind, trouble)]
@@ -128,6 +129,11 @@ class Weather:
     def page(self) -> int:
         """Items after which a page ends; 0: as many as fit."""
         return 0 if self.is_over else self.climate.page
+
+    def moment_between(self, sent: int, now: int) -> int:
+        """Moment at which a read of several items reads one of them; often the first or the last one."""
+        drawn = self._reads.random()
+        return sent if drawn < 0.25 else now if drawn > 0.75 else sent + int(2 * (drawn - 0.25) * (now - sent))
 
     def skew(self) -> int:
         """Microseconds by which a clock is ahead."""

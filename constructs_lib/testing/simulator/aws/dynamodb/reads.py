@@ -10,7 +10,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from constructs_lib.testing.simulator.aws.dynamodb.parsing import Expression, condition_of, projection_of
-from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, Key, KeySchema, Table
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, Key, KeySchema, Moments, Table
 from constructs_lib.testing.simulator.aws.dynamodb.trees import (
     AllOf,
     Between,
@@ -66,12 +66,15 @@ def _place(found: Item, place: tuple[str | int, ...], value: dict[str, Any]) -> 
         holder[place[-1]] = value
 
 
-def get_item(table: Table, source: Mapping[str, Any], horizon: int) -> dict[str, Any]:
-    """An item, as a reader sees it who knows writes until a moment."""
+def get_item(table: Table, source: Mapping[str, Any], horizon: int, moments: Moments | None = None) -> dict[str, Any]:
+    """An item, as a reader sees it who knows writes until a moment; one of several is read at a moment of its own."""
     projection = _projection(source)
     check_placeholders([projection] if projection else [], source.get("ExpressionAttributeNames") or {}, {})
     key = table.schema.key_of(stored_item(source["Key"]), of_item=False)
-    item = table.get(key) if source.get("ConsistentRead") else table.get_as_of(key, horizon)
+    if source.get("ConsistentRead"):
+        item = table.get(key) if moments is None else table.get_at(key, moments)
+    else:
+        item = table.get_as_of(key, horizon)
     return {} if item is None else {"Item": projected(item, source, projection)}
 
 
@@ -101,7 +104,9 @@ class _Range:
     sort: Condition | None
 
 
-def query(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) -> dict[str, Any]:
+def query(
+    table: Table, source: Mapping[str, Any], horizon: int, most: int = 0, moments: Moments | None = None
+) -> dict[str, Any]:
     """Items of one partition.
 
     Args:
@@ -109,6 +114,7 @@ def query(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) 
         source: the request.
         horizon: an index, and a read that is not consistent, know writes until this moment.
         most: items of a page; 0: as many as fit.
+        moments: at which a consistent read reads its items; None: at one, now.
 
     Raises:
         ServiceError: as DynamoDB refuses it.
@@ -144,6 +150,9 @@ def query(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) 
         if not source.get("ConsistentRead"):
             seen = ((key, table.get_as_of(key, horizon)) for key, _ in found)
             found = [(key, item) for key, item in seen if item is not None]
+        elif moments is not None and table.written > moments.begun:
+            seen = ((key, table.get_at(key, moments)) for key, _ in found)
+            found = [(key, item) for key, item in seen if item is not None]
     if not found:
         return {"Count": 0, "ScannedCount": 0, **({} if source.get("Select") == "COUNT" else {"Items": []})}
     if wanted.sort is not None:
@@ -155,8 +164,10 @@ def query(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) 
     return _page(table, schema, [item for _, item in found], source, filtered, projection, values, most)
 
 
-def scan(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) -> dict[str, Any]:
-    """Every item, page by page."""
+def scan(
+    table: Table, source: Mapping[str, Any], horizon: int, most: int = 0, moments: Moments | None = None
+) -> dict[str, Any]:
+    """Every item, page by page; arguments as of ``query``."""
     index = _index(table, source)
     schema = index.schema if index is not None else table.schema
     names: Mapping[str, str] = source.get("ExpressionAttributeNames") or {}
@@ -166,6 +177,9 @@ def scan(table: Table, source: Mapping[str, Any], horizon: int, most: int = 0) -
     if index is not None:
         index.known_at(horizon)
     items: Iterable[Item] = index.every() if index is not None else table.every()
+    if index is None and moments is not None and table.written > moments.begun:
+        keys = [table.schema.key_of(item, of_item=True) for item in items]
+        items = [item for key in keys if (item := table.get_at(key, moments)) is not None]
     if (segment := _segment(source)) is not None:
         items = (item for item in items if segment(item[schema.names[0]]))
     return _page(table, schema, list(items), source, filtered, projection, values, most)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from constructs_lib.testing.simulator.aws.dynamodb import reads, transactions
-from constructs_lib.testing.simulator.aws.dynamodb.tables import Table
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Moments, Table
 from constructs_lib.testing.simulator.aws.dynamodb.transactions import Tokens
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition
 from constructs_lib.testing.simulator.aws.dynamodb.values import copied_item, item_size, stored, stored_item
@@ -76,6 +76,9 @@ class Timing(Protocol):
     def page(self) -> int:
         """Items after which a page of a query or a scan ends; 0: as many as fit."""
 
+    def moment_between(self, sent: int, now: int) -> int:
+        """Moment at which a consistent read of several items reads one of them."""
+
 
 class Prompt:
     """Timing of a DynamoDB that is never behind."""
@@ -95,6 +98,10 @@ class Prompt:
     def page(self) -> int:
         """As many as fit."""
         return 0
+
+    def moment_between(self, _sent: int, now: int) -> int:
+        """The last one."""
+        return now
 
 
 class Later:
@@ -140,8 +147,14 @@ class DynamoDB:
             raise ServiceError("ResourceNotFoundException", "Requested resource not found")
         return found
 
-    def call(self, operation: str, source: Mapping[str, Any]) -> dict[str, Any] | Later:
+    def call(self, operation: str, source: Mapping[str, Any], sent: int | None = None) -> dict[str, Any] | Later:
         """Do what a request asks for.
+
+        Args:
+            operation: its name.
+            source: the request.
+            sent: when the request was sent: a consistent read of several items reads each at some moment since then
+                ("read-committed"; the developer guide's "Isolation levels for DynamoDB transactions"). None: now.
 
         Raises:
             ServiceError: as DynamoDB refuses it.
@@ -168,13 +181,19 @@ class DynamoDB:
             case "Query" | "Scan":
                 read = reads.query if operation == "Query" else reads.scan
                 lag = 0 if source.get("ConsistentRead") else self.timing.index_lag()
-                return read(self.table(source["TableName"]), source, now - lag, self.timing.page())
+                return read(self.table(source["TableName"]), source, now - lag, self.timing.page(), self._moments(sent))
             case "DescribeTable":
                 table = self.table(source["TableName"])
                 return {"Table": {"TableName": table.name, "TableArn": table.arn, "TableStatus": "ACTIVE"}}
             case "BatchGetItem":
-                return self._batch_get(source, now)
+                return self._batch_get(source, now, self._moments(sent))
         return self._batch_write(source, now)
+
+    def _moments(self, sent: int | None) -> Moments:
+        """Moments at which the items of a consistent read are read."""
+        now = self._clock()
+        begun = now if sent is None else sent
+        return Moments(begun, lambda: self.timing.moment_between(begun, now))
 
     def _transact(self, source: Mapping[str, Any], now: int) -> dict[str, Any] | Later:
         prepared = transactions.prepare(source, self.table, self._tokens, now, self.rewrite)
@@ -191,7 +210,7 @@ class DynamoDB:
 
         return Later(delay, finish)
 
-    def _batch_get(self, source: Mapping[str, Any], now: int) -> dict[str, Any]:
+    def _batch_get(self, source: Mapping[str, Any], now: int, moments: Moments) -> dict[str, Any]:
         """Items that exist. AWS documents no order in which keys are left unprocessed: here the last ones are."""
         number = sum(len(asked["Keys"]) for asked in source["RequestItems"].values())
         _check_batch("BatchGetItem", number)
@@ -207,7 +226,7 @@ class DynamoDB:
             horizon = now if asked.get("ConsistentRead") else now - self.timing.index_lag()
             each = {key: value for key, value in asked.items() if key != "Keys"}
             while keys and most and room > 0:
-                answer = reads.get_item(table, {**each, "Key": keys[0]}, horizon)
+                answer = reads.get_item(table, {**each, "Key": keys[0]}, horizon, moments)
                 if answer:
                     room -= item_size(stored_item(answer["Item"]))
                     if room < 0:

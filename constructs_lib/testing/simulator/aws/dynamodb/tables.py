@@ -101,6 +101,19 @@ class KeySchema:
                 )
 
 
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Moments at which a read of several items reads them.
+
+    Attributes:
+        begun: the first one: what was written before is seen.
+        draw: draws one.
+    """
+
+    begun: int
+    draw: Callable[[], int]
+
+
 @dataclass(slots=True, kw_only=True)
 class Index:
     """A secondary index. A global one learns of a write some time after it; a local one only checks its key.
@@ -172,6 +185,7 @@ class Table:
         ttl: attribute that holds when an item expires; None: none does.
         locks: items that a transaction in flight holds.
         writes: how many writes there were.
+        written: when the last one was.
         heard: is called with every write; None: no call.
         listeners: are called with every write, too: streams.
     """
@@ -183,6 +197,7 @@ class Table:
     ttl: str | None = None
     locks: set[Key] = field(default_factory=set)
     writes: int = 0
+    written: int = 0
     heard: Callable[[Table, Key, Item | None], None] | None = None
     listeners: list[Callable[[Table, Key, Item | None], None]] = field(default_factory=list)
     _partitions: dict[Any, dict[Any, Item]] = field(default_factory=dict)
@@ -197,6 +212,10 @@ class Table:
         changed, before = self._before.get(key, (0, None))
         return before if changed > horizon else self.get(key)
 
+    def get_at(self, key: Key, moments: Moments) -> Item | None:
+        """The item as one of several that are read, each at its moment."""
+        return self.get(key) if self.written <= moments.begun else self.get_as_of(key, moments.draw())
+
     def put(self, key: Key, item: Item | None, now: int) -> None:
         """Store an item, or remove it."""
         partition = self._partitions.setdefault(key[0], {})
@@ -206,6 +225,7 @@ class Table:
         else:
             partition[key[-1]] = item
         self.writes += 1
+        self.written = now
         if self.heard is not None:
             self.heard(self, key, item)
         for listener in self.listeners:
