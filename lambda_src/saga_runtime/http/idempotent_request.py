@@ -15,6 +15,8 @@ from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, PREFER
 
 JOINED: Final = "headersAreJoined"
 """Member of an event whose values of one header are one text, joined by commas."""
+_GENERATED: Final = ".execute-api."
+"""In the domain that API Gateway gives to each API."""
 _BARE: Final = re.compile(r"^[\x20-\x7e]+$")
 _SECONDS: Final = re.compile(r'"?([0-9]{1,6})"?')
 _QUOTED: Final = re.compile(r'^"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"$')
@@ -58,7 +60,7 @@ def proxy_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
         "body": event.get("body"),
         "isBase64Encoded": event.get("isBase64Encoded"),
         "requestContext": {
-            "path": event.get("rawPath"),
+            "path": _path_as_sent(event),
             "identity": {
                 "accountId": iam.get("accountId"),
                 "caller": iam.get("callerId"),
@@ -67,6 +69,17 @@ def proxy_event(event: Mapping[str, Any]) -> Mapping[str, Any]:
             "authorizer": {**_mapping(authorizer.get("lambda")), "claims": None, "jwt": authorizer.get("jwt")},
         },
     }
+
+
+def _path_as_sent(event: Mapping[str, Any]) -> str:
+    """Path of the request as the client sent it, or of a domain of the user's the last segment of it.
+
+    ``rawPath`` does not have the base path of such a domain, and no member of the event has it. The last segment is a
+    reference that a client resolves against the address of its request (RFC 9110, 10.2.2).
+    """
+    path = str(event.get("rawPath") or "")
+    domain = str(_mapping(event.get("requestContext")).get("domainName") or _GENERATED)
+    return path if _GENERATED in domain else path.rpartition("/")[2] or "."
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 
@@ -56,6 +57,38 @@ def test_a_new_request_in_the_newer_format_starts_one_saga(world: World) -> None
     assert status == 202
     assert headers["Location"] == f"/prod/transfers/{document['saga_id']}"
     assert len(world.executions.by_name) == 1
+
+
+def _by(domain: str, raw_path: str) -> dict[str, Any]:
+    event = _http(post())
+    return event | {"rawPath": raw_path, "requestContext": event["requestContext"] | {"domainName": domain}}
+
+
+@pytest.mark.parametrize(
+    ("sent", "raw_path"),
+    [
+        ("https://pay.example/v1/transfers", "/transfers"),
+        ("https://pay.example/v1/transfers", "/prod/transfers"),
+        ("https://pay.example/transfers", "/prod/transfers"),
+        ("https://pay.example/transfers", "/transfers"),
+        ("https://pay.example/v1/transfers/", "/transfers/"),
+    ],
+)
+def test_the_location_of_a_request_to_a_domain_of_ones_own_has_its_base_path(
+    world: World, sent: str, raw_path: str
+) -> None:
+    """The event has neither the base path, nor whether the stage is in the address."""
+    status, document, headers = world.call(_by("pay.example", raw_path))
+
+    assert status == 202
+    assert urljoin(sent, headers["Location"]) == f"{sent.rstrip('/')}/{document['saga_id']}"
+
+
+@pytest.mark.parametrize("tail", ["amazonaws.com", "amazonaws.com.cn"])
+def test_the_location_of_a_request_to_a_generated_domain_has_the_stage(world: World, tail: str) -> None:
+    _, document, headers = world.call(_by(f"a1.execute-api.eu-west-1.{tail}", "/prod/transfers"))
+
+    assert headers["Location"] == f"/prod/transfers/{document['saga_id']}"
 
 
 @pytest.mark.parametrize(
