@@ -12,6 +12,7 @@ from typing import Any
 from constructs_lib.cli.shared.aws import add_stack_options, one_line_errors, session_of
 from constructs_lib.cli.shared.manifest import read_manifest
 from constructs_lib.cli.shared.process import CommandError
+from constructs_lib.cli.shared.reads import UNREADABLE
 from constructs_lib.cli.shared.terminal import safe
 from saga_runtime.protocol import LedgerAttribute as A
 
@@ -60,6 +61,7 @@ class TrialBalance:
 
     books: dict[tuple[str, str], Book] = field(default_factory=lambda: defaultdict(Book))
     exceeded: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
 
     @property
     def wrong(self) -> list[str]:
@@ -69,7 +71,7 @@ class TrialBalance:
         ]
         for (currency, name), book in sorted(self.books.items()):
             found += [f"{currency} {name}: {wrong}" for wrong in book.wrong()]
-        return found + self.exceeded
+        return found + self.exceeded + self.unreadable
 
     @property
     def totals(self) -> dict[str, int]:
@@ -81,31 +83,40 @@ class TrialBalance:
 
 
 def add_up(items: Iterable[Item]) -> TrialBalance:
-    """Add up the items of a ledger table. Memory grows with accounts and collecting shards, not with entries."""
+    """Add up the items of a ledger table. Memory grows with accounts and collecting shards, not with entries.
+
+    An item that cannot be read is wrong, and ends nothing.
+    """
     result = TrialBalance()
     for item in items:
-        kind, name, *rest = item[A.PK]["S"].split("#")
-        # Clearing accounts are one each, collecting shards are not: each must be right on its own.
-        shard = " ".join(["", *rest]) if kind == "collecting" else ""
-        book = result.books[item[A.CURRENCY]["S"], f"{kind} {name}{shard}"]
-        match item[A.KIND]["S"]:
-            case "account":
-                book.balance, book.sequence = int(item[A.BALANCE]["N"]), int(item[A.SEQUENCE]["N"])
-                book.held = int(item[A.HELD]["N"])
-            case "shard":
-                book.balance, book.sequence = int(item[A.BALANCE]["N"]), int(item[A.SEQUENCE]["N"])
-                book.closed = item[A.STATE]["S"] == "CLOSED"
-            case "hold":
-                amount, captured = int(item[A.AMOUNT]["N"]), int(item.get(A.CAPTURED, {"N": 0})["N"])
-                book.holds += amount if item[A.STATE]["S"] == "OPEN" else 0
-                if captured > amount:
-                    result.exceeded.append(
-                        f"hold {item[A.HOLD_ID]['S']} of {name}: holds {amount}, captured {captured}"
-                    )
-            case _:
-                book.entries += 1
-                book.total += int(item[A.AMOUNT]["N"])
+        try:
+            _add(result, item)
+        except UNREADABLE as error:
+            key = " ".join(str(item.get(name, {}).get("S", "")) for name in (A.PK, A.SK))
+            result.unreadable.append(f"item {key} cannot be read: {type(error).__name__} {error}")
     return result
+
+
+def _add(result: TrialBalance, item: Item) -> None:
+    kind, name, *rest = item[A.PK]["S"].split("#")
+    # Clearing accounts are one each, collecting shards are not: each must be right on its own.
+    shard = " ".join(["", *rest]) if kind == "collecting" else ""
+    book = result.books[item[A.CURRENCY]["S"], f"{kind} {name}{shard}"]
+    match item[A.KIND]["S"]:
+        case "account":
+            book.balance, book.sequence = int(item[A.BALANCE]["N"]), int(item[A.SEQUENCE]["N"])
+            book.held = int(item[A.HELD]["N"])
+        case "shard":
+            book.balance, book.sequence = int(item[A.BALANCE]["N"]), int(item[A.SEQUENCE]["N"])
+            book.closed = item[A.STATE]["S"] == "CLOSED"
+        case "hold":
+            amount, captured = int(item[A.AMOUNT]["N"]), int(item.get(A.CAPTURED, {"N": 0})["N"])
+            book.holds += amount if item[A.STATE]["S"] == "OPEN" else 0
+            if captured > amount:
+                result.exceeded.append(f"hold {item[A.HOLD_ID]['S']} of {name}: holds {amount}, captured {captured}")
+        case _:
+            book.total += int(item[A.AMOUNT]["N"])
+            book.entries += 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from constructs_lib.cli.shared.process import CommandError, json_in
 from constructs_lib.cli.shared.reads import Item, due_ids, projection, read_all
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
 
+View = TypeVar("View")
 SHOWN: Final = tuple(name for name in TokenAttribute if name not in (TokenAttribute.TOKEN, TokenAttribute.DECISION))
 """Attributes that are read: the token never leaves the table."""
 _NOT_SHOWN: Final = (TokenStatus.EVENT, TokenStatus.DECIDED, TokenStatus.NOTICE, TokenStatus.NOTIFIED)
@@ -186,6 +188,24 @@ def job_parts(job_id: str) -> tuple[str, str]:
     return (job.saga_id, job.row_name) if job is not None else ("", "")
 
 
+def reason_of(notice: TokenRow) -> str:
+    """Why operators were notified.
+
+    Raises:
+        ValueError: if the notice's entry does not state it.
+    """
+    try:
+        return str(json.loads(notice.entry)["parked_reason"]["detail"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"entry of notice {notice.id} must state its reason, got none: {error}") from None
+
+
+def _notice_of(item: Item) -> TokenRow:
+    notice = TokenRow.from_item(item)
+    reason_of(notice)
+    return notice
+
+
 def _conflict_id(row_id: str, conflict: str) -> str:
     """Id of a job's conflict; an alias has no entry in the operators' queue."""
     if not conflict or JobId.parse(row_id) is None:
@@ -241,7 +261,8 @@ class TokenRows:
 
     def notices(self, ids: Sequence[str]) -> list[TokenRow]:
         """Notices among rows, read strongly: of entries that are not sent, and of outcomes to acknowledge."""
-        return [TokenRow.from_item(item) for item in self._read(one for one in ids if one.startswith(NOTICE_PREFIX))]
+        items = self._read(one for one in ids if one.startswith(NOTICE_PREFIX))
+        return [notice for item in items if (notice := self._readable(_notice_of, item)) is not None]
 
     def of(self, ids: Sequence[str]) -> list[JobView]:
         """Rows by their ids, read strongly; missing ones, and those without a job's state, are left out.
@@ -271,12 +292,13 @@ class TokenRows:
         Raises:
             CommandError: if the table is not one of tokens.
         """
-        views = [view for item in items if (view := self._view(item)) is not None]
+        views = [view for item in items if (view := self._readable(job_view, item)) is not None]
         return sorted(views, key=lambda view: (list(Kind).index(view.kind), view.since, view.job_id))
 
-    def _view(self, item: Item) -> JobView | None:
+    def _readable(self, view: Callable[[Item], View | None], item: Item) -> View | None:
+        """An item for display; None: it is left out, or ``unreadable`` was called with it."""
         try:
-            return job_view(item)
+            return view(item)
         except (KeyError, ValueError) as wrong:
             error = ValueError(f"attribute {wrong.args[0]} is missing") if isinstance(wrong, KeyError) else wrong
             if self.unreadable is None:

@@ -7,13 +7,12 @@ nothing, and reads no token.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from constructs_lib.cli.callbacks.rows import SHOWN, JobView, TokenRows, job_parts
+from constructs_lib.cli.callbacks.rows import SHOWN, JobView, TokenRows, job_parts, reason_of
 from constructs_lib.cli.callbacks.rows import Kind as RowKind
 from constructs_lib.cli.doctor.findings import NOBODY_CAME_MS, Finding, Kind, Saga, Severity, unreadable
 from constructs_lib.cli.doctor.records import Records, watcher
@@ -115,7 +114,7 @@ class Tokens:
             saga_id=job_parts(notice.job_id)[0],
             table=self.table,
         )
-        reported, outcome = json.loads(notice.entry)["parked_reason"]["detail"], contradicting_outcome(notice)
+        reported, outcome = reason_of(notice), contradicting_outcome(notice)
         if not _is_sent(notice):
             if notice.created_at > self.records.now_ms - NOBODY_CAME_MS:
                 return None

@@ -1,4 +1,4 @@
-"""``cdk-sagas doctor`` with many sagas in flight: it leaves quotas to them, and holds few at once."""
+"""``cdk-sagas doctor`` with much to read: it leaves quotas to the sagas, holds few at once, and reads to the end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from importlib import import_module
 import pytest
 
 from saga_runtime.idempotency.record import reserve_put
+from saga_runtime.protocol import NOTICE_PREFIX
 from saga_runtime.recovery.running import ASKED_ONE_BY_ONE
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import SHARD, CheckedStack
+from tests.unit.support.doctor_scenes import SCENES
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.samples import MACHINE_ARN, reservation_of
 
@@ -61,3 +63,22 @@ def test_few_records_are_held_at_once(stack: CheckedStack, monkeypatch: pytest.M
 
     assert len(stack.finds()) == 1
     assert (sum(held), max(held)) == (MANY + 1, 20)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"status": {"S": "OF_A_NEWER_RELEASE"}},
+        {"status": {"S": "NOTICE"}},
+        {"status": {"S": "NOTICE"}, "updated_at": {"N": "1"}, "queue_url": {"S": "q"}, "entry": {"S": "{}"}},
+    ],
+    ids=["newer", "incomplete", "without a reason"],
+)
+def test_a_notice_that_cannot_be_read_hides_nothing_else(
+    stack: CheckedStack, broken: dict[str, dict[str, str]]
+) -> None:
+    SCENES["undelivered"].happens(stack)
+    item = {"id": {"S": f"{NOTICE_PREFIX}x"}, "due_shard": {"S": SHARD}, "due_at": {"N": "1"}, **broken}
+    aws.dynamodb().put_item(TableName="tokens", Item=item)
+
+    assert sorted(kind for kind, _ in stack.kinds()) == ["outcome not delivered", "unreadable"]

@@ -50,6 +50,18 @@ def test_an_entry_without_its_counterpart_is_reported() -> None:
     assert add_up(lost_counter_entry).wrong == ["EUR: entries sum to 1000, must be 0"]
 
 
+def test_an_item_that_cannot_be_read_is_reported_and_everything_else_added_up() -> None:
+    foreign = {"pk": {"S": "account#carol"}, "sk": {"S": "note"}, "text": {"S": "from an operator"}}
+
+    result = add_up([foreign, *books(), {"pk": {"N": "1"}}])
+
+    assert result.totals == {"EUR": 0}
+    assert [sentence.partition(": ")[0] for sentence in result.wrong] == [
+        "item account#carol note cannot be read",
+        "item   cannot be read",
+    ]
+
+
 def test_a_balance_without_matching_entries_is_reported() -> None:
     ledger = books()
     ledger[0] = {**ledger[0], "balance": {"N": "1001"}}
