@@ -7,6 +7,7 @@ the next check does what was not done.
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +31,12 @@ from saga_runtime.shared import aws, clock, telemetry
 
 __all__ = ["PAGE", "Reconciled", "Reconciler", "Served", "served_of"]
 
-PAGE: Final = 50
-"""Keys of one shard that are held at once: so many that what a read is rounded up by does not count."""
+PAGE: Final = 1_000
+"""Keys of one shard that are held at once, and checked in a random order.
+
+What fails stays due, and is the first of its shard again in the next check. In the index' order, some thousand sagas
+that nothing can start would take the time of every check, and those behind them would not be recovered.
+"""
 _ACTIONS: Final = (Need.START, Need.STOP, Need.TAKE_OVER, Need.PARK)
 
 
@@ -185,7 +190,7 @@ class Reconciler:
         return parts
 
     def _due_page(self, table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[str], Start | None]:
-        """Keys of one page of due records, the oldest first; how long those of our sagas have been due is kept."""
+        """Keys of one page of due records, in a random order; how long those of our sagas have been due is kept."""
         a = RecordAttribute
         machines = {saga.machine for saga in self.caretaker.served if saga.requests == table}
         items, following = _due_items(table, shard, now_ms, start, a.EXECUTION_ARN)
@@ -193,7 +198,7 @@ class Reconciler:
         oldest = min((int(item[a.DUE_AT]["N"]) for item in ours), default=now_ms)
         with self._mine:
             self._done.overdue_seconds = max(self._done.overdue_seconds, (now_ms - oldest) // 1_000)
-        return [str(item[a.ID]["S"]) for item in items], following
+        return _keys_of(items), following
 
     def _look_at(self, caretaker: Caretaker, table: str, now_ms: int, request_id: str, again: bool) -> None:
         found = caretaker.read(table, request_id)
@@ -264,9 +269,13 @@ def _machine(item: AttributeMap) -> str:
 
 
 def _page(table: str, shard: int, now_ms: int, start: Start) -> tuple[Sequence[str], Start | None]:
-    """Keys of one page of what is due in a shard."""
+    """Keys of one page of what is due in a shard, in a random order."""
     items, following = _due_items(table, shard, now_ms, start)
-    return [str(item[RecordAttribute.ID]["S"]) for item in items], following
+    return _keys_of(items), following
+
+
+def _keys_of(items: Sequence[AttributeMap]) -> Sequence[str]:
+    return [str(item[RecordAttribute.ID]["S"]) for item in random.sample(items, len(items))]
 
 
 def _due_items(

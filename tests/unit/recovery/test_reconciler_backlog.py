@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.reconciler import SHARDS, backlog, reserved
 from saga_runtime.protocol import RecordAttribute
-from saga_runtime.recovery.reconciler import PAGE, Reconciler
+from saga_runtime.recovery.reconciler import Reconciler
 from saga_runtime.recovery.saga_reconciler import Caretaker, Served
 from saga_runtime.recovery.sweep import WORKERS, Part
 from saga_runtime.shared import aws, telemetry
@@ -30,6 +30,8 @@ pytestmark = pytest.mark.exhaustive
 
 RECONCILER = import_module("saga_runtime.recovery.reconciler")
 BACKLOG = 10_000
+PAGE = 50
+"""A small one: keys of several pages are due in each shard."""
 A = RecordAttribute
 
 
@@ -140,6 +142,7 @@ def test_ten_thousand_that_are_due_at_once_are_taken_over_once_each_by_threads(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.fill(BACKLOG)
+    monkeypatch.setattr(RECONCILER, "PAGE", PAGE)
     held: list[Part] = []
     most = 0
     fill = Part.fill
