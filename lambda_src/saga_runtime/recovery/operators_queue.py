@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HELD_SECONDS: Final = 60
 """For so long an entry that was received is hidden, at most."""
+RUN_MS: Final = 40_000
+"""How long entries are received, at most: before the first ones are visible again, and the operators' function ends."""
 SPARE_MS: Final = 5_000
 """Time left for what was received last."""
 _AT_ONCE: Final = 10
@@ -158,6 +160,7 @@ class OperatorsQueue:
         wait_seconds: how long a receive waits for an entry.
         deleted: how many entries were deleted.
         left: how many were read and stay.
+        complete: whether all were read that no other process was reading.
     """
 
     sqs: SQSClient
@@ -168,6 +171,7 @@ class OperatorsQueue:
     wait_seconds: int = 1
     deleted: int = 0
     left: int = 0
+    complete: bool = False
 
     def clear(self, may_continue: Callable[[], bool] = lambda: True) -> None:
         """Delete the entries that are over, and second copies; release the others.
@@ -177,10 +181,12 @@ class OperatorsQueue:
         """
         kept: dict[str, str] = {}
         needed: dict[Entry, str] = {}
+        until_ms = clock.now_ms() + RUN_MS
         try:
-            while may_continue():
+            while clock.now_ms() < until_ms and may_continue():
                 fresh = [message for message in self._received() if message["MessageId"] not in kept]
                 if not fresh:
+                    self.complete = True
                     return
                 for message in fresh:
                     entry, name = _entry_of(message["Body"]), message["MessageId"]

@@ -186,7 +186,8 @@ def clear(url: str, served: Iterable[Served]) -> str:
     """
     queue = queue_of(url, (saga for saga in served if saga.operators == url))
     queue.clear()
-    return f"{queue.deleted} deleted, {queue.left} left"
+    more = "" if queue.complete else ", and there are more: repeat this"
+    return f"{queue.deleted} deleted, {queue.left} left{more}"
 
 
 def left_in(cleared: str) -> int | None:

@@ -17,6 +17,7 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import Env, LogAttribute, Look, LookField, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.hold import HOLD_KEY
 from saga_runtime.recovery.operators_queue import (
+    HELD_SECONDS,
     ConflictEntry,
     LateEntry,
     OperatorsQueue,
@@ -24,6 +25,7 @@ from saga_runtime.recovery.operators_queue import (
     acknowledged_in,
     undone_in,
 )
+from saga_runtime.recovery.repairs import clear
 from saga_runtime.recovery.saga_reconciler import Served
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
@@ -125,6 +127,31 @@ def test_of_an_entry_that_was_sent_twice_one_stays(operated: OperatedSaga, url: 
     cleared.clear()
 
     assert (cleared.deleted, cleared.left, bodies(url)) == (11, 1, [body()])
+
+
+def test_a_queue_of_thousands_is_read_for_as_long_as_its_entries_are_hidden(operated: OperatedSaga) -> None:
+    """The operators' function would be ended, and the first entries would come again."""
+    operated.park()
+    world, received, released = operated.world, list[str](), list[str]()
+
+    class Endless:
+        def receive_message(self, **_: Any) -> Any:
+            world.clock.ms += 1_000
+            names = [f"m{len(received) + number}" for number in range(10)]
+            received.extend(names)
+            return {"Messages": [{"MessageId": one, "ReceiptHandle": one, "Body": "{}"} for one in names]}
+
+        def change_message_visibility_batch(self, *, Entries: Any, **_: Any) -> None:  # noqa: N803  # AWS's name
+            released.extend(entry["ReceiptHandle"] for entry in Entries)
+
+    client: Any = Endless()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(aws, "sqs", lambda: client)
+        told = clear("operators", [SERVED])
+
+    assert told == f"0 deleted, {len(received)} left, and there are more: repeat this"
+    assert len(received) * 100 <= (HELD_SECONDS - 15) * 1_000
+    assert released == received
 
 
 def test_of_two_entries_two_sweeps_that_slept_delete_the_same_one(operated: OperatedSaga) -> None:
