@@ -183,17 +183,25 @@ def _errors(options: argparse.Namespace) -> Iterator[None]:
 
 
 def _list(options: argparse.Namespace, session: boto3.Session) -> int:
-    listing = _listing(options, session)
+    unreadable: dict[str, ValueError] = {}
+    listing = _listing(options, session, unreadable)
     if options.json:
         say(json.dumps(_document(listing), indent=2) + "\n")
     else:
         say(text_of(listing, Screen.of(sys.stdout)))
-    return 0
+    for row_id, error in unreadable.items():
+        sys.stderr.write(f"{safe(f'row {row_id} is missing: it cannot be read: {error}')}; see cdk-sagas doctor\n")
+    return 1 if unreadable else 0
 
 
-def _listing(options: argparse.Namespace, session: boto3.Session) -> Listing:
-    tokens = TokenRows(dynamodb=session.client("dynamodb"), table=options.tokens)
+def _listing(options: argparse.Namespace, session: boto3.Session, unreadable: dict[str, ValueError]) -> Listing:
+    tokens = TokenRows(dynamodb=session.client("dynamodb"), table=options.tokens, unreadable=unreadable.__setitem__)
     found = tokens.all() if options.all else tokens.open()
+    if unreadable and not found:
+        raise CommandError(
+            f"table {options.tokens} has an item that is not a row of a token table: {min(unreadable)}: "
+            f"{unreadable[min(unreadable)]}; see cdk-sagas doctor"
+        )
     rows = _decided(options, [row for row in found if options.saga in (None, row.saga_id)])
     busy, complete, dead = 0, True, None
     if options.dead_letters:

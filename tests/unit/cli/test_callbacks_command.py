@@ -29,6 +29,7 @@ from saga_runtime.callbacks.store import read_token
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import (
+    NOTICE_PREFIX,
     UNANSWERED_FIELD,
     CallField,
     Env,
@@ -805,6 +806,18 @@ def test_a_wrong_table_is_refused_with_the_remedy(operator: Operator) -> None:
     operator.integration["table"] = "requests"
     for words in ((), ("--all",)):
         assert "table requests has an item that is not a row of a token table" in operator.is_refused(*words)
+
+
+@pytest.mark.parametrize("row_id", ["other", f"{NOTICE_PREFIX}other"])
+def test_a_row_that_cannot_be_read_hides_no_other(operator: Operator, row_id: str) -> None:
+    operator.job_saga.register()
+    row = {"id": {"S": row_id}, "status": {"S": "OF_A_NEWER_RELEASE"}, "due_shard": {"S": "00"}, "due_at": {"N": "1"}}
+    aws.dynamodb().put_item(TableName="tokens", Item=row)
+
+    status, out, err = operator.run("--json")
+
+    assert (status, [row["job_id"] for row in json.loads(out)["rows"]]) == (1, [JOB_ID])
+    assert err.startswith(f"row {row_id} is missing: it cannot be read: ")
 
 
 def test_a_queue_that_is_not_there_is_refused_with_the_remedy(operator: Operator) -> None:
