@@ -22,7 +22,7 @@ from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import RuntimeFunction, user_code
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
-from constructs_lib.shared.stacks import refer_to
+from constructs_lib.shared.stacks import refer_to, require_same_place
 from constructs_lib.shared.types import check_fields, checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
@@ -239,6 +239,7 @@ class DirectOperation:
             self.fn,
             {f"{argument} of operation {name}": construct for argument, construct in named.items()},
         )
+        require_same_place(api, f"requests of operation {name}", self.requests, "create an IdempotencyTable there")
         self.fn.operation = f"{api.node.path}/{name}"
         self.requests.grant_reserve(self.fn)
         self.requests.grant_look(self.fn)

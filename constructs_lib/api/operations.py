@@ -31,7 +31,7 @@ from constructs_lib.shared.arguments import require_match, require_seconds, requ
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
-from constructs_lib.shared.stacks import depend_on
+from constructs_lib.shared.stacks import depend_on, require_same_place
 from constructs_lib.shared.types import check_fields
 from constructs_lib.tables.money_field import MoneyField
 from saga_runtime.http.key_source import KeySource
@@ -258,6 +258,7 @@ class OperationsApi(Construct):
 
     def _gatekeeper(self, name: str, operation: Operation) -> RuntimeFunction:
         saga = operation.saga
+        require_same_place(self, f"saga of operation {name}", saga, "make the API where the saga is")
         depend_on(self, "begins", saga)
         gatekeeper = RuntimeFunction(
             self._gatekeeper_scope,

@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
+
+from aws_cdk import Token
 
 from saga_runtime.http.schema import compile_validator
 from saga_runtime.protocol import SCHEMA_FILE
@@ -30,9 +33,25 @@ def require_schema(name: str, schema: object) -> None:
             f"{name} must be a JSON schema (draft 7): {pointer or '/'} must be {condition}, got {value!r}; correct it"
         )
     try:
-        compile_validator(json.loads(json.dumps(schema)))
+        text = json.dumps(schema)
+        compile_validator(json.loads(text))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a JSON schema (draft 7): {error}; correct it") from None
+    if Token.is_unresolved(text) or any(Token.is_unresolved(number) for number in _fractions(schema)):
+        raise ValueError(
+            f"{name} must be known at synth, got a token: no deployment resolves this file; write the value"
+        )
+
+
+def _fractions(value: object) -> Iterator[float]:
+    """Numbers that may represent tokens: no integer does, and the CDK's process has no others."""
+    if isinstance(value, float) and math.isfinite(value):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _fractions(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _fractions(item)
 
 
 def schema_file(schema: Mapping[str, Any] | None) -> dict[str, bytes] | None:

@@ -42,6 +42,7 @@ from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.operator_actions import DEAD_LETTER_ACTIONS, QUEUE_ACTIONS
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.stacks import require_same_place
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import ITokenTable
 from constructs_lib.tables.token_table import TokenTable
@@ -158,10 +159,12 @@ class CallbackIntegration(Construct):
         if function_options is not None:
             function_options.apply_to(self)
         require_made_by(f"fn of CallbackIntegration {id}", fn, "callback_step")
-        require_between("batch_size", batch_size, at_least=1, at_most=10)
-        require_between("max_receives", max_receives, at_least=2, at_most=100)
+        if tokens is not None:
+            require_same_place(self, f"tokens of CallbackIntegration {id}", tokens, "create a TokenTable there")
+        require_between("batch_size", batch_size, at_least=1, at_most=10, later=True)
+        require_between("max_receives", max_receives, at_least=2, at_most=100, later=True)
         if max_concurrency is not None:
-            require_between("max_concurrency", max_concurrency, at_least=2, at_most=1_000)
+            require_between("max_concurrency", max_concurrency, at_least=2, at_most=1_000, later=True)
         longest_wait = require_seconds(
             "max_wait_age", max_wait_age or Duration.hours(1), at_least=60, at_most=366 * 86_400
         )

@@ -31,7 +31,7 @@ from constructs_lib.shared.arguments import require_match, require_seconds
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.service_names import service_of
-from constructs_lib.shared.stacks import require_same_stack
+from constructs_lib.shared.stacks import require_same_place, require_same_stack
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.money_field import MoneyField
@@ -166,6 +166,7 @@ class EventIntake(Construct):
         require_same_stack(
             self, f"fn of EventIntake {id}", fn, "its environment names the queues, and the intake invokes the function"
         )
+        require_same_place(self, f"requests of EventIntake {id}", table, "create an IdempotencyTable there")
         if function_options is not None:
             function_options.apply_to(self)
         _taken[fn] = self.node.path

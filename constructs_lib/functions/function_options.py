@@ -107,7 +107,7 @@ class FunctionOptions:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.memory_mib is not None:
-            require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240)
+            require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240, later=True)
         if self.timeout is not None:
             require_seconds("timeout", self.timeout, at_least=1, at_most=900)
         if self.runtime is not None and self.runtime.name not in RUNTIMES:

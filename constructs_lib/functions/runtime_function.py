@@ -135,7 +135,7 @@ class RuntimeFunction(Construct):
         options = options_of(self)
         self.timeout_seconds = _timeout_of(self.node.path, options, timeout, longest_timeout)
         self.memory_mib = memory_mib if memory_mib is not None else options.memory_mib or _DEFAULT_MEMORY_MIB
-        require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240)
+        require_between("memory_mib", self.memory_mib, at_least=128, at_most=10_240, later=True)
         self.decorator: str | None = None
         self.handled = Handler()
         self.code_folder: Path | None = None

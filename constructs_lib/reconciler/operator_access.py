@@ -18,7 +18,7 @@ from constructs_lib.shared.arguments import require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
-from constructs_lib.shared.stacks import require_same_stack
+from constructs_lib.shared.stacks import require_same_place, require_same_stack
 from constructs_lib.shared.types import checked
 from saga_runtime.protocol import Env, SecondPerson
 
@@ -90,6 +90,7 @@ class OperatorAccess(Construct):
                 f"reconciler must have one OperatorAccess, got {self.node.path} for {reconciler.node.path}, which has "
                 "one; use that"
             )
+        require_same_place(self, f"reconciler of {id}", reconciler, "make the OperatorAccess where the reconciler is")
         Construct(reconciler, _OPERATED)
         self._operators: list[str] = []
         self.node.add_validation(WhenAllIsKnown(self._require_one))

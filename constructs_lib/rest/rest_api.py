@@ -42,8 +42,8 @@ def check_stage(stage_name: str, rate_limit: float, burst_limit: int) -> None:
         ValueError: for a wrong argument, naming it, its value and the remedy.
     """
     require_match("stage_name", stage_name, _STAGE, "use letters, digits and underscores")
-    require_between("rate_limit", rate_limit, at_least=1, at_most=10_000)
-    require_between("burst_limit", burst_limit, at_least=1, at_most=5_000)
+    require_between("rate_limit", rate_limit, at_least=1, at_most=10_000, later=True)
+    require_between("burst_limit", burst_limit, at_least=1, at_most=5_000, later=True)
 
 
 def access_log_of(scope: Construct, removal_policy: RemovalPolicy) -> logs.LogGroup:

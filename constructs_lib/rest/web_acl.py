@@ -68,7 +68,7 @@ def check_rate_per_address(
             f"waf must be True with rate_per_address, got rate_per_address={rate_per_address} without it; "
             "the web ACL applies the rate: use waf=True, or leave the rate out"
         )
-    require_between("rate_per_address", rate_per_address, at_least=1, at_most=100_000)
+    require_between("rate_per_address", rate_per_address, at_least=1, at_most=100_000, later=True)
     return rate_per_address
 
 

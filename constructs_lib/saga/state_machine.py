@@ -48,6 +48,7 @@ from constructs_lib.saga.synthesis.permissions import (
     policies_elsewhere,
     queues_of,
     require_room,
+    require_tables_here,
 )
 from constructs_lib.saga.synthesis.starting import Entrances, ImportedSaga, ISagaStateMachine
 from constructs_lib.saga.validation.budget import (
@@ -65,6 +66,7 @@ from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
+from constructs_lib.shared.stacks import require_same_place
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
@@ -181,6 +183,9 @@ class SagaStateMachine(Construct):
         super().__init__(scope, id)
         if function_options is not None:
             function_options.apply_to(self)
+        require_same_place(self, f"requests of {id}", requests, "create an IdempotencyTable there")
+        if payloads is not None:
+            require_same_place(self, f"payloads of {id}", payloads, "create a PayloadBucket there")
         declared = declared_saga(
             self,
             requests=requests,
@@ -569,6 +574,7 @@ class SagaStateMachine(Construct):
         self._grant_start_execution(recovery.role)
         self._grant_phases(forward.role)
         per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
+        require_tables_here(self, leaves)
         elsewhere = policies_elsewhere(self, leaves)
         for grant, function in function_grants(leaves, log=self.log, payloads=self.payloads, per_item=per_item):
             grant(elsewhere.get(function, function))

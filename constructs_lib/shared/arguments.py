@@ -15,9 +15,9 @@ def require_seconds(name: str, value: Duration, *, at_least: int, at_most: int) 
     Raises:
         ValueError: if it is out of range, no whole number of seconds, or known at the deployment only.
     """
-    seconds = value.to_seconds(integral=False)
-    if seconds < 0:  # the CDK refuses durations below zero: the number represents a token
+    if value.is_unresolved():
         raise ValueError(f"{name} must be known at synth, got a token; choose a duration")
+    seconds = value.to_seconds(integral=False)
     if seconds != int(seconds):
         raise ValueError(f"{name} must be a whole number of seconds, got {value.to_human_string()}; round it")
     return require_whole_seconds(name, int(seconds), at_least=at_least, at_most=at_most)
@@ -36,14 +36,25 @@ def require_whole_seconds(name: str, seconds: int, *, at_least: int, at_most: in
     return seconds
 
 
-def require_between(name: str, value: float, *, at_least: float, at_most: float) -> None:
+def require_between(name: str, value: float, *, at_least: float, at_most: float, later: bool = False) -> None:
     """Refuse a number that is out of range.
+
+    Args:
+        name: of the argument.
+        value: what was given.
+        at_least: lowest value.
+        at_most: highest value.
+        later: a token is accepted, because only the template has the number.
 
     Raises:
         ValueError: if it is.
     """
-    if not at_least <= value <= at_most and not (math.isfinite(value) and Token.is_unresolved(value)):
+    if at_least <= value <= at_most:
+        return
+    if not (math.isfinite(value) and Token.is_unresolved(value)):
         raise ValueError(f"{name} must be {at_least} to {at_most}, got {value}; choose a number in that range")
+    if not later:
+        raise ValueError(f"{name} must be known at synth, got a token; choose a number")
 
 
 def require_match(name: str, value: str, pattern: str, remedy: str) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aws_cdk import Stack
 from constructs import IConstruct
+
+_LONGEST: Final = 255
+"""Characters of a dimension's value."""
 
 
 def service_of(construct: IConstruct, stack: Stack | None = None) -> str:
@@ -26,4 +31,10 @@ def service_of(construct: IConstruct, stack: Stack | None = None) -> str:
             f"path of {construct.node.path} must have only printable ASCII characters, got {path!r}: CloudWatch takes "
             "no others in a dimension; change the construct ids"
         )
-    return "-".join([stack.stack_name, *filter(None, path.split("/"))])
+    name = "-".join([stack.stack_name, *filter(None, path.split("/"))])
+    if len(name) > _LONGEST:
+        raise ValueError(
+            f"path of {construct.node.path} must have at most {_LONGEST} characters with the stack's name, got "
+            f"{len(name)}: CloudWatch takes no longer dimension; shorten the construct ids"
+        )
+    return name

@@ -36,6 +36,28 @@ def require_same_stack(scope: IConstruct, name: str, construct: IConstruct, why:
         )
 
 
+def require_same_place(scope: IConstruct, name: str, construct: IConstruct, remedy: str) -> None:
+    """Refuse a construct that no function, state machine or transaction of a scope reaches.
+
+    The CDK refuses few of them: it gives a table of another region a name, which means another table here, or none.
+
+    Args:
+        scope: what uses the construct.
+        name: of the argument.
+        construct: what was given.
+        remedy: what to do.
+
+    Raises:
+        ValueError: unless both are in one stage, account and region.
+    """
+    here, there = root_of(scope), root_of(construct)
+    if here is not there and (Stage.of(there) is not Stage.of(here) or there.environment != here.environment):
+        raise ValueError(
+            f"{name} must be in the stage, account and region of {scope.node.path} ({here.environment}), got "
+            f"{construct.node.path} of {there.environment}; {remedy}"
+        )
+
+
 def refer_to(
     scope: IConstruct, name: str, function: IConstruct, named: Mapping[str, IConstruct | None] | None = None
 ) -> None:
@@ -51,14 +73,10 @@ def refer_to(
         ValueError: if scope and function are in different stages, accounts or regions, or the function names something
             in the scope's stack.
     """
+    require_same_place(scope, name, function, "create the function there")
     here, there = root_of(scope), root_of(function)
     if here is there:
         return
-    if Stage.of(there) is not Stage.of(here) or there.environment != here.environment:
-        raise ValueError(
-            f"{name} must be in the stage, account and region of {scope.node.path} ({here.environment}), got "
-            f"{function.node.path} of {there.environment}; create the function there"
-        )
     for argument, construct in (named or {}).items():
         if construct is not None and root_of(construct) is here:
             raise ValueError(

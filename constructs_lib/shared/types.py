@@ -61,6 +61,12 @@ def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
             # Only an error asks the CDK's process for the owner: a saga calls hundreds of grants.
             if name in hints and not _fits(value, hints[name]):
                 require_type(name, value, hints[name], _owner(function, given))
+            if name == "removal_policy" and getattr(value, "name", None) == "SNAPSHOT":
+                raise ValueError(
+                    f"removal_policy of {_owner(function, given)} must be RETAIN, RETAIN_ON_UPDATE_OR_DELETE or "
+                    "DESTROY, got SNAPSHOT: CloudFormation makes no snapshot of these resources; choose RETAIN, and "
+                    "back up tables"
+                )
         return function(*args, **kwargs)
 
     return call

@@ -12,11 +12,13 @@ from constructs import Construct
 
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.ledger_use import may_post
+from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.monitoring.alarms import runtime_metric
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.stacks import require_same_place
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import ILedgerTable
 from constructs_lib.tables.ledger_sweeper import LedgerSweeper
@@ -184,6 +186,13 @@ class LedgerTable(StatefulTable):
 
         No delete, no scan, no query.
         """
+        if isinstance(grantee, RuntimeFunction):
+            require_same_place(
+                self,
+                f"grantee of {self.node.id}.grant_post",
+                grantee,
+                "move one to the other: a posting is a transaction",
+            )
         may_post(grantee)
         if isinstance(grantee, Construct):  # perhaps in another stack, whose doctor compares with this ledger
             Manifest.of(grantee).add(Part.LEDGERS, table=self.table_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import cast
@@ -92,9 +93,9 @@ def imported_table(
     """A table that another stack or app creates.
 
     Raises:
-        ValueError: if the name is blank.
+        ValueError: for what no table is called, such as an ARN.
     """
-    if not table_name.strip():
+    if not Token.is_unresolved(table_name) and not re.fullmatch("[A-Za-z0-9_.-]{1,255}", table_name):
         raise ValueError(f"table_name of {scope.node.path} must be the name of a table, got {table_name!r}; pass it")
     found = dynamodb.TableV2.from_table_attributes(
         scope, "Table", table_name=table_name, encryption_key=key, global_indexes=list(indexes)

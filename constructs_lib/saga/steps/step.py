@@ -814,6 +814,8 @@ def _described(step: str, argument: str, code: StepCode, declared: Duration | No
     """A function with the timeout that its step knows, which may be declared for it."""
     facts = facts_of(code)
     own, name = facts.timeout, f"{argument}_timeout of step {step}"
+    if declared is not None and declared.is_unresolved():
+        raise ValueError(f"{name} must be known at synth, got a token; choose a duration")
     if own and declared is not None and own != declared.to_seconds():
         raise ValueError(
             f"{name} is {declared.to_seconds()} s, but the function's timeout is {own} s; leave {argument}_timeout out"

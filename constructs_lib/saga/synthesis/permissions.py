@@ -19,6 +19,7 @@ from constructs_lib.saga.asl.nested import states_of
 from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.accepted import AnyFunction, AnyKey
+from constructs_lib.shared.arguments import known_to_differ
 from constructs_lib.shared.nag_ids import executions_id
 from constructs_lib.shared.stacks import refer_to
 from constructs_lib.tables.interfaces import IIdempotencyTable
@@ -102,6 +103,25 @@ def function_grants(
                 (grant, function) for function in functions for grant in (payloads.grant_read, payloads.grant_write)
             ]
     return list(dict.fromkeys(needed))
+
+
+def require_tables_here(scope: Construct, steps: Iterable[Step]) -> None:
+    """Refuse a table that a state would look for where its machine is: it names the table, not its ARN.
+
+    Raises:
+        ValueError: for a table of another account or region, as far as both are known.
+    """
+    here = Stack.of(scope)
+    for step in steps:
+        if step.table is None:
+            continue
+        there = step.table.env
+        for kind, ours, theirs in (("account", here.account, there.account), ("region", here.region, there.region)):
+            if known_to_differ(ours, theirs):
+                raise ValueError(
+                    f"table of step {step.name} must be of the {kind} of {scope.node.path}, {ours}, got {theirs}; name "
+                    "a table there, or write to this one in a function"
+                )
 
 
 def policies_elsewhere(scope: Construct, steps: Iterable[Step]) -> dict[iam.IGrantable, iam.Policy]:

@@ -27,6 +27,10 @@ def require_file(definition_file: str | Path | None) -> None:
     """
     if definition_file is None:
         return
+    from aws_cdk import Token  # here: `cdk-sagas diff` compares definitions without the CDK
+
+    if Token.is_unresolved(str(definition_file)):
+        raise ValueError("definition_file must be known at synth, got a token; write a path")
     if not str(definition_file).strip() or Path(definition_file).is_dir():
         raise ValueError(
             f"definition_file must name a file, got {str(definition_file)!r}; write 'sagas/transfer.json', for example"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Stack, Token
+from aws_cdk import Duration, RemovalPolicy, Stack, Token
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_cognito as cognito
@@ -279,6 +279,65 @@ def test_a_number_is_refused_as_a_duration(world: World, name: str, argument: st
         factory(**{**_whole(factory, given(world), world), argument: 10})
 
 
+ONE_ONLY = {"CallbackIntegration.add_approval_page", "Migration"}
+"""What there can be one of: a world of its own for each."""
+RESOLVED_LATER = {
+    "batch_size",
+    "burst_limit",
+    "max_concurrency",
+    "max_receives",
+    "memory_mib",
+    "rate_limit",
+    "rate_per_address",
+    "reserved_concurrency",
+}
+"""Numbers that only the template has: the deployment may resolve them."""
+KNOWN = {("Step.map", "max_concurrency"), ("TransactionApi", "rate_per_address")}
+"""Of these names, a number with which the synth calculates, and one that needs a web ACL."""
+WITH_ANOTHER = {"compensate_timeout", "every", "expected_duration", "longest_timeout"}
+"""Durations that are not read, or not allowed, without another argument."""
+
+
+def _numbers(*, later: bool) -> list[tuple[str, str]]:
+    numbers = [(n, a) for n, a in _arguments() if {int, float}.intersection(_options(_hint(FACTORIES[n][0], a)))]
+    return [(n, a) for n, a in numbers if (a in RESOLVED_LATER and (n, a) not in KNOWN) is later]
+
+
+@pytest.mark.parametrize(("name", "argument"), _numbers(later=True))
+def test_a_token_for_a_number_of_the_template_is_taken(new_app: Callable[[], Any], name: str, argument: str) -> None:
+    factory, given = FACTORIES[name]
+    world = World(new_app())
+
+    factory(**{**_whole(factory, given(world), world), argument: Token.as_number({"Ref": "Number"})})
+
+
+@pytest.mark.parametrize(("name", "argument"), _numbers(later=False))
+def test_a_token_for_another_number_is_refused(
+    world: World, new_app: Callable[[], Any], name: str, argument: str
+) -> None:
+    factory, given = FACTORIES[name]
+    where = World(new_app()) if name in ONE_ONLY else world
+
+    with pytest.raises(ValueError, match=rf"^.*\b({argument}|HTTP status|waf)\b.* must be .*"):
+        factory(**{**_whole(factory, given(where), where), argument: Token.as_number({"Ref": "Number"})})
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [(n, a) for n, a in _arguments() if Duration in _options(_hint(FACTORIES[n][0], a)) and a not in WITH_ANOTHER],
+)
+@pytest.mark.parametrize("unit", [Duration.seconds, Duration.days])
+def test_a_token_for_a_duration_is_refused(
+    world: World, new_app: Callable[[], Any], name: str, argument: str, unit: Callable[[float], Duration]
+) -> None:
+    factory, given = FACTORIES[name]
+    where = World(new_app()) if name in ONE_ONLY else world
+    token = unit(Token.as_number({"Ref": "Number"}))
+
+    with pytest.raises(ValueError, match=rf"^{argument}.* must be known at synth, got a token; choose a duration$"):
+        factory(**{**_whole(factory, given(where), where), argument: token})
+
+
 @pytest.mark.parametrize(
     ("name", "argument"),
     [(n, a) for n, a in _arguments() if a in {"refusals", "transient"}],
@@ -320,6 +379,10 @@ def test_an_argument_that_there_is_not_is_named_with_its_construct(world: World)
 
 lib: Any = constructs_lib
 """As an app without a type checker sees it."""
+
+
+def _direct(world: World, schema: Mapping[str, Any]) -> Any:
+    return lib.DirectFunction(world.stack, "B7", code=FUNCTIONS, handler="direct.handler", schema=schema)
 
 
 SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
@@ -405,6 +468,44 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
     "a queue's address": (
         lambda w: w.via.add_webhook("H", fn=w.own, scheme=lib.StandardWebhooks(secrets=[w.secret]), path=3),
         "path of Carrier.add_webhook H must be a str or None, got 3; pass a str",
+    ),
+    "a schema with a token": (
+        lambda w: _direct(w, {"properties": {"to": {"const": Token.as_string({"Ref": "To"})}}}),
+        (
+            "schema of DirectFunction B7 must be known at synth, got a token: no deployment resolves this file; "
+            "write the value"
+        ),
+    ),
+    "a schema with a token for a number": (
+        lambda w: _direct(w, {"items": [{"maximum": Token.as_number({"Ref": "Most"})}]}),
+        (
+            "schema of DirectFunction B7 must be known at synth, got a token: no deployment resolves this file; "
+            "write the value"
+        ),
+    ),
+    "a token for a file": (
+        lambda w: lib.SagaStateMachine(
+            w.stack, "B4", requests=w.requests, steps=[w.step], definition_file=Token.as_string({"Ref": "File"})
+        ),
+        "definition_file must be known at synth, got a token; write a path",
+    ),
+    "a snapshot": (
+        lambda w: lib.LedgerTable(w.stack, "B5", removal_policy=RemovalPolicy.SNAPSHOT),
+        (
+            "removal_policy of LedgerTable B5 must be RETAIN, RETAIN_ON_UPDATE_OR_DELETE or DESTROY, got SNAPSHOT: "
+            "CloudFormation makes no snapshot of these resources; choose RETAIN, and back up tables"
+        ),
+    ),
+    "a table's ARN": (
+        lambda w: lib.LedgerTable.from_table_name(w.stack, "B6", table_name="arn:aws:dynamodb:eu-west-1:1:table/t"),
+        "table_name of Test/B6 must be the name of a table, got 'arn:aws:dynamodb:eu-west-1:1:table/t'; pass it",
+    ),
+    "long construct ids": (
+        lambda w: lib.StepFunction(w.stack, "L" * 251, code=FUNCTIONS, handler="plain.handler"),
+        (
+            f"path of Test/{'L' * 251} must have at most 255 characters with the stack's name, got 256: CloudWatch "
+            "takes no longer dimension; shorten the construct ids"
+        ),
     ),
     "a long text": (
         lambda w: lib.Retry(in_doubt_cap="x" * 90),

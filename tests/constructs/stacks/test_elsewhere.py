@@ -1,0 +1,152 @@
+"""Tables, sagas and functions of another account, region or stage: refused where they are named.
+
+The CDK gives a table of another region a name, by which a function or a state machine finds none where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from aws_cdk import App, Environment, Stack, Stage
+from aws_cdk import aws_dynamodb as dynamodb
+
+from constructs_lib import (
+    CallbackIntegration,
+    DirectFunction,
+    DirectOperation,
+    EventIntake,
+    IdempotencyTable,
+    LedgerTable,
+    OperatorAccess,
+    PayloadBucket,
+    SagaStateMachine,
+    Step,
+    StepFunction,
+    TimeoutReconciler,
+    TokenTable,
+    TransactionApi,
+)
+from tests.constructs.support.factories import AppFactory
+from tests.constructs.support.sagas import FUNCTIONS, plain_function, saga, step_function
+
+HERE = Environment(account="111111111111", region="eu-west-1")
+ELSEWHERE = {
+    "region": Environment(account="111111111111", region="us-east-1"),
+    "account": Environment(account="222222222222", region="eu-west-1"),
+    "unknown": None,
+}
+
+
+def _saga_on(here: Stack, requests: IdempotencyTable, payloads: PayloadBucket | None = None) -> None:
+    steps = [Step.atomic("Move", fn=plain_function(here, "Move"))]
+    SagaStateMachine(here, "Saga", requests=requests, steps=steps, payloads=payloads)
+
+
+def _direct(here: Stack, requests: IdempotencyTable) -> None:
+    fn = DirectFunction(here, "Direct", code=FUNCTIONS, handler="direct.handler")
+    operation = DirectOperation(fn=fn, requests=requests, previous=None)
+    TransactionApi(here, "Api", operations={"moves": operation})
+
+
+def _intake(here: Stack, requests: IdempotencyTable) -> None:
+    fn = StepFunction(here, "Intake", code=FUNCTIONS, handler="intake.handler")
+    EventIntake(here, "Events", operation="stripe", fn=fn, requests=requests)
+
+
+def _table(there: Stack) -> dynamodb.TableV2:
+    key = dynamodb.Attribute(name="id", type=dynamodb.AttributeType.STRING)
+    return dynamodb.TableV2(there, "Theirs", table_name="theirs", partition_key=key)
+
+
+def _transaction(here: Stack, table: dynamodb.TableV2) -> None:
+    writes = [{"Put": {"Item": {"id": {"S": "a"}}}}]
+    steps = [Step.dynamodb("Mark", table=table, writes=writes)]
+    SagaStateMachine(here, "Saga", requests=IdempotencyTable(here, "Requests"), steps=steps)
+
+
+def _dispatch(here: Stack, tokens: TokenTable) -> None:
+    CallbackIntegration(here, "Carrier", fn=step_function(here), tokens=tokens)
+
+
+USES: dict[str, tuple[str, Callable[[Stack, Stack], object]]] = {
+    "requests of a saga": ("requests of Saga", lambda here, there: _saga_on(here, IdempotencyTable(there, "R"))),
+    "requests imported elsewhere": (
+        "requests of Saga",
+        lambda here, there: _saga_on(here, IdempotencyTable.from_table_name(there, "R", table_name="theirs")),
+    ),
+    "payloads of a saga": (
+        "payloads of Saga",
+        lambda here, there: _saga_on(here, IdempotencyTable(here, "R"), PayloadBucket(there, "P")),
+    ),
+    "requests of a direct operation": (
+        "requests of operation moves",
+        lambda here, there: _direct(here, IdempotencyTable(there, "R")),
+    ),
+    "requests of an intake": (
+        "requests of EventIntake Events",
+        lambda here, there: _intake(here, IdempotencyTable(there, "R")),
+    ),
+    "saga of an operation": (
+        "saga of operation moves",
+        lambda here, there: TransactionApi(here, "Api", operations={"moves": saga(there)}),
+    ),
+    "tokens": ("tokens of CallbackIntegration Carrier", lambda here, there: _dispatch(here, TokenTable(there, "T"))),
+    "a function that posts": (
+        "grantee of Ledger.grant_post",
+        lambda here, there: LedgerTable(here, "Ledger").grant_post(step_function(there)),
+    ),
+    "a reconciler": (
+        "reconciler of Operators",
+        lambda here, there: OperatorAccess(
+            here, "Operators", reconciler=TimeoutReconciler(there, "Reconciler", sagas=[saga(there)])
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", ELSEWHERE)
+def test_what_cannot_be_reached_is_refused(new_app: AppFactory, use: str, place: str) -> None:
+    app: App = new_app()
+    here, there = Stack(app, "Here", env=HERE), Stack(app, "There", env=ELSEWHERE[place])
+    name, make = USES[use]
+
+    with pytest.raises(
+        ValueError,
+        match=rf"^{name} must be in the stage, account and region of Here/\w+ "
+        r"\(aws://111111111111/eu-west-1\), got There/.* of aws://.*/.*; .+",
+    ):
+        make(here, there)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_in_another_stage_is_refused(new_app: AppFactory, use: str) -> None:
+    app: App = new_app()
+    here, there = Stack(app, "Here", env=HERE), Stack(Stage(app, "Beta"), "There", env=HERE)
+    name, make = USES[use]
+
+    with pytest.raises(ValueError, match=rf"^{name} must be in the stage, account and region of Here/"):
+        make(here, there)
+
+
+@pytest.mark.parametrize("use", [use for use in USES if use != "a reconciler"])
+def test_another_stack_in_the_same_place_is_taken(new_app: AppFactory, use: str) -> None:
+    app: App = new_app()
+
+    USES[use][1](Stack(app, "Here", env=HERE), Stack(app, "There", env=HERE))
+
+
+@pytest.mark.parametrize("place", ["account", "region"])
+def test_a_table_that_a_state_would_not_find_is_refused(new_app: AppFactory, place: str) -> None:
+    app: App = new_app()
+    here, there = Stack(app, "Here", env=HERE), Stack(app, "There", env=ELSEWHERE[place])
+
+    with pytest.raises(ValueError, match=rf"^table of step Mark must be of the {place} of Here/Saga, .*, got .*; .+"):
+        _transaction(here, _table(there))
+
+
+def test_a_table_of_another_stack_is_written(new_app: AppFactory) -> None:
+    app: App = new_app()
+
+    _transaction(Stack(app, "Here", env=HERE), _table(Stack(app, "There", env=HERE)))
