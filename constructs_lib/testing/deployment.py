@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 import time
 import zipfile
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -23,8 +25,8 @@ _CAPABILITIES: Final[tuple[Literal["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CA
     "CAPABILITY_NAMED_IAM",
     "CAPABILITY_AUTO_EXPAND",
 )
-#: The parameter that a template's rule reads to check the version of the account's bootstrap stack.
-_BOOTSTRAP_PARAMETER: Final = "/cdk-bootstrap/hnb659fds/version"
+#: Parameter by which a template checks the version of the bootstrap stack: the part in the middle is its qualifier.
+_BOOTSTRAP_PARAMETER: Final = re.compile(r"/cdk-bootstrap/[^/]+/version")
 _BOOTSTRAP_VERSION: Final = "31"
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
@@ -50,19 +52,23 @@ def deploy_stacks(session: boto3.Session, endpoint_url: str, stacks: Iterable[St
     Raises:
         DeploymentError: If a stack cannot be deployed.
     """
-    ssm = session.client("ssm", endpoint_url=endpoint_url)
-    ssm.put_parameter(Name=_BOOTSTRAP_PARAMETER, Value=_BOOTSTRAP_VERSION, Type="String", Overwrite=True)
-    s3 = session.client("s3", endpoint_url=endpoint_url)
-    cloudformation = session.client("cloudformation", endpoint_url=endpoint_url)
-    uploader = _Uploader(s3)
     outputs: Outputs = {}
-    for stack in stacks:
-        template_url = None
-        for asset in stack.assets:
-            uploader.upload(asset)
-            if asset.source == stack.template_file:
-                template_url = f"{endpoint_url}/{asset.bucket}/{asset.key}"
-        outputs[stack.name] = _deploy(cloudformation, stack, template_url)
+    with (
+        closing(session.client("ssm", endpoint_url=endpoint_url)) as ssm,
+        closing(session.client("s3", endpoint_url=endpoint_url)) as s3,
+        closing(session.client("cloudformation", endpoint_url=endpoint_url)) as cloudformation,
+    ):
+        uploader = _Uploader(s3)
+        for stack in stacks:
+            for parameter in stack.template.get("Parameters", {}).values():
+                if _BOOTSTRAP_PARAMETER.fullmatch(str(name := parameter.get("Default"))):
+                    ssm.put_parameter(Name=name, Value=_BOOTSTRAP_VERSION, Type="String", Overwrite=True)
+            template_url = None
+            for asset in stack.assets:
+                uploader.upload(asset)
+                if asset.source == stack.template_file:
+                    template_url = f"{endpoint_url}/{asset.bucket}/{asset.key}"
+            outputs[stack.name] = _deploy(cloudformation, stack, template_url)
     return outputs
 
 

@@ -39,6 +39,13 @@ class HttpResponse:
         return json.loads(self.body)
 
 
+class _Connection(http.client.HTTPConnection):
+    """A connection that is closed with its client, or its thread: tests may turn ``ResourceWarning`` into an error."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class HttpClient:
     """Sends requests over connections that stay open, one per thread and host.
 
@@ -85,7 +92,7 @@ class HttpClient:
         pool: dict[str, http.client.HTTPConnection] = self._connections.__dict__.setdefault("pool", {})
         connection = pool.get(netloc)
         if connection is None:
-            connection = pool[netloc] = http.client.HTTPConnection(netloc, timeout=self._timeout)
+            connection = pool[netloc] = _Connection(netloc, timeout=self._timeout)
         elif connection.sock is not None and _is_closed(connection):
             connection.close()
         return connection

@@ -93,6 +93,7 @@ class LocalAws:
         self._paths: dict[str, Mapping[str, str]] = {}
         self._resources: list[DeployedResource] | None = None
         self._clients: dict[str, Any] = {}
+        self._faults: FaultControl | None = None
         self._clock: EmulatorClock | None = None
         self._http = HttpClient()
         self._reset_at = 0
@@ -141,7 +142,10 @@ class LocalAws:
             self._process.stop()
             self._process = None
             self._endpoint_url = None
+        for client in self._clients.values():
+            client.close()
         self._clients.clear()
+        self._faults = None
         self._clock = None
 
     @property
@@ -165,8 +169,9 @@ class LocalAws:
     @property
     def faults(self) -> FaultControl:
         """Plans faults, and reports which of them fired."""
-        control: FaultControl = self._clients.setdefault("#faults", FaultControl(self.endpoint_url, self.resolve))
-        return control
+        if self._faults is None:
+            self._faults = FaultControl(self.endpoint_url, self.resolve)
+        return self._faults
 
     @property
     def calls(self) -> CallRecorder:

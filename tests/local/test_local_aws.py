@@ -75,6 +75,14 @@ def test_deploying_again_updates_and_keeps_the_data(empty: LocalAws, tmp_path: P
     assert attributes["ApproximateNumberOfMessages"] == "1"
 
 
+@pytest.mark.parametrize("qualifier", ["hnb659fds", "acme"])
+def test_the_bootstrap_stack_of_any_qualifier_is_there(empty: LocalAws, tmp_path: Path, qualifier: str) -> None:
+    version = {"Type": "AWS::SSM::Parameter::Value<String>", "Default": f"/cdk-bootstrap/{qualifier}/version"}
+    template = queue() | {"Parameters": {"BootstrapVersion": version}}
+
+    assert empty.deploy(write_assembly(tmp_path / "a", {f"Of{qualifier}": template}, {}))[f"Of{qualifier}"]["Url"]
+
+
 def test_a_stack_that_fails_names_the_resource_and_its_reason(empty: LocalAws, tmp_path: Path) -> None:
     link = {
         "Type": "AWS::WAFv2::WebACLAssociation",

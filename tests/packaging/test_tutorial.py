@@ -65,7 +65,7 @@ def test_what_the_page_shows_passes_its_tests_with_only_the_wheel(testing_python
     environment = {name: os.environ[name] for name in ("PATH", "HOME")}
 
     said = run(
-        [str(testing_python), "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        [str(testing_python), "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider"],
         cwd=typed(tmp_path / "first_saga"),
         env=environment,
     )
