@@ -25,6 +25,9 @@ class SagaError(Exception):
             raise TypeError(f"code of {cls.__name__} must be text that is not blank, got {code!r}; name the failure")
 
     def __init__(self, message: str) -> None:
+        given: object = message  # a write's refusal gets an item: its class alone is not one
+        if not isinstance(given, str):
+            raise TypeError(f'an error\'s message must be text, got {given!r:.60}; write {type(self).__name__}("…")')
         if not message.strip():
             raise ValueError(f"an error needs a message, got {message!r}; state the problem and the remedy")
         # A provider's text may hold half of a surrogate pair, which neither Lambda nor DynamoDB takes: the refusal that

@@ -61,7 +61,7 @@ from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.backoff import Backoff
-from saga_runtime.steps.step import Commit
+from saga_runtime.steps.step import Commit, require_commit
 
 LambdaHandler = Callable[[Any, Any], dict[str, Any]]
 
@@ -193,9 +193,7 @@ class _Served:
 
         def plan() -> tuple[Any, Sequence[Write]]:
             nonlocal body
-            wanted: object = self._function(replace(call, request=copied(call.request)))
-            if not isinstance(wanted, Commit):
-                raise TypeError(f"a direct operation must return a Commit, got {type(wanted).__name__}; return one")
+            wanted = require_commit(self._function(replace(call, request=copied(call.request))), "a direct operation")
             body = response_of(call.key, wanted.output)
             put = self._put(keyed, RecordStatus.COMPLETED, 200, body)
             return {"Put": put}, wanted.writes

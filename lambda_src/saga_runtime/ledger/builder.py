@@ -88,6 +88,9 @@ class LedgerBuilder:
         """
         if cap is not None and type(cap) is not int:
             raise Invalid(f"a cap is an integer of minor units, got {cap!r}")
+        given: object = opening
+        if not isinstance(given, Money):
+            raise Invalid(f"an opening balance must be Money, got {given!r} ({type(given).__name__})")
         if opening.minor_units < 0 or (cap is not None and not opening.minor_units <= cap <= MAX_MINOR_UNITS):
             raise Invalid(f"an opening balance must be 0 or more and within the cap, got {opening} with cap {cap}")
         self.terms.check(opening.unit)

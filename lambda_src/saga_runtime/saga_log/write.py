@@ -32,6 +32,9 @@ class Write:
 
     def __post_init__(self) -> None:
         kinds = {"Put", "Update", "Delete", "ConditionCheck"}
+        refusal: object = self.refusal
+        if refusal is not None and not callable(refusal):
+            raise TypeError(f"refusal of a Write must be a function, got {refusal!r:.60}; write lambda item: …")
         if len(self.action) != 1 or not kinds.issuperset(self.action):
             raise ValueError(f"a write has exactly one of {sorted(kinds)}, got {sorted(self.action)}")
 

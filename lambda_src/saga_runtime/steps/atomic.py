@@ -15,7 +15,7 @@ from saga_runtime.saga_log.rows import LogRow, StepEntry, done_put, entry_of, lo
 from saga_runtime.saga_log.transaction import RowRefused, commit
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
-from saga_runtime.steps.step import Commit, StepCall, decode_output
+from saga_runtime.steps.step import Commit, StepCall, decode_output, require_commit
 
 Answer = dict[str, Any]
 LambdaHandler = Callable[[Any, Any], Answer]
@@ -62,7 +62,7 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
     def plan() -> tuple[Any, Sequence[Write]]:
         nonlocal output, planned
         planned = False
-        wanted = function(call.anew())
+        wanted = require_commit(function(call.anew()), "an atomic step")
         output = call.encode(wanted.output)
         planned = True
         row = done_put(

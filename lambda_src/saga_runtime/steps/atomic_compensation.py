@@ -14,7 +14,7 @@ from saga_runtime.saga_log.transaction import Committed, commit
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.steps.atomic import Answer, LambdaHandler, read_row
-from saga_runtime.steps.step import Commit, StepCall
+from saga_runtime.steps.step import Commit, StepCall, require_commit
 
 _READS_AGAIN = 3
 """A row changes at most twice under a compensation (to DONE, to COMPENSATED); a third look is certain."""
@@ -112,4 +112,7 @@ def _undo(
         attempt=call.attempt,
         now_ms=call.now_ms,
     )
-    return lambda: (row, function(call.anew(), call.decode(found.output)).writes)
+    return lambda: (
+        row,
+        require_commit(function(call.anew(), call.decode(found.output)), "an atomic step's compensation").writes,
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -257,6 +257,10 @@ class Commit:
     output: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        given: Iterable[object] = self.writes
+        for write in given:
+            if not isinstance(write, Write):
+                raise TypeError(f"writes of a Commit must be a list of Write, got {write!r:.60}; write Write(action=…)")
         number, most = len(self.writes), sum(1 + write.more for write in self.writes)
         if most > MAX_TRANSACT_ITEMS - 1:
             grown = f", and {most} while a migration has old and new items" if most > number else ""
@@ -264,6 +268,17 @@ class Commit:
                 f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes with its log row, got {number}{grown}; "
                 "split the step"
             )
+
+
+def require_commit(wanted: object, kind: str) -> Commit:
+    """What a user's function returned, if it is a ``Commit``.
+
+    Raises:
+        TypeError: naming what it must be. Nothing was written.
+    """
+    if not isinstance(wanted, Commit):
+        raise TypeError(f"{kind} must return a Commit, got {type(wanted).__name__}; return one, from a plain def")
+    return wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -330,3 +330,42 @@ def test_a_function_of_another_protocol_does_nothing(world: World, monkeypatch: 
 
     with pytest.raises(ProtocolMismatch):
         run()
+
+
+loose_commit: Any = Commit
+loose_write: Any = Write
+loose_refusal: Any = Invalid
+"""As code without a type checker sees them."""
+WRONG: dict[str, tuple[Any, str]] = {
+    "nothing": (lambda call: None, "an atomic step must return a Commit, got NoneType; return one, from a plain def"),
+    "a dict": (lambda call: {"ticket": "1"}, "an atomic step must return a Commit, got dict; return one, .*"),
+    "writes": (
+        lambda call: loose_commit(writes=[{"Put": {}}]),
+        r"writes of a Commit must be a list of Write, got \{'Put': \{\}\}; write Write\(action=…\)",
+    ),
+    "one write": (
+        lambda call: loose_commit(writes={"Put": {}}),
+        r"writes of a Commit must be a list of Write, got 'Put'; write Write\(action=…\)",
+    ),
+    "an error for a refusal": (
+        lambda call: Commit(writes=[loose_write(action={"Put": {}}, refusal=Invalid("x"))]),
+        r"refusal of a Write must be a function, got Invalid\('x'\); write lambda item: …",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_a_function_must_not_return_is_named_and_writes_nothing(world: World, wrong: str) -> None:
+    function, message = WRONG[wrong]
+
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        atomic_step(function)(step_event(), Context())
+
+    assert world.rows() == {}
+
+
+def test_an_error_class_is_no_refusal(world: World) -> None:
+    aws.dynamodb().put_item(TableName="ledger", Item={"pk": {"S": "taken"}, "sk": {"S": "x"}})
+
+    with pytest.raises(TypeError, match=r"^an error's message must be text, got \{.*; write Invalid\(\"…\"\)$"):
+        step_that(Commit(writes=[put_if_absent(loose_refusal)]))(step_event(), Context())
