@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ from tests.docs.pages import ROOT, Snippet, snippets
 from tests.for_each import for_each
 
 _KINDS = {"cdk", "run", "check"}
-_HANDLER = re.compile(r'"(\w+)\.\w+"')
+_HANDLER = re.compile(r'"(\w+)\.(\w+)"')
+TUTORIAL = ROOT / "constructs_lib" / "cli" / "init" / "app" / "functions" / "transfer.py"
 
 
 def _python(kind: str | None = None) -> list[Snippet]:
@@ -96,18 +98,24 @@ def test_every_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failures == []
 
 
+def _folder_of(parts: list[Snippet], folder: Path) -> Path:
+    """What is next to a reader's stack: the page's functions and the tutorial's, by the modules that handlers name."""
+    (folder / "functions").mkdir(parents=True)
+    (folder / "requirements.txt").write_text("# a lock of nothing\n")
+    shown = "\n".join(block.body for block in _python("run") if block.page == parts[0].page)
+    for module, function in {handler.groups() for part in parts for handler in _HANDLER.finditer(part.body)}:
+        text = shown if f"def {function}(" in shown else "from elsewhere import *\n"
+        (folder / "functions" / f"{module}.py").write_text(text)
+    shutil.copy(TUTORIAL, folder / "functions")
+    return folder
+
+
 def test_every_stack_synthesizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import aws_cdk
     from aws_cdk import App, Environment, Stack
 
     import constructs_lib
 
-    # Relative paths of code and requirements are found there. The page's other blocks name the makers of its handlers.
-    (tmp_path / "functions").mkdir()
-    (tmp_path / "requirements.txt").write_text("# a lock of nothing\n")
-    for module in {handler.group(1) for snippet in _python("cdk") for handler in _HANDLER.finditer(snippet.body)}:
-        (tmp_path / "functions" / f"{module}.py").write_text("from elsewhere import *\n")
-    monkeypatch.chdir(tmp_path)
     app = App(outdir=str(tmp_path / "cdk.out"), analytics_reporting=False)
     public: dict[str, Any] = {name: getattr(constructs_lib, name) for name in constructs_lib.__all__}
     public |= {name: getattr(aws_cdk, name) for name in ("CfnOutput", "Duration", "RemovalPolicy", "Stack")}
@@ -115,6 +123,7 @@ def test_every_stack_synthesizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for number, (_, parts) in enumerate(programs):
         env = Environment(account="111111111111", region="eu-west-1")
         names: dict[str, Any] = {**public, "self": Stack(app, f"Stack{number}", env=env)}
+        monkeypatch.chdir(_folder_of(parts, tmp_path / str(number)))
         for part in parts:
             exec(compile(part.body, str(part), "exec"), names)
 
