@@ -52,7 +52,7 @@ RULES = {  # pattern, without word boundaries and in any case: what to write ins
 }
 CLAUSE_FIRST = re.compile(r"\s*(?:What|Whom?|Whose|Whether|How|Where|Which|That|Of)\b")
 CLAUSE_HINT = "start a docstring with a noun or an imperative verb"
-SKIPPED = {".venv", "node_modules", "build", "dist", "cdk.out", ".git", "__pycache__", "__snapshots__", "golden"}
+SKIPPED = {"node_modules", "build", "dist", "cdk.out", ".git", "__pycache__", "__snapshots__", "golden"}
 COMPILED = {re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE): hint for pattern, hint in RULES.items()}
 CODE = re.compile(r"``?[^`]+``?|<!--.*?-->|https?://\S+|\]\([^)]*\)")
 ALLOWED = Path(__file__).with_name("plain_english_allow.txt")
@@ -129,7 +129,8 @@ def findings_of(roots: Sequence[Path]) -> Findings:
     for root in roots:
         for file in sorted(f for f in ([root] if root.is_file() else root.rglob("*")) if f.suffix in {".py", ".md"}):
             name = (file.relative_to(root) if root.is_dir() else file).as_posix()
-            if not SKIPPED & set(file.parts) and file.resolve() != Path(__file__).resolve():
+            skipped = any(part in SKIPPED or part.startswith(".venv") for part in file.parts)  # `VENV=.venv-3.13`
+            if not skipped and file.resolve() != Path(__file__).resolve():
                 exempt = {w.strip().lower() for glob, ws in entries if fnmatch(name, glob) for w in ws.split(",")}
                 findings.read(file, name, exempt)
     return findings
