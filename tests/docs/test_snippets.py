@@ -99,7 +99,7 @@ def test_every_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _folder_of(parts: list[Snippet], folder: Path) -> Path:
-    """What is next to a reader's stack: the page's functions and the tutorial's, by the modules that handlers name."""
+    """Make a reader's folder: the page's functions and the tutorial's, in the modules that handlers name."""
     (folder / "functions").mkdir(parents=True)
     (folder / "requirements.txt").write_text("# a lock of nothing\n")
     shown = "\n".join(block.body for block in _python("run") if block.page == parts[0].page)

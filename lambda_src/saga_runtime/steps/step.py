@@ -271,7 +271,7 @@ class Commit:
 
 
 def require_commit(wanted: object, kind: str) -> Commit:
-    """What a user's function returned, if it is a ``Commit``.
+    """Return the result of a user's function, if it is a ``Commit``.
 
     Raises:
         TypeError: naming what it must be. Nothing was written.

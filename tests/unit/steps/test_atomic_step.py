@@ -364,7 +364,7 @@ def test_what_a_function_must_not_return_is_named_and_writes_nothing(world: Worl
     assert world.rows() == {}
 
 
-def test_an_error_class_is_no_refusal(world: World) -> None:
+def test_an_error_class_given_as_a_refusal_is_named(world: World) -> None:
     aws.dynamodb().put_item(TableName="ledger", Item={"pk": {"S": "taken"}, "sk": {"S": "x"}})
 
     with pytest.raises(TypeError, match=r"^an error's message must be text, got \{.*; write Invalid\(\"…\"\)$"):
