@@ -17,6 +17,7 @@ from constructs_lib import (
     DirectOperation,
     EventIntake,
     IdempotencyTable,
+    IIdempotencyTable,
     LedgerTable,
     OperatorAccess,
     PayloadBucket,
@@ -38,7 +39,7 @@ ELSEWHERE = {
 }
 
 
-def _saga_on(here: Stack, requests: IdempotencyTable, payloads: PayloadBucket | None = None) -> None:
+def _saga_on(here: Stack, requests: IIdempotencyTable, payloads: PayloadBucket | None = None) -> None:
     steps = [Step.atomic("Move", fn=plain_function(here, "Move"))]
     SagaStateMachine(here, "Saga", requests=requests, steps=steps, payloads=payloads)
 
