@@ -150,10 +150,6 @@ class World:
         """A page has as many items as fit."""
         return 0
 
-    def moment_between(self, sent: int, now: int) -> int:
-        """A consistent read reads each of its items at a moment of its own."""
-        return self.entropy.randint(sent, now)
-
     @property
     def now_ms(self) -> int:
         """Epoch milliseconds."""
