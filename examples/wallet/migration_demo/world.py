@@ -150,6 +150,10 @@ class World:
         """A page has as many items as fit."""
         return 0
 
+    def moment_between(self, sent: int, now: int) -> int:
+        """A read of several items reads each at a moment of its own; often the first or the last one."""
+        return self.entropy.choice((sent, now, self.entropy.randint(sent, now)))
+
     @property
     def now_ms(self) -> int:
         """Epoch milliseconds."""
@@ -215,6 +219,7 @@ class World:
     def _send(
         self, process: Process, operation: str, arguments: Mapping[str, Any], fate: Fate | None
     ) -> dict[str, Any]:
+        sent = self.kernel.now
         self.kernel.sleep(self.entropy.randrange(*_LATENCY))
         if fate is Fate.BEFORE:
             process.kill()
@@ -222,13 +227,13 @@ class World:
             self.kernel.after(self.entropy.randrange(*_TRAVELS), lambda: _quietly(self._apply, operation, arguments))
             process.kill()
         try:
-            return self._apply(operation, arguments).wait()
+            return self._apply(operation, arguments, sent).wait()
         finally:
             if fate is Fate.AFTER:
                 process.kill()
             self.kernel.sleep(self.entropy.randrange(*_LATENCY))
 
-    def _apply(self, operation: str, arguments: Mapping[str, Any]) -> Future[dict[str, Any]]:
+    def _apply(self, operation: str, arguments: Mapping[str, Any], sent: int | None = None) -> Future[dict[str, Any]]:
         answer: Future[dict[str, Any]] = Future(self.kernel)
 
         def done(result: dict[str, Any]) -> None:
@@ -237,7 +242,7 @@ class World:
             answer.set(result)
 
         try:
-            result = self.dynamodb.call(operation, arguments)
+            result = self.dynamodb.call(operation, arguments, sent)
         except ServiceError as error:
             answer.fail(_client_error(error, operation))
             return answer
