@@ -53,7 +53,7 @@ def _measured(context: Any) -> dict[str, Any]:
         found = asdict(measure(context.get_remaining_time_in_millis))
     except OutOfTime as error:
         telemetry.event("in_flight_not_measured", reached=str(error))
-    telemetry.flush()  # before the rest: queues that do not respond may take all the time that is left
+    telemetry.flush()  # queues that do not respond may take all the time that is left
     served = served_of(os.environ[Env.RECONCILED])
     remove_expired(served, context.get_remaining_time_in_millis)
     clear_queues(served, hold_of_env(), context.get_remaining_time_in_millis)
