@@ -172,7 +172,7 @@ BROKEN: Final = {
     ),
     "no result": (
         "from saga_runtime import atomic_step\n@atomic_step\ndef handler(call):\n    pass\n",
-        r"AttributeError: 'NoneType' object has no attribute 'output'",
+        r"TypeError: an atomic step must return a Commit, got NoneType; return one, from a plain def",
     ),
     "an undeclared error": (_RAISES, r"SoldOut: nothing is left"),
 }
