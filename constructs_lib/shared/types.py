@@ -24,8 +24,10 @@ _MOST: Final = 60
 """Characters that an error shows of a value."""
 _NONE: Final = type(None)
 _CONFUSED: Final = {
+    ("IAlarmAction", "Topic"): "write SnsAction(topic), of aws_cdk.aws_cloudwatch_actions",
     ("IGrantable", "str"): "pass a role, or import one with iam.Role.from_role_arn",
     ("IResource", "RestApi"): "pass its .root",
+    ("ISecret", "str"): "keep it in Secrets Manager, and pass a secretsmanager.Secret",
     ("IStateMachine", "SagaStateMachine"): "name it in sagas",
     ("Path", "AssetCode"): "pass the path of a folder",
     ("SagaStateMachine", "StateMachine"): "name other state machines in machines",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from constructs_lib.testing.emulator.settings import EXIT_PORT_TAKEN, HOST, LOG_FILE, PORT_FILE, EmulatorSettings
+from constructs_lib.testing.extra import missing_extra
 
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 5.0
@@ -102,6 +103,8 @@ def start(
     Raises:
         EmulatorStartError: If it does not start; the message contains the remedy.
     """
+    if (remedy := missing_extra()) is not None:
+        raise EmulatorStartError(remedy)
     settings = EmulatorSettings(
         run_folder=Path(),
         port=port or 0,

@@ -1,5 +1,10 @@
 """A deterministic simulator: random requests to a stack, everything that goes wrong, in virtual time."""
 
+# ruff: noqa: E402 -- what is imported below needs the extra
+from constructs_lib.testing.extra import require_extra
+
+require_extra()
+
 from constructs_lib.testing.simulator.aws.gateway import ConnectionLostError, Response
 from constructs_lib.testing.simulator.aws.roles import Grant
 from constructs_lib.testing.simulator.deployment.deployment import Deployment

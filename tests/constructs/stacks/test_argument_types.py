@@ -23,6 +23,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_secretsmanager as secretsmanager
+from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
 from aws_cdk import aws_stepfunctions as sfn
 from constructs import Construct
@@ -434,6 +435,20 @@ SLIPS: dict[str, tuple[Callable[[World], Any], str]] = {
     "one secret": (
         lambda w: lib.StandardWebhooks(secrets=w.secret),
         "secrets of StandardWebhooks must be a list of ISecret, got a Secret; put it into a list",
+    ),
+    "a secret's text": (
+        lambda _: lib.StandardWebhooks(secrets=["whsec_x"]),
+        (
+            "secrets[0] of StandardWebhooks must be an ISecret, got 'whsec_x'; keep it in Secrets Manager, and pass a "
+            "secretsmanager.Secret"
+        ),
+    ),
+    "a topic": (
+        lambda w: lib.SagaMonitoring(w.stack, "D1", alarm_actions=[sns.Topic(w.stack, "Topic")]),
+        (
+            "alarm_actions[0] of SagaMonitoring D1 must be an IAlarmAction, got a Topic; write SnsAction(topic), of "
+            "aws_cdk.aws_cloudwatch_actions"
+        ),
     ),
     "a construct around a table": (
         lambda w: lib.Step.dynamodb("Mark", table=w.requests, writes=[]),
