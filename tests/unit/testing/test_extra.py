@@ -1,4 +1,4 @@
-"""Without the extra `local`, the first use says how to install it."""
+"""The extra `local`: what is said if it is not installed."""
 
 from __future__ import annotations
 
