@@ -1,4 +1,4 @@
-"""The extra `local`: what is said if it is not installed."""
+"""The error of an environment without the extra ``local``: it names what to install."""
 
 from __future__ import annotations
 
