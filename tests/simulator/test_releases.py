@@ -363,7 +363,9 @@ def test_request_that_is_too_large_is_accepted_by_a_release_that_takes_it() -> N
 def test_only_what_another_release_may_accept_is_recorded_after_it_was_refused(
     status: int, begun: bool, again: list[int], kept: bool
 ) -> None:
-    world: Any = SimpleNamespace(parts=SimpleNamespace(requests=[]), rollout=SimpleNamespace(begun=begun))
+    world: Any = SimpleNamespace(
+        parts=SimpleNamespace(requests=[], open_refusals=()), rollout=SimpleNamespace(begun=begun)
+    )
     intent = Intent(operation="pay", body={})
     fate = Fate(intent=intent, key="k", refused=[status], refused_again=again, accepted={"saga"})
 
