@@ -90,7 +90,13 @@ def steps_told(sagas: Sequence[SagaStateMachine]) -> str:
     """Value of ``Env.OPERATED``: what an answer about a step depends on, saga by saga in their order."""
     told = [
         {
-            step[F.NAME]: [step.get(F.SIDE), int(step.get(F.EXTERNAL, False)), step.get(F.GRACE, 0), int(F.MAP in step)]
+            step[F.NAME]: [
+                step.get(F.SIDE),
+                int(step.get(F.EXTERNAL, False)),
+                step.get(F.GRACE, 0),
+                int(F.MAP in step),
+                *step.get(F.SKIPPED_BY, ()),
+            ]
             for step in steps_entry(saga.steps, saga.description)
         }
         for saga in sagas

@@ -73,6 +73,8 @@ class ManifestField(StrEnum):
     SERVES = "serves"
     SHARDS = "shards"
     SIDE = "side"
+    SKIPPED_BY = "skipped"
+    """Refusals by which a step is skipped."""
     STEPS = "steps"
     TABLE = "table"
     TIMEOUT = "timeout"

@@ -128,7 +128,8 @@ def _open(saga: Inspection) -> Iterator[StepView]:
     """Steps that an operator can resolve, those that need an operator first."""
     in_doubt = [step for step in saga.steps if step.open]
     yield from in_doubt
-    yield from (step for step in saga.steps if step.status == StepStatus.REFUSED and must_happen(saga, step))
+    refused = (step for step in saga.steps if step.status == StepStatus.REFUSED and not step.skipped)
+    yield from (step for step in refused if must_happen(saga, step))
     if saga.direction == Direction.COMPENSATE and not in_doubt:
         standing = [step for step in saga.steps if step.status == StepStatus.DONE]
         # Where a compensation stopped the saga, those of other steps have yet to run.

@@ -72,6 +72,7 @@ class StepView:
         first_attempt_at: epoch milliseconds.
         error: name of the refusal.
         detail: its message.
+        skipped: whether the saga continued without the step because of that refusal.
         accepted_at: of a job: when its provider took it on, epoch milliseconds.
         instead: of a skipped step that was applied late: the saga's substitute output.
         created_at: epoch milliseconds.
@@ -89,6 +90,7 @@ class StepView:
     first_attempt_at: int | None = None
     error: str | None = None
     detail: str | None = None
+    skipped: bool = False
     accepted_at: int | None = None
     instead: str | None = None
     created_at: int | None = None
@@ -357,6 +359,7 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
         first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
         error=_text(item, a.ERROR),
         detail=_text(item, a.DETAIL),
+        skipped=status == StepStatus.REFUSED and declared is not None and _text(item, a.ERROR) in declared.skipped_by,
         accepted_at=_number(item, a.ACCEPTED_AT),
         instead=_text(item, a.SUBSTITUTE),
         created_at=_number(item, a.CREATED_AT),

@@ -307,5 +307,6 @@ def _step(one: Entry, log_days: int) -> DeployedStep:
             external=one.get(F.EXTERNAL, False),
             grace_ms=one.get(F.GRACE, 0) * 1_000,
             log_days=log_days,
+            skipped_by=frozenset(one.get(F.SKIPPED_BY, ())),
         )
     return DeployedStep(name=one[F.NAME], in_map=one.get(F.MAP, False), declared=declared)

@@ -32,6 +32,7 @@ def steps_entry(nodes: Sequence[Step | StepGroup], saga: SagaDescription) -> lis
             **({F.SIDE: described[step.name].side} if step.transaction is None else {}),
             **({F.EXTERNAL: True} if step.provider is not None else {}),
             **({F.GRACE: step.provider.grace} if step.provider is not None else {}),
+            **({F.SKIPPED_BY: sorted(step.going_on)} if step.going_on else {}),
             **({F.JOBS: True} if step.job else {}),
             **({F.MAP: True} if per_item else {}),
         }

@@ -457,19 +457,26 @@ def _key_of(saga_id: str) -> dict[str, dict[str, str]]:
 
 
 def steps_of(text: str, served: Sequence[Served]) -> tuple[Mapping[str, DeployedStep], ...]:
-    """Read ``Env.OPERATED``: of each saga its steps, each ``[side or null, external, grace in seconds, in a map]``."""
+    """Read ``Env.OPERATED``: of each saga its steps.
+
+    Each is ``[side or null, external, grace in seconds, in a map]``, followed by refusals by which it is skipped.
+    """
     return tuple(
         {
             name: DeployedStep(
                 name=name,
                 in_map=bool(in_map),
                 declared=DeclaredStep(
-                    side=Side(side), external=bool(external), grace_ms=grace * 1_000, log_days=saga.days
+                    side=Side(side),
+                    external=bool(external),
+                    grace_ms=grace * 1_000,
+                    log_days=saga.days,
+                    skipped_by=frozenset(refusals),
                 )
                 if side is not None
                 else None,
             )
-            for name, (side, external, grace, in_map) in steps.items()
+            for name, (side, external, grace, in_map, *refusals) in steps.items()
         }
         for saga, steps in zip(served, json.loads(text), strict=True)
     )

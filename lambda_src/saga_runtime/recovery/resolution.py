@@ -130,12 +130,14 @@ class DeclaredStep:
         external: whether its effect is at a provider, so that it can exist without a row.
         grace_ms: how long a request to its provider can still travel when its sender is dead.
         log_days: how long a row is kept.
+        skipped_by: refusals by which a saga skips it, and continues with a substitute output.
     """
 
     side: Side
     external: bool
     grace_ms: int
     log_days: int
+    skipped_by: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,6 +260,11 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
         case StepStatus.INTENT:
             _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
             return _decided(subject, statement)
+        case StepStatus.REFUSED if subject.declared is not None and row.error in subject.declared.skipped_by:
+            raise CannotResolve(
+                f"{subject.name} was skipped by its refusal {row.error}, and its saga continued without it; to "
+                "continue, use --resume"
+            )
         case StepStatus.REFUSED if subject.must_happen:
             # The refusal would be repeated forever: the step was done by hand, or its cause was fixed.
             return _decided(subject, statement)

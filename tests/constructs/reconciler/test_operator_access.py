@@ -11,7 +11,15 @@ from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Annotations, Match
 from cdk_nag import AwsSolutionsChecks
 
-from constructs_lib import OperatorAccess, Provider, SagaStateMachine, SecondPerson, Step, TimeoutReconciler
+from constructs_lib import (
+    ContinueWith,
+    OperatorAccess,
+    Provider,
+    SagaStateMachine,
+    SecondPerson,
+    Step,
+    TimeoutReconciler,
+)
 from saga_runtime.protocol import Env, Side
 from saga_runtime.recovery.operators import steps_of
 from saga_runtime.recovery.resolution import DeclaredStep, DeployedStep
@@ -30,7 +38,14 @@ def saga_in(stack: Stack) -> SagaStateMachine:
     provider = Provider(verify=True, verify_undo=True, grace=Duration.seconds(30))
     return saga_of(
         stack,
-        Step.external("Charge", fn=own(stack, "Charge"), compensate=own(stack, "Refund"), provider=provider),
+        Step.external(
+            "Charge",
+            fn=own(stack, "Charge"),
+            compensate=own(stack, "Refund"),
+            provider=provider,
+            refusals=["SoldOut"],
+            on_error={"SoldOut": ContinueWith(output={})},
+        ),
         Step.atomic("Move", fn=fn, pivot=True),
     )
 
@@ -59,7 +74,13 @@ def test_has_the_configuration_that_the_runtime_reads(stack: Stack) -> None:
             "Charge": DeployedStep(
                 name="Charge",
                 in_map=False,
-                declared=DeclaredStep(side=Side.BEFORE, external=True, grace_ms=30_000, log_days=400),
+                declared=DeclaredStep(
+                    side=Side.BEFORE,
+                    external=True,
+                    grace_ms=30_000,
+                    log_days=400,
+                    skipped_by=frozenset({"SoldOut"}),
+                ),
             ),
             "Move": DeployedStep(
                 name="Move",

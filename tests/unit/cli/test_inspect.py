@@ -123,6 +123,17 @@ o Quote   RECORDED    +0 ms  *           :            :            :
     )
 
 
+def test_a_skipped_step_has_no_advice() -> None:
+    """Its saga continued without it: a call would be an effect besides what was done instead."""
+    refused = replace(CHARGE, status="REFUSED", output=None, error="SoldOut")
+    saga = replace(PARKED, direction="forward", steps=(QUOTE, refused))
+    assert [len(one.commands) for one in advice(saga, [])] == [2, 1]
+
+    skipped = replace(saga, steps=(QUOTE, replace(refused, skipped=True)))
+    (only,) = advice(skipped, [])
+    assert [label for label, _ in only.commands] == ["resume"]
+
+
 def test_a_parked_saga_with_a_step_in_doubt() -> None:
     assert (
         shown(PARKED)
@@ -424,6 +435,7 @@ def test_the_document_has_everything(operated: OperatedSaga) -> None:
         "first_attempt_at": NOW_MS,
         "error": None,
         "detail": None,
+        "skipped": False,
         "accepted_at": None,
         "instead": None,
         "created_at": NOW_MS,

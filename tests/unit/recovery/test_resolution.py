@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -13,7 +14,7 @@ import pytest
 from constructs_lib.cli.shared.saga import time_of
 from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.decisions import rows_kept_update
-from saga_runtime.recovery.resolution import Statement, Subject, decide
+from saga_runtime.recovery.resolution import CannotResolve, DeclaredStep, Statement, Subject, decide
 from saga_runtime.saga_log.rows import LogRow, done_put
 from saga_runtime.shared import aws, clock
 from tests.unit.support import resolving, settling
@@ -103,6 +104,22 @@ def test_what_a_saga_does_not_rely_on_stays_a_late_effect(kept: dict[str, Any], 
     subject = Subject(name="Pick", row=row, side=Side.BEFORE, declared=None, direction=Direction.FORWARD)
 
     assert decide(subject, Statement(applied=False, undo=True), 2**60).to == before
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("side", [Side.BEFORE, Side.AFTER])
+def test_a_step_that_its_saga_has_skipped_is_not_called_again(side: Side, applied: bool) -> None:
+    """Its saga continued by ``ContinueWith``, on another way: the step would be an effect besides that."""
+    kept: dict[str, Any] = {"attempt": "one", "updated_at": 1, "output": None, **REFUSED}
+    row = LogRow(saga_id=SAGA_ID, step="Pick", status=StepStatus.REFUSED, **kept)
+    declared = DeclaredStep(side=side, external=True, grace_ms=0, log_days=1, skipped_by=frozenset({"SoldOut"}))
+    subject = Subject(name="Pick", row=row, side=side, declared=declared, direction=Direction.FORWARD)
+
+    with pytest.raises(CannotResolve, match="Pick was skipped by its refusal SoldOut"):
+        decide(subject, Statement(applied=applied, output="{}" if applied else None), 2**60)
+
+    other = replace(subject, declared=replace(declared, skipped_by=frozenset({"OutOfStock"})))
+    assert decide(other, Statement(applied=False), 2**60).to is None
 
 
 def test_a_compensation_that_was_not_applied_is_retried(operated: OperatedSaga) -> None:

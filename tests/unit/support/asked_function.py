@@ -118,7 +118,13 @@ def asked_function(
     function = AskedFunction(operated, monkeypatch)
     create_hold_table()
     steps = {
-        step["name"]: [step["side"], int(step.get("external", False)), step.get("grace", 0), int("map" in step)]
+        step["name"]: [
+            step["side"],
+            int(step.get("external", False)),
+            step.get("grace", 0),
+            int("map" in step),
+            *step.get("skipped", ()),
+        ]
         for step in operated.saga["steps"]
     }
     for name, value in {
