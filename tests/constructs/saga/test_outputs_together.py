@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from constructs_lib.saga.asl import CompiledStep, Node, SagaPlan
+from constructs_lib.saga.asl.outputs import read_outputs
 from constructs_lib.saga.steps.routes import ContinueWith
 from saga_runtime import (
     Applied,
@@ -32,7 +33,7 @@ from saga_runtime import (
 from saga_runtime.protocol import MAX_OUTPUTS_BYTES
 from saga_runtime.saga_log.provider import ProviderSettings
 from tests.constructs.support.groups import of_items, parallel, plan
-from tests.constructs.support.jsonata import EXECUTION
+from tests.constructs.support.jsonata import EXECUTION, evaluate
 from tests.constructs.support.plans import step
 from tests.constructs.support.simulation import Handler, Moment, Simulation, Stop
 
@@ -268,3 +269,34 @@ def test_items_of_a_substitute_output_are_compensated(of_a_map: bool, moment: Mo
         ).run()
 
         assert (done.settled, provider.stands) == ("FAILED", 0), (call, done.traces)
+
+
+LATE_OUTPUT = {"output": '{"by":"card"}'}
+ROWS: dict[str, tuple[dict[str, str], Any]] = {
+    "refused": ({"status": "REFUSED", "error": "Declined"}, {"by": "bank"}),
+    "refused otherwise": ({"status": "REFUSED", "error": "Closed"}, None),
+    "fenced": ({"status": "TOMBSTONE", "output": '{"by":"cash"}'}, {"by": "cash"}),
+    "refused, and done late": ({"status": "APPLIED_LATE", "error": "Declined", **LATE_OUTPUT}, {"by": "bank"}),
+    "fenced, and done late": ({"status": "COMPENSATED", "substitute": '{"by":"cash"}', **LATE_OUTPUT}, {"by": "cash"}),
+    "undone": ({"status": "COMPENSATED", **LATE_OUTPUT}, {"by": "card"}),
+    "stated to be done": ({"status": "DONE", "error": "Declined", **LATE_OUTPUT}, {"by": "card"}),
+    "in doubt": ({"status": "INTENT"}, None),
+}
+
+
+@pytest.mark.parametrize("of_a_map", [False, True])
+@pytest.mark.parametrize(("row", "seen"), ROWS.values(), ids=ROWS)
+def test_a_recovery_reads_what_later_steps_saw_of_a_step_that_may_be_skipped(
+    row: dict[str, str], seen: Any, of_a_map: bool
+) -> None:
+    card = _card({"Declined": ContinueWith(output={"by": "bank"})})
+    saga = plan(of_items("Cards", card) if of_a_map else card, step("End", pivot=True))
+    first, states = read_outputs(saga, ["Card"], "Next")
+    item = {name: {"S": value} for name, value in {"step": "Card[s0]" if of_a_map else "Card", **row}.items()}
+    result = {"Items": [item]} if of_a_map else {"Item": item}
+
+    found = evaluate(states[first]["Assign"]["outputs"], states={"result": result}, outputs={"Other": 1})
+
+    there = {} if seen is None else {"s0": seen}
+    expected = {"Other": 1, **({"Card": there} if of_a_map else {} if seen is None else {"Card": seen})}
+    assert found == expected
