@@ -260,6 +260,18 @@ def test_an_undelivered_outcome_does_not_wait_behind_late_jobs(backlog: Backlog,
     assert backlog.cloud.calls["Query"] == TOKEN_DUE_SHARDS
 
 
+def test_rows_that_became_due_last_are_first() -> None:
+    """Those after them have no order, or the same ones would be last in each sweep."""
+    due = [(f"row-{number}", number) for number in range(2_000)]
+
+    turns = [list(sweeper._in_turn([*due])) for _ in range(2)]
+
+    for turn in turns:
+        assert turn[:500] == due[:1_499:-1]
+        assert sorted(turn[500:]) == sorted(due[:1_500])
+    assert turns[0] != turns[1]
+
+
 def test_every_late_job_has_its_turn_although_all_stay_due(backlog: Backlog) -> None:
     backlog.late(LATE // 2 + 200, shards=1)
     ids = {item["id"]["S"] for item in backlog.cloud.memory.items("tokens")}
