@@ -45,7 +45,11 @@ class OutboxCondition(Condition):
     REFUSAL_LEAVES_ROW = Because(
         "a bus that does not take an event answers so, without an error", PUBLISHER, 'if answer["FailedEntryCount"]:'
     )
-    SWEPT = Because("what the stream has lost is published by the schedule", PUBLISHER, "for row in self._rows():")
+    SWEPT = Because(
+        "what the stream has lost is published by the schedule",
+        PUBLISHER,
+        "rows, start = self._page(start) for row in rows:",
+    )
 
 
 class OutboxPromise(StrEnum):

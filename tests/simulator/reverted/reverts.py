@@ -244,8 +244,8 @@ REVERTS: Final = {
                 ),
                 Edit(
                     f"{_RUNTIME}saga_log/outputs.py",
-                    "        if step in self.own:\n            return self._row(row_name_of(step, self.item_key))",
-                    "        if step in self.own:\n            return self._by_key(step) or None",
+                    "return self._row(step, row_name_of(step, self.item_key))",
+                    "return self._by_key(step) or None",
                 ),
             ],
             stack="items",
