@@ -416,6 +416,20 @@ def test_before_the_deadline_a_step_is_in_doubt_until_then(operated: OperatedSag
     assert "in doubt until 22:13:40 UTC" in told
 
 
+def test_a_step_that_the_manifest_lets_its_saga_skip_is_not_resolved(operated: OperatedSaga) -> None:
+    operated.saga["steps"][0]["skipped"] = ["Declined"]
+    operated.shop.gateway.refuses = "the account is closed"
+    operated.shop.to_the_end(lambda: operated.shop.run(side="after"))
+    operated.park(Direction.FORWARD)
+
+    found = document(operated)
+
+    (step,) = (step for step in found["steps"] if step["status"] is not None)
+    assert (step["step"], step["error"], step["skipped"]) == (STEP, "Declined", True)
+    assert [label for one in found["advice"] for label, _ in one["commands"]] == ["resume"]
+    assert "was skipped by its refusal Declined" in operated.is_refused(STEP, "--not-applied")
+
+
 def test_the_document_has_everything(operated: OperatedSaga) -> None:
     operated.cut_off()
     operated.park()
