@@ -16,7 +16,6 @@ from saga_runtime.recovery.hold import hold_of_env
 from saga_runtime.recovery.in_flight import OutOfTime, measure
 from saga_runtime.recovery.operators_queue import clear_queues
 from saga_runtime.recovery.reconciler import Reconciler, served_of
-from saga_runtime.recovery.sweep import OF_ONE_KEY
 from saga_runtime.shared import aws, telemetry
 
 
@@ -64,7 +63,7 @@ def _handled(reconciler: Reconciler, message: dict[str, Any]) -> bool:
     """Test whether a status event was processed; one that cannot be read is dead-lettered, alone."""
     try:
         reconciler.execution_ended(str(json.loads(message["body"])["detail"]["name"]))
-    except OF_ONE_KEY as error:
+    except aws.OF_ONE_ITEM as error:
         code = aws.error_code(error)
         telemetry.event("status_event_failed", message_id=message["messageId"], error=type(error).__name__, code=code)
         return False

@@ -13,8 +13,6 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from saga_runtime.callbacks.decisions import acknowledgement
 from saga_runtime.callbacks.notices import contradicting_outcome, notice_delete, send_entry
 from saga_runtime.callbacks.rows import JobId, TokenRow
@@ -46,18 +44,6 @@ WORKERS: Final = aws.CONNECTIONS
 """As many as there are connections for."""
 _NEWEST: Final = 500
 """Rows that are processed first: those that became due in the last minutes, also on a day with very many."""
-_OF_ONE_ROW: Final = (
-    ArithmeticError,
-    AttributeError,
-    BotoCoreError,
-    ClientError,
-    LookupError,
-    RuntimeError,
-    SagaError,
-    TypeError,
-    ValueError,
-)
-"""Errors of a row that cannot be read, or of a call: they do not block other rows."""
 _SPARE_MS = 12_000
 """A sweep ends this long before its function does: longer than a call that is not answered."""
 _FOR_NOTICES_MS = 12_000
@@ -127,7 +113,7 @@ def sweep(*, remaining_ms: Callable[[], int]) -> Swept:
         found = Swept()
         try:
             _look_after(row_id, now_ms, found, queues)
-        except _OF_ONE_ROW as error:
+        except (*aws.OF_ONE_ITEM, SagaError) as error:
             # No other component checks it: it is overdue, whatever its state.
             found = Swept(failed=1, oldest_seconds=(now_ms - due_at) // 1000)
             telemetry.event("sweep_failed", row_id=row_id, error=type(error).__name__, code=aws.error_code(error))

@@ -22,8 +22,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from saga_runtime.shared import aws
 
 WORKERS: Final = aws.CONNECTIONS
@@ -40,18 +38,6 @@ EASE: Final = 1 / 64
 Result = TypeVar("Result")
 Start = Mapping[str, Any]
 """Where the next page begins; empty: at the beginning."""
-
-OF_ONE_KEY: Final = (
-    ArithmeticError,
-    AttributeError,
-    BotoCoreError,
-    ClientError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""Errors of an invalid record, or of a call: they do not block other keys."""
 
 
 class Crew(Protocol):
@@ -226,7 +212,7 @@ class Sweep:
                 return False
             try:
                 act(attempt > 1)
-            except OF_ONE_KEY as error:
+            except aws.OF_ONE_ITEM as error:
                 for_now = _is_for_now(error)
                 if for_now:
                     with self._mine:

@@ -69,6 +69,17 @@ THROTTLES: Final = frozenset(
 )
 NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
 """What services answer to a caller without the right."""
+OF_ONE_ITEM: Final = (
+    ArithmeticError,
+    AttributeError,
+    BotoCoreError,
+    ClientError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Errors of an item that cannot be read, or of a call: in a sweep they do not block other items."""
 CONDITION_FAILED: Final = "ConditionalCheckFailedException"
 VALIDATION: Final = "ValidationException"
 TRANSACTION_CANCELED: Final = "TransactionCanceledException"

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -105,7 +106,7 @@ class Cloud:
         start: dict[str, Any] = {}
         while True:
             more = {"ExclusiveStartKey": start} if start else {}
-            page = self._called("Query", lambda more=more: self.memory.query(**asked, **more))  # type: ignore[misc]
+            page = self._called("Query", partial(self.memory.query, **asked, **more))
             yield page
             start = page.get("LastEvaluatedKey", {})
             if not start:
