@@ -137,6 +137,7 @@ def test_a_queue_of_thousands_is_read_for_as_long_as_its_entries_are_hidden(oper
     class Endless:
         def receive_message(self, **_: Any) -> Any:
             world.clock.ms += 1_000
+            assert len(received) < 1_000, "it is read without an end"
             names = [f"m{len(received) + number}" for number in range(10)]
             received.extend(names)
             return {"Messages": [{"MessageId": one, "ReceiptHandle": one, "Body": "{}"} for one in names]}
