@@ -29,13 +29,14 @@ _SECRETS = re.compile(
 )
 """Files that tools keep secrets in. Everybody who may read a function reads its code."""
 _KEEP_SECONDS = 30 * 24 * 3600.0
+_TOUCH_SECONDS = 24 * 3600.0
 
 
 def functions_zip() -> Path:
     """Gives the function bundle that the constructs' own functions run.
 
-    An installed wheel carries it. In a checkout it is built when `lambda_src` or `requirements/bundle.txt` changed,
-    which needs pip (or uv) and, the first time, a package index.
+    An installed wheel carries it. In a checkout the first call of a process builds it if `lambda_src` or
+    `requirements/bundle.txt` changed, which needs pip (or uv) and, the first time, a package index.
 
     Returns:
         The path of a zip with `saga_runtime`, `handlers` and their dependencies at its root.
@@ -44,7 +45,7 @@ def functions_zip() -> Path:
         BundleError: The bundle is missing and cannot be built.
     """
     if is_checkout(ROOT):
-        return bundle_builder.build(ROOT)
+        return _built(ROOT)
     bundle = ROOT / bundle_builder.BUNDLE_PATH
     if not bundle.is_file():
         raise BundleError(f"the function bundle {bundle} is missing; install cdk-sagas from its wheel again")
@@ -103,6 +104,12 @@ def merged_code(
     return _stored(tuple(sorted(files.items())))
 
 
+@functools.cache
+def _built(root: Path) -> Path:
+    """Builds the bundle once: an app has many functions."""
+    return bundle_builder.build(root)
+
+
 def _package_files(requirements: Path, present: Mapping[str, bytes], target: Target | None) -> dict[str, bytes]:
     """Installs packages; leaves out those of the bundle, and refuses one that would hide another module."""
     if not requirements.is_file():
@@ -154,8 +161,9 @@ def _stored(files: tuple[tuple[str, bytes], ...]) -> Path:
     digest, folder = _digest_of_zip(files), cache_folder() / "code"
     target = folder / f"{digest[:32]}.zip"
     try:
-        if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
-            target.touch()
+        if target.is_file() and _digest_of_file(target, (status := target.stat()).st_mtime_ns, status.st_size) == digest:
+            if time.time() - status.st_mtime > _TOUCH_SECONDS:
+                target.touch()
         else:
             _forget_old(folder)
             bundle_builder.write_atomically(target, bundle_builder.zip_bytes(dict(files)))
@@ -168,6 +176,12 @@ def _stored(files: tuple[tuple[str, bytes], ...]) -> Path:
 def _digest_of_zip(files: tuple[tuple[str, bytes], ...]) -> str:
     """Hashes the zip of files once: an app has many functions from one folder."""
     return hashlib.sha256(bundle_builder.zip_bytes(dict(files))).hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of_file(path: Path, _mtime_ns: int, _size: int) -> str:
+    """Hashes a file once per version of it."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _forget_old(folder: Path) -> None:

@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -150,7 +151,7 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
             f"{argument} of {of} must name a module in {folder}, got {handler!r}; {_choice(module, known)}"
         )
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = _parsed(file.read_bytes())
     except (SyntaxError, ValueError) as error:
         line, why = (error.lineno, error.msg) if isinstance(error, SyntaxError) else (None, str(error))
         return Handler(unread=f"{file.relative_to(folder)}{f', line {line}' if line else ''}: {why}")
@@ -208,9 +209,15 @@ def _module_of(folder: Path, file: Path) -> str:
 def _tree(file: Path) -> ast.Module | None:
     """The module's syntax; None if this Python cannot read it, which may be older than the function's."""
     try:
-        return ast.parse(file.read_bytes())
+        return _parsed(file.read_bytes())
     except (SyntaxError, ValueError):
         return None
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: bytes) -> ast.Module:
+    """Reads a text once: a module has many handlers."""
+    return ast.parse(text)
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
