@@ -161,7 +161,8 @@ def _stored(files: tuple[tuple[str, bytes], ...]) -> Path:
     digest, folder = _digest_of_zip(files), cache_folder() / "code"
     target = folder / f"{digest[:32]}.zip"
     try:
-        if target.is_file() and _digest_of_file(target, (status := target.stat()).st_mtime_ns, status.st_size) == digest:
+        status = target.stat() if target.is_file() else None
+        if status and _digest_of_file(target, status.st_mtime_ns, status.st_size) == digest:
             if time.time() - status.st_mtime > _TOUCH_SECONDS:
                 target.touch()
         else:
