@@ -7,12 +7,13 @@ Executions and operators die at any moment; an operator may be held for long bet
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 ADOPT: Final = "lambda_src/saga_runtime/recovery/adoption.py"
 

@@ -7,11 +7,12 @@ old form. At every moment a reader of both forms should find each purchase once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tests.specification.article_migration import DIVERGES
 from tests.specification.checker import Move
+from tests.specification.states import replace
 
 
 class Identity(StrEnum):

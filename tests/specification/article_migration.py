@@ -7,11 +7,12 @@ items should be equal.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
+from tests.specification.states import replace
 
 DIVERGES: Final = "DIVERGES"
 

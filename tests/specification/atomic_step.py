@@ -7,12 +7,13 @@ conditions (a balance, a closed account) may refuse whenever they like. Every pr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 SAGA_LOG: Final = "lambda_src/saga_runtime/saga_log/rows.py"
 ATOMIC_STEP: Final = "lambda_src/saga_runtime/steps/atomic.py"

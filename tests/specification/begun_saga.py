@@ -9,12 +9,13 @@ dies. What two executions of one saga do to each other is in the model of the in
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 INTAKE: Final = "lambda_src/saga_runtime/webhooks/intake.py"
 SAGA: Final = "constructs_lib/saga/state_machine.py"

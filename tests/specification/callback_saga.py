@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.specification.callback_conditions import CallbackCondition as C
 from tests.specification.callback_world import (
@@ -19,6 +19,7 @@ from tests.specification.callback_world import (
 )
 from tests.specification.checker import Move
 from tests.specification.conditions import Conditional
+from tests.specification.states import replace
 
 Moves = Iterator[Move[World]]
 

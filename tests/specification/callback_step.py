@@ -7,7 +7,7 @@ the token row about the waiting task and its outcome, the log row about the effe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from tests.specification.callback_conditions import CallbackPromise
@@ -30,6 +30,7 @@ from tests.specification.callback_world import (
 )
 from tests.specification.checker import Move
 from tests.specification.conditions import Conditional
+from tests.specification.states import replace
 
 Moves = Iterator[Move[World]]
 

@@ -7,9 +7,11 @@ grace behind that are over.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from tests.specification.states import replace
 
 NOBODY: Final = -1
 LONG_DEAD: Final = -2

@@ -8,12 +8,13 @@ invoked, and a note that was sent, live on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 BEGIN: Final = "constructs_lib/saga/asl/begin.py"
 RECOVERY: Final = "constructs_lib/saga/asl/recovery.py"

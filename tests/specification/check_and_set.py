@@ -10,11 +10,12 @@ Forms of finding out: by a marker in the update's transaction (``MARKER``), and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 ITEMS = "lambda_src/saga_runtime/versions/items.py"
 ONCE = "lambda_src/saga_runtime/versions/once.py"

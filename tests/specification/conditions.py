@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Self
 
 from tests.specification.checker import Verdict
+from tests.specification.states import replace
 
 ROOT = Path(__file__).resolve().parents[2]
 

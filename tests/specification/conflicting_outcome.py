@@ -11,12 +11,13 @@ are those of ``operators_entry``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 COMMAND: Final = "constructs_lib/cli/callbacks/command.py"
 DECISIONS: Final = "lambda_src/saga_runtime/callbacks/decisions.py"

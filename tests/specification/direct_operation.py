@@ -8,12 +8,13 @@ and arrives later or never. Anybody may bring or take the money that decides whe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"
 DIRECT: Final = "lambda_src/saga_runtime/http/direct_operation.py"

@@ -8,12 +8,13 @@ at any moment; what it sent then travels, and arrives later or never. Operators 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 INTAKE: Final = "lambda_src/saga_runtime/webhooks/intake.py"
 RECORD: Final = "lambda_src/saga_runtime/idempotency/record.py"

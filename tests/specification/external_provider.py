@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tests.specification.checker import Move
@@ -20,6 +20,7 @@ from tests.specification.external_world import (
     Status,
     World,
 )
+from tests.specification.states import replace
 
 Moves = Iterator[Move[World]]
 

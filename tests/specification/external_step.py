@@ -9,7 +9,7 @@ Nothing here depends on the order of queries, or on a state machine that waits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from tests.specification.checker import Move
@@ -29,6 +29,7 @@ from tests.specification.external_world import (
     World,
     tidy,
 )
+from tests.specification.states import replace
 
 Moves = Iterator[Move[World]]
 

@@ -6,12 +6,13 @@ travels. Attempts are named by the number of the invocation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.conditions import Condition
 from tests.specification.external_conditions import ExternalCondition as C
+from tests.specification.states import replace
 
 NOBODY: Final = -1
 

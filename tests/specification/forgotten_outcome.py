@@ -8,12 +8,13 @@ one. A registration reads the row, and adopts its outcomes. Each may die in betw
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 COMMAND: Final = "constructs_lib/cli/callbacks/forget.py"
 RECEIPT: Final = "lambda_src/saga_runtime/callbacks/receipt.py"

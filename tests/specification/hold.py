@@ -8,12 +8,13 @@ run concurrently. Time passes the hold's expiry once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 HOLDS: Final = "lambda_src/saga_runtime/ledger/holds.py"
 WRITES: Final = "lambda_src/saga_runtime/ledger/writes.py"

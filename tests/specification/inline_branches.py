@@ -7,13 +7,14 @@ calls of both branches travel: functions of a branch continue without it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from tests.specification.conditions import Because, Condition
 from tests.specification.inline_saga import EXPRESS, InlineModel
 from tests.specification.saga_world import Direction, Do, Landed, Machine, Row, State, World, owned
+from tests.specification.states import replace
 from tests.specification.whole_saga import Answer
 
 GROUPS: Final = "constructs_lib/saga/asl/groups.py"

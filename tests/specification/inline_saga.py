@@ -8,7 +8,7 @@ Only a changed definition has a time: an Express execution of the earlier one ha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -32,6 +32,7 @@ from tests.specification.saga_world import (
     World,
     owned,
 )
+from tests.specification.states import replace
 from tests.specification.whole_saga import Answer, Moves, SagaModel
 
 _SILENT: Final = frozenset({Do.ASK_THE_LOG, Do.LOOK, Do.READ_DIRECTION})

@@ -8,12 +8,13 @@ After its saga settled, the record may be replaced by that of another saga of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 LATE: Final = "lambda_src/saga_runtime/recovery/late_effects.py"
 RECONCILER: Final = "lambda_src/saga_runtime/recovery/saga_reconciler.py"

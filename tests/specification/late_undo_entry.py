@@ -8,12 +8,13 @@ The rows may expire. Copies of an entry are those of ``operators_entry``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 QUEUE: Final = "lambda_src/saga_runtime/recovery/operators_queue.py"
 

@@ -8,12 +8,13 @@ travels, and arrives later or never.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 CHANGES: Final = "lambda_src/saga_runtime/migration/changes.py"
 MOVES: Final = "lambda_src/saga_runtime/migration/moves.py"

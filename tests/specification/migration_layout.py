@@ -7,12 +7,13 @@ workers and operators act at any moment. Each move is one transaction, which ``m
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 STORE: Final = "lambda_src/saga_runtime/migration/store.py"
 

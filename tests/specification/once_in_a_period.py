@@ -9,11 +9,12 @@ success was not noted, an operator records it (``--done``).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 ONCE = "constructs_lib/cli/once.py"
 

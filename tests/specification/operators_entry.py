@@ -10,12 +10,13 @@ receive, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 QUEUE: Final = "lambda_src/saga_runtime/recovery/operators_queue.py"
 RECEIPT: Final = "lambda_src/saga_runtime/callbacks/receipt.py"

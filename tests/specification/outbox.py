@@ -7,12 +7,13 @@ stream, which may lose a row, and by a schedule. Each of them may die at any mom
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 EVENT: Final = "lambda_src/saga_runtime/outbox/event.py"
 PUBLISHER: Final = "lambda_src/saga_runtime/outbox/publisher.py"

@@ -9,12 +9,13 @@ parked again; a proposal's time passes; and all are removed once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 AUDIT: Final = "lambda_src/saga_runtime/recovery/audit.py"
 PROPOSALS: Final = "lambda_src/saga_runtime/recovery/proposals.py"

@@ -10,12 +10,13 @@ parks it again; and the list's time passes, and it is proposed again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 LISTS: Final = "lambda_src/saga_runtime/recovery/lists.py"
 LISTED: Final = "lambda_src/saga_runtime/recovery/listed.py"

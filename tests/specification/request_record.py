@@ -9,7 +9,7 @@ Any request may stay in transit: one whose sender died, or whose response was lo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from tests.specification.checker import Move
@@ -31,6 +31,7 @@ from tests.specification.record_world import (
     Status,
     World,
 )
+from tests.specification.states import replace
 
 Moves = Iterator[Move[World]]
 

@@ -7,7 +7,7 @@ Between the operator's query and the write, anything may happen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from tests.specification.external_provider import Offers
 from tests.specification.external_step import ExternalStepModel
 from tests.specification.external_world import IN_DOUBT, Life, Row, Status
 from tests.specification.external_world import World as StepWorld
+from tests.specification.states import replace
 
 RESOLUTION = "lambda_src/saga_runtime/recovery/resolution.py"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tests.specification.checker import Move
@@ -25,6 +25,7 @@ from tests.specification.saga_world import (
     land,
     owned,
 )
+from tests.specification.states import replace
 
 NOBODY: Final = Person()
 Moves = Iterator[Move[World]]

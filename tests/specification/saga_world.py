@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.conditions import Condition
 from tests.specification.saga_conditions import SagaCondition, SagaPromise
+from tests.specification.states import replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

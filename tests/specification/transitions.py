@@ -11,12 +11,13 @@ Forms of an operation: with an id whose marker is in the transaction, and on con
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Because, Condition, Conditional
+from tests.specification.states import replace
 
 TRANSITIONS = "lambda_src/saga_runtime/versions/transitions.py"
 ITEMS = "lambda_src/saga_runtime/versions/items.py"

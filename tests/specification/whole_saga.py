@@ -9,7 +9,7 @@ then.) The log row of a step and its effect are one thing here: that is what the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tests.specification.checker import Move
 from tests.specification.conditions import Conditional
@@ -34,6 +34,7 @@ from tests.specification.saga_world import (
     land,
     owned,
 )
+from tests.specification.states import replace
 
 Moves = Iterator[Move[World]]
 Answer = tuple[str, World, State, bool, str | None]
