@@ -16,7 +16,7 @@ from constructs_lib.saga.validation.checks import leaves_of
 from constructs_lib.shared.manifest_format import ManifestField as F
 from constructs_lib.shared.stacks import depend_on
 from constructs_lib.tables.interfaces import ITokenTable
-from saga_runtime.protocol import ReconciledField
+from saga_runtime.protocol import WAYS_AT, ReconciledField
 
 _MAX_ENVIRONMENT_BYTES: Final = 3_072
 """A function's environment holds 4 KB, and not only this."""
@@ -89,16 +89,19 @@ def require_room(scope: Construct, sagas: Sequence[SagaStateMachine], more: str 
 def steps_told(sagas: Sequence[SagaStateMachine]) -> str:
     """Value of ``Env.OPERATED``: what an answer about a step depends on, saga by saga in their order."""
     told = [
-        {
-            step[F.NAME]: [
-                step.get(F.SIDE),
-                int(step.get(F.EXTERNAL, False)),
-                step.get(F.GRACE, 0),
-                int(F.MAP in step),
-                *step.get(F.SKIPPED_BY, ()),
-            ]
-            for step in steps_entry(saga.steps, saga.description)
-        }
+        [
+            saga.definition_fingerprint[WAYS_AT:],
+            {
+                step[F.NAME]: [
+                    step.get(F.SIDE),
+                    int(step.get(F.EXTERNAL, False)),
+                    step.get(F.GRACE, 0),
+                    int(F.MAP in step),
+                    *step.get(F.SKIPPED_BY, ()),
+                ]
+                for step in steps_entry(saga.steps, saga.description)
+            },
+        ]
         for saga in sagas
     ]
     return json.dumps(told, separators=(",", ":"))

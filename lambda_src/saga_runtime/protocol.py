@@ -104,6 +104,9 @@ RESULT_FAILED: Final = "ResultFailed"
 """Error name of a parked saga whose steps are done, and whose ``result`` fails to evaluate."""
 SAGA_DELEGATED: Final = "SagaDelegated"
 """Error with which an Express execution ends that left its saga to the Standard machine."""
+WAYS_AT: Final = 24
+"""Where the part of a definition's fingerprint begins that identifies by what a saga goes its way: its conditions, keys
+of a map's items, and outputs in place of refused steps."""
 EXPRESS_MARK: Final = "+express"
 """Ends the definition in the input of a saga for which Express executions are started.
 

@@ -138,6 +138,12 @@ def _open(saga: Inspection) -> Iterator[StepView]:
 
 
 def _asked(saga: Inspection, step: StepView) -> str:
+    if step.skipped is None:
+        return (
+            f"{step.step} was refused under other conditions than those of the deployed definition: whether the saga "
+            "continued without it is not known. To decide about it, deploy the definition that it ran under, and "
+            "inspect it again."
+        )
     if step.status == StepStatus.REFUSED:
         text = f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
         return f"{text} {_OUTPUT_IS}"
@@ -159,6 +165,8 @@ def _asked(saga: Inspection, step: StepView) -> str:
 
 
 def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> Iterator[tuple[str, str]]:
+    if step.skipped is None:
+        return
     seen = ["--attempt", step.attempt] if step.attempt else []
     about = ["--compensation"] if step.status in (StepStatus.COMPENSATING, StepStatus.DONE) else []
     with_output = [] if about else ["--output", OUTPUT]

@@ -18,10 +18,10 @@ from constructs_lib.cli.shared.reads import Aws, rows_of
 from constructs_lib.cli.shared.saga import FoundSaga
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import EXPRESS_MARK, LogAttribute, RecordAttribute, Side, StartField, StepStatus
+from saga_runtime.protocol import EXPRESS_MARK, WAYS_AT, LogAttribute, RecordAttribute, Side, StartField, StepStatus
 from saga_runtime.recovery.hold import Held, decisions_key
 from saga_runtime.recovery.proposals import Proposal
-from saga_runtime.recovery.resolution import LONGEST_GRACE_MS
+from saga_runtime.recovery.resolution import LONGEST_GRACE_MS, DeclaredStep
 from saga_runtime.recovery.takeover import Finding, Owner, recovery_name, what_to_do
 from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import execution_of, machine_of
@@ -72,7 +72,8 @@ class StepView:
         first_attempt_at: epoch milliseconds.
         error: name of the refusal.
         detail: its message.
-        skipped: whether the saga continued without the step because of that refusal.
+        skipped: whether the saga continued without the step because of that refusal; None: it goes its way by other
+            conditions than the deployed definition's.
         accepted_at: of a job: when its provider took it on, epoch milliseconds.
         instead: of a skipped step that was applied late: the saga's substitute output.
         created_at: epoch milliseconds.
@@ -90,7 +91,7 @@ class StepView:
     first_attempt_at: int | None = None
     error: str | None = None
     detail: str | None = None
-    skipped: bool = False
+    skipped: bool | None = False
     accepted_at: int | None = None
     instead: str | None = None
     created_at: int | None = None
@@ -359,13 +360,21 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
         first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
         error=_text(item, a.ERROR),
         detail=_text(item, a.DETAIL),
-        skipped=status == StepStatus.REFUSED and declared is not None and _text(item, a.ERROR) in declared.skipped_by,
+        skipped=status == StepStatus.REFUSED and _is_skipped(record, saga, declared, _text(item, a.ERROR)),
         accepted_at=_number(item, a.ACCEPTED_AT),
         instead=_text(item, a.SUBSTITUTE),
         created_at=_number(item, a.CREATED_AT),
         updated_at=_number(item, a.UPDATED_AT),
         provider_key=provider_key_of(f"{record.saga_id}#{name}{undo}") if external else None,
     )
+
+
+def _is_skipped(
+    record: RequestRecord, saga: DeployedSaga, declared: DeclaredStep | None, error: str | None
+) -> bool | None:
+    if record.definition[WAYS_AT:] != saga.ways:
+        return None
+    return declared is not None and error in declared.skipped_by
 
 
 def _text(item: Mapping[str, Any], name: str) -> str | None:

@@ -82,7 +82,9 @@ def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
     """Decide with the caller's own rights."""
     found = find_saga(options, asked=True)
     saga, audit = deployed(found), decider(found, options)
-    resolver = Resolver(recoverer=found.recoverer, log_table=saga.served.log, audit=audit, log_days=saga.served.days)
+    resolver = Resolver(
+        recoverer=found.recoverer, log_table=saga.served.log, audit=audit, log_days=saga.served.days, ways=saga.ways
+    )
     try:
         if statement is not None:
             change, _ = resolver.answer(found.record, options.step, saga.steps, statement, found.now_ms)

@@ -13,7 +13,7 @@ from constructs_lib.cli.shared.aws import NO_RIGHTS
 from constructs_lib.cli.shared.process import CommandError, json_in
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, Part, QueueRole
 from constructs_lib.shared.manifest_format import ManifestField as F
-from saga_runtime.protocol import Side
+from saga_runtime.protocol import WAYS_AT, Side
 from saga_runtime.recovery.resolution import DeclaredStep, DeployedStep
 from saga_runtime.recovery.saga_reconciler import Served, served_of
 from saga_runtime.watch.rows import Watched, watched_of
@@ -36,7 +36,7 @@ class DeployedSaga:
         served: names of its tables and of its operators' queue.
         remember_seconds: how long a settled record is kept.
         timeout_seconds: of its forward state machine.
-        definition: fingerprint of its definition.
+        definition: fingerprint of its definition; empty: that is not deployed.
         always: steps that every request takes, and that leave a row.
         steps: by name, in order.
         has_jobs: whether a step may be applied late: a provider works on it and reports later.
@@ -52,6 +52,11 @@ class DeployedSaga:
     always: frozenset[str]
     steps: Mapping[str, DeployedStep]
     has_jobs: bool
+
+    @property
+    def ways(self) -> str | None:
+        """By what its sagas go their way; None: that is not known."""
+        return self.definition[WAYS_AT:] if self.definition else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -217,8 +217,9 @@ def _deployed(manifest: Manifest, table: str, record: RequestRecord, log_table: 
     like = known or next((saga for saga in manifest.sagas if saga.served.requests == table), None)
     if like is None:
         return None
+    served = replace(like.served, log=log_table)
     # Nothing is declared of the steps of another definition than the deployed one.
-    return replace(like, served=replace(like.served, log=log_table), steps={} if known is None else known.steps)
+    return replace(known, served=served) if known is not None else replace(like, served=served, steps={}, definition="")
 
 
 def audit_of(session: boto3.Session, reason: str) -> Audit:

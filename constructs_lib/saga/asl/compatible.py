@@ -6,8 +6,8 @@ import json
 from typing import Final
 
 from constructs_lib.saga.asl.outputs import rows
-from constructs_lib.saga.asl.plan import WAYS_AT, CompiledGroup, Node, SagaPlan, State
-from saga_runtime.protocol import NOTHING_STANDS, LogAttribute, RecordAttribute, StepStatus
+from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
+from saga_runtime.protocol import NOTHING_STANDS, WAYS_AT, LogAttribute, RecordAttribute, StepStatus
 
 READ_ROWS: Final = "Query log rows"
 COMPATIBLE: Final = "Definition compatible?"

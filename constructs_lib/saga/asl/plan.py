@@ -127,8 +127,6 @@ Node = CompiledStep | CompiledGroup
 
 PHASES_AT: Final = 16
 """Where the part of a fingerprint begins that identifies the steps in phases."""
-WAYS_AT: Final = 24
-"""Where the part begins that identifies by which conditions, and keys of a map's items, a saga goes its way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, found_at, inter
 from constructs_lib.saga.asl.fence import fence_states
 from constructs_lib.saga.asl.forward import saga_flow
 from constructs_lib.saga.asl.outputs import next_page, pages, read_outputs
-from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT, SagaPlan, State
+from constructs_lib.saga.asl.plan import PHASES_AT, SagaPlan, State
 from constructs_lib.saga.asl.states import (
     EXECUTION,
     INPUT,
@@ -41,6 +41,7 @@ from constructs_lib.saga.asl.states import (
 )
 from constructs_lib.saga.steps.jsonata import expression
 from saga_runtime.protocol import (
+    WAYS_AT,
     Direction,
     RecordAttribute,
     RecordStatus,

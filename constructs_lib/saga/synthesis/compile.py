@@ -13,7 +13,7 @@ from constructs_lib.saga.asl import (
     Node,
     Notice,
 )
-from constructs_lib.saga.asl.plan import PHASES_AT, WAYS_AT
+from constructs_lib.saga.asl.plan import PHASES_AT
 from constructs_lib.saga.description.description import GroupFacts, fields_in
 from constructs_lib.saga.description.kind import GroupKind, Machine, group_kind
 from constructs_lib.saga.steps.contents import StepContents
@@ -25,7 +25,7 @@ from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import leaves_of, pivots_of, sides_of
 from constructs_lib.saga.validation.jsonata_reads import TOKEN
 from constructs_lib.shared.accepted import AnyFunction
-from saga_runtime.protocol import PROTOCOL_VERSION, ServedStepField
+from saga_runtime.protocol import PROTOCOL_VERSION, WAYS_AT, ServedStepField
 
 
 def compiled(

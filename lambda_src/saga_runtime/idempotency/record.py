@@ -232,6 +232,7 @@ class RequestRecord:
         decisions: how many of operators it keeps.
         decisions_size: their bytes, at most.
         alias: by which its first execution is started; None: by its state machine.
+        definition: fingerprint of the definition under which its last owner ran; empty: none is written.
     """
 
     request_id: str
@@ -262,6 +263,7 @@ class RequestRecord:
     decisions: int = 0
     decisions_size: int = 0
     alias: str | None = None
+    definition: str = ""
 
     @classmethod
     def from_item(cls, item: AttributeMap) -> RequestRecord:
@@ -302,6 +304,7 @@ class RequestRecord:
                 decisions=len(decisions := item.get(a.DECISIONS, {}).get("L", [])),
                 decisions_size=len(json.dumps(decisions, ensure_ascii=False).encode()),
                 alias=_text(item, a.ALIAS),
+                definition=_text(item, a.DEFINITION) or "",
             )
         except KeyError as error:
             raise ValueError(f"not a request record: attribute {error} is missing") from error

@@ -86,6 +86,7 @@ class FoundSaga:
     item: AttributeMap
     served: Served
     steps: Mapping[str, DeployedStep]
+    ways: str
 
     @property
     def proposals(self) -> list[Proposal]:
@@ -104,7 +105,7 @@ class Operators:
 
     Attributes:
         served: the sagas.
-        steps: by name, of each of them.
+        steps: by what each of them goes its way, and its steps by name.
         second: who confirms an answer of ``resolve``; None: it is executed at once.
         proposal_ms: how long a proposal can be confirmed.
         limit: recoveries of one saga before it is parked.
@@ -113,7 +114,7 @@ class Operators:
     """
 
     served: Sequence[Served]
-    steps: Sequence[Mapping[str, DeployedStep]]
+    steps: Sequence[tuple[str, Mapping[str, DeployedStep]]]
     second: SecondPerson | None
     proposal_ms: int
     limit: int
@@ -420,9 +421,9 @@ class Operators:
             return None
         record = RequestRecord.from_item(item)
         machine = machine_of(record.execution_arn).rpartition(":")[2]
-        for saga, steps in zip(self.served, self.steps, strict=True):
+        for saga, (ways, steps) in zip(self.served, self.steps, strict=True):
             if (saga.requests, saga.machine) == (table, machine):
-                return FoundSaga(record=record, item=item, served=saga, steps=steps)
+                return FoundSaga(record=record, item=item, served=saga, steps=steps, ways=ways)
         return None
 
     def _recoverer(self, found: FoundSaga) -> Recoverer:
@@ -441,6 +442,7 @@ class Operators:
             log_table=found.served.log,
             audit=audit,
             log_days=found.served.days,
+            ways=found.ways,
             proposal=proposal,
         )
 
@@ -456,29 +458,32 @@ def _key_of(saga_id: str) -> dict[str, dict[str, str]]:
     return {RecordAttribute.ID: {"S": request_id_from(saga_id)}}
 
 
-def steps_of(text: str, served: Sequence[Served]) -> tuple[Mapping[str, DeployedStep], ...]:
-    """Read ``Env.OPERATED``: of each saga its steps.
+def steps_of(text: str, served: Sequence[Served]) -> tuple[tuple[str, Mapping[str, DeployedStep]], ...]:
+    """Read ``Env.OPERATED``: of each saga by what it goes its way, and its steps.
 
-    Each is ``[side or null, external, grace in seconds, in a map]``, followed by refusals by which it is skipped.
+    Each step is ``[side or null, external, grace in seconds, in a map]``, followed by refusals by which it is skipped.
     """
     return tuple(
-        {
-            name: DeployedStep(
-                name=name,
-                in_map=bool(in_map),
-                declared=DeclaredStep(
-                    side=Side(side),
-                    external=bool(external),
-                    grace_ms=grace * 1_000,
-                    log_days=saga.days,
-                    skipped_by=frozenset(refusals),
+        (
+            ways,
+            {
+                name: DeployedStep(
+                    name=name,
+                    in_map=bool(in_map),
+                    declared=DeclaredStep(
+                        side=Side(side),
+                        external=bool(external),
+                        grace_ms=grace * 1_000,
+                        log_days=saga.days,
+                        skipped_by=frozenset(refusals),
+                    )
+                    if side is not None
+                    else None,
                 )
-                if side is not None
-                else None,
-            )
-            for name, (side, external, grace, in_map, *refusals) in steps.items()
-        }
-        for saga, steps in zip(served, json.loads(text), strict=True)
+                for name, (side, external, grace, in_map, *refusals) in steps.items()
+            },
+        )
+        for saga, (ways, steps) in zip(served, json.loads(text), strict=True)
     )
 
 

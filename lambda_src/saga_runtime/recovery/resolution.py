@@ -188,6 +188,8 @@ class Subject:
         declared: the step in the saga's definition; None if it is not there.
         direction: the saga's.
         settled: whether the saga has ended: what is still to be compensated is a late effect.
+        same_ways: whether the saga goes its way by what ``declared`` is of. Otherwise refusals may have skipped the
+            step of which the definition does not have that.
     """
 
     name: str
@@ -196,6 +198,7 @@ class Subject:
     declared: DeclaredStep | None
     direction: Direction | None
     settled: bool = False
+    same_ways: bool = True
 
     @property
     def must_happen(self) -> bool:
@@ -266,6 +269,7 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
                 "continue, use --resume"
             )
         case StepStatus.REFUSED if subject.must_happen:
+            _require_same_ways(subject)
             # The refusal would be repeated forever: the step was done by hand, or its cause was fixed.
             return _decided(subject, statement)
         case StepStatus.DONE if statement.applied and statement.output in (None, row.output):
@@ -281,6 +285,14 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
             )
         case _:
             raise CannotResolve(f"{subject.name} is {row.status}, which is decided: {_MEANING[row.status]}")
+
+
+def _require_same_ways(subject: Subject) -> None:
+    if not subject.same_ways:
+        raise CannotResolve(
+            f"{subject.name} was refused under other conditions than those of the deployed definition: whether its "
+            "saga continued without it is not known; deploy the definition that it ran under, and inspect it again"
+        )
 
 
 _MEANING: Final = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import LogAttribute, Side, StepStatus
+from saga_runtime.protocol import WAYS_AT, LogAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import appended, decision_update
 from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
 from saga_runtime.recovery.resolution import (
@@ -60,6 +60,7 @@ class Resolver:
         log_table: the saga log.
         audit: who decides, and why.
         log_days: how long its rows are kept; None if that is not known.
+        ways: by what sagas of the deployed definition go their way, as of its fingerprint; None: that is not known.
         proposal: what is confirmed; None: one operator decides.
         most: bytes of the record's decisions before one that resumes the saga; as of ``appended``.
     """
@@ -68,6 +69,7 @@ class Resolver:
     log_table: str
     audit: Audit
     log_days: int | None = None
+    ways: str | None = None
     proposal: Proposal | None = None
     most: int | None = None
 
@@ -163,6 +165,7 @@ class Resolver:
             declared=declared,
             direction=record.direction,
             settled=record.settled,
+            same_ways=record.definition[WAYS_AT:] == self.ways,
         )
         decides_itself = record.parked_by is None and not record.settled and not _is_late(row)
         refusal = CannotResolve(

@@ -20,7 +20,7 @@ from constructs_lib import (
     Step,
     TimeoutReconciler,
 )
-from saga_runtime.protocol import Env, Side
+from saga_runtime.protocol import WAYS_AT, Env, Side
 from saga_runtime.recovery.operators import steps_of
 from saga_runtime.recovery.resolution import DeclaredStep, DeployedStep
 from saga_runtime.recovery.saga_reconciler import served_of
@@ -65,11 +65,13 @@ def variables(stack: Stack) -> dict[str, str]:
 
 def test_has_the_configuration_that_the_runtime_reads(stack: Stack) -> None:
     access_in(stack, second_person=SecondPerson.OTHER_SESSION, proposals_expire_after=Duration.hours(2))
+    (saga,) = (node for node in stack.node.find_all() if isinstance(node, SagaStateMachine))
 
     found = variables(stack)
 
-    served = served_of(found[Env.RECONCILED])
-    assert steps_of(found[Env.OPERATED], served) == (
+    ((ways, steps),) = steps_of(found[Env.OPERATED], served_of(found[Env.RECONCILED]))
+    assert ways == saga.definition_fingerprint[WAYS_AT:]
+    assert steps == (
         {
             "Charge": DeployedStep(
                 name="Charge",
@@ -87,7 +89,7 @@ def test_has_the_configuration_that_the_runtime_reads(stack: Stack) -> None:
                 in_map=False,
                 declared=DeclaredStep(side=Side.PIVOT, external=False, grace_ms=0, log_days=400),
             ),
-        },
+        }
     )
     assert (found[Env.SECOND_PERSON], found[Env.PROPOSAL_SECONDS]) == ("OTHER_SESSION", "7200")
     assert (found[Env.HOLD_TABLE], found[Env.RECOVERIES_LIMIT]) == ("${Reconciler/Hold/Table}", "20")

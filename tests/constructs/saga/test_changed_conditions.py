@@ -13,8 +13,8 @@ from aws_cdk import Duration, Stack, Token
 
 from constructs_lib import ContinueWith, Effect, IdempotencyTable, SagaStateMachine, Step, StepGroup
 from constructs_lib.saga.asl import Node, SagaPlan
-from constructs_lib.saga.asl.plan import WAYS_AT
 from constructs_lib.saga.asl.recovery import NOTE_DEFINITION, SAME_WAYS
+from saga_runtime.protocol import WAYS_AT
 from tests.constructs.support.groups import of_items, plan
 from tests.constructs.support.plans import step
 from tests.constructs.support.sagas import plain_function

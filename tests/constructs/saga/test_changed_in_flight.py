@@ -16,7 +16,7 @@ import pytest
 
 from constructs_lib.saga.asl import Node, SagaPlan
 from constructs_lib.saga.asl.begin import NOTE_FIRST, SAME_DEFINITION
-from constructs_lib.saga.asl.plan import WAYS_AT
+from saga_runtime.protocol import WAYS_AT
 from tests.constructs.support.groups import child, express, plan
 from tests.constructs.support.once import once
 from tests.constructs.support.plans import step

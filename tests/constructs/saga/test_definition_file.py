@@ -11,10 +11,10 @@ import pytest
 from aws_cdk import Duration, Stack
 
 from constructs_lib import Provider, Step, StepGroup
-from constructs_lib.saga.asl.plan import WAYS_AT
 from constructs_lib.saga.synthesis.compile import fingerprint_of, shape_of, ways_of
 from constructs_lib.saga.validation.budget import Finding, Severity
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE, compare_with_file
+from saga_runtime.protocol import WAYS_AT
 from tests.constructs.support.sagas import plain_function
 
 Steps = list[Step | StepGroup]

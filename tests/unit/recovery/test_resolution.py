@@ -173,6 +173,23 @@ def test_a_refused_step_after_the_pivot_is_called_again_after_a_fix(operated: Op
     operated.shop.check()
 
 
+@pytest.mark.parametrize("answer", [["--applied", "--output", "{}"], ["--not-applied"]])
+def test_a_refused_step_of_other_conditions_is_not_decided(operated: OperatedSaga, answer: list[str]) -> None:
+    """Its saga may have continued by a ``ContinueWith`` that the deployed definition does not have."""
+    operated.shop.gateway.refuses = "the account is closed"
+    operated.shop.to_the_end(lambda: operated.shop.run(side="after"))
+    operated.park(Direction.FORWARD)
+    operated.saga["definition"] = f"{operated.saga['definition']:0<24}01234567"
+
+    told = operated.is_refused(STEP, *answer)
+
+    assert "Charge was refused under other conditions than those of the deployed definition" in told
+    assert operated.shop.status == "REFUSED"
+    _, advised = operated.run("inspect")
+    assert "deploy the definition that it ran under" in " ".join(advised.split())
+    assert STEP not in "".join(line for line in advised.splitlines() if "cdk-sagas" in line)
+
+
 def test_after_the_pivot_the_saga_goes_forward_before_the_direction_is_set(operated: OperatedSaga) -> None:
     operated.never_sent(side="after")
     operated.park(None)

@@ -14,7 +14,7 @@ from botocore.credentials import Credentials
 from moto.core.botocore_stubber import BotocoreStubber, MockRawResponse
 
 from handlers import operators as entry
-from saga_runtime.protocol import Env, SecondPerson
+from saga_runtime.protocol import WAYS_AT, Env, SecondPerson
 from saga_runtime.recovery.callers import HASH_HEADER, hash_of
 from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.manifests import DAYS
@@ -129,7 +129,7 @@ def asked_function(
     }
     for name, value in {
         Env.RECONCILED: json.dumps([SERVED]),
-        Env.OPERATED: json.dumps([steps]),
+        Env.OPERATED: json.dumps([[str(operated.saga["definition"])[WAYS_AT:], steps]]),
         Env.RECOVERIES_LIMIT: str(LIMIT),
         Env.PROPOSAL_SECONDS: "86400",
         Env.HOLD_TABLE: "hold",
