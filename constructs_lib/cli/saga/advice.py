@@ -62,6 +62,15 @@ def _about_late_effects(saga: Inspection, command: Callable[..., str]) -> Iterat
         if step.status != StepStatus.APPLIED_LATE and not (ended and step.status == StepStatus.COMPENSATING):
             continue
         seen = ["--attempt", step.attempt] if step.attempt else []
+        if not ended and must_happen(saga, step) and step.instead is None and not step.skipped:
+            if step.skipped is None:
+                yield Advice(text=_of_other_conditions(step))
+                continue
+            text = (
+                f"{step.step} was applied after a refusal, and the saga only goes forward: let it continue with that."
+            )
+            yield Advice(text=text, commands=(("continue", command("resolve", step.step, "--applied", *seen)),))
+            continue
         yield Advice(
             text=f"{step.step} was applied late. If its compensation can run, let it; if "
             "only you can undo it, undo it by hand and record that.",
@@ -137,13 +146,17 @@ def _open(saga: Inspection) -> Iterator[StepView]:
         yield from [step for step in standing if step.step.partition("[")[0] == stopped] or standing
 
 
+def _of_other_conditions(step: StepView) -> str:
+    return (
+        f"{step.step} was refused under other conditions than those of the deployed definition: whether the saga "
+        "continued without it is not known. To decide about it, deploy the definition that it ran under, and inspect "
+        "it again."
+    )
+
+
 def _asked(saga: Inspection, step: StepView) -> str:
     if step.skipped is None:
-        return (
-            f"{step.step} was refused under other conditions than those of the deployed definition: whether the saga "
-            "continued without it is not known. To decide about it, deploy the definition that it ran under, and "
-            "inspect it again."
-        )
+        return _of_other_conditions(step)
     if step.status == StepStatus.REFUSED:
         text = f"{step.step} was refused, and the saga only goes forward: it can neither be left out nor undone."
         return f"{text} {_OUTPUT_IS}"

@@ -360,7 +360,8 @@ def _row_view(record: RequestRecord, saga: DeployedSaga, item: Mapping[str, Any]
         first_attempt_at=_number(item, a.FIRST_ATTEMPT_AT),
         error=_text(item, a.ERROR),
         detail=_text(item, a.DETAIL),
-        skipped=status == StepStatus.REFUSED and _is_skipped(record, saga, declared, _text(item, a.ERROR)),
+        skipped=status in (StepStatus.REFUSED, StepStatus.APPLIED_LATE)
+        and _is_skipped(record, saga, declared, _text(item, a.ERROR)),
         accepted_at=_number(item, a.ACCEPTED_AT),
         instead=_text(item, a.SUBSTITUTE),
         created_at=_number(item, a.CREATED_AT),

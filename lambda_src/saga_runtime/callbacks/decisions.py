@@ -160,6 +160,8 @@ def receipt_of(
     """
     transitions, found = OF_JOB if job else OF_WAIT, None if log is None else log.status
     transition = transitions[found, outcome.ok]
+    if outcome.ok and log is not None and _is_by_hand(log):
+        transition = _CONTRADICTED
     if transition.log in (LogChange.NONE, LogChange.APPLIED_LATE) and log is not None:
         told = answer_of(log) or _fenced(log)
     else:
@@ -181,6 +183,11 @@ def receipt_of(
         metrics=metrics,
         against=against,
     )
+
+
+def _is_by_hand(log: LogRow) -> bool:
+    """Test whether an operator recorded that a refused job was done: a success is another effect, or the same one."""
+    return log.status is StepStatus.DONE and bool(log.error)
 
 
 def _amounts_to(transition: Transition, token: TokenChange) -> tuple[Receipt | None, Sequence[Metric]]:

@@ -83,9 +83,9 @@ class ParkEntry:
 class LateEntry:
     """An entry about a late effect that is recorded, or about those of a saga that an execution could not undo.
 
-    That about one is over when its row is ``COMPENSATED``, which no row ever leaves. So a stale read keeps an entry,
-    and deletes none. That of an execution is sent after it read the rows: it is over when none of the saga's is left to
-    undo.
+    That about one is over when its row is ``COMPENSATED``, or ``DONE``, because its saga continues with it: no row ever
+    leaves the former, and none is late after either. So a stale read keeps an entry, and deletes none. That of an
+    execution is sent after it read the rows: it is over when none of the saga's is left to undo.
 
     Attributes:
         saga_id: the saga.
@@ -285,11 +285,11 @@ def undone_in(served: Iterable[Served], entry: LateEntry) -> bool:
 
 def _is_undone(saga: Served, entry: LateEntry) -> bool:
     statuses = _statuses(saga.log, entry)
+    if entry.row_name is not None:
+        return not statuses.isdisjoint((StepStatus.COMPENSATED, StepStatus.DONE))
     left = {StepStatus.APPLIED_LATE, StepStatus.COMPENSATING}
     if StepStatus.COMPENSATED not in statuses or not left.isdisjoint(statuses):
         return False
-    if entry.row_name is not None:
-        return True
     # Of several rows one may have expired. Read after the rows: then none had when they were read.
     record = record_in([saga.requests], request_id_from(entry.saga_id))
     if record is None or record.saga_id != entry.saga_id:

@@ -10,6 +10,7 @@
     REFUSED --done by hand-->       DONE          where the saga only goes forward
             --fixed-->              (no row)      likewise
     APPLIED_LATE --undone by hand-->  COMPENSATED      in any saga, a settled one included
+            --it happened-->        DONE          where the saga only goes forward, and has not gone on without it
     (no row) --never shall-->       TOMBSTONE
              --it happened-->       DONE          at a provider
 
@@ -207,6 +208,14 @@ class Subject:
         return self.direction is Direction.FORWARD or (self.direction is None and side is Side.AFTER)
 
     @property
+    def is_skipped(self) -> bool:
+        """True if the saga continued without the step; unless it goes its way by other conditions."""
+        row = self.row
+        if row is None or row.instead is not None:
+            return row is not None
+        return self.declared is not None and row.error in self.declared.skipped_by
+
+    @property
     def grace_ms(self) -> int:
         """Grace period of "not applied" after the deadline."""
         return self.declared.grace_ms if self.declared is not None else LONGEST_GRACE_MS
@@ -263,7 +272,7 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
         case StepStatus.INTENT:
             _require_over(subject, row, now_ms, grace_ms=0 if statement.applied else subject.grace_ms)
             return _decided(subject, statement)
-        case StepStatus.REFUSED if subject.declared is not None and row.error in subject.declared.skipped_by:
+        case StepStatus.REFUSED if subject.is_skipped:
             raise CannotResolve(
                 f"{subject.name} was skipped by its refusal {row.error}, and its saga continued without it; to "
                 "continue, use --resume"
@@ -272,6 +281,10 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
             _require_same_ways(subject)
             # The refusal would be repeated forever: the step was done by hand, or its cause was fixed.
             return _decided(subject, statement)
+        case StepStatus.APPLIED_LATE if statement.applied and subject.must_happen and not subject.is_skipped:
+            # Fenced, it would keep the saga from ever settling. Its compensation, if it has one, finds it in force.
+            _require_same_ways(subject)
+            return Change(to=StepStatus.DONE, written=True, output=statement.output)
         case StepStatus.DONE if statement.applied and statement.output in (None, row.output):
             return Change(to=StepStatus.DONE, written=False)
         case StepStatus.DONE if statement.applied:
@@ -405,7 +418,10 @@ def row_write(subject: Subject, change: Change, *, table: str, saga_id: str, att
     }
     if change.output is not None:
         sets[a.OUTPUT] = {"S": change.output}
-    return {"Update": place | update(as_read, sets)}
+    # What was refused and then done by hand keeps its refusal: a success of its provider would contradict that.
+    reported = row.status is StepStatus.APPLIED_LATE and change.to is StepStatus.DONE
+    removes = [name for name, value in ((a.ERROR, row.error), (a.DETAIL, row.detail)) if reported and value]
+    return {"Update": place | update(as_read, sets, removes=removes)}
 
 
 def unpark_update(

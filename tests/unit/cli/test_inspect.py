@@ -134,6 +134,23 @@ def test_a_skipped_step_has_no_advice() -> None:
     assert [label for label, _ in only.commands] == ["resume"]
 
 
+@pytest.mark.parametrize(
+    ("more", "cases"),
+    [
+        ({}, ["continue"]),
+        ({"skipped": None}, []),
+        ({"skipped": True}, ["undo it", "undone by hand"]),
+        ({"instead": "{}"}, ["undo it", "undone by hand"]),
+    ],
+)
+def test_a_late_effect_of_a_saga_that_only_goes_forward(more: dict[str, Any], cases: list[str]) -> None:
+    """Compensated, it would keep the saga from ever settling; unless the saga continued without it."""
+    late = replace(CHARGE, status="APPLIED_LATE", error="SoldOut", **more)
+    about, _ = advice(replace(PARKED, direction="forward", steps=(QUOTE, late)), [])
+
+    assert [case for case, _ in about.commands] == cases
+
+
 def test_a_parked_saga_with_a_step_in_doubt() -> None:
     assert (
         shown(PARKED)

@@ -276,8 +276,13 @@ def row(status: StepStatus, name: str = "Ship") -> None:
     aws.dynamodb().put_item(TableName="log", Item=item)
 
 
-def test_an_entry_of_a_compensated_late_effect_is_deleted(operated: OperatedSaga, url: str) -> None:
-    row(StepStatus.COMPENSATED)
+OVER = {StepStatus.COMPENSATED, StepStatus.DONE}
+
+
+@pytest.mark.parametrize("status", sorted(OVER))
+def test_an_entry_of_a_decided_late_effect_is_deleted(operated: OperatedSaga, url: str, status: StepStatus) -> None:
+    """It is compensated, or its saga, which only goes forward, continues with it."""
+    row(status)
     send(url, LATE)
 
     queue(operated, url).clear()
@@ -285,8 +290,8 @@ def test_an_entry_of_a_compensated_late_effect_is_deleted(operated: OperatedSaga
     assert bodies(url) == []
 
 
-@pytest.mark.parametrize("status", sorted({None, *StepStatus} - {StepStatus.COMPENSATED}, key=str))
-def test_an_entry_stays_while_its_row_is_not_compensated(
+@pytest.mark.parametrize("status", sorted({None, *StepStatus} - OVER, key=str))
+def test_an_entry_stays_while_its_late_effect_is_not_decided(
     operated: OperatedSaga, url: str, status: StepStatus | None
 ) -> None:
     """The entry is sent before the row is written, so every earlier status, and no row, keeps it."""

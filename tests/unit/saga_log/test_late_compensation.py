@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 
 from saga_runtime import Commit, SagaFenced, StepCall, StepInDoubt, atomic_step, compensation, read_only_step
+from saga_runtime.callbacks import Receipt
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Direction, RecordStatus, Side, StepStatus
-from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, Statement
+from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, Statement, Subject, decide
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.saga_log.external_rows import Entry, UndoEntry, entry_of, undo_entry_of
@@ -330,7 +332,7 @@ def says(picking: Picking) -> Callable[[Statement], Change]:
         recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
         record = recoverer.read(REQUEST_ID)
         assert record is not None
-        resolver = Resolver(recoverer=recoverer, log_table="log", audit=AUDIT, log_days=400)
+        resolver = Resolver(recoverer=recoverer, log_table="log", audit=AUDIT, log_days=400, ways="")
         return resolver.resolve(record, STEP, DECLARED, statement, picking.world.clock.ms)
 
     return say
@@ -344,9 +346,9 @@ def settle(picking: Picking, status: RecordStatus = RecordStatus.FAILED) -> None
     picking.job_saga.change_record(status=status, http_status=422, body="{}")
 
 
-def park(picking: Picking) -> None:
+def park(picking: Picking, direction: Direction = Direction.COMPENSATE) -> None:
     """Let the saga wait for a person."""
-    picking.job_saga.change_record(parked_by=SAGA_ID, parked_at=NOW_MS, direction=Direction.COMPENSATE)
+    picking.job_saga.change_record(parked_by=SAGA_ID, parked_at=NOW_MS, direction=direction)
 
 
 @pytest.mark.parametrize("state", ["settled", "parked", "running"])
@@ -358,6 +360,55 @@ def test_a_late_effect_that_was_compensated_by_hand_is_recorded(picking: Picking
     assert says(COMPENSATED) == Change(to=StepStatus.COMPENSATED, written=True)
     assert picking.status == "COMPENSATED"
     assert says(COMPENSATED).written is False
+
+
+def test_a_saga_that_only_goes_forward_continues_with_what_its_provider_had_refused(
+    picking: Picking, says: Says
+) -> None:
+    """Fenced, it could never settle: nothing but the effect that is there is left to do."""
+    picking.dispatch()
+    picking.calls_back("refused", REFUSED)
+    park(picking, Direction.FORWARD)
+    picking.calls_back("done")
+    assert picking.status == "APPLIED_LATE"
+
+    assert says(APPLIED).to is StepStatus.DONE
+    assert says(APPLIED).written is False
+    picking.dispatch(picking.send_again())
+    assert json.loads(picking.world.tasks.woken[picking.sent[-1].token]["output"]) == {OUTPUT_FIELD: PARCEL}
+    assert picking.calls_back("done-again") is Receipt.DUPLICATE
+    picking.undo(late=True)
+    assert picking.status == "DONE"
+    picking.check()
+
+
+def test_a_success_besides_what_was_done_by_hand_is_reported(picking: Picking, says: Says) -> None:
+    """The provider had refused the job; if it does it after all, there are two effects, and nobody else knows."""
+    picking.dispatch()
+    picking.calls_back("refused", REFUSED)
+    park(picking, Direction.FORWARD)
+    says(APPLIED)
+
+    assert picking.calls_back("done") is Receipt.CONFLICT
+    assert picking.calls_back("done") is Receipt.DUPLICATE
+    assert picking.status == "DONE"
+
+
+@pytest.mark.parametrize("refused", ["compensates", "skipped", "other conditions", "substitute"])
+def test_what_a_saga_went_on_without_stays_a_late_effect(refused: str) -> None:
+    declared = replace(DECLARED, side=Side.AFTER, skipped_by=frozenset({"OutOfStock"} if refused == "skipped" else ()))
+    found = row(StepStatus.APPLIED_LATE, error="OutOfStock", instead=INSTEAD if refused == "substitute" else None)
+    subject = Subject(
+        name=STEP,
+        row=found,
+        side=Side.AFTER,
+        declared=declared,
+        direction=Direction.COMPENSATE if refused == "compensates" else Direction.FORWARD,
+        same_ways=refused != "other conditions",
+    )
+
+    with pytest.raises(CannotResolve):
+        decide(subject, APPLIED, 2**60)
 
 
 def test_an_ended_saga_accepts_no_other_finding(picking: Picking, says: Says) -> None:
