@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any, Final
@@ -81,8 +81,12 @@ class Drawn(Workload):
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         jobs = [step for _, sagas in self._logs() for saga in sagas for step in saga.steps if step.kind == "job"]
         undone = {step.name for step in jobs} - {step.name for step in jobs if not step.undo}
-        self._provider = DrawnProvider(world, random, undone)
+        self._provider = self.provider_of(world, random, undone)
         return {URL: self._provider}
+
+    def provider_of(self, world: World, random: Random, undone: Collection[str]) -> DrawnProvider:
+        """Make the provider, which may do jobs of the steps ``undone`` after it has refused them."""
+        return DrawnProvider(world, random, undone)
 
     def intent(self, number: int, random: Random) -> Intent:
         if self._direct and random.random() < _DIRECT:
