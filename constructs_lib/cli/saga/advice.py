@@ -104,7 +104,7 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
     if saga.finding is Finding.NAME_EXPIRED:
         text = "Its owner has no execution, and may have had one. It does not run now; a recovery decides by the rows."
         return [Advice(text=text, commands=(("resume it", command("resolve", "--resume")),))]
-    if saga.finding is Finding.ROWS_EXPIRED:
+    if saga.finding is Finding.ROWS_EXPIRED or saga.parked_reason.get("error") == ParkedFor.ROWS_EXPIRED:
         return [
             Advice(
                 text="Its log may have expired, without which its effects could repeat. Restore the saga log to "
@@ -168,6 +168,8 @@ def _asked(saga: Inspection, step: StepView) -> str:
     undo = "the undo of " if step.status == StepStatus.COMPENSATING else ""
     text = f"Did {undo}{step.step} happen? Ask the provider; it was given the idempotency key {step.provider_key}."
     text += "" if undo else f" {_OUTPUT_IS}"
+    if not undo and step.accepted_at is not None:
+        text += " While its provider works on it, wait: its outcome resumes the saga."
     if step.certain_at is not None and step.certain_at > saga.now_ms:
         left = duration(step.certain_at - saga.now_ms)
         text += (
@@ -197,5 +199,6 @@ def _answers(saga: Inspection, step: StepView, command: Callable[..., str]) -> I
         return  # what an operator knows of the provider is out of date by now
     if step.status == StepStatus.COMPENSATING:
         yield "no, undo it again", no
-    else:
-        yield ("no, call it again" if must_happen(saga, step) else "no, and it never shall"), no
+        return
+    no_more = "no, and it is not at work: " if step.accepted_at is not None else "no, "
+    yield f"{no_more}call it again" if must_happen(saga, step) else "no, and it never shall", no

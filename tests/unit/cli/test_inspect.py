@@ -151,6 +151,23 @@ def test_a_late_effect_of_a_saga_that_only_goes_forward(more: dict[str, Any], ca
     assert [case for case, _ in about.commands] == cases
 
 
+def test_a_job_that_its_provider_works_on_is_not_called_again() -> None:
+    """A second one, at a provider that does not know keys, would be a second effect."""
+    working = replace(CHARGE, status="INTENT", output=None, attempt="a", side="after", accepted_at=NOW_MS)
+    job, _ = advice(replace(PARKED, direction="forward", steps=(QUOTE, working)), [])
+
+    assert job.text.endswith("While its provider works on it, wait: its outcome resumes the saga.")
+    assert [case for case, _ in job.commands] == ["yes, with its output", "no, and it is not at work: call it again"]
+
+
+def test_a_saga_whose_log_has_expired_is_not_resumed() -> None:
+    """Without its rows its effects could repeat; the command would refuse."""
+    expired = replace(PARKED, parked_reason={"step": "", "error": "SagaLogExpired", "detail": "gone"}, steps=())
+    (only,) = advice(expired, [])
+
+    assert (only.text.partition(",")[0], only.commands) == ("Its log may have expired", ())
+
+
 def test_a_parked_saga_with_a_step_in_doubt() -> None:
     assert (
         shown(PARKED)
