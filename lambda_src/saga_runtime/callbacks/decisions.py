@@ -233,7 +233,8 @@ def contradiction_of(outcome: Outcome, status: StepStatus | None) -> tuple[str, 
 
 def _reported(outcome: Outcome, status: StepStatus | None) -> str:
     reported = "that the job was done" if outcome.ok else f"that the job failed ({outcome.error})"
-    return f"the provider reported {reported} when its row was {status or 'not there'}"
+    by_hand = " by an operator, after a refusal" if outcome.ok and status is StepStatus.DONE else ""
+    return f"the provider reported {reported} when its row was {status or 'not there'}{by_hand}"
 
 
 def conflict_id_of(job_id: str, outcome: Outcome) -> str:

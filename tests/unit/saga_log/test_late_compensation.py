@@ -14,7 +14,7 @@ from saga_runtime import Commit, SagaFenced, StepCall, StepInDoubt, atomic_step,
 from saga_runtime.callbacks import Receipt
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
-from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Direction, RecordStatus, Side, StepStatus
+from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Direction, Env, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, Statement, Subject, decide
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
@@ -27,7 +27,7 @@ from saga_runtime.saga_log.rows import undo_entry_of as atomic_undo_entry_of
 from saga_runtime.shared import aws
 from saga_runtime.steps.atomic import read_row
 from tests.unit.support.gateway import GRACE_MS, LIFE_MS
-from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED, STEP
+from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED, STEP, notified, operators_queue, served
 from tests.unit.support.operated_saga import AUDIT
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.transfers import give_back
@@ -382,8 +382,12 @@ def test_a_saga_that_only_goes_forward_continues_with_what_its_provider_had_refu
     picking.check()
 
 
-def test_a_success_besides_what_was_done_by_hand_is_reported(picking: Picking, says: Says) -> None:
+def test_a_success_besides_what_was_done_by_hand_is_reported(
+    picking: Picking, says: Says, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The provider had refused the job; if it does it after all, there are two effects, and nobody else knows."""
+    operators = operators_queue()
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators)]))
     picking.dispatch()
     picking.calls_back("refused", REFUSED)
     park(picking, Direction.FORWARD)
@@ -392,6 +396,8 @@ def test_a_success_besides_what_was_done_by_hand_is_reported(picking: Picking, s
     assert picking.calls_back("done") is Receipt.CONFLICT
     assert picking.calls_back("done") is Receipt.DUPLICATE
     assert picking.status == "DONE"
+    (entry,) = notified(operators)
+    assert "was done when its row was DONE by an operator, after a refusal" in entry["parked_reason"]["detail"]
 
 
 @pytest.mark.parametrize("refused", ["compensates", "skipped", "other conditions", "substitute"])
