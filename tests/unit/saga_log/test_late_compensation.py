@@ -385,7 +385,7 @@ def test_a_saga_that_only_goes_forward_continues_with_what_its_provider_had_refu
 def test_a_success_besides_what_was_done_by_hand_is_reported(
     picking: Picking, says: Says, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The provider had refused the job; if it does it after all, there are two effects, and nobody else knows."""
+    """The provider had refused the job; if it does it after all, there are two effects, and operators must know."""
     operators = operators_queue()
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(operators=operators)]))
     picking.dispatch()
@@ -401,7 +401,7 @@ def test_a_success_besides_what_was_done_by_hand_is_reported(
 
 
 @pytest.mark.parametrize("refused", ["compensates", "skipped", "other conditions", "substitute"])
-def test_what_a_saga_went_on_without_stays_a_late_effect(refused: str) -> None:
+def test_what_a_saga_continued_without_stays_a_late_effect(refused: str) -> None:
     declared = replace(DECLARED, side=Side.AFTER, skipped_by=frozenset({"OutOfStock"} if refused == "skipped" else ()))
     found = row(StepStatus.APPLIED_LATE, error="OutOfStock", instead=INSTEAD if refused == "substitute" else None)
     subject = Subject(
