@@ -31,6 +31,7 @@ class Book:
         held: amount that an account's item holds.
         holds: sum of its open holds.
         closed: whether it is a collecting shard that was closed.
+        kept: whether it has an item: a clearing account has entries only.
     """
 
     entries: int = 0
@@ -40,9 +41,12 @@ class Book:
     held: int = 0
     holds: int = 0
     closed: bool = False
+    kept: bool = True
 
     def wrong(self) -> Iterator[str]:
         """Yield what does not add up."""
+        if self.balance is None and self.kept:
+            yield f"no item, but {self.entries} entries that sum to {self.total}"
         if self.balance is not None and self.balance != self.total:
             yield f"balance {self.balance}, entries sum to {self.total}"
         if self.sequence is not None and self.sequence != self.entries:
@@ -102,6 +106,7 @@ def _add(result: TrialBalance, item: Item) -> None:
     # Clearing accounts are one each, collecting shards are not: each must be right on its own.
     shard = " ".join(["", *rest]) if kind == "collecting" else ""
     book = result.books[item[A.CURRENCY]["S"], f"{kind} {name}{shard}"]
+    book.kept = kind != "clearing"
     match item[A.KIND]["S"]:
         case "account":
             book.balance, book.sequence = int(item[A.BALANCE]["N"]), int(item[A.SEQUENCE]["N"])

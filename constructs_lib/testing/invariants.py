@@ -37,6 +37,7 @@ Item = Mapping[str, Mapping[str, Any]]
 
 RECORDS_AND_LOG: Final = "records and log agree"
 """Name of the invariant that is checked of each settled saga."""
+_ACCOUNT: Final = "account#"
 _COLLECTING: Final = "collecting#"
 _ENTRY: Final = "entry"
 _TOLD: Final = 20
@@ -94,10 +95,11 @@ def read_table(dynamodb: DynamoDBClient, table: str) -> list[Item]:
 def audit_ledger(items: Iterable[Item]) -> list[Invariant]:
     """Audit the items of one ``LedgerTable``.
 
-    What must hold: all entries sum to zero in each unit, and those of each posting do; an account's balance is the sum
-    of its entries, is never negative, and its entries form one unbroken chain of sequence numbers and balances; what an
-    account holds for others is the sum of its open holds and not more than its balance; a capture took its recorded
-    amount and not more than was held; a collecting shard is the sum of its entries, and 0 when it is closed.
+    What must hold: all entries sum to zero in each unit, and those of each posting do; what has an account's
+    entries has its item, whose balance is their sum and never negative, and they form one unbroken chain of sequence
+    numbers and balances; what an account holds for others is the sum of its open holds and not more than its balance;
+    a capture took its recorded amount and not more than was held; a collecting shard is the sum of its entries, and 0
+    when it is closed.
 
     Args:
         items: Every item of the table. Audit each ledger separately, and combine the results with `together`.
@@ -230,6 +232,11 @@ def _balances_are_backed(accounts: Mapping[str, Item], entries: Mapping[str, Seq
             violations.append(f"{key} has a balance of {balance}, its entries sum to {backed}")
         if balance < 0:
             violations.append(f"{key} has a balance of {balance}")
+    violations += [
+        f"{key} has {len(of_one)} entries and no item"
+        for key, of_one in entries.items()
+        if key.startswith(_ACCOUNT) and key not in accounts
+    ]
     return Invariant(name="balances equal their entries", checked=len(accounts), violations=tuple(violations))
 
 

@@ -210,7 +210,10 @@ class Money:
         return Money(self.minor_units - _same_unit(self, other), self.unit)
 
     def __str__(self) -> str:
-        return f"{Decimal(self.minor_units).scaleb(-self.unit.places):f} {self.unit.code}"
+        # Not by Decimal, which rounds to the digits of its context: a function may have lowered them for its own sums.
+        whole, places = str(abs(self.minor_units)).zfill(self.unit.places + 1), self.unit.places
+        text = f"{whole[:-places]}.{whole[-places:]}" if places else whole
+        return f"{'-' if self.minor_units < 0 else ''}{text} {self.unit.code}"
 
     def __repr__(self) -> str:
         unit = repr(self.unit.code) if self.unit.is_currency else f"Unit({self.unit.code!r}, {self.unit.places})"

@@ -201,6 +201,8 @@ class LedgerAttribute(StrEnum):
     CLOSED_AT = "closed_at"
     CLOSED_BY = "closed_by"
     CAPTURED = "captured"
+    LEGS = "legs"
+    """Digest of the legs of a capture."""
     DUE_AT = "due_at"
     DUE_SHARD = "due_shard"
 

@@ -42,7 +42,7 @@ class HoldCondition(Condition):
     HELD_WITH_HOLD = Because(
         "the hold and the account change in one transaction",
         HOLDS,
-        "writes = [self._close(hold, HoldState.CAPTURED, now_ms, entry_id, captured), *posting]",
+        "writes = [self._close(hold, HoldState.CAPTURED, now_ms, entry_id, took), *posting]",
     )
     WITHIN_HOLD = Because(
         "a capture takes at most what is held", HOLDS, "if captured.minor_units > hold.amount.minor_units:"

@@ -31,7 +31,7 @@ class OutboxCondition(Condition):
     EFFECT_WITH_ROW = Because(
         "a row without its effect reports what did not happen",
         EVENT,
-        'return Write(action={"Put": put}, refusal=lambda _: exists)',
+        'return Write(action={"Put": put}, refusal=lambda _: exists, key=own)',
     )
     STABLE_ID = Because(
         "an event that is published again has the same id: the step key",

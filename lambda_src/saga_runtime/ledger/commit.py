@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from saga_runtime.saga_log.write import Write, refusal_of
+from saga_runtime.saga_log.write import Write, refusal_of, require_different_items
 from saga_runtime.shared import writes
 from saga_runtime.shared.backoff import Backoff, Retry
 
@@ -28,6 +28,7 @@ def commit_direct(plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIR
         Whether anything was written: False if the plan had nothing to write.
 
     Raises:
+        Invalid: if two writes are of one item.
         PermanentError: what a write's ``refusal`` returned.
         Conflict: conflicts outlasted the tries; nothing was written.
         TransientError: throttled, or no answer.
@@ -37,6 +38,7 @@ def commit_direct(plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIR
     def entries() -> Sequence[writes.Entry]:
         nonlocal planned
         planned = plan()
+        require_different_items(planned)
         return [write.action for write in planned]
 
     retry = Retry(backoff=backoff, throttled=False, unanswered=False)

@@ -57,7 +57,7 @@ class CurrencyMismatch(PermanentError):
 
 
 class DuplicatePosting(PermanentError):
-    """This posting was made before, under the same id; of a hold or its capture, with another amount."""
+    """This posting was made before, under the same id; of a hold with another amount, of a capture with other legs."""
 
     code: ClassVar[str] = LedgerFailure.DUPLICATE
 

@@ -15,7 +15,7 @@ from typing import Final
 from saga_runtime.errors import Invalid
 from saga_runtime.ledger.builder import LedgerBuilder
 from saga_runtime.ledger.errors import DuplicatePosting, HoldClosed, HoldExceeded, InsufficientFunds
-from saga_runtime.ledger.items import Account, Hold, HoldState, Leg, account_key, check_entry_id, hold_key
+from saga_runtime.ledger.items import Account, Hold, HoldState, Leg, account_key, check_entry_id, digest_of, hold_key
 from saga_runtime.ledger.writes import account_update, changed, check_amount, check_open, check_size, grouped, put_new
 from saga_runtime.money import Money
 from saga_runtime.protocol import LedgerAttribute
@@ -23,6 +23,7 @@ from saga_runtime.saga_log.write import Write
 from saga_runtime.shared.expressions import update, when
 
 _RELEASED: Final = (HoldState.VOIDED, HoldState.EXPIRED)
+_Fields = dict[LedgerAttribute, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class HoldBuilder:
     ledger: LedgerBuilder
 
     def authorize(self, *, account: Account, hold: Hold, found: Hold | None, now_ms: int) -> list[Write]:
-        """Hold an amount. Repeated under one id, it writes nothing.
+        """Hold an amount. Repeated under one id while it is held, or was captured, it writes nothing.
 
         Args:
             account: the account as it was read.
@@ -54,6 +55,7 @@ class HoldBuilder:
         Raises:
             Invalid: if the amount is not positive, or the expiry is not in the future.
             DuplicatePosting: if another amount is held under this id.
+            HoldClosed: if the hold of this id was voided, or its time is over.
             InsufficientFunds, AccountClosed, CurrencyMismatch: what the account, as read, does not allow.
         """
         check_amount(hold.amount)
@@ -62,6 +64,8 @@ class HoldBuilder:
         if found is not None:
             if found.amount != hold.amount:
                 raise DuplicatePosting(f"hold {hold.hold_id} of account {hold.account_id} holds another amount")
+            if found.state is not HoldState.CAPTURED:
+                _check_held(found, now_ms)
             return []
         if hold.expires_at <= now_ms:
             raise Invalid(f"expires_at of a hold must be later than {now_ms}, got {hold.expires_at}")
@@ -91,26 +95,28 @@ class HoldBuilder:
             now_ms: the time, epoch milliseconds.
 
         Raises:
-            DuplicatePosting: if another amount was captured under this id.
+            DuplicatePosting: if other legs were captured under this id.
             HoldClosed: if the hold was captured under another id, was voided, or its time is over.
             HoldExceeded: if the legs receive more than is held.
-            Invalid: if they receive nothing in the hold's unit, or there are more than 99 writes.
+            Invalid: if they receive nothing in the hold's unit, one is of the account that holds, or there are more
+                than 99 writes.
             PermanentError: what the accounts, as read, do not allow.
         """
-        grouped(legs)
+        if hold.account_id in grouped(legs):
+            raise Invalid(
+                f"legs of a capture must be of other accounts than the one that holds, got {hold.account_id!r}; leave "
+                "that leg out"
+            )
         captured = Money(
             sum(amount.minor_units for _, amount in legs if amount.unit == hold.amount.unit), hold.amount.unit
         )
         if captured.minor_units <= 0:
             raise Invalid(f"a capture must be of more than zero, got {captured}; void the hold to release all of it")
         if hold.state is HoldState.CAPTURED and hold.closed_by == entry_id:
-            if hold.captured != captured.minor_units:
-                raise DuplicatePosting(f"another amount of hold {hold.hold_id} was captured under the id {entry_id}")
+            if hold.legs != digest_of(legs):
+                raise DuplicatePosting(f"hold {hold.hold_id} was captured with other legs under the id {entry_id}")
             return []
-        if hold.state is not HoldState.OPEN:
-            raise HoldClosed(f"hold {hold.hold_id} is {hold.state.lower()}")
-        if now_ms >= hold.expires_at:
-            raise HoldClosed(f"hold {hold.hold_id} is expired")
+        _check_held(hold, now_ms)
         if captured.minor_units > hold.amount.minor_units:
             raise HoldExceeded(f"hold {hold.hold_id} holds {hold.amount}, the capture is of {captured}")
         posting = self.ledger.post(
@@ -120,7 +126,11 @@ class HoldBuilder:
             now_ms=now_ms,
             release={hold.account_id: hold.amount.minor_units},
         )
-        writes = [self._close(hold, HoldState.CAPTURED, now_ms, entry_id, captured), *posting]
+        took: _Fields = {
+            LedgerAttribute.CAPTURED: {"N": str(captured.minor_units)},
+            LedgerAttribute.LEGS: {"S": digest_of(legs)},
+        }
+        writes = [self._close(hold, HoldState.CAPTURED, now_ms, entry_id, took), *posting]
         check_size(writes)
         return writes
 
@@ -143,17 +153,12 @@ class HoldBuilder:
         return [self._close(hold, HoldState.EXPIRED, now_ms), self._release(hold)]
 
     def _close(
-        self, hold: Hold, state: HoldState, now_ms: int, closed_by: str | None = None, captured: Money | None = None
+        self, hold: Hold, state: HoldState, now_ms: int, closed_by: str | None = None, more: _Fields | None = None
     ) -> Write:
         a = LedgerAttribute
-        fields: dict[LedgerAttribute, dict[str, str]] = {
-            a.STATE: {"S": state},
-            a.CLOSED_AT: {"N": str(now_ms)},
-        }
+        fields: _Fields = {a.STATE: {"S": state}, a.CLOSED_AT: {"N": str(now_ms)}, **(more or {})}
         if closed_by is not None:
             fields[a.CLOSED_BY] = {"S": closed_by}
-        if captured is not None:
-            fields[a.CAPTURED] = {"N": str(captured.minor_units)}
         change = update(when("#state = :open", open={"S": HoldState.OPEN}), fields, removes=(a.DUE_SHARD, a.DUE_AT))
         key = hold_key(hold.account_id, hold.hold_id)
         return Write(action={"Update": {"TableName": self.ledger.table, "Key": key, **change}}, refusal=changed)
@@ -164,3 +169,15 @@ class HoldBuilder:
         change = update(holds, {LedgerAttribute.HELD: "#held - :amount"})
         key = account_key(hold.account_id)
         return Write(action={"Update": {"TableName": self.ledger.table, "Key": key, **change}}, refusal=changed)
+
+
+def _check_held(hold: Hold, now_ms: int) -> None:
+    """Refuse a hold that is closed, or whose time is over, swept or not.
+
+    Raises:
+        HoldClosed: if it is.
+    """
+    if hold.state is not HoldState.OPEN:
+        raise HoldClosed(f"hold {hold.hold_id} is {hold.state.lower()}")
+    if now_ms >= hold.expires_at:
+        raise HoldClosed(f"hold {hold.hold_id} is expired")

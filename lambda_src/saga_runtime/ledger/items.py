@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -118,6 +119,7 @@ class Hold:
         state: whether it is still held, or how it was closed.
         closed_by: entry id of its capture or void; None while it is open, and if it has expired.
         captured: minor units that were captured.
+        legs: digest of the legs of its capture; None: it was not captured.
     """
 
     account_id: str
@@ -127,6 +129,7 @@ class Hold:
     state: HoldState = HoldState.OPEN
     closed_by: str | None = None
     captured: int = 0
+    legs: str | None = None
 
     @classmethod
     def from_item(cls, item: Item) -> Hold:
@@ -140,6 +143,7 @@ class Hold:
             state=HoldState(item[a.STATE]["S"]),
             closed_by=item[a.CLOSED_BY]["S"] if a.CLOSED_BY in item else None,
             captured=int(item[a.CAPTURED]["N"]) if a.CAPTURED in item else 0,
+            legs=item[a.LEGS]["S"] if a.LEGS in item else None,
         )
 
     def item(self, now_ms: int) -> dict[str, dict[str, str]]:
@@ -324,6 +328,15 @@ def due_fields(name: str, due_at: int) -> dict[str, dict[str, str]]:
         a.DUE_SHARD: {"S": f"{spread(name, LEDGER_DUE_SHARDS):02d}"},
         a.DUE_AT: {"N": str(due_at)},
     }
+
+
+def digest_of(legs: Iterable[Leg]) -> str:
+    """Digest of legs, in whatever order."""
+    each = sorted(
+        [f"clearing#{party.name}" if isinstance(party, Clearing) else party, amount.currency, amount.minor_units]
+        for party, amount in legs
+    )
+    return hashlib.sha256(json.dumps(each).encode("utf-8")).hexdigest()
 
 
 def spread(name: str, shards: int) -> int:

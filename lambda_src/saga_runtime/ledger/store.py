@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, Protocol, TypeVar
 
-from saga_runtime.errors import Invalid, TransientError
+from saga_runtime.errors import Invalid, PermanentError, TransientError
 from saga_runtime.ledger.builder import LedgerBuilder
 from saga_runtime.ledger.collecting import shards_of, sweep_shard
 from saga_runtime.ledger.commit import DIRECT, commit_direct
-from saga_runtime.ledger.errors import AccountNotFound, HoldClosed, HoldUnknown, InsufficientFunds
+from saga_runtime.ledger.errors import AccountNotFound, DuplicatePosting, HoldClosed, HoldUnknown, InsufficientFunds
 from saga_runtime.ledger.holds import HoldBuilder
 from saga_runtime.ledger.items import (
     DAY_MS,
@@ -28,6 +28,8 @@ from saga_runtime.ledger.items import (
     account_key,
     check_account_id,
     check_name_of_entry,
+    clearing_key,
+    entry_key,
     hold_key,
     window_of,
 )
@@ -274,11 +276,29 @@ class Ledger:
 
         Raises:
             Invalid: if the legs do not net to zero, a unit is unknown, or there are more than 99 writes.
+            DuplicatePosting: of a ``DirectEntry``, if the accounts do not allow what was posted under its key before.
             PermanentError: what the accounts do not allow.
         """
-        return self._covered(
-            legs, lambda known: self.builder.post(legs=legs, accounts=known, entry_id=call.key, now_ms=call.now_ms)
-        )
+        try:
+            return self._covered(
+                legs, lambda known: self.builder.post(legs=legs, accounts=known, entry_id=call.key, now_ms=call.now_ms)
+            )
+        except Invalid:
+            raise
+        except PermanentError as refusal:
+            # Of any other call, the row or the record of its step or request shows what happened before.
+            if isinstance(call, DirectEntry):
+                self._refuse_repetition(call.key, legs, refusal)
+            raise
+
+    def _refuse_repetition(self, entry_id: str, legs: Sequence[Leg], refusal: PermanentError) -> None:
+        """Raise ``DuplicatePosting`` if a refused posting exists: what it did may be what refuses it now."""
+        keys = [
+            clearing_key(party.name, entry_id) if isinstance(party, Clearing) else entry_key(party, entry_id)
+            for party in grouped(legs)
+        ]
+        if self._read(keys):
+            raise DuplicatePosting(f"a posting under the id {entry_id} exists") from refusal
 
     def transfer(self, call: EntryCall, *, source: str, target: str, amount: Money) -> Sequence[Write]:
         """Writes that move ``amount`` from one account of this table to another.
@@ -384,7 +404,7 @@ class Ledger:
         """Writes that hold ``amount`` of an account; ``call.key`` is the hold's id.
 
         What is held stays in the balance, and no debit or other hold can have it. Called again with the same key and
-        amount, it writes nothing.
+        amount, it writes nothing; if the hold was voided or has expired since, it is refused: nothing is held any more.
 
         Args:
             call: names the hold.
@@ -396,6 +416,7 @@ class Ledger:
             RuntimeError: if the ledger does not declare holds.
             Invalid: if ``expires_in`` is out of range.
             DuplicatePosting: if another amount is held under the key.
+            HoldClosed: if the hold was voided, or its time is over.
             PermanentError: what the account does not allow.
         """
         check_amount(amount)
@@ -420,11 +441,11 @@ class Ledger:
             call: names the entries.
             account: whose money.
             hold: id of the hold: the key under which it was authorized.
-            legs: who receives how much. The account gives what they receive together.
+            legs: who receives how much, other accounts than this one, which gives what they receive together.
 
         Raises:
             HoldUnknown, HoldClosed, HoldExceeded: what the hold does not allow.
-            DuplicatePosting: if another amount was captured under the key.
+            DuplicatePosting: if other legs were captured under the key.
             PermanentError: what the accounts do not allow.
         """
         existing, found = self._hold_and(account, hold, [account, *self._read_for(_nets(legs))])

@@ -30,7 +30,8 @@ def put_new(table: str, item: dict[str, Any], refusal: Refusal) -> Write:
         "Item": item,
         **when("attribute_not_exists(#pk)"),
     }
-    return Write(action={"Put": put}, refusal=refusal)
+    key: dict[str, Any] = {name: item[name] for name in (LedgerAttribute.PK, LedgerAttribute.SK)}
+    return Write(action={"Put": put}, refusal=refusal, key=key)
 
 
 def account_update(table: str, account: Account, *, after: int, entries: int, held: int) -> Write:

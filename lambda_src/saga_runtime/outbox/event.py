@@ -106,4 +106,5 @@ class Outbox:
         }
         put = {"TableName": self.table, "Item": item, **when("attribute_not_exists(#id)")}
         exists = EventExists("an event of this call waits to be published; give each event a call of its own")
-        return Write(action={"Put": put}, refusal=lambda _: exists)
+        own: dict[str, Any] = {OutboxAttribute.ID: item[OutboxAttribute.ID]}
+        return Write(action={"Put": put}, refusal=lambda _: exists, key=own)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from saga_runtime.errors import Conflict, SagaError
+from saga_runtime.errors import Conflict, Invalid, SagaError
 from saga_runtime.shared.writes import Refused
 
 Refusal = Callable[[Mapping[str, Mapping[str, Any]] | None], SagaError]
@@ -24,11 +24,14 @@ class Write:
             refuse the step, or a ``Conflict`` to have the step function called again with fresh reads.
         more: how many further writes the same operation may have in another phase of a migration. A transaction that
             is too large in one phase is refused in each.
+        key: of a ``Put``, the item's primary key, if it is known: two writes of one item are refused before anything is
+            sent. The other actions name theirs.
     """
 
     action: Mapping[str, Any]
     refusal: Refusal | None = None
     more: int = 0
+    key: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         kinds = {"Put", "Update", "Delete", "ConditionCheck"}
@@ -37,6 +40,26 @@ class Write:
             raise TypeError(f"refusal of a Write must be a function, got {refusal!r:.60}; write lambda item: …")
         if len(self.action) != 1 or not kinds.issuperset(self.action):
             raise ValueError(f"a write has exactly one of {sorted(kinds)}, got {sorted(self.action)}")
+
+
+def require_different_items(writes: Sequence[Write]) -> None:
+    """Refuse writes of which two are of one item: DynamoDB would refuse the transaction, in each try.
+
+    Raises:
+        Invalid: naming the positions of both.
+    """
+    seen: dict[str, int] = {}
+    for position, write in enumerate(writes):
+        (arguments,) = write.action.values()
+        key = arguments.get("Key", write.key)
+        if key is None:
+            continue
+        other = seen.setdefault(repr((arguments.get("TableName"), sorted(key.items()))), position)
+        if other != position:
+            raise Invalid(
+                f"writes that are committed together must be of different items, got number {other} and number "
+                f"{position} of one; make one write of both, of postings one with all their legs"
+            )
 
 
 def refusal_of(writes: Sequence[Write], refused: Refused, *, first: int = 0) -> SagaError:

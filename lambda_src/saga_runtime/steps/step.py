@@ -36,7 +36,7 @@ from saga_runtime.protocol import (
     Side,
 )
 from saga_runtime.saga_log.outputs import LoggedOutputs
-from saga_runtime.saga_log.write import Write
+from saga_runtime.saga_log.write import Write, require_different_items
 
 """Turns the item that failed a condition (or None without one) into the error to raise."""
 
@@ -248,7 +248,7 @@ class Commit:
     """Result of a step: writes and output, committed together with the saga log row, or not at all.
 
     Attributes:
-        writes: at most 99 writes, no two of them to the same item.
+        writes: at most 99 writes, no two of them to the same item, which is ``Invalid``.
         output: a JSON object for the steps that follow. Clients see only what the saga's ``result`` names of it.
             Amounts belong in strings: a state machine's numbers are doubles.
     """
@@ -268,6 +268,7 @@ class Commit:
                 f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes with its log row, got {number}{grown}; "
                 "split the step"
             )
+        require_different_items(self.writes)
 
 
 def require_commit(wanted: object, kind: str) -> Commit:
@@ -406,7 +407,7 @@ def _refuse_inexact(value: Any, where: str) -> None:
             f"{where} must be at most {MAX_EXACT_INTEGER} as a number, got {value}; a state machine would lose digits: "
             "give it as text"
         )
-    if isinstance(value, float) or type(value).__name__ == "Decimal":
+    if isinstance(value, float | Decimal):
         raise Invalid(
             f"{where} must be a whole number or text, got {value}; a state machine's numbers are doubles: "
             "give it as text"

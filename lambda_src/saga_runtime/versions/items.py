@@ -125,7 +125,7 @@ class VersionedItem:
             "ConditionExpression": "attribute_not_exists(#key)",
             "ExpressionAttributeNames": {"#key": next(iter(self.key))},
         }
-        return [Write(action={"Put": put}, refusal=lambda _: ItemExists("the item exists"))]
+        return [Write(action={"Put": put}, refusal=lambda _: ItemExists("the item exists"), key=self.key)]
 
     def change(
         self,

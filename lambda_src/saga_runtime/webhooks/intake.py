@@ -60,7 +60,7 @@ from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.backoff import Backoff
-from saga_runtime.steps.step import Commit
+from saga_runtime.steps.step import Commit, require_commit
 from saga_runtime.webhooks import messages
 from saga_runtime.webhooks.receiver import WebhookEvent, log_failure, scheme, signed, unavailable
 
@@ -489,7 +489,7 @@ class _Applied:
         call = DirectCall(key=keyed.saga_id, idempotency_key=begin.key, request=begin.request, now_ms=keyed.now_ms)
 
         def plan() -> tuple[Any, Sequence[Write]]:
-            wanted = self._function(replace(call, request=copied(begin.request)))
+            wanted = require_commit(self._function(replace(call, request=copied(begin.request))), "an event operation")
             record = DirectRecord(
                 request_id=keyed.request_id,
                 saga_id=call.key,

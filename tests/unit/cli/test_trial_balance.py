@@ -76,6 +76,19 @@ def test_a_missing_entry_is_reported_by_its_sequence_number() -> None:
     assert add_up(ledger).wrong == ["EUR account alice: sequence 2, but 1 entries"]
 
 
+def test_entries_of_an_account_without_its_item_are_reported() -> None:
+    """Its entries and theirs sum to zero, and its holder's money is gone."""
+    lost = [item for item in books() if (item["pk"]["S"], item["sk"]["S"]) != ("account#alice", "account")]
+
+    assert add_up(lost).wrong == ["EUR account alice: no item, but 1 entries that sum to 1000"]
+
+
+def test_an_entry_in_another_unit_than_its_accounts_is_reported() -> None:
+    ledger = [{**item, "currency": {"S": "USD"}} if item["kind"]["S"] == "entry" else item for item in books()]
+
+    assert "USD account alice: no item, but 1 entries that sum to 1000" in add_up(ledger).wrong
+
+
 def test_currencies_are_added_up_apart() -> None:
     account = Account(account_id="alice", balance=Money(5, "USD"), sequence=1)
     refund = BUILDER.refund(

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from saga_runtime import DirectEntry, DuplicatePosting, InsufficientFunds, Ledger, Money, Write
+from saga_runtime import AccountClosed, Clearing, DirectEntry, DuplicatePosting, InsufficientFunds, Ledger, Money, Write
 from saga_runtime.errors import Conflict, Invalid, PermanentError, TransientError
 from saga_runtime.ledger.commit import DIRECT, commit_direct
+from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws
 from saga_runtime.shared.backoff import Backoff
@@ -81,6 +82,40 @@ def test_after_a_lost_response_the_same_entry_id_finds_the_posting(world: World)
         LEDGER.commit(plan)
 
     assert world.balances() == {"alice": 490, "bob": 10}
+
+
+@pytest.mark.parametrize(("moved", "refusal"), [(400, InsufficientFunds), (500, AccountClosed)])
+def test_a_posting_that_exists_is_never_refused_for_what_it_did(
+    world: World, moved: int, refusal: type[PermanentError]
+) -> None:
+    """Its caller would take the payment for refused, and pay in another way."""
+    legs: list[Leg] = [("alice", Money(-moved, "EUR")), (Clearing("fx"), Money(moved, "EUR"))]
+    world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, moment=Moment.AFTER, times=3))
+
+    with pytest.raises(TransientError, match="did not answer"):
+        LEDGER.commit(lambda: LEDGER.post(DirectEntry("t-1"), legs))
+    if refusal is AccountClosed:
+        (alice,) = LEDGER.accounts("alice")
+        assert LEDGER.commit(lambda: LEDGER.builder.close_account(account=alice))
+    with pytest.raises(DuplicatePosting, match="a posting under the id t-1 exists"):
+        LEDGER.commit(lambda: LEDGER.post(DirectEntry("t-1"), legs))
+    with pytest.raises(refusal):
+        LEDGER.commit(lambda: LEDGER.post(DirectEntry("t-2"), legs))
+
+
+def test_two_postings_that_meet_on_an_entry_are_refused_before_anything_is_sent(world: World) -> None:
+    world.open_accounts(carol=500)
+    world.wire.forget()
+    entry = DirectEntry("t-1")
+
+    def both() -> Sequence[Write]:
+        one, other = (LEDGER.debit(entry, account=name, amount=TEN, clearing="fx") for name in ("alice", "carol"))
+        return [*one, *other]
+
+    with pytest.raises(Invalid, match=r"of different items, got number 2 and number 5 of one; .* all their legs"):
+        LEDGER.commit(both)
+
+    assert world.wire.sent == ["BatchGetItem"] * 2
 
 
 def test_a_stale_read_is_read_again(world: World) -> None:

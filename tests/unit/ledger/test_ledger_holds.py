@@ -150,15 +150,60 @@ def test_each_operation_repeated_under_its_id_writes_nothing(world: World) -> No
     sound(world)
 
 
-def test_a_capture_of_another_amount_under_the_same_id_is_refused(world: World) -> None:
-    """A caller that repeats it would take its own amount for captured."""
+@pytest.mark.parametrize(
+    "legs",
+    [
+        [("bob", eur(58)), ("fees", eur(3))],
+        [("bob", eur(56)), ("fees", eur(4))],
+        [("bob", eur(57)), (Clearing("fees"), eur(3))],
+        [("carol", eur(57)), ("fees", eur(3))],
+    ],
+)
+def test_a_capture_of_other_legs_under_the_same_id_is_refused(world: World, legs: list[Leg]) -> None:
+    """A caller that repeats it would take its own recipients for paid."""
+    world.open_accounts(carol=0)
     authorize()
     capture()
 
-    with pytest.raises(DuplicatePosting, match="another amount of hold h-1 was captured under the id c-1"):
-        capture([("bob", eur(58)), ("fees", eur(3))])
+    with pytest.raises(DuplicatePosting, match="hold h-1 was captured with other legs under the id c-1"):
+        capture(legs)
+    assert not capture(TO_BOB[::-1])
 
-    assert world.balances() == {"alice": 440, "bob": 57, "fees": 3}
+    assert world.balances() == {"alice": 440, "bob": 57, "fees": 3, "carol": 0}
+    sound(world)
+
+
+def test_a_leg_of_the_account_that_holds_is_refused(world: World) -> None:
+    """Its net may be a credit, which a collecting account gets in a shard: nothing would be released."""
+    shop = CollectingAccounts(prefix="merchant:", unit="EUR", shards=1)
+    ledger = Ledger("ledger", LedgerTerms(holds=True, collecting=(shop,)))
+    opened = ledger.builder.open_account(account_id="merchant:7", opening=eur(100), now_ms=NOW_MS)
+    assert ledger.commit(lambda: opened)
+    held = DirectEntry("h-1")
+    ledger.commit(lambda: ledger.authorize(held, account="merchant:7", amount=eur(100), expires_in=MINUTE))
+    legs: list[Leg] = [("merchant:7", eur(300)), ("alice", eur(-250))]
+
+    with pytest.raises(Invalid, match="legs of a capture must be of other accounts than the one that holds"):
+        ledger.commit(lambda: ledger.capture(DirectEntry("c-1"), account="merchant:7", hold="h-1", legs=legs))
+
+    sound(world)
+
+
+def test_an_authorization_repeated_after_its_hold_has_ended_is_refused(world: World) -> None:
+    """Its caller would take for held what others can spend."""
+    authorize()
+    void()
+    with pytest.raises(HoldClosed, match="hold h-1 is voided"):
+        authorize()
+    authorize(key="h-2")
+    world.clock.ms += 60_000
+    with pytest.raises(HoldClosed, match="hold h-2 is expired"):
+        authorize(key="h-2")
+    assert LEDGER.expire("alice", "h-2")
+    with pytest.raises(HoldClosed, match="hold h-2 is expired"):
+        authorize(key="h-2")
+
+    assert alice() == (500, 0)
     sound(world)
 
 
@@ -351,6 +396,16 @@ def test_a_saga_holds_and_captures(world: World) -> None:
 
     assert world.balances() == {"alice": 440, "bob": 57, "fees": 3}
     sound(world)
+
+
+def test_a_step_whose_hold_has_expired_replays_its_output(world: World) -> None:
+    outputs = [hold_step(step_event(step="Hold"), Context())["output"]]
+    world.clock.ms += 60_000
+    LEDGER.expire("alice", outputs[0]["hold"])
+
+    outputs.append(hold_step(step_event(step="Hold"), Context())["output"])
+
+    assert outputs[0] == outputs[1]
 
 
 def test_the_compensation_of_a_hold_that_has_expired_is_done(world: World) -> None:

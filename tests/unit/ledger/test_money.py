@@ -112,6 +112,21 @@ POINT = Unit("POINT", 0)
 KYOTO = Unit("REGIONAL:kyoto", 2)
 
 
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (Money(-123_456_789, "EUR"), "-1234567.89 EUR"),
+        (Money(-5, "EUR"), "-0.05 EUR"),
+        (Money(1_234, "BHD"), "1.234 BHD"),
+        (Money(MAX_MINOR_UNITS, "JPY"), "1000000000000000000 JPY"),
+    ],
+)
+def test_an_amount_is_written_in_full_whatever_the_decimal_context(amount: Money, text: str) -> None:
+    with localcontext() as context:
+        context.prec = 3
+        assert str(amount) == text
+
+
 def test_a_custom_unit_is_counted_like_currencies() -> None:
     assert str(Money.of("12", POINT)) == "12 POINT"
     assert str(Money(1234, KYOTO)) == "12.34 REGIONAL:kyoto"

@@ -164,6 +164,10 @@ def test_a_row_without_an_output_has_an_empty_one() -> None:
     assert decode_output(None) == {}
 
 
+class Amount(Decimal):
+    """A decimal number of the user's own class."""
+
+
 @pytest.mark.parametrize(
     "output",
     [
@@ -173,6 +177,7 @@ def test_a_row_without_an_output_has_an_empty_one() -> None:
         {"a": 1.0},
         {"a": [{"b": 0.5}]},
         {"a": Decimal(1)},
+        {"a": Amount("0.1")},
         {"a": MAX_EXACT_INTEGER + 1},
         {"a": (-MAX_EXACT_INTEGER - 1,)},
         {"a": {1: "x"}},

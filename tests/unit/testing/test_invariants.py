@@ -80,6 +80,10 @@ def _add_to_a_balance(items: Items) -> None:
     items[0][LedgerAttribute.BALANCE] = {"N": "701"}
 
 
+def _lose_an_account(items: Items) -> None:
+    del items[0]
+
+
 def _skip_a_number(items: Items) -> None:
     items[0][LedgerAttribute.SEQUENCE] = {"N": "3"}
 
@@ -110,6 +114,7 @@ class TestTheLedger:
             ),
             (_lose_both_entries, {"balances equal their entries", "entries form unbroken chains"}),
             (_add_to_a_balance, {"balances equal their entries"}),
+            (_lose_an_account, {"balances equal their entries"}),
             (_skip_a_number, {"entries form unbroken chains"}),
             (_forge_a_balance_after, {"entries form unbroken chains"}),
         ],
