@@ -28,6 +28,14 @@ DECORATORS: Final = {
     "webhook": "add_webhook(fn=…)",
 }
 """Functions of ``saga_runtime`` that make a handler, and what takes one."""
+_GIVEN: Final = {
+    "compensation": ("call", "output"),
+    "event_receiver": ("event",),
+    "event_saga": ("event",),
+    "external_compensation": ("call", "output"),
+    "webhook": ("event",),
+}
+"""Arguments that a decorated function is called with, if they are not its call alone."""
 _RUNTIME: Final = "saga_runtime"
 _LEDGER: Final = (f"{_RUNTIME}.Ledger.from_env", f"{_RUNTIME}.ledger.store.Ledger.from_env")
 _QUERIES: Final = ("verify", "verify_undo")
@@ -141,7 +149,7 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
 
     Raises:
         ValueError: if there is no such module, or no such name in it; or if a decorator of ``saga_runtime`` makes it of
-            an ``async`` function or a generator.
+            an ``async`` function, a generator, or a function of other arguments than it gives.
     """
     module, _, name = handler.rpartition(".")
     file = _file_of(folder, module)
@@ -169,7 +177,8 @@ def find_handler(of: str, folder: Path, handler: str, *, argument: str = "handle
     if (wrong := _not_callable(only, imports)) is not None:
         raise ValueError(
             f"{argument} of {of} must be a function that returns its result, got {wrong} in "
-            f"{file.relative_to(folder)}, line {only.lineno if only else 0}; write def {name} with a return"
+            f"{file.relative_to(folder)}, line {only.lineno if only else 0}; write "
+            f"def {name}({', '.join(_given(maker, imports))}) with a return"
         )
     called = {path for each in _with_imported(folder, file, tree) for path in _called_at_import(each)}
     return Handler(
@@ -316,11 +325,25 @@ def _not_callable(node: ast.stmt | None, imports: Mapping[str, str]) -> str | No
     """Kind of a decorated function whose call does not run it; None: it does, or another decorator may make it so."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.decorator_list:
         return None
-    if _decorator(node.decorator_list[-1], imports) is None:
+    maker = node.decorator_list[-1]
+    if _decorator(maker, imports) is None:
         return None
     if isinstance(node, ast.AsyncFunctionDef):
         return f"async def {node.name}"
-    return f"the generator {node.name}" if any(isinstance(each, _YIELDS) for each in _own(node.body)) else None
+    if any(isinstance(each, _YIELDS) for each in _own(node.body)):
+        return f"the generator {node.name}"
+    return None if _takes(node.args, len(_given(maker, imports))) else f"{node.name}({ast.unparse(node.args)})"
+
+
+def _given(maker: ast.expr | None, imports: Mapping[str, str]) -> tuple[str, ...]:
+    return _GIVEN.get(_decorator(maker, imports) or "", ("call",))
+
+
+def _takes(arguments: ast.arguments, number: int) -> bool:
+    """True if a function can be called with so many arguments."""
+    most = len(arguments.posonlyargs) + len(arguments.args)
+    fits = most - len(arguments.defaults) <= number and (number <= most or arguments.vararg is not None)
+    return fits and None not in arguments.kw_defaults
 
 
 def _own(body: Sequence[ast.AST]) -> Iterator[ast.AST]:

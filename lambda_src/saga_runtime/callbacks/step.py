@@ -23,8 +23,8 @@ from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.steps.atomic import Answer
 from saga_runtime.steps.external import ProviderStep
-from saga_runtime.steps.external_call import Invocation, require_def, undecided
-from saga_runtime.steps.step import StepCall
+from saga_runtime.steps.external_call import Invocation, undecided
+from saga_runtime.steps.step import StepCall, require_def
 
 BEGIN_SHARE: Final = 0.5
 """A message is begun with so much of the time at least that it would have had if all had ended in theirs."""
@@ -42,7 +42,7 @@ class CallbackStep(ProviderStep[CallbackCall]):
     decorator = "callback_step"
 
     def __init__(self, function: HandOver | None, verify: VerifyJob | None) -> None:
-        require_def(function)
+        require_def(function, "call")
         super().__init__(verify)
         if function is not None:
             functools.update_wrapper(self, function)
@@ -235,7 +235,7 @@ def callback_step(
         verify: queries the provider for the outcome.
 
     Raises:
-        TypeError: if a function is async, or a generator: its call would do nothing.
+        TypeError: if a function is async, a generator, or takes other arguments: its call would do nothing.
 
     Raises (from the handler, when it is called to ask):
         StepInDoubt: not known yet; invoke again.

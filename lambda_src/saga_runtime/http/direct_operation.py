@@ -61,7 +61,7 @@ from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.backoff import Backoff
-from saga_runtime.steps.step import Commit, require_commit
+from saga_runtime.steps.step import Commit, require_commit, require_def
 
 LambdaHandler = Callable[[Any, Any], dict[str, Any]]
 
@@ -134,12 +134,16 @@ def direct_operation(function: Callable[[DirectCall], Commit]) -> LambdaHandler:
     ``http_status_by_error``, and the response has the first 1,000 characters of its message. Any other error stores
     nothing.
 
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
+
     Example:
         >>> from saga_runtime import Commit, DirectCall, direct_operation
         >>> @direct_operation
         ... def handler(call: DirectCall) -> Commit:
         ...     return Commit(output={"greeting": f"hello {call.request['name']}"})
     """
+    require_def(function, "call")
 
     @functools.wraps(function)
     def handler(event: Any, context: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from saga_runtime.saga_log.rows import LogRow, StepEntry, done_put, entry_of, lo
 from saga_runtime.saga_log.transaction import RowRefused, commit
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
-from saga_runtime.steps.step import Commit, StepCall, decode_output, require_commit
+from saga_runtime.steps.step import Commit, StepCall, decode_output, require_commit, require_def
 
 Answer = dict[str, Any]
 LambdaHandler = Callable[[Any, Any], Answer]
@@ -31,6 +31,9 @@ def atomic_step(function: Callable[[StepCall], Commit]) -> LambdaHandler:
     Not guaranteed: that ``function`` itself is called once. It may be called again after a conflict or a retry, so it
     must do nothing but read and return data.
 
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
+
     Raises (from the handler):
         PermanentError: a condition that ``function`` or one of its writes names was not met; nothing was written.
         TransientError: nothing was written, or it is unknown; invoke again.
@@ -43,6 +46,7 @@ def atomic_step(function: Callable[[StepCall], Commit]) -> LambdaHandler:
         ... def handler(call: StepCall) -> Commit:
         ...     return Commit(output={"greeting": f"hello {call.request['name']}"})
     """
+    require_def(function, "call")
 
     @functools.wraps(function)
     def handler(event: Any, context: Any) -> Answer:

@@ -14,7 +14,7 @@ from saga_runtime.saga_log.transaction import Committed, commit
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.steps.atomic import Answer, LambdaHandler, read_row
-from saga_runtime.steps.step import Commit, StepCall, require_commit
+from saga_runtime.steps.step import Commit, StepCall, require_commit, require_def
 
 _READS_AGAIN = 3
 """A row changes at most twice under a compensation (to DONE, to COMPENSATED); a third look is certain."""
@@ -36,12 +36,16 @@ def compensation(function: Callable[[StepCall, Any], Commit]) -> LambdaHandler:
     Guaranteed: the compensation of one step key is applied at most once, and exactly when the log has ``COMPENSATED``.
     A compensation must not fail on business grounds: a refund to a closed account goes to a suspense account.
 
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
+
     Example:
         >>> from saga_runtime import Commit, StepCall, compensation
         >>> @compensation
         ... def handler(call: StepCall, output: dict[str, str]) -> Commit:
         ...     return Commit()
     """
+    require_def(function, "call", "output")
 
     @functools.wraps(function)
     def handler(event: Any, context: Any) -> Answer:

@@ -26,12 +26,11 @@ from saga_runtime.steps.external_call import (
     ask,
     call_out,
     recorded_refusal,
-    require_def,
     require_refusal,
     still_in_doubt,
     undecided,
 )
-from saga_runtime.steps.step import StepCall, decode_output
+from saga_runtime.steps.step import StepCall, decode_output, require_def
 from saga_runtime.steps.verdict import Applied, NotApplied, Verdict
 
 Act = Callable[[ExternalCall], Mapping[str, Any]]
@@ -52,7 +51,7 @@ class ProviderStep(ABC, Generic[Given]):
     decorator: ClassVar[str]
 
     def __init__(self, verify: Callable[[Given], Verdict] | None) -> None:
-        require_def(verify)
+        require_def(verify, "call")
         self.verify = verify
 
     @abstractmethod
@@ -141,7 +140,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
     decorator = "external_step"
 
     def __init__(self, function: Act, verify: Verify | None) -> None:
-        require_def(function)
+        require_def(function, "call")
         super().__init__(verify)
         functools.update_wrapper(self, function)
         self.function = function
@@ -308,7 +307,7 @@ def external_step(
         verify: queries the provider for the outcome.
 
     Raises:
-        TypeError: if a function is async, or a generator: its call would do nothing.
+        TypeError: if a function is async, a generator, or takes other arguments: its call would do nothing.
 
     Raises (from the handler):
         PermanentError: the provider refused; nothing happened.

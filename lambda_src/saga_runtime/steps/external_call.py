@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass, fields
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Final, TypeVar
 
 from saga_runtime.errors import Declined, ManualResolutionRequired, PermanentError, Rejected, SagaError, StepInDoubt
@@ -107,17 +106,6 @@ def external_call_of(
 
 def _certainly_dead_at(now_ms: int, remaining_ms: int, margin_ms: int) -> int:
     return now_ms + remaining_ms + margin_ms
-
-
-def require_def(function: object) -> None:
-    """Refuse a function whose call does nothing until its result is awaited or iterated.
-
-    Raises:
-        TypeError: naming it.
-    """
-    if iscoroutinefunction(function) or isgeneratorfunction(function) or isasyncgenfunction(function):
-        name = getattr(function, "__name__", repr(function))
-        raise TypeError(f"{name} must do its work when it is called, got an async function or a generator; write def")
 
 
 def to_the_end(function: Callable[..., Result], *arguments: Any) -> Result:

@@ -23,11 +23,10 @@ from saga_runtime.steps.external_call import (
     Invocation,
     ask,
     call_out,
-    require_def,
     still_in_doubt,
     undecided,
 )
-from saga_runtime.steps.step import StepCall
+from saga_runtime.steps.step import StepCall, require_def
 from saga_runtime.steps.verdict import Applied, Verdict
 
 
@@ -48,8 +47,8 @@ class ExternalCompensation(Generic[Given]):
         of: ProviderStep[Given],
         verify_undo: Callable[[Given, Any], Verdict] | None,
     ) -> None:
-        require_def(function)
-        require_def(verify_undo)
+        require_def(function, "call", "output")
+        require_def(verify_undo, "call", "output")
         functools.update_wrapper(self, function)
         self.function = function
         self.of = of
@@ -155,8 +154,8 @@ def external_compensation(
         verify_undo: queries the provider for the outcome of the compensation: ``Applied()`` means compensated.
 
     Raises:
-        TypeError: if ``of`` is neither an external step nor a callback step; or if a function is async, or a
-            generator: its call would do nothing.
+        TypeError: if ``of`` is neither an external step nor a callback step; or if a function is async, a
+            generator, or takes other arguments: its call would do nothing.
 
     Example:
         >>> from saga_runtime import ExternalCall, external_compensation, external_step

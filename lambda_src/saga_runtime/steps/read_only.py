@@ -16,7 +16,7 @@ from saga_runtime.saga_log.rows import LogRow, row_put
 from saga_runtime.saga_log.transaction import RowRefused
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.steps.atomic import Answer, LambdaHandler, read_row
-from saga_runtime.steps.step import StepCall, decode_output
+from saga_runtime.steps.step import StepCall, decode_output, require_def
 
 
 def read_only_step(function: Callable[[StepCall], Mapping[str, Any]]) -> LambdaHandler:
@@ -33,6 +33,9 @@ def read_only_step(function: Callable[[StepCall], Mapping[str, Any]]) -> LambdaH
     Not guaranteed: that the function is called once. Two runs at a time may both call it; so may a run after one that
     was cut off. It must change nothing. A refusal (``PermanentError``) is not recorded.
 
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
+
     Raises (from the handler):
         PermanentError: what ``function`` raised.
         ServiceRefused: AWS refused a call for good, of the function or of the saga log; nothing was changed.
@@ -43,6 +46,7 @@ def read_only_step(function: Callable[[StepCall], Mapping[str, Any]]) -> LambdaH
         ... def quote(call: StepCall) -> dict[str, str]:
         ...     return {"price": str(call.request["pieces"] * 250)}
     """
+    require_def(function, "call")
 
     @functools.wraps(function)
     def handler(event: Any, context: Any) -> Answer:

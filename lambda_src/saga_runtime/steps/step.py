@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from inspect import CO_VARARGS, isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from saga_runtime.errors import Invalid, ProtocolMismatch
@@ -269,6 +271,32 @@ class Commit:
                 "split the step"
             )
         require_different_items(self.writes)
+
+
+def require_def(function: object, *arguments: str) -> None:
+    """Refuse a function whose call fails, or does nothing until its result is awaited or iterated.
+
+    Args:
+        function: what a decorator is given.
+        arguments: what it is called with, in this order.
+
+    Raises:
+        TypeError: naming it.
+    """
+    name = getattr(function, "__name__", repr(function))
+    if iscoroutinefunction(function) or isgeneratorfunction(function) or isasyncgenfunction(function):
+        raise TypeError(f"{name} must do its work when it is called, got an async function or a generator; write def")
+    if not isinstance(function, FunctionType):
+        return
+    code, has = function.__code__, len(function.__defaults__ or ())
+    fits = code.co_argcount - has <= len(arguments) and (
+        len(arguments) <= code.co_argcount or code.co_flags & CO_VARARGS
+    )
+    if not fits or code.co_kwonlyargcount > len(function.__kwdefaults__ or ()):
+        raise TypeError(
+            f"{name} must take ({', '.join(arguments)}), got a function of other arguments; "
+            f"write def {name}({', '.join(arguments)})"
+        )
 
 
 def require_commit(wanted: object, kind: str) -> Commit:

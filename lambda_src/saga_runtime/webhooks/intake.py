@@ -60,7 +60,7 @@ from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.backoff import Backoff
-from saga_runtime.steps.step import Commit, require_commit
+from saga_runtime.steps.step import Commit, require_commit, require_def
 from saga_runtime.webhooks import messages
 from saga_runtime.webhooks.receiver import WebhookEvent, log_failure, scheme, signed, unavailable
 
@@ -191,6 +191,9 @@ def event_operation(read: ReadEvent) -> Callable[[Callable[[DirectCall], Commit]
     Args:
         read: returns what an event begins, or None if it is not of interest. It does nothing but read.
 
+    Raises:
+        TypeError: if a function is async, a generator, or takes other arguments: its call would do nothing.
+
     Example:
         >>> from saga_runtime import Begin, Commit, DirectCall, WebhookEvent, event_operation
         >>> def read(event: WebhookEvent) -> Begin | None:
@@ -213,6 +216,9 @@ def event_saga(read: ReadEvent) -> EventSaga:
 
     Not guaranteed: order. A reader may read strongly, and raise ``NotYet`` if another event has to come first.
 
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
+
     Example:
         >>> from saga_runtime import Begin, WebhookEvent, event_saga
         >>> @event_saga
@@ -233,6 +239,7 @@ class _EventHandler:
     __name__: str
 
     def __init__(self, read: ReadEvent) -> None:
+        require_def(read, "event")
         self.read = read
 
     def __call__(self, event: Any, context: Any) -> dict[str, Any]:
@@ -261,6 +268,7 @@ class EventOperation(_EventHandler):
 
     def __init__(self, read: ReadEvent, function: Callable[[DirectCall], Commit]) -> None:
         super().__init__(read)
+        require_def(function, "call")
         functools.update_wrapper(self, function)
         self.function = function
 

@@ -21,6 +21,7 @@ from saga_runtime.idempotency.identity import TooLarge, parse_json
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, Env, Metric
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.secrets import SecretKeys, SecretsUnavailable, SecretUnusable, secrets
+from saga_runtime.steps.step import require_def
 from saga_runtime.webhooks.signatures import HeaderValues, Scheme, Signature, check_signature, scheme_of
 
 RETRY_AFTER_SECONDS: Final = "30"
@@ -84,6 +85,7 @@ class Webhook:
     __name__: str
 
     def __init__(self, function: FromWebhook) -> None:
+        require_def(function, "event")
         functools.update_wrapper(self, function)
         self.function = function
 
@@ -117,6 +119,7 @@ class EventReceiver:
     __name__: str
 
     def __init__(self, function: FromEvent) -> None:
+        require_def(function, "event")
         functools.update_wrapper(self, function)
         self.function = function
 
@@ -276,6 +279,9 @@ def webhook(function: FromWebhook) -> Webhook:
     Not guaranteed: that events come in the order in which they happened. A later one never undoes what an earlier one
     decided; contradictions are stored, with entries for operators.
 
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
+
     Example:
         >>> from saga_runtime import Callback, Failed, Succeeded, WebhookEvent, webhook
         >>> @webhook
@@ -302,6 +308,9 @@ def event_receiver(function: FromEvent) -> EventReceiver:
     calls again, and sends what it abandons to the function's failure destination.
 
     Not guaranteed: that EventBridge delivers in order, or that it delivers once.
+
+    Raises:
+        TypeError: if the function is async, a generator, or takes other arguments: its call would do nothing.
 
     Raises (from the handler):
         TransientError: the function failed, or the database did not answer.

@@ -101,6 +101,10 @@ RUNS: dict[str, tuple[str, str | None]] = {
     "a coroutine in it": ("@atomic_step\ndef charge(call):\n    async def get(): ...\n    return run(get())", None),
     "a decorator that runs it": ("@atomic_step\n@sync\nasync def charge(call): ...", None),
     "a decorator of another package": ("@sync\nasync def charge(call): ...", None),
+    "no argument": ("@atomic_step\ndef charge(): ...", "charge()"),
+    "a context": ("@atomic_step\ndef charge(event, context): ...", "charge(event, context)"),
+    "a name": ("@atomic_step\ndef charge(call, *, ledger): ...", "charge(call, *, ledger)"),
+    "more than it is given": ("@atomic_step\ndef charge(call, ledger=None, *rest, log=None, **more): ...", None),
     "one of two": ("if fast:\n    @atomic_step\n    async def charge(c): ...\nelse:\n    charge = slow", None),
 }  # fmt: skip
 
@@ -115,10 +119,29 @@ def test_a_decorated_function_that_a_call_does_not_run_is_refused(write: Write, 
     line = next(number for number, one in enumerate(text.split("\n"), 1) if "def charge" in one)
     told = (
         f"handler of StepFunction Pay must be a function that returns its result, got {wrong} in pay.py, line {line}; "
-        "write def charge with a return"
+        "write def charge(call) with a return"
     )
     with pytest.raises(ValueError, match=re.escape(told) + "$"):
         found(write, text)
+
+
+@pytest.mark.parametrize(
+    ("maker", "given"),
+    [
+        ("compensation", "call, output"),
+        ("external_compensation(of=pay)", "call, output"),
+        ("direct_operation", "call"),
+        ("event_operation(read)", "call"),
+        ("event_saga", "event"),
+        ("webhook", "event"),
+    ],
+)
+def test_each_decorator_names_the_arguments_that_it_gives(write: Write, maker: str, given: str) -> None:
+    start = f"from saga_runtime import {maker.partition('(')[0]}\n@{maker}\n"
+
+    found(write, f"{start}def charge({given}): ...")
+    with pytest.raises(ValueError, match=re.escape(f"write def charge({given}) with a return")):
+        found(write, f"{start}def charge(a, b, c): ...")
 
 
 PLAIN: dict[str, tuple[str, bool]] = {
