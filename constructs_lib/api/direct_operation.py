@@ -23,7 +23,7 @@ from constructs_lib.functions.runtime_function import RuntimeFunction, user_code
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.stacks import refer_to, require_same_place
-from constructs_lib.shared.types import check_fields, checked
+from constructs_lib.shared.types import check_fields, checked, shown
 from constructs_lib.tables.interfaces import IIdempotencyTable
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from saga_runtime.http.key_source import KeySource
@@ -193,7 +193,7 @@ class DirectOperation:
             )
             if type(status) is not int or not 400 <= status <= 499:
                 raise ValueError(
-                    f"the HTTP status of {name} must be 400 to 499, got {status!r}; a refusal is the client's"
+                    f"the HTTP status of {name} must be 400 to 499, got {shown(status)}; a refusal is the client's"
                 )
         if self.previous is not None:
             self._check_previous(self.previous)

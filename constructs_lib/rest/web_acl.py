@@ -18,6 +18,7 @@ from constructs_lib.functions.function_options import log_group
 from constructs_lib.rest.problem_documents import problem_headers, problem_type
 from constructs_lib.shared.arguments import require_between
 from constructs_lib.shared.service_names import service_of
+from constructs_lib.shared.types import shown
 from constructs_lib.shared.stacks import root_of
 
 _WINDOW_SECONDS: Final = 300
@@ -65,7 +66,7 @@ def check_rate_per_address(
         return 2 * rate_limit
     if not waf:
         raise ValueError(
-            f"waf must be True with rate_per_address, got rate_per_address={rate_per_address} without it; "
+            f"waf must be True with rate_per_address, got rate_per_address={shown(rate_per_address)} without it; "
             "the web ACL applies the rate: use waf=True, or leave the rate out"
         )
     require_between("rate_per_address", rate_per_address, at_least=1, at_most=100_000, later=True)

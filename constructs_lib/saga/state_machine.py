@@ -47,8 +47,8 @@ from constructs_lib.saga.synthesis.permissions import (
     grant_tables,
     policies_elsewhere,
     queues_of,
+    require_here,
     require_room,
-    require_tables_here,
 )
 from constructs_lib.saga.synthesis.starting import Entrances, ImportedSaga, ISagaStateMachine
 from constructs_lib.saga.validation.budget import (
@@ -558,8 +558,9 @@ class SagaStateMachine(Construct):
         forward, recovery, express = machines.forward, machines.recovery, machines.express
         for made in (forward, recovery):
             grant_invoke(made.role, made.definition)
-        queues = [self.operators, *(notify.queue for notify in error_notices(leaves).values())]
-        queues += [self._declared.on_failed.queue] if self._declared.on_failed is not None else []
+        notices = {f"on_error {error}": notify for error, notify in error_notices(leaves).items()}
+        notices |= {"on_failed": self._declared.on_failed} if self._declared.on_failed is not None else {}
+        queues = [self.operators, *(notify.queue for notify in notices.values())]
         grant_send(queues_of(_waited_at(node for node in self.steps if node.name not in self.phases)), forward.role)
         asked = queues_of(queues)
         for made in (forward, recovery):
@@ -574,7 +575,7 @@ class SagaStateMachine(Construct):
         self._grant_start_execution(recovery.role)
         self._grant_phases(forward.role)
         per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
-        require_tables_here(self, leaves)
+        require_here(self, leaves, notices)
         elsewhere = policies_elsewhere(self, leaves)
         for grant, function in function_grants(leaves, log=self.log, payloads=self.payloads, per_item=per_item):
             grant(elsewhere.get(function, function))

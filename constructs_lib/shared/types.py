@@ -114,6 +114,8 @@ def shown(value: object) -> str:
     """A value as an error shows it."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
+    if isinstance(value, float) and _is_token(value):
+        return "a token, which only the deployment resolves"
     if value is None or isinstance(value, str | bytes | int | float | Path | Mapping | Sequence | set | Enum):
         text = repr(value)
         return text if len(text) <= _MOST else f"{text[: _MOST - 1]}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from constructs_lib.shared.types import check_fields
+from constructs_lib.shared.types import check_fields, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +60,16 @@ class Retry:
                 getattr(self, f"{name}_{part}") for part in ("attempts", "interval", "rate", "cap")
             )
             if not 0 <= attempts <= 99:
-                raise ValueError(f"{name}_attempts must be 0 to 99, got {attempts}; choose a number in that range")
+                raise ValueError(
+                    f"{name}_attempts must be 0 to 99, got {shown(attempts)}; choose a number in that range"
+                )
             if not 1 <= interval <= cap <= 86_400:
                 raise ValueError(
                     f"{name}_interval and {name}_cap must be 1 <= interval <= cap <= 86400 seconds, "
-                    f"got interval={interval} cap={cap}; lower the interval or raise the cap"
+                    f"got interval={shown(interval)} cap={shown(cap)}; lower the interval or raise the cap"
                 )
             if not 1.0 <= rate <= 10.0:
-                raise ValueError(f"{name}_rate must be 1.0 to 10.0, got {rate}; choose a number in that range")
+                raise ValueError(f"{name}_rate must be 1.0 to 10.0, got {shown(rate)}; choose a number in that range")
 
     @classmethod
     def external(cls) -> Retry:

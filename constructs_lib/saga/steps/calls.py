@@ -103,6 +103,7 @@ def event_call(*, step: str, bus: events.IEventBus, source: str, detail_type: st
             "detail": f"{{% {detail} %}}" if detail is not None else "",
         },
         policies=(iam.PolicyStatement(actions=["events:PutEvents"], resources=[bus.event_bus_arn]),),
+        bus=bus,
     )
 
 

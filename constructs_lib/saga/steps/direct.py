@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from saga_runtime.protocol import MAX_TRANSACT_ITEMS
 
 if TYPE_CHECKING:
+    from aws_cdk import aws_events as events
     from aws_cdk import aws_iam as iam
 
 _WRITES: Final = {
@@ -43,6 +44,7 @@ class DirectCall:
         written: what the user wrote of the fields, by argument; texts with ``{% %}`` in it are JSONata.
         policies: what the state machine's role needs.
         timeout: of one attempt, in seconds.
+        bus: whose name is in the fields.
     """
 
     fields: Mapping[str, Any]
@@ -51,6 +53,7 @@ class DirectCall:
     written: Mapping[str, object]
     policies: tuple[iam.PolicyStatement, ...] = ()
     timeout: int = CALL_SECONDS
+    bus: events.IEventBus | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

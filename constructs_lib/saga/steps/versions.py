@@ -11,7 +11,7 @@ from typing import Final
 from aws_cdk import Duration
 
 from constructs_lib.shared.arguments import require_seconds
-from constructs_lib.shared.types import check_fields
+from constructs_lib.shared.types import check_fields, shown
 
 _ALIAS: Final = re.compile(r"(?=.*[a-zA-Z_-])[a-zA-Z0-9_-]{1,80}")
 _MOST_MINUTES: Final = 2_100
@@ -74,7 +74,7 @@ class Versions:
             return
         if self.percent is None or not 1 <= self.percent <= 99:
             raise ValueError(
-                f"percent must be 1 to 99 for shift={self.shift}, got {self.percent}; "
+                f"percent must be 1 to 99 for shift={self.shift}, got {shown(self.percent)}; "
                 "choose the share of new sagas that each step moves"
             )
         if self.every is None:
@@ -108,4 +108,4 @@ class Versions:
 
 
 def _shown(value: Duration | int | None) -> str:
-    return value.to_human_string() if isinstance(value, Duration) else str(value)
+    return value.to_human_string() if isinstance(value, Duration) else shown(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from aws_cdk import Acknowledgment, ArnFormat, Stack, Validations
+from aws_cdk import Acknowledgment, ArnFormat, IResource, Stack, Validations
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
@@ -17,6 +17,7 @@ from constructs_lib.functions.policy_room import take_room
 from constructs_lib.saga.asl import State
 from constructs_lib.saga.asl.nested import states_of
 from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
+from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.accepted import AnyFunction, AnyKey
 from constructs_lib.shared.arguments import known_to_differ
@@ -105,23 +106,37 @@ def function_grants(
     return list(dict.fromkeys(needed))
 
 
-def require_tables_here(scope: Construct, steps: Iterable[Step]) -> None:
-    """Refuse a table that a state would look for where its machine is: it names the table, not its ARN.
+def require_here(scope: Construct, steps: Iterable[Step], notices: Mapping[str, Notify]) -> None:
+    """Refuse what a state would look for where its machine is: it has the name of a table or a bus, not its ARN.
+
+    A queue's URL has its account, too, but Step Functions calls the services of its own region.
+
+    Args:
+        scope: the saga.
+        steps: its steps.
+        notices: its other notifications, by the argument that declares them.
 
     Raises:
-        ValueError: for a table of another account or region, as far as both are known.
+        ValueError: for what is in another account or region, as far as both are known.
     """
     here = Stack.of(scope)
-    for step in steps:
-        if step.table is None:
-            continue
-        there = step.table.env
-        for kind, ours, theirs in (("account", here.account, there.account), ("region", here.region, there.region)):
+    for name, what, resource in _named_by(steps, notices):
+        places = {"account": (here.account, resource.env.account), "region": (here.region, resource.env.region)}
+        for place in ("region",) if what == "queue" else places:
+            ours, theirs = places[place]
             if known_to_differ(ours, theirs):
                 raise ValueError(
-                    f"table of step {step.name} must be of the {kind} of {scope.node.path}, {ours}, got {theirs}; name "
-                    "a table there, or write to this one in a function"
+                    f"{what} of {name} must be of the {place} of {scope.node.path}, {ours}, got {theirs}; name a "
+                    f"{what} there, or reach this one by a function"
                 )
+
+
+def _named_by(steps: Iterable[Step], notices: Mapping[str, Notify]) -> Iterator[tuple[str, str, IResource]]:
+    for step in steps:
+        bus = step.direct.bus if step.direct is not None else None
+        found: dict[str, IResource | None] = {"table": step.table, "queue": step.queue, "bus": bus}
+        yield from ((f"step {step.name}", what, each) for what, each in found.items() if each is not None)
+    yield from ((name, "queue", notify.queue) for name, notify in notices.items())
 
 
 def policies_elsewhere(scope: Construct, steps: Iterable[Step]) -> dict[iam.IGrantable, iam.Policy]:

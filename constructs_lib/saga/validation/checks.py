@@ -231,5 +231,7 @@ def check_statuses(refused: int, by_error: Mapping[str, int], steps: Sequence[St
             )
     for name, status in (("refused_http_status", refused), *by_error.items()):
         if not 400 <= status <= 499:
-            raise ValueError(f"the HTTP status of {name} must be 400 to 499, got {status}; a refusal is the client's")
+            raise ValueError(
+                f"the HTTP status of {name} must be 400 to 499, got {shown(status)}; a refusal is the client's"
+            )
     return frozenset({refused, *by_error.values()})

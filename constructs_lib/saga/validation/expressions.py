@@ -24,6 +24,7 @@ _WITH_ERROR: Final = _WITH_RESULT | {"errorOutput"}
 _CHANGING: Final = frozenset({"millis", "now", "random", "shuffle", "uuid"})
 _STEADY_CONTEXT: Final = frozenset({"Execution", "Map"})
 _NOT_ONE_OUTPUT: Final = re.compile(r"\$outputs\b(?!\s*\.\s*[A-Za-z])")
+_ITEM: Final = re.compile(r"\$item\b")
 _NOT_STEADY: Final = re.compile(
     r"\$states\b(?!\s*\.\s*context\s*\.\s*"
     r"(Execution\s*\.\s*Input\s*\.\s*(request|request_id|saga_id)\b|Map\s*\.\s*Item\s*\.\s*(Index|Value)\b))"
@@ -185,6 +186,11 @@ def _of_group(group: StepGroup, before: frozenset[str]) -> Iterator[Expression]:
     yield items
     item = reads_of(group.items, {**_REQUEST, "states": ("states",)}).value  # the caller has just checked it
     yield Expression(f"key of {group.name}", group.key, {**_REQUEST, "item": item}, before, decides=True)
+    if group.max_items > 1 and not _ITEM.search(group.key):
+        raise ValueError(
+            f"key of {group.name} must be a JSONata expression that reads $item, got {group.key!r}, which is the same "
+            "for all items; read what differs, as $item.id does"
+        )
 
 
 def _of_step(step: Step, before: frozenset[str]) -> Iterator[Expression]:

@@ -347,7 +347,9 @@ RIGHT: dict[str, Make] = {
         s.atomic("Check", when="$states.context.Execution.Input.saga_id = 'x'")
     ),
     "the place of an item": lambda s: s.saga(
-        Step.map("Ship", items="$request.i", key="$string($states.context.Map.Item.Index)", steps=[s.atomic("A")])
+        Step.map(
+            "Ship", items="$request.i", key="$item.id", steps=[s.atomic("A", when="$states.context.Map.Item.Index = 0")]
+        )
     ),
     "the time in a message": lambda s: s.behind(Step.notify("Tell", queue=s.fifo, message='{"at": $now()}')),
     "what is not recorded, in a result": lambda s: s.saga(
@@ -493,6 +495,18 @@ def test_a_member_that_a_closed_schema_does_not_have_is_refused(shop: Shop, when
         f"when of step Check must read members that the schema of operation transfers has, got $request.{member} in "
         f"{when!r}; correct it, or add the member to the schema"
     )
+
+
+@pytest.mark.parametrize(
+    "key", ["$request.id", '"one"', "$outputs.First.id", "$string($states.context.Map.Item.Index)"]
+)
+def test_a_key_that_all_items_share_is_refused(shop: Shop, key: str) -> None:
+    """Every request of two items or more would be refused."""
+    steps = [shop.atomic("A")]
+
+    with pytest.raises(ValueError, match=r"^key of Ship must be a JSONata expression that reads \$item, got .*; read"):
+        shop.saga(Step.map("Ship", items="$request.i", key=key, steps=steps))
+    shop.saga(Step.map("Ship", items="$request.i", key=key, steps=steps, max_items=1))
 
 
 def test_a_key_reads_the_items_that_the_schema_has(shop: Shop) -> None:

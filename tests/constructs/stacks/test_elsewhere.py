@@ -10,6 +10,8 @@ from collections.abc import Callable
 import pytest
 from aws_cdk import App, Environment, Stack, Stage
 from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_events as events
+from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import (
     CallbackIntegration,
@@ -19,6 +21,7 @@ from constructs_lib import (
     IdempotencyTable,
     IIdempotencyTable,
     LedgerTable,
+    Notify,
     OperatorAccess,
     PayloadBucket,
     SagaStateMachine,
@@ -145,6 +148,49 @@ def test_a_table_that_a_state_would_not_find_is_refused(new_app: AppFactory, pla
 
     with pytest.raises(ValueError, match=rf"^table of step Mark must be of the {place} of Here/Saga, .*, got .*; .+"):
         _transaction(here, _table(there))
+
+
+def _queue(there: Stack, region: str, account: str = "111111111111") -> sqs.IQueue:
+    return sqs.Queue.from_queue_attributes(
+        there, "Q", queue_arn=f"arn:aws:sqs:{region}:{account}:notices.fifo", fifo=True
+    )
+
+
+def _notifies(here: Stack, queue: sqs.IQueue, *, route: str) -> None:
+    notify = Notify(queue=queue)
+    on_error = {"InsufficientFunds": notify} if route == "on_error InsufficientFunds" else None
+    steps = [Step.atomic("Move", fn=plain_function(here, "Move"), pivot=True, on_error=on_error)]
+    steps += [Step.notify("Receipt", queue=queue)] if route == "step Receipt" else []
+    on_failed = notify if route == "on_failed" else None
+    SagaStateMachine(here, "Saga", requests=IdempotencyTable(here, "Requests"), steps=steps, on_failed=on_failed)
+
+
+@pytest.mark.parametrize("route", ["step Receipt", "on_error InsufficientFunds", "on_failed"])
+def test_a_queue_of_another_region_is_refused(new_app: AppFactory, route: str) -> None:
+    """Step Functions calls the services of its own region."""
+    app: App = new_app()
+    here, other = Stack(app, "Here", env=HERE), Stack(app, "Other", env=HERE)
+
+    with pytest.raises(
+        ValueError, match=rf"^queue of {route} must be of the region of Here/Saga, eu-west-1, got us-east-1; .+"
+    ):
+        _notifies(here, _queue(here, "us-east-1"), route=route)
+    _notifies(other, _queue(other, "eu-west-1", "222222222222"), route=route)
+
+
+@pytest.mark.parametrize("place", ["account", "region"])
+def test_a_bus_that_a_state_would_not_find_is_refused(new_app: AppFactory, place: str) -> None:
+    """The state has its name, which means another bus there, or none."""
+    app: App = new_app()
+    here, there = Stack(app, "Here", env=HERE), Stack(app, "There", env=ELSEWHERE[place])
+    bus = events.EventBus(there, "Bus", event_bus_name="orders")
+    steps = [
+        Step.atomic("Move", fn=plain_function(here, "Move"), pivot=True),
+        Step.event("Tell", bus=bus, source="shop", detail_type="Moved"),
+    ]
+
+    with pytest.raises(ValueError, match=rf"^bus of step Tell must be of the {place} of Here/Saga, .*, got .*; .+"):
+        SagaStateMachine(here, "Saga", requests=IdempotencyTable(here, "Requests"), steps=steps)
 
 
 def test_a_table_of_another_stack_is_written(new_app: AppFactory) -> None:
