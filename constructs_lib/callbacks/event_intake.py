@@ -56,6 +56,8 @@ _DELIVERIES: Final = 185
 """EventBridge's most: over a day, ever more slowly."""
 _taken: Final[WeakKeyDictionary[StepFunction, str]] = WeakKeyDictionary()
 """Paths of the intakes that functions serve: an environment has room for one."""
+_begun: Final[WeakKeyDictionary[IIdempotencyTable, dict[str, str]]] = WeakKeyDictionary()
+"""What the events of an operation begin, by the table of their records: of two with one key, one begins."""
 
 
 class EventIntake(Construct):
@@ -83,7 +85,7 @@ class EventIntake(Construct):
         scope: parent construct.
         id: construct id.
         operation: name in the records: lower case, digits, dashes. It is part of the keys: renamed, every event counts
-            as new.
+            as new. Intakes of one operation and one table share their keys, so they begin the same saga.
         fn: made by ``saga_runtime.event_operation``, or by ``event_saga`` if it begins a saga; for this intake only.
             Its timeout must be shorter than the gateway's 29 s. Grant it its own tables, as a step function.
         requests: where the records of a direct operation's events are; ``remember_for`` must be 30 days or more.
@@ -167,6 +169,7 @@ class EventIntake(Construct):
             self, f"fn of EventIntake {id}", fn, "its environment names the queues, and the intake invokes the function"
         )
         require_same_place(self, f"requests of EventIntake {id}", table, "create an IdempotencyTable there")
+        _require_one_beginning(id, operation, table, saga)
         if function_options is not None:
             function_options.apply_to(self)
         _taken[fn] = self.node.path
@@ -448,6 +451,18 @@ class EventIntake(Construct):
         """
         return iam.Grant.add_to_principal(
             grantee=grantee, actions=["sqs:SendMessage"], resource_arns=[self.kept.queue_arn]
+        )
+
+
+def _require_one_beginning(id: str, operation: str, table: IIdempotencyTable, saga: SagaStateMachine | None) -> None:
+    """Refuse an operation whose keys in a table are those of events that begin something else."""
+    begins = "a direct operation" if saga is None else saga.node.path
+    before = _begun.setdefault(table, {}).setdefault(operation, begins)
+    if before != begins:
+        raise ValueError(
+            f"operation of EventIntake {id} must begin {before}, as that of another intake with {operation!r} in "
+            f"{table.node.path} does, got {begins}; choose another operation: of two events with one key only one "
+            "would begin what it is for"
         )
 
 

@@ -18,8 +18,8 @@ from constructs_lib.functions.function_options import log_group
 from constructs_lib.rest.problem_documents import problem_headers, problem_type
 from constructs_lib.shared.arguments import require_between
 from constructs_lib.shared.service_names import service_of
-from constructs_lib.shared.types import shown
 from constructs_lib.shared.stacks import root_of
+from constructs_lib.shared.types import shown
 
 _WINDOW_SECONDS: Final = 300
 """Over which WAF counts requests by default, in every region."""

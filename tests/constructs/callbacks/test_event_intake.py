@@ -13,7 +13,15 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 from cdk_nag import AwsSolutionsChecks
 
-from constructs_lib import EventIntake, IdempotencyTable, MoneyField, StandardWebhooks, StepFunction, StripeSignature
+from constructs_lib import (
+    EventIntake,
+    IdempotencyTable,
+    MoneyField,
+    SagaStateMachine,
+    StandardWebhooks,
+    StepFunction,
+    StripeSignature,
+)
 from saga_runtime.http.starting import SagaSettings
 from saga_runtime.idempotency.amounts import MoneyPath
 from saga_runtime.protocol import Env
@@ -160,6 +168,24 @@ class TestWhatEndsTheSynth:
         fn = StepFunction(stack, "Move", code=FUNCTIONS, handler="direct.handler")
         with pytest.raises(ValueError, match="must be decorated with event_operation, got direct_operation"):
             _intake(stack, fn=fn)
+
+    def test_an_operation_that_begins_two_sagas(self, stack: Stack) -> None:
+        first = saga(stack)
+        second = saga(stack, "Other", requests=first.requests)
+
+        def intake(number: int, operation: str, of: SagaStateMachine) -> None:
+            fn = StepFunction(stack, f"Read{number}", code=FUNCTIONS, handler="intake_saga.handler")
+            EventIntake(stack, f"Intake{number}", operation=operation, fn=fn, saga=of)
+
+        for number, (operation, of) in enumerate([("orders", first), ("orders", first), ("refunds", second)]):
+            intake(number, operation, of)
+        with pytest.raises(
+            ValueError,
+            match=r"^operation of EventIntake Intake3 must begin \w+/Saga, as .* got \w+/Other; choose another",
+        ):
+            intake(3, "orders", second)
+        with pytest.raises(ValueError, match=r"must begin \w+/Saga, as .* does, got a direct operation; choose"):
+            _intake(stack, operation="orders", requests=first.requests)
 
     def test_one_function_for_two(self, stack: Stack) -> None:
         intake = _intake(stack)

@@ -186,10 +186,10 @@ def test_a_bus_that_a_state_would_not_find_is_refused(new_app: AppFactory, place
     bus = events.EventBus(there, "Bus", event_bus_name="orders")
     steps = [
         Step.atomic("Move", fn=plain_function(here, "Move"), pivot=True),
-        Step.event("Tell", bus=bus, source="shop", detail_type="Moved"),
+        Step.event("Announce", bus=bus, source="shop", detail_type="Moved"),
     ]
 
-    with pytest.raises(ValueError, match=rf"^bus of step Tell must be of the {place} of Here/Saga, .*, got .*; .+"):
+    with pytest.raises(ValueError, match=rf"^bus of step Announce must be of the {place} of Here/Saga, .*, got .*; .+"):
         SagaStateMachine(here, "Saga", requests=IdempotencyTable(here, "Requests"), steps=steps)
 
 
