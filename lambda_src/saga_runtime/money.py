@@ -77,6 +77,7 @@ class Unit:
     def __post_init__(self) -> None:
         if not _CODE.fullmatch(_text(self.code)):
             raise Invalid(f"the code of a unit must match {UNIT_PATTERN}, got {self.code!r}")
+        object.__setattr__(self, "code", str.__str__(self.code))  # of an enumeration's member: not its text
         if type(self.places) is not int or not 0 <= self.places <= MAX_PLACES:
             raise Invalid(f"places of {self.code} must be an integer of 0 to {MAX_PLACES}, got {self.places!r}")
         if EXPONENTS.get(self.code, self.places) != self.places:
@@ -105,7 +106,7 @@ def unit_of(unit: object) -> Unit:
     if isinstance(unit, Unit):
         return unit
     if isinstance(unit, str) and unit in EXPONENTS:
-        return _currency(unit)
+        return _currency(str.__str__(unit))
     raise Invalid(f"a unit must be an ISO 4217 currency code or a Unit, got {unit!r}; declare Unit(code, places)")
 
 

@@ -94,7 +94,8 @@ class LedgerBuilder:
         if opening.minor_units < 0 or (cap is not None and not opening.minor_units <= cap <= MAX_MINOR_UNITS):
             raise Invalid(f"an opening balance must be 0 or more and within the cap, got {opening} with cap {cap}")
         self.terms.check(opening.unit)
-        collecting = self.terms.collecting_of(check_account_id(account_id))
+        account_id = check_account_id(account_id)
+        collecting = self.terms.collecting_of(account_id)
         if collecting is not None and (cap is not None or opening.unit != collecting.unit):
             raise Invalid(
                 f"a collecting account must be kept in {collecting.unit.code} and have no cap, got {account_id!r} in "
@@ -148,7 +149,7 @@ class LedgerBuilder:
         """
         parties = grouped(legs)
         self._check_nets(parties, legs)
-        check_entry_id(entry_id)
+        entry_id = check_entry_id(entry_id)
         known: Mapping[Party, Account] = {account.account_id: account for account in accounts}
         writes: list[Write] = []
         for party, amounts in parties.items():
@@ -174,7 +175,7 @@ class LedgerBuilder:
     ) -> list[Write]:
         if isinstance(party, Clearing):
             return self.clearing_side(party, amounts, **common)
-        collecting = self.terms.collecting_of(check_account_id(party))
+        collecting = self.terms.collecting_of(party)
         if account is None and collecting is not None and net_of(amounts) > 0:
             return credit_shard(self.table, collecting, party, amounts, **common)
         if account is None:

@@ -37,7 +37,7 @@ def commit_direct(plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIR
 
     def entries() -> Sequence[writes.Entry]:
         nonlocal planned
-        planned = plan()
+        planned = tuple(plan())
         require_different_items(planned)
         return [write.action for write in planned]
 

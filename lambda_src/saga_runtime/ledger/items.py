@@ -98,7 +98,7 @@ class Clearing:
     name: str
 
     def __post_init__(self) -> None:
-        check_account_id(self.name)
+        object.__setattr__(self, "name", check_account_id(self.name))
 
 
 Party = str | Clearing
@@ -225,25 +225,25 @@ def closes_at(window: str) -> int:
 
 
 def check_account_id(account_id: object) -> str:
-    """The account id, if it is one.
+    """The account id, if it is one: of a member of an enumeration its value, which is not its text in a key.
 
     Raises:
         Invalid: if it is blank, too long, or has characters that could be mistaken for a key's separators.
     """
     if not isinstance(account_id, str) or not _ACCOUNT_ID.fullmatch(account_id):
         raise Invalid(f"an account id must match {ACCOUNT_ID_PATTERN}, got {account_id!r}")
-    return account_id
+    return str.__str__(account_id)
 
 
 def check_entry_id(entry_id: object) -> str:
-    """The id of an entry or a hold, if it is one.
+    """The id of an entry or a hold, if it is one, as that of an account.
 
     Raises:
         Invalid: if it is blank or too long.
     """
     if not isinstance(entry_id, str) or not entry_id.strip() or not _fits(entry_id):
         raise Invalid(f"an entry's id must have 1 to 255 bytes of UTF-8 that are not all blank, got {entry_id!r}")
-    return entry_id
+    return str.__str__(entry_id)
 
 
 def _fits(entry_id: str) -> bool:

@@ -234,7 +234,8 @@ class Ledger:
 
     def _shards(self, account_id: str, now_ms: int) -> list[Shard]:
         """The shards of this and the former window that were credited."""
-        collecting = self.terms.collecting_of(check_account_id(account_id))
+        account_id = check_account_id(account_id)
+        collecting = self.terms.collecting_of(account_id)
         if collecting is None:
             return []
         windows = [window_of(now_ms - DAY_MS), window_of(now_ms)]

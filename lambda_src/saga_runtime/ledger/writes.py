@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from saga_runtime.errors import Conflict, Invalid
 from saga_runtime.ledger.errors import AccountClosed, CapExceeded, CurrencyMismatch, DuplicatePosting, InsufficientFunds
-from saga_runtime.ledger.items import Account, AccountState, Clearing, Key, Party, account_key
+from saga_runtime.ledger.items import Account, AccountState, Clearing, Key, Party, account_key, check_account_id
 from saga_runtime.money import MAX_MINOR_UNITS, Money
 from saga_runtime.protocol import MAX_TRANSACT_ITEMS, LedgerAttribute
 from saga_runtime.saga_log.write import Refusal, Write
@@ -137,7 +137,7 @@ def grouped(legs: object) -> dict[Party, list[Money]]:
             raise Invalid(f"a leg must be (account, Money), got {leg!r}")
         if not amount.minor_units:
             raise Invalid(f"the amount of a leg must not be zero, got {leg!r}; leave it out")
-        found.setdefault(party, []).append(amount)
+        found.setdefault(party if isinstance(party, Clearing) else check_account_id(party), []).append(amount)
     return found
 
 

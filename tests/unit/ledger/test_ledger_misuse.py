@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -113,6 +114,51 @@ def test_an_account_debited_and_credited_in_one_posting_is_written_once(world: W
 
     assert world.balances() == {"alice": 460, "bob": 40}
     assert len(world.entries()) == 2 + 3  # alice's opening, and three legs
+
+
+class Name(str, Enum):  # noqa: UP042 -- it is what users of earlier Pythons have
+    """Names of the user's, as many write them: the text of a member is not its value."""
+
+    SHOP = "merchant:7"
+    BOB = "bob"
+    FX = "fx"
+    PAYMENT = "p-1"
+    EUR = "EUR"
+    POINT = "POINT"
+
+
+def test_members_of_an_enumeration_are_their_values(world: World) -> None:
+    """Their money would be in other accounts than that of plain texts, and in other entries."""
+    world.open_accounts(**{"merchant:7": 0})
+    price = Money(10, Name.EUR)
+    legs: list[Leg] = [
+        ("alice", -price - price),
+        (Name.SHOP, price),
+        (Name.BOB, Money(6, "EUR")),
+        (Clearing(Name.FX), eur(4)),
+    ]
+
+    LEDGER.commit(lambda: LEDGER.post(DirectEntry(Name.PAYMENT), legs))
+
+    assert LEDGER.sweep(Name.SHOP)
+    assert world.balances() == {"alice": 480, "bob": 6, "merchant:7": 10}
+    assert any(item["pk"]["S"].startswith("clearing#fx#") for item in world.items("ledger"))
+    with pytest.raises(DuplicatePosting):
+        LEDGER.commit(lambda: LEDGER.post(DirectEntry("p-1"), legs))
+    held = LEDGER.authorize(DirectEntry(Name.BOB), account=Name.BOB, amount=eur(6), expires_in=SPREAD)
+    assert LEDGER.commit(lambda: held)
+    assert LEDGER.hold("bob", "bob").amount == eur(6)
+    assert (str(Money(1, Name.EUR)), str(Money(1, Unit(Name.POINT, 0)))) == ("0.01 EUR", "1 POINT")
+
+
+def test_writes_that_can_be_read_once_are_all_committed(world: World) -> None:
+    entry = DirectEntry("p-1")
+
+    def made() -> Any:
+        return iter(LEDGER.transfer(entry, source="alice", target="bob", amount=eur(10)))
+
+    assert LEDGER.commit(made)
+    assert world.balances() == {"alice": 490, "bob": 10}
 
 
 def test_a_posting_of_two_postings_on_one_account_is_refused(world: World) -> None:
