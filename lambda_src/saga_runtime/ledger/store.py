@@ -405,7 +405,8 @@ class Ledger:
         """Writes that hold ``amount`` of an account; ``call.key`` is the hold's id.
 
         What is held stays in the balance, and no debit or other hold can have it. Called again with the same key and
-        amount, it writes nothing; if the hold was voided or has expired since, it is refused: nothing is held any more.
+        amount, it writes nothing, and the first expiry stays. If the hold was voided or has expired since, it is
+        refused: nothing is held any more.
 
         Args:
             call: names the hold.
