@@ -555,7 +555,6 @@ class _Started:
             return begin
         keyed = _keyed(self._config, begin)
         request = parse_json(keyed.text)
-        refuse_inexact(request, self._saga.expression_paths)
         reservation = Reservation(
             request_id=keyed.request_id,
             saga_id=keyed.saga_id,
@@ -573,7 +572,15 @@ class _Started:
             money=self._saga.money.read(request) if self._saga.money is not None else None,
             express=self._saga.express_machine_arn is not None,
         )
-        record = reserve(self._config.request_table, reservation)
+        try:
+            refuse_inexact(request, self._saga.expression_paths)
+        except Invalid:
+            # Expressions of an earlier release may have read less of an event that it began: the record decides.
+            record = read_record(self._config.request_table, keyed.request_id)
+            if record is None or record.forgotten(keyed.now_ms):
+                raise
+        else:
+            record = reserve(self._config.request_table, reservation)
         if record is None:
             self._begin(reservation)
             telemetry.event("event_applied", saga_id=keyed.saga_id, event_id=begin.event_id)

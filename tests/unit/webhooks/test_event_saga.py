@@ -117,6 +117,23 @@ def test_a_duplicate_starts_nothing(provider: Provider, end: bool) -> None:
     assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
 
 
+def test_a_number_that_a_later_release_reads_refuses_no_event_that_was_begun(
+    provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, each redelivery would be parked, and again after each redrive, though its saga runs."""
+    exact = {**PLACED, "amount": 1_234_567_890_123_456}
+    assert post(provider.world, exact) == 200
+    monkeypatch.setenv(Env.EXPRESSION_PATHS, json.dumps([["amount"]]))
+    intake.settings.cache_clear()
+    provider.world.clock.ms += 1
+
+    assert post(provider.world, {**exact, "id": "evt_2"}) == 200
+    assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
+    assert post(provider.world, {**exact, "amount": exact["amount"] + 1}) == 202, "it contradicts what was begun"
+    assert post(provider.world, {**exact, "order": "o-2"}) == 400
+    assert len(provider.records()) == 1
+
+
 def test_an_event_that_contradicts_is_parked(provider: Provider) -> None:
     post(provider.world, PLACED)
     provider.world.clock.ms += 1
