@@ -17,11 +17,13 @@ from saga_runtime.idempotency.amounts import index_of, tokens_of
 from saga_runtime.protocol import (
     IDEMPOTENCY_KEY_HEADER,
     MAX_KEY_LENGTH,
+    PREFERENCE_APPLIED_HEADER,
     REPLAYED_HEADER,
     SAGA_ID_PATTERN,
     InProgressResponse,
     KeyPolicy,
     RecordStatus,
+    RefusalPolicy,
 )
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ _LOCATED: Final = frozenset(
     {Problem.IN_PROGRESS, Problem.KEY_EXPIRED, Problem.NOT_STARTED, _SAGA_REFUSED, _SAGA_FAILED}
 )
 """Problems of a recorded request, which have its ``Location`` and its id."""
+_OPENLY_LOCATED: Final = _LOCATED - {_SAGA_REFUSED}
+"""The same, where refusals are not recorded."""
 _GATEWAY_STATUSES: Final = frozenset({*(int(status) for _, status, _, _ in GATEWAY_PROBLEMS), 503})
 _REJECTED: Final = "request-rejected"
 _FAILED: Final = "gateway-error"
@@ -168,8 +172,18 @@ def _post(name: str, operation: Operation | DirectOperation, responses: _Respons
         "summary": f"Request {name}",
         "parameters": [*_key_parameters(operation, responses.front), *([_prefer()] if waits else [])],
         "requestBody": {"required": True, "content": {JSON: {"schema": _reference(name)}}},
-        "responses": _with_links(name, operation, responses.of(successes, problems, replayed=settled)),
+        "responses": _with_links(
+            name,
+            operation,
+            responses.of(successes, problems, replayed=settled, waits=waits, located=_located(operation)),
+        ),
     }
+
+
+def _located(operation: Operation | DirectOperation) -> frozenset[str]:
+    """Problems that the operation answers for recorded requests alone."""
+    is_open = isinstance(operation, DirectOperation) and operation.refusal_policy is RefusalPolicy.OPEN
+    return _OPENLY_LOCATED if is_open else _LOCATED
 
 
 def _get(name: str, operation: Operation | DirectOperation, responses: _Responses) -> dict[str, Any]:
@@ -200,6 +214,8 @@ class _Responses:
         problems: Mapping[int, list[str]],
         *,
         replayed: Iterable[int] = (),
+        waits: bool = False,
+        located: frozenset[str] = _LOCATED,
     ) -> dict[str, Any]:
         """All responses, by status.
 
@@ -207,6 +223,8 @@ class _Responses:
             successes: responses other than problems.
             problems: codes of the function's problems.
             replayed: statuses of stored responses.
+            waits: whether a client may prefer to wait for these.
+            located: codes of problems of recorded requests.
         """
         found = {status: list(codes) for status, codes in problems.items()}
         if self.front.problems:
@@ -215,20 +233,25 @@ class _Responses:
             for number in _GATEWAY_STATUSES & found.keys():
                 _add(found[number], _REJECTED if number < 500 else _FAILED)
         stored = set(replayed)
-        answers = {str(number): self._problem(number, codes, number in stored) for number, codes in found.items()}
+        answers = {
+            str(number): self._problem(
+                number, codes, _of_stored(waits=waits) if number in stored else {}, located.issuperset(codes)
+            )
+            for number, codes in found.items()
+        }
         answers |= {str(number): answer for number, answer in successes.items()}
         answers = dict(sorted(answers.items()))
         for others, code in (("4XX", _REJECTED), ("5XX", _FAILED)):
-            answers[others] = self._problem(None, [code], False) if self.front.problems else _of_gateway()
+            answers[others] = self._problem(None, [code], {}, False) if self.front.problems else _of_gateway()
         return answers
 
-    def _problem(self, status: int | None, codes: list[str], replayed: bool) -> dict[str, Any]:
+    def _problem(self, status: int | None, codes: list[str], more: Mapping[str, Any], located: bool) -> dict[str, Any]:
         own = self.front.problems or status not in _GATEWAY_STATUSES
-        located, waits = own and _LOCATED.issuperset(codes), codes == [Problem.IN_PROGRESS]
+        waits = codes == [Problem.IN_PROGRESS]
         headers = {
             "Retry-After": {**_RETRY_AFTER, "required": True} if waits else _RETRY_AFTER,
-            "Location": {**_LOCATION, "required": True} if located else _LOCATION,
-            **({REPLAYED_HEADER: _REPLAYED} if replayed else {}),
+            "Location": {**_LOCATION, "required": True} if own and located else _LOCATION,
+            **more,
             **({"Link": _LINK} if self.docs_url is not None else {}),
         }
         types = [problem_type(code, self.docs_url) for code in codes]
@@ -370,12 +393,16 @@ def _codes(problems: Iterable[Problem]) -> dict[int, list[str]]:
 
 
 def _settled(*, waits: bool) -> dict[str, Any]:
-    applied = {"Preference-Applied": {"schema": _TEXT}} if waits else {}
     return {
         "description": "completed",
-        "headers": {"Location": {**_LOCATION, "required": True}, REPLAYED_HEADER: _REPLAYED, **applied},
+        "headers": {"Location": {**_LOCATION, "required": True}, **_of_stored(waits=waits)},
         "content": {JSON: {"schema": _reference("Completed")}},
     }
+
+
+def _of_stored(*, waits: bool) -> dict[str, Any]:
+    """Headers by which a client knows a stored response."""
+    return {REPLAYED_HEADER: _REPLAYED, **({PREFERENCE_APPLIED_HEADER: {"schema": _TEXT}} if waits else {})}
 
 
 def _accepted() -> dict[str, Any]:

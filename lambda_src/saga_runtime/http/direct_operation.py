@@ -259,6 +259,8 @@ class _Served:
         except (ClientError, BotoCoreError) as error:
             return self._unavailable(error)
         telemetry.event("direct_refused", saga_id=saga_id, code=refusal.code)
+        if self._config.refusal_policy is RefusalPolicy.OPEN:
+            return stored(status, body, {})  # no record, to which an address could lead
         return self._first(status, body, saga_id)
 
     def _put(self, keyed: KeyedRequest, status: RecordStatus, http_status: int, body: str) -> dict[str, Any]:

@@ -23,12 +23,14 @@ from constructs_lib import (
     KeyPolicy,
     KeySource,
     Operation,
+    RefusalPolicy,
     TransactionApi,
 )
 from constructs_lib.api.openapi import documents_in
 from constructs_lib.cli.main import main
 from saga_runtime.http.idempotent_request import BadKey, idempotency_key_of
 from saga_runtime.http.response import Problem
+from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER
 from tests.constructs.support.sagas import FUNCTIONS, saga
 
 SCHEMA = {"type": "object", "required": ["amount"], "properties": {"amount": {"type": "integer", "minimum": 1}}}
@@ -178,6 +180,37 @@ def test_a_recorded_request_links_to_its_status_and_its_duplicate(stack: Stack) 
     assert responses["202"]["links"]["again"]["parameters"] == {
         "header.Idempotency-Key": "$request.header.Idempotency-Key"
     }
+
+
+@pytest.mark.parametrize("policy", list(RefusalPolicy))
+def test_a_refusal_that_is_not_recorded_leads_to_no_status(stack: Stack, policy: RefusalPolicy) -> None:
+    operation = DirectOperation(
+        fn=DirectFunction(stack, "Pay", code=FUNCTIONS, handler="direct.handler"),
+        previous=None,
+        requests=IdempotencyTable(stack, "Direct"),
+        http_status_by_error={"InsufficientFunds": 402},
+        refusal_policy=policy,
+    )
+    responses = TransactionApi(stack, "Api", operations={"pay": operation}).openapi["paths"]["/pay"]["post"][
+        "responses"
+    ]
+
+    recorded = policy is RefusalPolicy.FINAL
+    assert responses["402"]["headers"]["Location"].get("required", False) is recorded
+    assert ("links" in responses["402"]) is recorded
+
+
+def test_each_stored_response_of_an_operation_that_waits_may_apply_the_preference(stack: Stack) -> None:
+    document = _api(stack).openapi
+
+    applied = {
+        path: {
+            status for status, one in item["post"]["responses"].items() if PREFERENCE_APPLIED_HEADER in one["headers"]
+        }
+        for path, item in document["paths"].items()
+        if "post" in item
+    }
+    assert applied == {"/transfers": {"200", "422", "500"}, "/pay-now": set()}
 
 
 def test_a_request_without_a_key_has_no_duplicate_to_link_to(stack: Stack) -> None:

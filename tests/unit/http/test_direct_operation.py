@@ -403,7 +403,10 @@ class TestAnOpenRefusal:
     ) -> None:
         deploy(monkeypatch, **OPEN)
 
-        assert send(post(TOO_MUCH))["statusCode"] == 402
+        refused = send(post(TOO_MUCH))
+
+        assert refused["statusCode"] == 402
+        assert "Location" not in refused["headers"], "a client that reads there would get 404"
         assert world.items("requests") == []
         assert send()["statusCode"] == 200
         assert moved(world) == 200
