@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -15,10 +16,12 @@ import pytest
 from constructs_lib.testing.proof import Proof
 from constructs_lib.testing.simulator import Climate, Intent, PromiseBrokenError, Workload, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
+from constructs_lib.testing.simulator.aws.gateway import Response
 from constructs_lib.testing.simulator.promise import operators_know
 from constructs_lib.testing.simulator.run import _late_effects, _left, simulate_once
 from saga_runtime.callbacks.decisions import CONTRADICTED, conflict_id_of
 from saga_runtime.callbacks.rows import Outcome
+from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER
 
 from .conftest import Deployed
 from .workloads.transfers import Transfers
@@ -83,6 +86,41 @@ class _Misrecorded(Transfers):
 def test_response_with_another_failure_is_found(deployed: Deployed) -> None:
     report = simulate(deployed("funds_transfer"), _Misrecorded(), sagas=100)
     assert {finding.kind for finding in report.violated[0].findings} == {"a failure is what was recorded"}
+
+
+class _Retracting(Transfers):
+    """Transfers whose API does not know in a second response what it stated in a first one.
+
+    Args:
+        method: of the requests that are answered so.
+    """
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        gateway: Any = world.gateway
+        send, answered = gateway.send, set()
+
+        def retracts(actor: Any, method: str, path: str, **more: Any) -> Response:
+            response: Response = send(actor, method, path, **more)
+            key = more["headers"].get(IDEMPOTENCY_KEY_HEADER)
+            if method == self._method == "POST" and key in answered:
+                return Response(status=409, body=json.dumps({"saga_id": response.json().get("saga_id")}))
+            if response.headers.get(REPLAYED_HEADER.lower()):
+                answered.add(key)
+            if method == self._method == "GET" and response.status == 200 and "answer" in response.json():
+                return replace(response, body=json.dumps({**response.json(), "answer": {}}))
+            return response
+
+        gateway.send = retracts
+
+
+@pytest.mark.parametrize("method", ["POST", "GET"])
+def test_answer_that_is_taken_back_is_found(method: str, deployed: Deployed) -> None:
+    report = simulate(deployed("funds_transfer"), _Retracting(method), sagas=MOST)
+    assert "an answer is not taken back" in {finding.kind for finding in report.violated[0].findings}
 
 
 def test_a_finding_is_reported_with_its_seed(deployed: Deployed) -> None:

@@ -318,7 +318,7 @@ def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
     records = {
         item[RecordAttribute.SAGA_ID]["S"]: item for table in world.parts.requests for item in world.records(table)
     }
-    changed, untrue, recorded = [], [], []
+    changed, untrue, recorded, taken_back = [], [], [], []
     for fate in fates:
         answers = set(fate.settled)
         if fate.intent.operation in world.parts.open_refusals:
@@ -330,6 +330,7 @@ def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
             said = _said(status, body, records, fate)
             if said is not None:
                 untrue.append(said)
+        taken_back += list(_taken_back(fate, answers))
         refused = [
             status
             for status in fate.refused
@@ -338,8 +339,20 @@ def answers(world: World, fates: Sequence[Fate]) -> Iterator[Invariant]:
         if refused and not fate.settled and fate.accepted:
             recorded.append(f"key {fate.key} was refused with {refused}, and is recorded as {sorted(fate.accepted)}")
     yield Invariant(name="an answer stays what it was", checked=len(fates), violations=tuple(changed))
+    yield Invariant(name="an answer is not taken back", checked=len(fates), violations=tuple(taken_back))
     yield Invariant(name="an answer is what is recorded", checked=len(fates), violations=tuple(untrue))
     yield Invariant(name="what was refused is not recorded", checked=len(fates), violations=tuple(recorded))
+
+
+def _taken_back(fate: Fate, answers: Collection[tuple[int, str]]) -> Iterator[str]:
+    """Find what contradicts settled answers: a saga in progress afterwards, and another answer in its status."""
+    for settled, later in fate.taken_back:
+        if settled in answers:
+            yield f"key {fate.key} was answered {settled}, and then {later.status} {later.body}"
+    for status, body in answers:
+        for seen in fate.seen:
+            if "answer" in seen and (seen["http_status"], seen["answer"]) != (status, json.loads(body)):
+                yield f"key {fate.key} was answered {status} {body}, and its status was {seen}"
 
 
 def _said(status: int, body: str, records: dict[str, Item], fate: Fate) -> str | None:

@@ -33,6 +33,8 @@ class Fate:
         refused_again: those of answers after one that named a saga.
         accepted: ids of sagas that answers named.
         misused: statuses of the answers to another body under the same key.
+        seen: documents of its saga's status.
+        taken_back: settled answers, each with one to a later request that states that its saga is in progress.
         last: status and body of the last response to its request; None: it received none.
         done: whether the client sends nothing any more.
         gave_up: whether it has no settled answer.
@@ -45,6 +47,8 @@ class Fate:
     refused_again: list[int] = field(default_factory=list)
     accepted: set[str] = field(default_factory=set)
     misused: list[int] = field(default_factory=list)
+    seen: list[Mapping[str, Any]] = field(default_factory=list)
+    taken_back: list[tuple[tuple[int, str], Response]] = field(default_factory=list)
     last: tuple[int, str] | None = None
     done: bool = False
     gave_up: bool = False
@@ -109,10 +113,11 @@ class Client:
             self._fate.misused.append(response.status)
 
     def _post(self, body: Mapping[str, Any]) -> Response | None:
+        fate = self._fate
+        settled = fate.settled[-1] if fate.settled else None
         response = self._send("POST", self._path, body)
         if response is None:
             return None
-        fate = self._fate
         fate.last = response.status, response.body
         replayed = response.headers.get(REPLAYED_HEADER.lower()) == "true"
         if replayed or is_first_of_direct(response.status, response.body):
@@ -124,11 +129,14 @@ class Client:
             saga_id = response.json().get("saga_id")
             if saga_id is not None:
                 fate.accepted.add(saga_id)
+                fate.taken_back += [(settled, response)] if settled is not None else []
         return response
 
     def _look(self) -> None:
         """Query the saga, as a client may between its requests."""
-        self._send("GET", f"{self._path}/{min(self._fate.accepted)}", None)
+        response = self._send("GET", f"{self._path}/{min(self._fate.accepted)}", None)
+        if response is not None and response.status == 200:
+            self._fate.seen.append(response.json())
 
     @property
     def _path(self) -> str:
