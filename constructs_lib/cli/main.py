@@ -40,16 +40,17 @@ _INTERRUPTED: Final = 130
 
 
 def parser_of(loaded: Iterable[str] = COMMANDS) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """Return the parser of all subcommands, and those of each by name.
+    """Return the parser of subcommands, and those of each by name.
 
     Args:
-        loaded: subcommands whose options are known, too: their modules are imported.
+        loaded: the subcommands, with their options: their modules are imported. Empty: all, by name only.
     """
     parser = argparse.ArgumentParser(prog="cdk-sagas", description="Tools for sagas on AWS.")
     parser.add_argument("--version", action="version", version=f"cdk-sagas {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    of_each = {name: commands.add_parser(name, help=what) for name, (_, what) in COMMANDS.items()}
-    for name in loaded:
+    named = list(loaded)
+    of_each = {name: commands.add_parser(name, help=COMMANDS[name][1]) for name in named or COMMANDS}
+    for name in named:
         with environment(QUIET):  # the runtime's logger reads its level when it is imported
             module = import_module(f"constructs_lib.cli.{COMMANDS[name][0]}")
         module.add_options(of_each[name])
