@@ -14,7 +14,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.values import Item, item_size
 from constructs_lib.testing.simulator.errors import ServiceError
 from tests.parity.mirror import mirror_of
 from tests.unit.support import clauses
-from tests.unit.support.wire import body_of, error_response, response
+from tests.unit.support.wire import Answer, body_of, error_response
 
 _ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/"
 WRITES = {"PutItem": "Put", "UpdateItem": "Update", "DeleteItem": "Delete"}
@@ -41,7 +41,7 @@ class Database:
     def answer(self, operation: str, request: AWSPreparedRequest) -> AWSResponse:
         """Answer a request."""
         try:
-            return response(request, 200, self.call(operation, body_of(request)))
+            return Answer(request, self.call(operation, body_of(request)))
         except ServiceError as error:
             return error_response(request, error.code, message=error.message, **error.members)
 

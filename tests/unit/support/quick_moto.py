@@ -25,14 +25,14 @@ from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.serialize import ResponseSerializer
 from moto.core.utils import method_names_from_class
 
-from tests.unit.support.wire import Wire
+from tests.unit.support.wire import Answer, Wire
 
 UNSIGNED_SERVICES = ("dynamodb", "stepfunctions")
 """Services whose fakes read no signature."""
 
 
 def at_once(wire: Wire) -> Callable[..., Any]:
-    """Send a request to the fake DynamoDB without HTTP and signature, which it does not read.
+    """Send a request to the fake DynamoDB without HTTP and signature, which it does not read, nor JSON of its answer.
 
     Requests that a fault may strike take the whole way.
     """
@@ -44,6 +44,9 @@ def at_once(wire: Wire) -> Callable[..., Any]:
             return thorough(client, operation, request, context)
         prepared: Any = SimpleNamespace(body=request["body"], url=request["url"])
         answer: Any = BotocoreStubber.__call__(stubber, f"before-send.dynamodb.{operation.name}", prepared)
+        if isinstance(answer, Answer):
+            metadata = {"HTTPStatusCode": answer.status_code, "HTTPHeaders": dict(answer.headers)}
+            return answer, {**answer.document, "ResponseMetadata": metadata}
         said = {"headers": answer.headers, "status_code": answer.status_code, "body": answer.content}
         parsed = client._response_parser.parse(said, operation.output_shape)
         if answer.status_code != 200:

@@ -59,6 +59,7 @@ class Fault:
         return f"{self.action} {self.moment} {self.operation} {self.on}"
 
 
+_JSON: Any = {"Content-Type": "application/x-amz-json-1.0"}
 Deliver = Callable[[], AWSResponse | None]
 Result = TypeVar("Result")
 
@@ -178,8 +179,24 @@ def error_response(request: AWSPreparedRequest, code: str, **members: Any) -> AW
     return response(request, 400, {"__type": code, "message": code, **members})
 
 
+class Answer(AWSResponse):
+    """A success whose document is written out only if somebody reads its bytes.
+
+    Attributes:
+        document: what is answered.
+    """
+
+    def __init__(self, request: AWSPreparedRequest, document: dict[str, Any]) -> None:
+        super().__init__(request.url, 200, _JSON, None)
+        self.document = document
+
+    @property
+    def content(self) -> bytes:
+        """The document as JSON."""
+        return json.dumps(self.document).encode()
+
+
 def response(request: AWSPreparedRequest, status: int, document: dict[str, Any]) -> AWSResponse:
     """An answer of a JSON-speaking service."""
     body: Any = MockRawResponse(json.dumps(document))
-    headers: Any = {"Content-Type": "application/x-amz-json-1.0"}
-    return AWSResponse(request.url, status, headers, body)
+    return AWSResponse(request.url, status, _JSON, body)

@@ -12,7 +12,8 @@ from moto import mock_aws
 
 from saga_runtime.shared import aws
 from tests.unit.support.quick_moto import OneClientOfEach, without_detours
-from tests.unit.support.world import create_tables
+from tests.unit.support.wire import Action, Fault
+from tests.unit.support.world import World, create_tables
 
 VALUES: dict[str, Any] = {
     "text": {"S": "a"},
@@ -96,6 +97,18 @@ def test_responses_are_the_same_without_detours(plain: None) -> None:
     with without_detours():
         assert answers() == thorough
     assert len(thorough) == 14
+
+
+def test_an_answer_of_the_fake_is_the_one_that_boto3_parses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VALUES, "bytes", {"S": "the wire's JSON has no bytes"})
+    for name in ("many bytes", "list"):
+        monkeypatch.delitem(VALUES, name)
+    quick = answers()
+    for number in ("1", "2"):
+        aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": number}})
+    world.wire.plan(Fault(operation="Never", action=Action.KILL))  # calls that a fault may strike take the whole way
+
+    assert answers() == quick
 
 
 def test_a_client_is_made_once_for_the_same_options(clients: OneClientOfEach) -> None:
