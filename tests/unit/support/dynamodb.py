@@ -35,6 +35,7 @@ class Database:
     def __init__(self, tables: Iterable[Mapping[str, Any]] = ()) -> None:
         self.dynamodb = DynamoDB(clock=lambda: 0)
         self._mirror = mirror_of(self.dynamodb)
+        self._held: dict[str, tuple[Table, int, list[tuple[Any, Any]]]] = {}
         for request in tables:
             self.call("CreateTable", request)
 
@@ -100,15 +101,26 @@ class Database:
 
     def take(self) -> Tables:
         """Keys and items of every table."""
-        return {name: list(_stored(table)) for name, table in self.dynamodb.tables.items()}
+        return {name: self._held_by(table) for name, table in self.dynamodb.tables.items()}
+
+    def _held_by(self, table: Table) -> list[tuple[Any, Any]]:
+        """Keys and items: the same list until the next write."""
+        known, writes, held = self._held.get(table.name, (None, 0, []))
+        if known is not table or writes != table.writes:
+            held = list(_stored(table))
+            self._held[table.name] = table, table.writes, held
+        return held
 
     def put_back(self, taken: Tables) -> None:
         """Hold again what was taken. Items are replaced, never changed."""
         for name, held in taken.items():
             before = self.dynamodb.tables[name]
+            if self._held_by(before) is held:
+                continue
             table = self.dynamodb.tables[name] = _empty(before)
             for key, item in held:
                 table.put(key, item, 0)
+            self._held[name] = table, table.writes, held
             if self._mirror is not None:
                 self._mirror.renew(name)
 
