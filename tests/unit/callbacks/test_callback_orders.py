@@ -142,7 +142,7 @@ class Histories:
             self.snapshots.put_back(taken)
 
     def _is_as_before(self, taken: Any, before: State, after: State) -> bool:
-        """Whether an event changed nothing but the time."""
+        """Test whether an event changed nothing but the time."""
         if (set(after.said), after.delivered) != (set(before.said), before.delivered):
             return False
         *was, _ = taken

@@ -26,6 +26,21 @@ def table(world: World) -> Table:
     return open_table(world)
 
 
+_MOVED: Final[dict[tuple[int, int, str], tuple[list[Any], int]]] = {}
+"""By phase, time and items: items and time behind the way to the phase."""
+
+
+def move_to(table: Table, phase: int) -> None:
+    """Move to a phase. Histories that begin alike share their way: it depends on nothing but items and time."""
+    database, clock = table.world.database, table.world.clock
+    began = phase, clock.ms, repr(database.items(TABLE))
+    if began not in _MOVED:
+        table.move_to(phase)
+        _MOVED[began] = database.take()[TABLE], clock.ms
+    held, clock.ms = _MOVED[began]
+    database.put_back({TABLE: held})
+
+
 def change(table: Table, concern: Concern, change: Change, operation: str) -> None:
     """Change a concern as an operation does: once, and planned again after each refusal."""
     commit_first(
@@ -45,7 +60,7 @@ def _betweens(concern: Concern) -> dict[str, Between]:
     """Moves, writes, and both, between a read and its transaction."""
     found: dict[str, Between] = {"nothing": lambda _: None}
     for phase in (7, 9, 12, LAST):
-        found[f"phase {phase}"] = partial(Table.move_to, phase=phase)
+        found[f"phase {phase}"] = partial(move_to, phase=phase)
     found["there and back"] = partial(_there_and_back, phase=12)
     for number, wanted in enumerate(WRITES[concern.name]):
         found[f"write {number}"] = partial(_both, concern=concern, wanted=wanted, phase=None)
@@ -55,14 +70,14 @@ def _betweens(concern: Concern) -> dict[str, Between]:
 
 def _there_and_back(table: Table, phase: int) -> None:
     here = table.store.phase().number
-    table.move_to(phase)
-    table.move_to(here)
+    move_to(table, phase)
+    move_to(table, here)
 
 
 def _both(table: Table, concern: Concern, wanted: Change, phase: int | None) -> None:
     change(table, concern, wanted, "between")
     if phase is not None:
-        table.move_to(phase)
+        move_to(table, phase)
 
 
 def _values(table: Table) -> dict[str, dict[str, Any]]:
@@ -77,7 +92,7 @@ def _audit(table: Table, expected: dict[str, dict[str, Any]]) -> None:
     assert _values(table) == expected
     for phase in (9, 12, LAST):
         if table.store.phase().number <= phase:
-            table.move_to(phase)
+            move_to(table, phase)
             assert _values(table) == expected
 
 
@@ -100,7 +115,7 @@ MOVES: Final = [
     ("move", "start", "concern", "between"), MOVES, ids=[f"{m}-{s}-{c.name}-{b}" for m, s, c, b in MOVES]
 )
 def test_move_that_is_late_harms_no_value(table: Table, move: Move, start: int, concern: Concern, between: str) -> None:
-    table.move_to(start)
+    move_to(table, start)
     old, new = table.store.pair("anna", concern)
     if old is None or (new is None and move is not Move.COPY):
         pytest.fail("the move does not begin here")
@@ -118,7 +133,7 @@ REMOVALS: Final = [(concern, between) for concern in CONCERNS for between in _be
 
 @pytest.mark.parametrize(("concern", "between"), REMOVALS, ids=[f"{c.name}-{b}" for c, b in REMOVALS])
 def test_removal_that_is_late_harms_no_value(table: Table, concern: Concern, between: str) -> None:
-    table.move_to(LAST - 1)
+    move_to(table, LAST - 1)
     late = removal(LAYOUT, TABLE, "anna")
     _betweens(concern)[between](table)
     expected = _values(table)
@@ -137,7 +152,7 @@ def test_removal_that_is_late_harms_no_value(table: Table, concern: Concern, bet
 def test_write_that_is_late_changes_what_is_true_or_nothing(
     table: Table, start: int, concern: Concern, number: int, between: str
 ) -> None:
-    table.move_to(start)
+    move_to(table, start)
     wanted = WRITES[concern.name][number]
     planned = table.store.writes("anna", {concern.name: wanted})
     _betweens(concern)[between](table)

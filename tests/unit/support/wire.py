@@ -180,7 +180,7 @@ def error_response(request: AWSPreparedRequest, code: str, **members: Any) -> AW
 
 
 class Answer(AWSResponse):
-    """A success whose document is written out only if somebody reads its bytes.
+    """A success whose document is written out only when its bytes are read.
 
     Attributes:
         document: what is answered.
