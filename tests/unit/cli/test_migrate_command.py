@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -273,57 +274,59 @@ def test_two_operators_change_the_phase_once(shop: Deployment, monkeypatch: pyte
     assert shop.table.store.phase().number == 5
 
 
-CALLS = ("GetItem", "PutItem", "Scan", "TransactWriteItems", "TransactGetItems")
-KILLS = [(call, moment, nth) for call, moment, nth in product(CALLS, Moment, (1, 2, 3))]
+def kills(shop: Deployment, act: Callable[[], object]) -> Iterator[str]:
+    """Kill an action before and after each of its calls, from the same items and the same time on."""
+    table, clock, wire = shop.table, shop.table.world.clock, shop.table.world.wire
+    taken, now_ms = table.world.database.take(), clock.ms
+    wire.forget()
+    act()
+    calls = list(wire.sent)
+    for (number, call), moment in product(enumerate(calls), Moment):
+        table.world.database.put_back(taken)
+        clock.ms = now_ms
+        wire.forget()
+        wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=calls[: number + 1].count(call), times=1))
+        with contextlib.suppress(Killed):
+            act()
+        assert wire.fired
+        wire.forget()
+        yield f"killed {moment} {number + 1}. {call}"
 
 
-@pytest.mark.parametrize(("call", "moment", "nth"), KILLS, ids=[f"{m} {n}. {c}" for c, m, n in KILLS])
 @pytest.mark.parametrize(
     ("action", "start", "to"), [("advance", 8, 9), ("advance", 11, 12), ("back", 9, 8), ("back", 12, 11)], ids=str
 )
 def test_change_of_the_phase_that_is_killed_and_repeated_happens_once(
-    shop: Deployment, action: str, start: int, to: int, call: str, moment: Moment, nth: int
+    shop: Deployment, action: str, start: int, to: int
 ) -> None:
     shop.table.move_to(start)
     shop.pass_time(600)
     shop.run("backfill")
     shop.run("verify")
     changes = shop.table.store.phase().changes
-    shop.table.world.wire.forget()
-    shop.table.world.wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=nth, times=1))
 
-    with contextlib.suppress(Killed):
-        shop.run(action, "--to", str(to))
-    shop.table.world.wire.forget()
-
-    assert shop.table.store.phase().number in {start, to}
-    status, said = shop.run(action, "--to", str(to))
-    assert status == 0, said
-    assert (shop.table.store.phase().number, shop.table.store.phase().changes) == (to, changes + 1)
-    shop.run("backfill")
-    assert shop.table.store.read("anna", "POINT") == {"balance": {"N": "100"}}
+    for killed in kills(shop, lambda: shop.run(action, "--to", str(to))):
+        assert shop.table.store.phase().number in {start, to}, killed
+        status, said = shop.run(action, "--to", str(to))
+        assert status == 0, (killed, said)
+        assert (shop.table.store.phase().number, shop.table.store.phase().changes) == (to, changes + 1), killed
+        shop.run("backfill")
+        assert shop.table.store.read("anna", "POINT") == {"balance": {"N": "100"}}, killed
 
 
-@pytest.mark.parametrize(("call", "moment", "nth"), KILLS, ids=[f"{m} {n}. {c}" for c, m, n in KILLS])
 @pytest.mark.parametrize("action", ["status", "backfill", "verify"])
-def test_pass_that_is_killed_is_continued_by_the_next(
-    shop: Deployment, action: str, call: str, moment: Moment, nth: int
-) -> None:
+def test_pass_that_is_killed_is_continued_by_the_next(shop: Deployment, action: str) -> None:
     shop.table.move_to(8)
     shop.table.go_to(9)
     if action == "verify":
         shop.run("backfill")
-    shop.table.world.wire.forget()
-    shop.table.world.wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=nth, times=1))
 
-    with contextlib.suppress(Killed):
-        shop.run(action)
-    shop.table.world.wire.forget()
-    shop.table.add("anna", 5)
+    for killed in kills(shop, lambda: shop.run(action)):
+        shop.table.add("anna", 5)
 
-    assert shop.run("backfill")[0] == shop.run("verify")[0] == 0
-    assert shop.table.balances("anna") == (105, 105)
-    assert shop.run("status")[0] == 0
+        assert shop.run("backfill")[0] == shop.run("verify")[0] == 0, killed
+        assert shop.table.balances("anna") == (105, 105), killed
+        assert shop.run("status")[0] == 0, killed
 
 
 def test_phase_to_reach_is_the_next_one(shop: Deployment) -> None:
