@@ -147,7 +147,7 @@ class Histories:
             return False
         *was, _ = taken
         *is_now, _ = self.snapshots.take()
-        return is_now == was
+        return bool(is_now == was)
 
     def _step(self, happens: Happens, before: State) -> State:
         job_saga, said, delivered = self.job_saga, before.said, before.delivered
