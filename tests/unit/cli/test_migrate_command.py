@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,8 +17,7 @@ from saga_runtime.migration.terms import Terms
 from saga_runtime.protocol import Env
 from saga_runtime.shared import aws
 from tests.unit.support.manifests import manifest
-from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Table, open_table
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, TABLE, Table, kills, open_table
 from tests.unit.support.world import World
 
 WHY = "its gate is open"
@@ -274,25 +270,6 @@ def test_two_operators_change_the_phase_once(shop: Deployment, monkeypatch: pyte
     assert shop.table.store.phase().number == 5
 
 
-def kills(shop: Deployment, act: Callable[[], object]) -> Iterator[str]:
-    """Kill an action before and after each of its calls, from the same items and the same time on."""
-    table, clock, wire = shop.table, shop.table.world.clock, shop.table.world.wire
-    taken, now_ms = table.world.database.take(), clock.ms
-    wire.forget()
-    act()
-    calls = list(wire.sent)
-    for (number, call), moment in product(enumerate(calls), Moment):
-        table.world.database.put_back(taken)
-        clock.ms = now_ms
-        wire.forget()
-        wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=calls[: number + 1].count(call), times=1))
-        with contextlib.suppress(Killed):
-            act()
-        assert wire.fired
-        wire.forget()
-        yield f"killed {moment} {number + 1}. {call}"
-
-
 @pytest.mark.parametrize(
     ("action", "start", "to"), [("advance", 8, 9), ("advance", 11, 12), ("back", 9, 8), ("back", 12, 11)], ids=str
 )
@@ -305,7 +282,7 @@ def test_change_of_the_phase_that_is_killed_and_repeated_happens_once(
     shop.run("verify")
     changes = shop.table.store.phase().changes
 
-    for killed in kills(shop, lambda: shop.run(action, "--to", str(to))):
+    for killed in kills(shop.table, lambda: shop.run(action, "--to", str(to))):
         assert shop.table.store.phase().number in {start, to}, killed
         status, said = shop.run(action, "--to", str(to))
         assert status == 0, (killed, said)
@@ -321,7 +298,7 @@ def test_pass_that_is_killed_is_continued_by_the_next(shop: Deployment, action: 
     if action == "verify":
         shop.run("backfill")
 
-    for killed in kills(shop, lambda: shop.run(action)):
+    for killed in kills(shop.table, lambda: shop.run(action)):
         shop.table.add("anna", 5)
 
         assert shop.run("backfill")[0] == shop.run("verify")[0] == 0, killed

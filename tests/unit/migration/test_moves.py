@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from itertools import product
 from typing import Any
 
 import pytest
@@ -17,8 +15,20 @@ from saga_runtime.migration.worker import _Late, _Page
 from saga_runtime.protocol import Metric
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
-from tests.unit.support.migrations import CASH, LAST, LAYOUT, OLD, POINT, PROFILE, TABLE, Table, marker, open_table
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.migrations import (
+    CASH,
+    LAST,
+    LAYOUT,
+    OLD,
+    POINT,
+    PROFILE,
+    TABLE,
+    Table,
+    kills,
+    marker,
+    open_table,
+)
+from tests.unit.support.wire import Moment
 from tests.unit.support.world import World
 
 DUAL, NEW = 9, 12
@@ -199,31 +209,21 @@ def _actions(writes: list[Write]) -> Any:
     return [write.action for write in writes]
 
 
-CALLS = ("GetItem", "Scan", "TransactGetItems", "TransactWriteItems", "PutItem")
-KILLS = [(call, moment, nth) for call, moment, nth in product(CALLS, Moment, (1, 2, 3))]
-
-
-@pytest.mark.parametrize(("call", "moment", "nth"), KILLS, ids=[f"{m} {n}. {c}" for c, m, n in KILLS])
+@pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize(("start", "to"), [(8, 9), (11, 12), (12, 13), (13, 14), (11, 10), (8, 7)], ids=str)
-def test_worker_that_is_killed_leaves_nothing_wrong(
-    table: Table, start: int, to: int, call: str, moment: Moment, nth: int
-) -> None:
+def test_worker_that_is_killed_leaves_nothing_wrong(table: Table, start: int, to: int, moment: Moment) -> None:
     table.move_to(start)
     table.go_to(to)
-    table.world.wire.forget()
-    table.world.wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=nth, times=1))
 
-    with contextlib.suppress(Killed):
-        table.run(page_items=3)
-    table.world.wire.forget()
-    table.add("anna", 7)
+    for killed in kills(table, lambda: table.run(page_items=3), [moment]):
+        table.add("anna", 7)
 
-    assert table.store.read("anna", "POINT") == {"balance": {"N": "107"}}
-    while (done := table.run(page_items=3)) is None or done.left:
-        pass
-    assert table.run(Job.VERIFY) is not None
-    assert done.phase == to
-    assert table.store.read("anna", "POINT") == {"balance": {"N": "107"}}
+        assert table.store.read("anna", "POINT") == {"balance": {"N": "107"}}, killed
+        while (done := table.run(page_items=3)) is None or done.left:
+            pass
+        assert table.run(Job.VERIFY) is not None, killed
+        assert done.phase == to, killed
+        assert table.store.read("anna", "POINT") == {"balance": {"N": "107"}}, killed
 
 
 def test_two_workers_count_each_page_once(table: Table) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 from saga_runtime import InsufficientFunds, Write
@@ -13,6 +16,7 @@ from saga_runtime.migration.worker import Worker, _Page
 from saga_runtime.saga_log.transaction import commit_first
 from saga_runtime.shared import aws
 from saga_runtime.shared.decisions import Audit
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
 AUDIT = Audit(who="arn:aws:iam::123456789012:user/operator", why="its gate is open")
@@ -118,6 +122,25 @@ def marker(customer: str, operation: str) -> Any:
         "ConditionExpression": "attribute_not_exists(pk)",
     }
     return {"Put": put}
+
+
+def kills(table: Table, act: Callable[[], object], moments: Iterable[Moment] = Moment) -> Iterator[str]:
+    """Kill an action before and after each of its calls, from the same items and the same time on."""
+    database, clock, wire = table.world.database, table.world.clock, table.world.wire
+    taken, now_ms = database.take(), clock.ms
+    wire.forget()
+    act()
+    calls = list(wire.sent)
+    for (number, call), moment in product(enumerate(calls), moments):
+        database.put_back(taken)
+        clock.ms = now_ms
+        wire.forget()
+        wire.plan(Fault(operation=call, action=Action.KILL, moment=moment, on=calls[: number + 1].count(call), times=1))
+        with contextlib.suppress(Killed):
+            act()
+        assert wire.fired
+        wire.forget()
+        yield f"killed {moment} {number + 1}. {call}"
 
 
 def open_table(world: World, layout: Layout = LAYOUT) -> Table:
