@@ -40,7 +40,7 @@ def at_once(wire: Wire) -> Callable[..., Any]:
     thorough = vars(BaseClient)["_make_request"]
 
     def make(client: Any, operation: Any, request: dict[str, Any], context: Any) -> Any:
-        if wire.disturbs or client.meta.service_model.service_name != "dynamodb":
+        if client.meta.service_model.service_name != "dynamodb" or wire.disturbs(operation.name):
             return thorough(client, operation, request, context)
         prepared: Any = SimpleNamespace(body=request["body"], url=request["url"])
         answer: Any = BotocoreStubber.__call__(stubber, f"before-send.dynamodb.{operation.name}", prepared)

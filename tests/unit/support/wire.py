@@ -79,10 +79,12 @@ class Wire:
         with self._lock:
             self._plan.append((fault, self._seen[fault.operation]))
 
-    @property
-    def disturbs(self) -> bool:
-        """True if a fault may strike."""
-        return bool(self._plan)
+    def disturbs(self, operation: str) -> bool:
+        """True if a fault may strike this request of an operation, or a later one."""
+        sent = self._seen[operation]
+        return any(
+            fault.operation == operation and sent - base + 1 < fault.on + fault.times for fault, base in self._plan
+        )
 
     def forget(self) -> None:
         """Forget what was sent and planned."""

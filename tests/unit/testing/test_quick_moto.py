@@ -106,8 +106,11 @@ def test_an_answer_of_the_fake_is_the_one_that_boto3_parses(world: World, monkey
     quick = answers()
     for number in ("1", "2"):
         aws.dynamodb().delete_item(TableName="requests", Key={"id": {"S": number}})
-    world.wire.plan(Fault(operation="Never", action=Action.KILL))  # calls that a fault may strike take the whole way
+    asked = set(world.wire.sent)
+    for operation in asked:  # calls that a fault may strike take the whole way
+        world.wire.plan(Fault(operation=operation, action=Action.KILL, on=1_000))
 
+    assert all(map(world.wire.disturbs, asked))
     assert answers() == quick
 
 
