@@ -6,8 +6,7 @@ import io
 import re
 import time
 import zipfile
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,7 +15,6 @@ from botocore.exceptions import ClientError
 from constructs_lib.testing.assembly import FileAsset, StackArtifact
 
 if TYPE_CHECKING:
-    import boto3
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_s3 import S3Client
 
@@ -38,11 +36,11 @@ class DeploymentError(RuntimeError):
     """A stack could not be deployed; the message names the resource and its reason."""
 
 
-def deploy_stacks(session: boto3.Session, endpoint_url: str, stacks: Iterable[StackArtifact]) -> Outputs:
+def deploy_stacks(client: Callable[[str], Any], endpoint_url: str, stacks: Iterable[StackArtifact]) -> Outputs:
     """Deploy stacks in the order given; one that exists is updated.
 
     Args:
-        session: A session that may do everything.
+        client: Returns a service's client that may do everything.
         endpoint_url: Address of local AWS.
         stacks: The stacks, each after what it depends on.
 
@@ -53,22 +51,18 @@ def deploy_stacks(session: boto3.Session, endpoint_url: str, stacks: Iterable[St
         DeploymentError: If a stack cannot be deployed.
     """
     outputs: Outputs = {}
-    with (
-        closing(session.client("ssm", endpoint_url=endpoint_url)) as ssm,
-        closing(session.client("s3", endpoint_url=endpoint_url)) as s3,
-        closing(session.client("cloudformation", endpoint_url=endpoint_url)) as cloudformation,
-    ):
-        uploader = _Uploader(s3)
-        for stack in stacks:
-            for parameter in stack.template.get("Parameters", {}).values():
-                if _BOOTSTRAP_PARAMETER.fullmatch(str(name := parameter.get("Default"))):
-                    ssm.put_parameter(Name=name, Value=_BOOTSTRAP_VERSION, Type="String", Overwrite=True)
-            template_url = None
-            for asset in stack.assets:
-                uploader.upload(asset)
-                if asset.source == stack.template_file:
-                    template_url = f"{endpoint_url}/{asset.bucket}/{asset.key}"
-            outputs[stack.name] = _deploy(cloudformation, stack, template_url)
+    ssm, s3, cloudformation = client("ssm"), client("s3"), client("cloudformation")
+    uploader = _Uploader(s3)
+    for stack in stacks:
+        for parameter in stack.template.get("Parameters", {}).values():
+            if _BOOTSTRAP_PARAMETER.fullmatch(str(name := parameter.get("Default"))):
+                ssm.put_parameter(Name=name, Value=_BOOTSTRAP_VERSION, Type="String", Overwrite=True)
+        template_url = None
+        for asset in stack.assets:
+            uploader.upload(asset)
+            if asset.source == stack.template_file:
+                template_url = f"{endpoint_url}/{asset.bucket}/{asset.key}"
+        outputs[stack.name] = _deploy(cloudformation, stack, template_url)
     return outputs
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +55,8 @@ _CLIENT_CONFIG: Final = Config(
     retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=120, max_pool_connections=64,
     inject_host_prefix=False,
 )  # fmt: skip
+_CREATING: Final = threading.Lock()
+"""Held while a client is created: sessions are not safe for use by many threads."""
 
 
 class LocalAws:
@@ -194,17 +198,13 @@ class LocalAws:
         folder = Path(assembly)
         stacks = read_assembly(folder, account=self.account, region=self.region)
         try:
-            return deploy_stacks(self.session(), self.endpoint_url, stacks)
+            return deploy_stacks(self.client, self.endpoint_url, stacks)
         finally:
             self._remember(folder)
 
     def session(self) -> boto3.Session:
         """Return a boto3 session of the root user, who may do everything. Give its clients `endpoint_url`."""
-        return boto3.Session(
-            aws_access_key_id=ROOT_ACCESS_KEY_ID,
-            aws_secret_access_key=ROOT_SECRET_ACCESS_KEY,
-            region_name=self.region,
-        )
+        return _session_of_root()
 
     @overload
     def client(self, service: Literal["apigateway"]) -> APIGatewayClient: ...
@@ -235,11 +235,12 @@ class LocalAws:
             service: boto3's name of the service.
         """
         endpoint_url = self.endpoint_url
-        if service not in self._clients:
-            # The stubs know service names as literals only; ours comes from the caller.
-            make: Any = self.session().client
-            self._clients[service] = make(service, endpoint_url=endpoint_url, config=_CLIENT_CONFIG)
-        return self._clients[service]
+        with _CREATING:
+            if service not in self._clients:
+                # The stubs know service names as literals only; ours comes from the caller.
+                make: Any = _session_of_all().client
+                self._clients[service] = make(service, endpoint_url=endpoint_url, config=_CLIENT_CONFIG)
+            return self._clients[service]
 
     def create_api_user(self, name: str, *, api_id: str | Sequence[str] = ()) -> ApiUser:
         """Create an IAM user that may do nothing but invoke the APIs named.
@@ -438,6 +439,18 @@ class LocalAws:
                         for summary in resources["StackResourceSummaries"]
                     ]
         return found
+
+
+def _session_of_root() -> boto3.Session:
+    return boto3.Session(
+        aws_access_key_id=ROOT_ACCESS_KEY_ID, aws_secret_access_key=ROOT_SECRET_ACCESS_KEY, region_name=REGION
+    )
+
+
+@functools.cache
+def _session_of_all() -> boto3.Session:
+    """The session of all instances' clients: one of its own for each would read the SDK's models again."""
+    return _session_of_root()
 
 
 if sys.platform == "win32":  # pragma: no cover

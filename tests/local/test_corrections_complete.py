@@ -35,7 +35,8 @@ def left_out_in_tests() -> set[str]:
         if file != Path(__file__):
             text = file.read_text(encoding="utf-8")
             names |= set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
-            names |= {name.replace("_", "-") for name in re.findall(r"corrections\.\w+ import (\w+)", text)}
+            for imported in re.findall(r"corrections\.\w+ import ([\w, ]+)", text):
+                names |= {name.replace("_", "-") for name in imported.split(", ")}
     return names
 
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-import botocore.exceptions
-import botocore.session
-
 _CREDENTIAL: Final = re.compile(r"Credential=([^/,\s]+)/\d{8}/[^/]+/([^/]+)/aws4_request")
 _SMITHY_PATH: Final = re.compile(r"/service/[^/]+/operation/([A-Za-z0-9]+)")
 #: Names under which a service signs, where IAM calls it by another.
@@ -95,6 +92,10 @@ class _Route:
 @functools.cache
 def _routes(service: str) -> tuple[_Route, ...]:
     """The REST routes of a service, from the SDK's own description of it."""
+    # Imported here: it takes a third of a second, and sagas seldom ask such a service.
+    import botocore.exceptions
+    import botocore.session
+
     loader = botocore.session.get_session().get_component("data_loader")
     try:
         model: dict[str, Any] = loader.load_service_model(service, "service-2")
