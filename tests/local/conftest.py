@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,33 +31,46 @@ def _logs_are_masked(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The synthesized target system."""
-    # Imported here: the CDK takes seconds, and only some tests need it.
-    from .target.stack import synthesize
+def synthesized(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Returns the target system, synthesized when it is first asked for."""
 
-    return synthesize(tmp_path_factory.mktemp("target") / "cdk.out")
+    @functools.cache
+    def assembly() -> Path:
+        # Imported here: the CDK takes seconds, and only some tests need it.
+        from .target.stack import synthesize
+
+        return synthesize(tmp_path_factory.mktemp("target") / "cdk.out")
+
+    return assembly
 
 
 @pytest.fixture(scope="session")
-def target_server(assembly: Path) -> Iterator[Deployed]:
-    """Corrected local AWS with the target system deployed."""
-    with LocalAws() as aws:
-        yield Deployed(aws, aws.deploy(assembly)["Target"])
+def assembly(synthesized: Callable[[], Path]) -> Path:
+    """The synthesized target system."""
+    return synthesized()
 
 
-@pytest.fixture
-def target(target_server: Deployed) -> Deployed:
-    """The same, emptied."""
-    target_server.aws.reset()
-    return target_server
-
-
-@pytest.fixture
-def emulators(target: Deployed, assembly: Path) -> Iterator[Emulators]:
-    """Corrected local AWS, and any number without a correction."""
+@pytest.fixture(scope="session")
+def every_emulator(synthesized: Callable[[], Path]) -> Iterator[Emulators]:
+    """Corrected local AWS, and any number without some corrections, for the target system."""
     with ExitStack() as stack:
-        yield Emulators(corrected=target, assembly=assembly, stack=stack)
+        corrected = Deployed(stack.enter_context(LocalAws()), synthesized)
+        yield Emulators(corrected=corrected, assembly=synthesized, stack=stack)
+
+
+@pytest.fixture
+def emulators(every_emulator: Emulators) -> Emulators:
+    """The same, emptied."""
+    every_emulator.begin_test()
+    every_emulator.corrected.aws.reset()
+    return every_emulator
+
+
+@pytest.fixture
+def target(emulators: Emulators) -> Deployed:
+    """Corrected local AWS with the target system deployed, emptied."""
+    assert emulators.corrected.outputs
+    return emulators.corrected
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from constructs_lib.testing import LocalAws
+from tests.sampling import WHOLE
 
 _TRUST: Final = json.dumps(
     {
@@ -28,48 +30,95 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Deployed:
-    """A running emulator with the target system in it."""
+    """A running emulator with the target system in it, which is deployed when a test asks for it."""
 
     aws: LocalAws
-    outputs: Mapping[str, str]
+    assembly: Callable[[], Path]
+
+    @functools.cached_property
+    def outputs(self) -> Mapping[str, str]:
+        """Outputs of the target system."""
+        return self.aws.deploy(self.assembly())["Target"]
 
     @property
     def api(self) -> str:
         """Base URL of the target's API."""
         return self.aws.api_url(self.outputs["ApiId"], "prod")
 
+    def function(self, name: str = "Target/Worker") -> str:
+        """Physical name of one of the target's functions."""
+        assert self.outputs
+        return self.aws.resolve_function(name)
+
     def invoke(self, function: str = "Target/Worker", **event: Any) -> Any:
         """Invoke a function and return what it answered, error document or result."""
-        name = self.aws.resolve_function(function)
-        answer = self.aws.client("lambda").invoke(FunctionName=name, Payload=json.dumps(event))
+        answer = self.aws.client("lambda").invoke(FunctionName=self.function(function), Payload=json.dumps(event))
         return json.loads(answer["Payload"].read())
 
     def worker_arn(self) -> str:
         """ARN of the worker function."""
-        name = self.aws.resolve_function("Target/Worker")
-        return self.aws.client("lambda").get_function_configuration(FunctionName=name)["FunctionArn"]
+        return self.aws.client("lambda").get_function_configuration(FunctionName=self.function())["FunctionArn"]
+
+
+LEFT_OUT_TOGETHER: Final = (
+    frozenset(
+        {
+            *("start-execution", "task-time", "late-callbacks", "payload-limit", "choice-conditions"),
+            *("context-object", "jsonata-numbers", "redrive-execution", "state-machine-role"),
+            *("version-definitions", "handler-errors", "whole-logs", "function-environment", "shared-code"),
+            *("denied-by-policy", "request-size", "event-size", "integration-failure", "header-names", "event-entries"),
+            *("secure-transport", "secret-reference", "generated-secret", "message-moves"),
+        }
+    ),
+    frozenset(
+        {
+            *("machine-timeout", "history-limit", "error-names", "succeed-output", "choice-default-output"),
+            *("parallel-branches", "assign-together", "expression-levels", "definition-check", "state-machine-rights"),
+            *("published-resources", "exit-error", "init-errors", "json-results", "sandbox-limit", "throttle-name"),
+            *("bare-interpreter", "source-address", "request-validators", "table-settings", "secret-versions"),
+            *("queue-subscription", "computed-alarms", "callback-permission"),
+        }
+    ),
+    frozenset({"timed-out-events", "map-items"}),
+    frozenset({"retry-delays", "jsonata-time", "function-time"}),
+    frozenset({"batch-answers", "asynchronous-retries"}),
+)
+"""Corrections of different functions of the emulator: a test of one is no test of another, and one emulator serves all.
+
+``make samples`` leaves out each alone.
+"""
 
 
 @dataclass
 class Emulators:
-    """A corrected emulator, and others that lack one correction."""
+    """A corrected emulator, and others that lack some corrections, or whose time passes faster; each starts once."""
 
     corrected: Deployed
-    assembly: Path
+    assembly: Callable[[], Path]
     stack: ExitStack
-    _cache: dict[tuple[frozenset[str], float], Deployed] = field(default_factory=dict)
+    _known: dict[tuple[frozenset[str], float], Deployed] = field(default_factory=dict)
+    _emptied: set[tuple[frozenset[str], float]] = field(default_factory=set)
+
+    def begin_test(self) -> None:
+        """Let each be emptied before the next use."""
+        self._emptied.clear()
 
     def without(self, *names: str, speed: float = 1.0) -> Deployed:
-        """Start an emulator that lacks some corrections, with the target system deployed."""
-        key = (frozenset(names), speed)
-        if key not in self._cache:
-            aws = self.stack.enter_context(LocalAws(without=names, speed=speed))
-            without_firewall = "firewall-association" in names
-            self._cache[key] = Deployed(aws, {} if without_firewall else aws.deploy(self.assembly)["Target"])
-        return self._cache[key]
+        """Return an emulator that lacks some corrections, empty at its first use in a test."""
+        left_out = frozenset(names)
+        if not WHOLE:
+            left_out = next((group for group in LEFT_OUT_TOGETHER if left_out and left_out <= group), left_out)
+        key = (left_out, speed)
+        if key not in self._known:
+            aws = self.stack.enter_context(LocalAws(without=left_out, speed=speed))
+            self._known[key] = Deployed(aws, self.assembly)
+        elif key not in self._emptied:
+            self._known[key].aws.reset()
+        self._emptied.add(key)
+        return self._known[key]
 
     def fast(self, speed: float) -> Deployed:
-        """Start a corrected emulator whose time passes faster."""
+        """Return a corrected emulator whose time passes faster."""
         return self.without(speed=speed)
 
 

@@ -120,7 +120,7 @@ def test_a_slow_function_times_out_at_the_gateway_after_29_seconds(emulators: Em
     """A second and a half at this speed; its own timeout, three quarters of a minute, has no part in this."""
 
     def call(target: Deployed) -> HttpResponse:
-        name = target.aws.resolve_function("Target/Front")
+        name = target.function("Target/Front")
         target.aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=900)
         return alice_of(target).request("POST", f"{target.api}/slow", body={"sleep": 1.8})
 

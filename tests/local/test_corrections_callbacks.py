@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from constructs_lib.testing import LocalAws
 
 from .resources import create_queue, next_message, start, waiting_task
-from .support import await_end, create_machine, eventually, run_machine
+from .support import Emulators, await_end, create_machine, eventually, run_machine
 
 ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -67,15 +67,15 @@ def test_a_message_contains_its_attempt(aws: LocalAws) -> None:
     assert ISO.fullmatch(first["started"])
 
 
-def test_tokens_have_the_length_and_alphabet_of_those_of_aws(aws: LocalAws) -> None:
+def test_tokens_have_the_length_and_alphabet_of_those_of_aws(aws: LocalAws, emulators: Emulators) -> None:
     """A token needs escaping in a URL, a key or an attribute."""
     queue = create_queue(aws)
     start(aws, create_machine(aws, {"Ask": waiting_task(queue, End=True)}))
     token = next_message(aws, queue)["token"]
-    with LocalAws(without=["callback-tasks"]) as bare:
-        queue = create_queue(bare)
-        start(bare, create_machine(bare, {"Ask": waiting_task(queue, End=True)}))
-        short = next_message(bare, queue)["token"]
+    bare = emulators.without("callback-tasks", speed=10).aws
+    queue = create_queue(bare)
+    start(bare, create_machine(bare, {"Ask": waiting_task(queue, End=True)}))
+    short = next_message(bare, queue)["token"]
 
     assert 700 < len(token) <= 2048
     assert {"+", "/", "="} <= set(token)
@@ -222,7 +222,7 @@ def client_of(aws: LocalAws, name: str, machine: str) -> Any:
     return session.client("stepfunctions", endpoint_url=aws.endpoint_url)
 
 
-def test_the_permission_for_one_machine_covers_its_tasks_only() -> None:
+def test_the_permission_for_one_machine_covers_its_tasks_only(emulators: Emulators) -> None:
     def codes(aws: LocalAws) -> list[str]:
         queue = create_queue(aws)
         mine, other = (create_machine(aws, {"Ask": waiting_task(queue, End=True)}) for _ in range(2))
@@ -232,9 +232,8 @@ def test_the_permission_for_one_machine_covers_its_tasks_only() -> None:
         tokens = ((stranger, token), (client, token), (client, token), (client, "never-given-out"))
         return [answer(aws, one, client=who) for who, one in tokens]
 
-    with LocalAws() as corrected, LocalAws(without=["callback-permission"]) as bare:
-        assert codes(corrected) == ["AccessDeniedException", "ok", "TaskTimedOut", "InvalidToken"]
-        assert codes(bare) == ["AccessDeniedException"] * 4
+    assert codes(emulators.corrected.aws) == ["AccessDeniedException", "ok", "TaskTimedOut", "InvalidToken"]
+    assert codes(emulators.without("callback-permission").aws) == ["AccessDeniedException"] * 4
 
 
 def kinds_of_events(aws: LocalAws, execution: str) -> list[str]:
@@ -243,7 +242,7 @@ def kinds_of_events(aws: LocalAws, execution: str) -> list[str]:
     return [str(event["type"]) for event in events]
 
 
-def test_a_failed_item_of_a_map_stops_the_others() -> None:
+def test_a_failed_item_of_a_map_stops_the_others(emulators: Emulators) -> None:
     """The other waits for its answer until the execution has ended; to the bare emulator, that never happens."""
 
     def fail_one_of_two(aws: LocalAws) -> tuple[str, str]:
@@ -256,15 +255,15 @@ def test_a_failed_item_of_a_map_stops_the_others() -> None:
         answer(aws, first, "failure", error="Declined")
         return execution, second
 
-    with LocalAws(speed=10) as corrected, LocalAws(speed=10, without=["map-items"]) as bare:
-        execution, other = fail_one_of_two(corrected)
-        assert await_end(corrected, execution)["error"] == "Declined"
-        assert answer(corrected, other) == "TaskTimedOut"
+    corrected, bare = emulators.fast(10).aws, emulators.without("map-items", speed=10).aws
+    execution, other = fail_one_of_two(corrected)
+    assert await_end(corrected, execution)["error"] == "Declined"
+    assert answer(corrected, other) == "TaskTimedOut"
 
-        execution, other = fail_one_of_two(bare)
-        eventually(lambda: True if "TaskFailed" in kinds_of_events(bare, execution) else None)
-        assert answer(bare, other) == "ok"
-        assert await_end(bare, execution)["error"] == "Declined"
+    execution, other = fail_one_of_two(bare)
+    eventually(lambda: True if "TaskFailed" in kinds_of_events(bare, execution) else None)
+    assert answer(bare, other) == "ok"
+    assert await_end(bare, execution)["error"] == "Declined"
 
 
 def test_a_map_limits_its_concurrency_and_keeps_the_order_of_items(aws: LocalAws) -> None:

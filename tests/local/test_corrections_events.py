@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 from constructs_lib.testing import LocalAws
 
 from .resources import arn_of_queue, calls_of, create_function, create_queue, messages_left
-from .support import eventually, run_machine
+from .support import Emulators, eventually, run_machine
 
 #: Prints its event; fails the messages that ask for it, dies, or returns what the message asks for.
 RECEIVER = """
@@ -184,8 +184,9 @@ def test_dead_letters_are_redriven_as_new_messages_with_permission(fast: LocalAw
         sqs.start_message_move_task(SourceArn=arn_of_queue(fast, queue))
 
 
-def test_the_bare_emulator_moves_no_dead_letters() -> None:
-    with LocalAws(without=["message-moves"]) as bare, pytest.raises(ClientError, match="InvalidAction"):
+def test_the_bare_emulator_moves_no_dead_letters(emulators: Emulators) -> None:
+    bare = emulators.without("message-moves").aws
+    with pytest.raises(ClientError, match="InvalidAction"):
         bare.client("sqs").start_message_move_task(SourceArn=arn_of_queue(bare, create_queue(bare)))
 
 
@@ -197,7 +198,7 @@ WRONG_ANSWERS = (
 )
 
 
-def test_a_response_that_names_no_message_of_the_batch_fails_all_of_it(fast: LocalAws) -> None:
+def test_a_response_that_names_no_message_of_the_batch_fails_all_of_it(fast: LocalAws, emulators: Emulators) -> None:
     def kept(aws: LocalAws) -> list[int]:
         """Number of messages that each invalid response leaves in its queue; none becomes visible without a failure."""
         function = create_function(aws, "wrong", RECEIVER, statement=READ_QUEUE)
@@ -210,8 +211,7 @@ def test_a_response_that_names_no_message_of_the_batch_fails_all_of_it(fast: Loc
         return left
 
     assert kept(fast) == [1] * len(WRONG_ANSWERS)
-    with LocalAws(speed=30, without=["batch-answers"]) as bare:
-        assert kept(bare) == [0] * len(WRONG_ANSWERS)
+    assert kept(emulators.without("batch-answers", speed=30).aws) == [0] * len(WRONG_ANSWERS)
 
 
 def await_batch(aws: LocalAws, subscription: str) -> None:
@@ -260,7 +260,7 @@ def test_a_message_is_received_after_its_delay_at_any_speed() -> None:
     assert min(of_corrected) * 2 < max(of_bare), (of_corrected, of_bare)
 
 
-def test_a_subscription_needs_permissions_and_a_short_enough_timeout(fast: LocalAws) -> None:
+def test_a_subscription_needs_permissions_and_a_short_enough_timeout(fast: LocalAws, emulators: Emulators) -> None:
     def code(aws: LocalAws, name: str, **options: Any) -> str:
         function = create_function(aws, name, RECEIVER, **options)
         try:
@@ -272,14 +272,13 @@ def test_a_subscription_needs_permissions_and_a_short_enough_timeout(fast: Local
         return "ok"
 
     denied = {"Effect": "Allow", "Action": "sqs:ReceiveMessage", "Resource": "*"}
-    with LocalAws(without=["queue-subscription"]) as bare:
-        for aws, expected in (
-            (fast, ("permissions to call DeleteMessage", "30 seconds is less")),
-            (bare, ("ok", "ok")),
-        ):
-            assert expected[0] in code(aws, "denied", statement=denied)
-            assert expected[1] in code(aws, "slow", timeout=31)
-            assert code(aws, "just", timeout=30) == "ok"
+    for aws, expected in (
+        (fast, ("permissions to call DeleteMessage", "30 seconds is less")),
+        (emulators.without("queue-subscription").aws, ("ok", "ok")),
+    ):
+        assert expected[0] in code(aws, "denied", statement=denied)
+        assert expected[1] in code(aws, "slow", timeout=31)
+        assert code(aws, "just", timeout=30) == "ok"
 
 
 def put_rule(aws: LocalAws, name: str, **options: Any) -> None:
@@ -302,7 +301,7 @@ def scans_of(aws: LocalAws, name: str) -> list[dict[str, Any]]:
     return [json.loads(call.lines[0]) for call in calls_of(aws, name)]
 
 
-def test_the_target_of_a_rule_that_fails_is_called_again_after_minutes(fast: LocalAws) -> None:
+def test_the_target_of_a_rule_that_fails_is_called_again_after_minutes(fast: LocalAws, emulators: Emulators) -> None:
     def parcels(aws: LocalAws, *, calls: int) -> list[str]:
         """Parcels whose events the target received, until an event arrives after so many calls."""
         events = aws.client("events")
@@ -318,11 +317,10 @@ def test_the_target_of_a_rule_that_fails_is_called_again_after_minutes(fast: Loc
         return sorted(scan["detail"]["parcel"] for scan in scans)
 
     assert parcels(fast, calls=4) == ["a", "a", "a", "b", "last"]
-    with LocalAws(speed=30, without=["asynchronous-retries"]) as bare:
-        assert parcels(bare, calls=2) == ["a", "b", "last"]
+    assert parcels(emulators.without("asynchronous-retries", speed=30).aws, calls=2) == ["a", "b", "last"]
 
 
-def test_an_event_without_an_object_is_refused_and_the_others_are_not(fast: LocalAws) -> None:
+def test_an_event_without_an_object_is_refused_and_the_others_are_not(fast: LocalAws, emulators: Emulators) -> None:
     def codes(aws: LocalAws) -> list[str]:
         entries = [{"Source": "a", "DetailType": "b", "Detail": detail} for detail in ("{}", "[1]", "no json", "{}")]
         answer = aws.client("events").put_events(Entries=entries)
@@ -330,8 +328,7 @@ def test_an_event_without_an_object_is_refused_and_the_others_are_not(fast: Loca
         return [entry.get("ErrorCode", "ok") for entry in answer["Entries"]]
 
     assert codes(fast) == ["ok", "MalformedDetail", "MalformedDetail", "ok"]
-    with LocalAws(without=["event-entries"]) as bare:
-        assert codes(bare) == ["ok"] * 4
+    assert codes(emulators.without("event-entries").aws) == ["ok"] * 4
 
 
 def test_a_state_machine_sends_the_detail_of_its_event_as_an_object(fast: LocalAws) -> None:
@@ -399,7 +396,9 @@ def create_secrets(aws: LocalAws, name: str, template: Any = TEMPLATE) -> dict[s
     return {output["OutputKey"]: output["OutputValue"] for output in stack["Outputs"]}
 
 
-def test_a_secret_of_a_stack_is_named_by_its_arn_and_generated_by_its_rules(fast: LocalAws) -> None:
+def test_a_secret_of_a_stack_is_named_by_its_arn_and_generated_by_its_rules(
+    fast: LocalAws, emulators: Emulators
+) -> None:
     made = create_secrets(fast, "made")
     client = fast.client("secretsmanager")
     key, plain = (client.get_secret_value(SecretId=made[one])["SecretString"] for one in ("Key", "Plain"))
@@ -410,10 +409,10 @@ def test_a_secret_of_a_stack_is_named_by_its_arn_and_generated_by_its_rules(fast
     assert len(json.loads(key)["password"]) == 64
     assert len(plain) == 32
 
-    with LocalAws(without=["secret-reference", "generated-secret"]) as bare:
-        made = create_secrets(bare, "made")
-        assert not made["Key"].startswith("arn:")
-        assert bare.client("secretsmanager").get_secret_value(SecretId=made["Plain"]).get("SecretString", "") == ""
+    bare = emulators.without("secret-reference", "generated-secret").aws
+    made = create_secrets(bare, "made")
+    assert not made["Key"].startswith("arn:")
+    assert bare.client("secretsmanager").get_secret_value(SecretId=made["Plain"]).get("SecretString", "") == ""
 
 
 def test_a_stack_with_secrets_is_updated_and_deleted(fast: LocalAws) -> None:
@@ -434,7 +433,9 @@ def test_a_stack_with_secrets_is_updated_and_deleted(fast: LocalAws) -> None:
         client.get_secret_value(SecretId=made["Key"])
 
 
-def test_a_new_value_makes_the_old_one_the_previous_and_the_same_again_changes_nothing(fast: LocalAws) -> None:
+def test_a_new_value_makes_the_old_one_the_previous_and_the_same_again_changes_nothing(
+    fast: LocalAws, emulators: Emulators
+) -> None:
     def put_twice(aws: LocalAws) -> list[str]:
         client = aws.client("secretsmanager")
         client.create_secret(Name="webhook", SecretString="old")
@@ -454,5 +455,4 @@ def test_a_new_value_makes_the_old_one_the_previous_and_the_same_again_changes_n
             return [*values, "refused"]
 
     assert put_twice(fast) == ["new", "old", "refused"]
-    with LocalAws(without=["secret-versions"]) as bare:
-        assert put_twice(bare) == ["new", "none", "ok"]
+    assert put_twice(emulators.without("secret-versions").aws) == ["new", "none", "ok"]

@@ -43,7 +43,7 @@ def test_a_killed_worker_is_reported_and_replaced_for_the_next_call(emulators: E
 
 def test_a_module_that_is_not_there_is_reported_as_such(emulators: Emulators) -> None:
     def break_import(target: Deployed) -> Any:
-        name = target.aws.resolve_function("Target/Worker")
+        name = target.function()
         target.aws.client("lambda").update_function_configuration(FunctionName=name, Handler="nowhere.handler")
         try:
             return target.invoke(do="ok")["errorType"]
@@ -106,7 +106,7 @@ def test_a_silent_call_does_not_wait_for_a_log(emulators: Emulators) -> None:
 
 def test_a_throttled_function_fails_its_task_with_lambdas_error_name(emulators: Emulators) -> None:
     def error(target: Deployed) -> str:
-        name = target.aws.resolve_function("Target/Worker")
+        name = target.function()
         target.aws.client("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
         task = {"Type": "Task", "Resource": "arn:aws:states:::lambda:invoke", "End": True}
         arguments = {"FunctionName": target.worker_arn(), "Payload": {}}
@@ -198,8 +198,8 @@ def test_a_package_that_a_function_brings_is_its_own(emulators: Emulators, modul
 
 
 def give_time(target: Deployed, seconds: int) -> None:
-    """Change the worker's timeout, in an emulator that no other test uses."""
-    name = target.aws.resolve_function("Target/Worker")
+    """Change the worker's timeout, in an emulator whose other tests do not depend on it."""
+    name = target.function()
     target.aws.client("lambda").update_function_configuration(FunctionName=name, Timeout=seconds)
 
 
@@ -245,7 +245,7 @@ def test_a_call_runs_under_the_functions_own_role(target: Deployed) -> None:
     """IAM is enforced: a user that may do nothing cannot invoke, and a grant makes the difference."""
     user = target.aws.create_api_user("nobody")
     client = user.session().client("lambda", endpoint_url=target.aws.endpoint_url)
-    name = target.aws.resolve_function("Target/Worker")
+    name = target.function()
 
     with pytest.raises(client.exceptions.ClientError, match="not authorized"):
         client.invoke(FunctionName=name)
