@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,6 +16,8 @@ from constructs_lib.testing.emulator.corrections import Correction, Emulator, re
 #: Ends the log of an invocation on a worker's stderr; no text that a function prints contains it on its own.
 END_OF_LOG: Final = "<<<end of this invocation's log>>>"
 _LOG_PATIENCE_SECONDS: Final = 2.0
+#: A sandbox that is deleted with its function, or with its former code, is not released.
+_DELETED_SECONDS: Final = 0.1
 FAILURE_KEY: Final = "__handler_failure__"
 
 _HANDLER_FAILED: Final = (
@@ -115,20 +118,30 @@ def sandbox_limit(emulator: Emulator) -> None:
     The emulator starts a process for every concurrent call: 84 processes under a moderate load. Waiting is not
     what AWS does (it starts another sandbox), but no promise of AWS is broken by a slower start.
     """
-    limit = emulator.settings.concurrency
-    runtime._LOCAL_MAX_WORKERS = limit
+    runtime._LOCAL_MAX_WORKERS = emulator.settings.concurrency
+    released = threading.Condition()
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+    def make_acquire(original: Callable[..., Any]) -> Callable[..., Any]:
         def acquire(*args: Any, **kwargs: Any) -> Any:
-            while True:
-                worker, reason = original(*args, **kwargs)
-                if worker is not None or reason != "func_cap":
-                    return worker, reason
-                time.sleep(0.003)
+            with released:
+                while True:
+                    worker, reason = original(*args, **kwargs)
+                    if worker is not None or reason != "func_cap":
+                        return worker, reason
+                    released.wait(_DELETED_SECONDS)
 
         return acquire
 
-    replace(lambda_svc, "acquire_worker", make)
+    def make_release(original: Callable[..., Any]) -> Callable[..., Any]:
+        def release(worker: Any) -> None:
+            original(worker)
+            with released:
+                released.notify_all()
+
+        return release
+
+    replace(lambda_svc, "acquire_worker", make_acquire)
+    replace(lambda_svc, "release_worker", make_release)
 
 
 def whole_logs(_emulator: Emulator) -> None:
