@@ -283,5 +283,6 @@ def test_the_cdk_command_deploys_too(assembly: Path, tmp_path: Path) -> None:
             done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
         with LocalAws.attach(aws.endpoint_url, copy) as attached:
-            deployed = Deployed(attached, {})
-            assert deployed.invoke(do="ok")["did"] == "ok"
+            worker = attached.resolve_function("Target/Worker")
+            answer = attached.client("lambda").invoke(FunctionName=worker, Payload=json.dumps({"do": "ok"}))
+            assert json.loads(answer["Payload"].read())["did"] == "ok"
