@@ -1,21 +1,26 @@
-"""Events of a bus that begin sagas on local AWS: once by their business key, whatever is killed or published twice."""
+"""Events of a bus that begin sagas on local AWS: once by their business key, though processes die.
+
+Each call of the reader and of the publisher is broken in each way in ``tests/unit/webhooks/test_event_saga.py``,
+``tests/unit/outbox/test_outbox.py`` and ``tests/simulator/test_begun_inline.py``.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import product
+from typing import Final
 
 import pytest
 
 from constructs_lib.testing import Fault
-from constructs_lib.testing.fault_plan import Action, Moment
 
 from .begun.stack import NAME
 from .market import Market, deployed_market
 from .support import eventually
 
 SPEED = 10.0
+READER: Final = f"{NAME}/Reader/Function"
+PUBLISHER: Final = f"{NAME}/Outbox/Publisher/Function"
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +47,6 @@ def test_signal_that_is_published_twice_begins_one_saga(market: Market) -> None:
     assert market.executions() == 3
 
 
-def each_fault_of(function: str, *calls: str) -> pytest.MarkDecorator:
-    """Each death and each lost response of a function, before and after each of its calls."""
-    faults = [
-        Fault(function=f"{NAME}/{function}/Function", call=call, action=action, moment=moment)
-        for call, action, moment in product(calls, (Action.KILL, Action.DROP), Moment)
-    ]
-    return pytest.mark.parametrize("fault", faults, ids=lambda fault: f"{fault.call}-{fault.action}-{fault.moment}")
-
-
 def test_signal_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
     for trade in ("t-1", "t-2"):
         market.put(trade)
@@ -68,13 +64,13 @@ def test_signal_by_bus_queues_and_table_begins_one_saga(market: Market) -> None:
     assert market.executions() == 6
 
 
-@each_fault_of("Reader", "dynamodb:PutItem", "states:StartExecution")
-def test_reader_that_dies_or_loses_a_response_begins_one_saga(market: Market, fault: Fault) -> None:
-    market.aws.faults.plan(fault)
+def test_reader_that_dies_after_its_reservation_begins_one_saga(market: Market) -> None:
+    market.aws.faults.plan(Fault(function=READER, call="dynamodb:PutItem", action="kill", moment="after"))
 
     market.publish("t")
     market.until("t")
 
+    market.aws.faults.report().require_all_fired()
     assert (market.effects(), market.executions()) == ({"t": 1}, 1)
 
 
@@ -86,13 +82,13 @@ def test_committed_events_are_published_and_their_rows_deleted(market: Market) -
     assert (market.effects(), market.executions()) == ({"t-1": 1, "t-2": 1}, 2)
 
 
-@each_fault_of("Outbox/Publisher", "events:PutEvents", "dynamodb:DeleteItem")
-def test_publisher_that_dies_or_loses_a_response_loses_no_event(market: Market, fault: Fault) -> None:
-    market.aws.faults.plan(fault)
+def test_publisher_that_dies_after_it_published_publishes_again_and_begins_one_saga(market: Market) -> None:
+    market.aws.faults.plan(Fault(function=PUBLISHER, call="events:PutEvents", action="kill", moment="after"))
 
     market.commit("t")
     market.until("t")
 
+    market.aws.faults.report().require_all_fired()
     assert eventually(lambda: None if market.unpublished() else True)
     assert (market.effects(), market.executions()) == ({"t": 1}, 1)
 
