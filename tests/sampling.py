@@ -44,6 +44,11 @@ def a_third() -> tuple[int, int]:
     return (0, 1) if WHOLE else (DRAW % 3, 3)
 
 
+def a_sixth() -> tuple[int, int]:
+    """The same of six parts."""
+    return (0, 1) if WHOLE else (DRAW % 6, 6)
+
+
 def so_many(number: int) -> int | None:
     """Number of cases that are drawn; None: all are run."""
     return None if WHOLE else number

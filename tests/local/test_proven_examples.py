@@ -32,7 +32,7 @@ SKU: Final = "book"
 SPEED: Final = 10.0
 FUNCTION_SECONDS: Final = 200
 """In the emulator's time: long enough for a process to start on a busy machine."""
-DRAWN: Final = {"transfers": 8, "orders": 8, "payouts": 6, "carts": 5}
+DRAWN: Final = {"transfers": 3, "orders": 3, "payouts": 3, "carts": 2}
 """Cases of each way; a cart waits for its providers."""
 INTERNAL: Final = ("Traceback", "stackTrace", "errorType", "botocore", "dynamodb", "/var/task", ".py")
 

@@ -1,7 +1,7 @@
 """Recovered sagas: stopped once more, recovered concurrently, met by late attempts.
 
 First interruptions, at every state, are in ``tests/simulator/test_each_call.py``, and on local AWS in
-``test_proven_examples``. Of second ones, each run of the tests draws a third.
+``test_proven_examples``. Of second ones, each run of the tests draws a sixth.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from saga_runtime.protocol import Direction, RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, Owner, Recoverer, recovery_name
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.decisions import Decision
-from tests.sampling import a_third
+from tests.sampling import a_sixth
 
 from .transfer_system import at_once, until
 from .two_ledgers import (
@@ -205,7 +205,7 @@ def stops(running: TwoLedgers) -> Stops:
 def enumerated(stops: Stops) -> list[Stop]:
     """Second stops: every state after a first interruption, or the part of them that is drawn."""
     every = [stop for scenario, seen in stops.seen.items() if scenario.interrupted is not None for stop in seen]
-    number, parts = a_third()
+    number, parts = a_sixth()
     return every[number::parts]
 
 

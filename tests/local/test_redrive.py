@@ -23,7 +23,7 @@ from constructs_lib.testing.invariants import assert_all_hold
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.recovery.takeover import Finding, recovery_name
-from tests.sampling import a_third
+from tests.sampling import a_sixth
 
 from .transfer_system import until
 from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TwoLedgers, Way, deployed
@@ -206,7 +206,7 @@ class Redriven:
     first_ends: set[str]
 
 
-_NUMBER, _PARTS = a_third()
+_NUMBER, _PARTS = a_sixth()
 ORDERS: Final = tuple(
     Order(call=call, moment=moment, end=end)
     for call in CALLS
