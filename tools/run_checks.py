@@ -50,7 +50,6 @@ ON_LOCAL_AWS: Final = {
     "carts": (
         "test_callbacks",
         "test_cart_fulfilment",
-        "test_corrections_callbacks",
         "test_many_callbacks",
         "test_reconciler",
     ),
@@ -58,6 +57,8 @@ ON_LOCAL_AWS: Final = {
     "ledgers": ("test_doctor", "test_http", "test_late_attempts"),
     "emulator": (
         "test_corrections_api",
+        "test_corrections_callbacks",
+        "test_corrections_events",
         "test_corrections_lambda",
         "test_corrections_states",
         "test_corrections_versions",
