@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -13,18 +14,28 @@ from constructs_lib.testing import LocalAws
 
 from . import order_system
 from . import payout_system as payouts
-from .logged import LOGGING_EXAMPLES, local_aws_of, unmasked_lines
+from .logged import LOGGING_EXAMPLES, OF_ONE_RUN, local_aws_of, unmasked_lines
 from .order_system import OrderSystem
 from .payout_system import PayoutSystem
 from .support import Deployed, Emulators
 from .transfer_system import SPEED, TransferSystem, deployed
+
+_IS_LAST: Final = pytest.StashKey[bool]()
+"""Whether a test is the last one of its file."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Note which test is the last one of its file."""
+    item.stash[_IS_LAST] = nextitem is None or nextitem.path != item.path
 
 
 @pytest.fixture(autouse=True)
 def _logs_are_masked(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check every line that the examples' functions logged in a test: masking it changes nothing."""
     yield
-    if request.path.stem in LOGGING_EXAMPLES:
+    file = request.path.stem
+    if file in LOGGING_EXAMPLES and (file not in OF_ONE_RUN or request.node.stash[_IS_LAST]):
         systems = local_aws_of(request.node)
         assert systems, "a test of an example has its local AWS in a fixture"
         assert [leak for aws in systems for leak in unmasked_lines(aws)] == []

@@ -22,6 +22,8 @@ LOGGING_EXAMPLES: Final = frozenset(
     }
 )
 """Files of tests in which an example's functions run."""
+OF_ONE_RUN: Final = frozenset({"test_cart_fulfilment", "test_order_processing"})
+"""Those whose tests examine one run, which no test empties: the lines are checked after the last of them."""
 _MADE_BY_POWERTOOLS: Final = frozenset({"_aws", "level", "location", "timestamp", "service", "xray_trace_id"})
 
 
