@@ -24,6 +24,7 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LogAttribute
 from saga_runtime.shared.arns import machine_of
 
+from .pauses import Pauses
 from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
 from .two_ledgers import TwoLedgers, drain, edit
@@ -234,11 +235,11 @@ class CartSystem(TwoLedgers):
 
 def until(condition: Callable[[], object], what: str | Callable[[], str]) -> None:
     """Wait until something is there."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses(next=0.2, most=1.0)
     while not condition():
         told = what if isinstance(what, str) else "" if time.monotonic() < deadline else what()
         assert time.monotonic() < deadline, f"{told} did not happen within {PATIENCE_SECONDS:.0f} s"
-        time.sleep(0.3)
+        pauses.pause()
 
 
 def cart(*skus: str, card: str = "card-1", quantity: int = 1, address: str = "10 Mill Lane") -> dict[str, object]:

@@ -16,6 +16,7 @@ from examples.order_processing.audit import audit_shop
 from examples.payment_gateway import Books, PaymentGateway
 from saga_runtime.protocol import LogAttribute, RecordAttribute
 
+from .pauses import Pauses
 from .reconcilers import prepare_reconciler
 from .transfer_system import is_settled
 from .two_ledgers import TwoLedgers, edit
@@ -167,10 +168,10 @@ class OrderSystem(TwoLedgers):
 
 def until(condition: Callable[[], object], what: str) -> None:
     """Wait until something is there."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE_SECONDS:.0f} s"
-        time.sleep(0.1)
+        pauses.pause()
 
 
 def order(*skus: str, card: str = "card-1", quantity: int = 1, customer: str = "ada") -> dict[str, object]:

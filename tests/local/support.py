@@ -14,6 +14,8 @@ from typing import Any, Final, TypeVar
 from constructs_lib.testing import LocalAws
 from tests.sampling import WHOLE
 
+from .pauses import Pauses
+
 _TRUST: Final = json.dumps(
     {
         "Version": "2012-10-17",
@@ -83,7 +85,7 @@ LEFT_OUT_TOGETHER: Final = (
     frozenset({"retry-delays", "jsonata-time", "function-time"}),
     frozenset({"batch-answers", "asynchronous-retries"}),
 )
-"""Corrections of different functions of the emulator: a test of one is no test of another, and one emulator serves all.
+"""Corrections of different functions of the emulator: no test of one shows another, and one emulator serves all.
 
 ``make samples`` leaves out each alone.
 """
@@ -177,10 +179,10 @@ def await_end(aws: LocalAws, execution_arn: str) -> dict[str, Any]:
 
 def eventually(probe: Callable[[], T | None], *, within: float = _PATIENCE_SECONDS) -> T:
     """Return the first value of a probe that is not None."""
-    deadline = time.monotonic() + within
+    deadline, pauses = time.monotonic() + within, Pauses()
     while time.monotonic() < deadline:
         value = probe()
         if value is not None:
             return value
-        time.sleep(0.01)
+        pauses.pause()
     raise AssertionError(f"nothing came of {probe} within {within} s")

@@ -21,6 +21,8 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 from saga_runtime.shared.arns import machine_of
 
+from .pauses import Pauses
+
 SPEED: Final = 60.0
 PATIENCE_SECONDS: Final = 300.0
 WHY: Final = ("--reason", "the provider was asked")
@@ -93,10 +95,10 @@ class Callbacks:
 
     def waited(self, what: Callable[[], dict[str, Any]], condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The first read that meets a condition."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses(next=0.1, most=0.5)
         while not condition(found := what()):
             assert time.monotonic() < deadline, found
-            time.sleep(0.2)
+            pauses.pause()
         return found
 
     def waits(self, order: str, step: str = "Pick") -> None:

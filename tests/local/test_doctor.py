@@ -22,6 +22,7 @@ from saga_runtime.protocol import Env, StartField
 from saga_runtime.recovery.takeover import recovery_name
 from saga_runtime.shared.arns import execution_of, machine_of
 
+from .pauses import Pauses
 from .reconcilers import RULES, reconciling
 from .transfer_system import PATIENCE_SECONDS, TransferSystem, transfer
 
@@ -125,10 +126,10 @@ class Ward:
 
     def waited(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
         while not condition():
             assert time.monotonic() < deadline, self.run("--full-scan")[1]
-            time.sleep(0.1)
+            pauses.pause()
 
 
 @pytest.fixture

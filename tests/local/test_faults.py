@@ -33,6 +33,7 @@ from constructs_lib.testing.local_aws import LocalAws
 from constructs_lib.testing.names import UnknownNameError
 
 from .faults_stack import template
+from .pauses import Pauses
 from .resources import arn_of_queue, create_queue, next_message, start
 from .support import await_end, create_machine, run_machine
 
@@ -80,9 +81,9 @@ class Stack:
             stateMachineArn=self.outputs["Machine"], name=name, input=json.dumps({"id": name})
         )["executionArn"]
         described = {**states.describe_execution(executionArn=arn)}
-        until = time.monotonic() + PATIENCE_SECONDS
+        until, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
         while described["status"] == "RUNNING" and time.monotonic() < until:
-            time.sleep(0.01)
+            pauses.pause()
             described = {**states.describe_execution(executionArn=arn)}
         return described
 
@@ -116,9 +117,9 @@ def stack(deployed: Stack) -> Stack:
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + PATIENCE_SECONDS
+    until, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
     while not holds() and time.monotonic() < until:
-        time.sleep(0.01)
+        pauses.pause()
     return holds()
 
 

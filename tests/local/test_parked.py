@@ -22,6 +22,8 @@ from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, Env
 from saga_runtime.shared.arns import machine_of
 
+from .pauses import Pauses
+
 SPEED: Final = 12.0
 PATIENCE_SECONDS: Final = 300.0
 CHARGED, DELIVERED = 1000, 300
@@ -104,10 +106,10 @@ class Parked:
 
     def waited(self, order: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """The record, once it is as it should be."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses(next=0.1, most=0.5)
         while not condition(found := self.record(order)):
             assert time.monotonic() < deadline, f"{order}: {found}"
-            time.sleep(0.2)
+            pauses.pause()
         return found
 
     def books(self, order: str) -> tuple[int, int]:

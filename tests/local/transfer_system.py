@@ -33,6 +33,7 @@ from saga_runtime.protocol import (
 )
 
 from .documented import require_documented
+from .pauses import Pauses
 from .reconcilers import prepare_reconciler
 
 POSTING_STEPS: Final = ("Transfer", "Debit", "Credit")
@@ -191,12 +192,12 @@ def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
 
 def until(condition: Callable[[], T | None], what: str) -> T:
     """Wait until something is there, and return it."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
     while time.monotonic() < deadline:
         found = condition()
         if found:
             return found
-        time.sleep(0.05)
+        pauses.pause()
     raise AssertionError(f"{what} did not happen within {PATIENCE_SECONDS:.0f} s")
 
 

@@ -24,6 +24,7 @@ from saga_runtime.recovery.takeover import Finding, Recoverer
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared.arns import execution_of
 
+from .pauses import Pauses
 from .reconcilers import prepare_reconciler
 from .transfer_system import CURRENCY, PATIENCE_SECONDS, TransferSystem, is_settled, transfer
 
@@ -136,13 +137,13 @@ class TwoLedgers(TransferSystem):
 
     def drive(self, key: str, body: object) -> HttpResponse:
         """Repeat a request until its settled answer comes."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses(next=0.1, most=0.5)
         answer: HttpResponse | None = None
         while time.monotonic() < deadline:
             answer = self.try_post(key, body)
             if answer is not None and is_settled(answer):
                 return answer
-            time.sleep(0.1)
+            pauses.pause()
         told = None if answer is None else f"{answer.status} {answer.text}"
         raise AssertionError(f"{key} was not settled within {PATIENCE_SECONDS:.0f} s; last answer: {told}")
 
@@ -209,12 +210,12 @@ class TwoLedgers(TransferSystem):
 
     def await_end(self, machine: str, name: str) -> str:
         """Wait for the end of an execution, and return its status."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
         while time.monotonic() < deadline:
             status = self.status_of(machine, name)
             if status not in {None, "RUNNING"}:
                 return str(status)
-            time.sleep(0.02)
+            pauses.pause()
         raise AssertionError(f"{name} did not end within {PATIENCE_SECONDS:.0f} s")
 
     def states_of(self, machine: str, name: str) -> list[str]:
@@ -268,14 +269,14 @@ def recover_to_the_end(
 
 def await_quiet(recoverer: Recoverer, saga_id: str, *, patience: float = PATIENCE_SECONDS) -> RequestRecord:
     """Wait until the saga's owner does not run, and return the record."""
-    deadline = time.monotonic() + patience
+    deadline, pauses = time.monotonic() + patience, Pauses()
     while time.monotonic() < deadline:
         record = recoverer.read(request_id_from(saga_id))
         assert record is not None, f"{saga_id} has no record"
         # Read before, and the same since: what was read is what the owner left behind.
         if recoverer.owner(record).status != "RUNNING" and recoverer.read(record.request_id) == record:
             return record
-        time.sleep(0.03)
+        pauses.pause()
     raise AssertionError(f"the owner of {saga_id} still runs after {patience:.0f} s")
 
 

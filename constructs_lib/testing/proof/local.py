@@ -364,6 +364,7 @@ class Local:
         """Repeat a request until its response is settled, or it is refused, parked or late."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         last: Response | None = None
+        pause = 0.1
         while time.monotonic() < deadline:
             response = self._post(intent, key)
             if response is not None:
@@ -373,7 +374,8 @@ class Local:
                 if response.status in FINAL or self._parked():
                     break
             self._recover()
-            time.sleep(0.2)
+            time.sleep(pause)
+            pause = min(1.0, 1.5 * pause)
         return _Sent(intent=intent, key=key, settled=None, last=last)
 
     def _parked(self) -> bool:
@@ -422,6 +424,7 @@ class Local:
         client = self._aws.client("stepfunctions")
         deadline = time.monotonic() + _PATIENCE_SECONDS
         machines = [resource.physical_id for resource in self._machines()]
+        pause = 0.05
         while time.monotonic() < deadline:
             running = [
                 execution
@@ -430,7 +433,8 @@ class Local:
             ]
             if not running and not self._recover():
                 return
-            time.sleep(0.1)
+            time.sleep(pause)
+            pause = min(1.0, 1.5 * pause)
 
     def _audit(self, sent: Sequence[_Sent]) -> tuple[list[Invariant], dict[str, Requests]]:
         """Audit everything, and count the requests."""

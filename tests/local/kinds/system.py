@@ -18,6 +18,7 @@ from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared.arns import execution_of
 
+from ..pauses import Pauses
 from ..transfer_system import is_settled
 from ..two_ledgers import await_quiet, entered_states, recover_to_the_end
 
@@ -50,10 +51,10 @@ class KindsSystem:
 
     def settle(self, saga: str, key: str, body: Mapping[str, object]) -> HttpResponse:
         """Ask until the answer is settled."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline, pauses = time.monotonic() + _PATIENCE_SECONDS, Pauses(next=0.1, most=0.5)
         while not is_settled(answer := self.post(saga, key, body)):
             assert time.monotonic() < deadline, f"{key} is not settled: {answer.status} {answer.text}"
-            time.sleep(0.2)
+            pauses.pause()
         return answer
 
     def settle_all(self, saga: str, bodies: Mapping[str, Mapping[str, object]]) -> dict[str, HttpResponse]:
