@@ -355,10 +355,11 @@ class TestAnAnswer:
 
     @pytest.mark.parametrize(("provider", "type"), [("payments", AUTHORIZED), ("warehouse", PICKED)])
     def test_about_an_unknown_job_is_accepted_and_kept(self, day: Day, provider: str, type: str) -> None:
-        found = [d for d in day.system.providers[provider].deliveries("nobody-") if d.type == type]
+        (found,) = [d for d in day.system.providers[provider].deliveries("nobody-") if d.type == type]
 
-        assert [answers_of(delivery) for delivery in found] == [[202]]
-        (unknown,) = [json.loads(delivery.body) for delivery in found]
+        # Of one whose answer was lost, the retry is a duplicate.
+        assert answers_of(found) in ([[202]] if len(found.answers) == 1 else [[202], [200]])
+        unknown = json.loads(found.body)
         named = unknown["data"]["object"]["id"] if provider == "payments" else unknown["data"]["reference"]
         kept = {item[TokenAttribute.ID]["S"]: item[TokenAttribute.STATUS]["S"] for item in day.system.tokens()}
         integration = {"payments": "Payments", "warehouse": "Warehouse"}[provider]
