@@ -19,7 +19,7 @@ if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] 
 # The CDK's own validation of templates takes a fifth of a second for each app. One test runs it on every example
 # (tests/constructs/stacks/test_lint.py).
 os.environ["CDK_VALIDATION"] = "false"
-# Nobody reads where in the CDK's own code a construct was made; to find that out takes a tenth of a synth.
+# Stack traces of constructs are not read here, and take a tenth of a synth.
 os.environ.setdefault("CDK_CONTEXT_JSON", '{"aws:cdk:disable-stack-trace": true}')
 
 # What is alive here lives long (moto's models, constructs, snapshots): looking for garbage among it at every turn takes

@@ -1,7 +1,7 @@
 """Copies of states: most of what a search of a model does.
 
-``replace`` is that of ``dataclasses``, in a third of its time: it does not determine the fields of a class for each copy,
-nor call ``__init__``, which is slow in a frozen class.
+``replace`` is that of ``dataclasses``, in a third of its time: it does not determine the fields of a class for each
+copy, nor call ``__init__``, which is slow in a frozen class.
 """
 
 from __future__ import annotations
