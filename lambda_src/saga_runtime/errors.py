@@ -36,8 +36,8 @@ class SagaError(Exception):
 
     @property
     def message(self) -> str:
-        """The safe message."""
-        return str(self.args[0])
+        """The safe message; the class's name where a subclass's ``__init__`` gives none."""
+        return str(self.args[0]) if self.args else type(self).__name__
 
 
 class SagaFenced(SagaError):

@@ -551,6 +551,18 @@ class TestWhatTheFunctionReturns:
 
         assert (status, document["error"], document["detail"]) == (409, "CapExceededHere", "the cap is 1,000")
 
+    def test_refuses_with_an_error_whose_init_gives_no_message(self, world: World) -> None:
+        class CapExceededHere(PermanentError):
+            def __init__(self) -> None:
+                self.cap = 1_000
+
+        def refuse(_: DirectCall) -> Commit:
+            raise CapExceededHere
+
+        status, document = told(_operation(refuse))
+
+        assert (status, document["error"], document["detail"]) == (422, "CapExceededHere", "CapExceededHere")
+
     @pytest.mark.parametrize(
         ("message", "shown"),
         [("bad \ud800", "bad ?"), ("x" * 500_000, "x" * 1_000)],
