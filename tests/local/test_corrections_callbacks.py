@@ -226,7 +226,7 @@ def test_the_permission_for_one_machine_covers_its_tasks_only(emulators: Emulato
     def codes(aws: LocalAws) -> list[str]:
         queue = create_queue(aws)
         mine, other = (create_machine(aws, {"Ask": waiting_task(queue, End=True)}) for _ in range(2))
-        client, stranger = client_of(aws, "mine", mine), client_of(aws, "other", other)
+        client, stranger = client_of(aws, "of-mine", mine), client_of(aws, "of-other", other)
         start(aws, mine)
         token = next_message(aws, queue)["token"]
         tokens = ((stranger, token), (client, token), (client, token), (client, "never-given-out"))

@@ -173,7 +173,7 @@ def test_no_account_reaches_the_terminal_raw(capsys: pytest.CaptureFixture[str])
     _print(balance, accounts=True)
 
     told = capsys.readouterr().out
-    assert (told.count("forged"), shown(told)) == (2, "")
+    assert (told.count("forged"), shown(told)) == (3, "")
 
 
 def test_no_proposed_list_reaches_the_terminal_raw(capsys: pytest.CaptureFixture[str]) -> None:
