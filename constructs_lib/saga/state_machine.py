@@ -110,7 +110,7 @@ class SagaStateMachine(Construct):
             ``{"InsufficientFunds": 402}``; 400 to 499.
         on_failed: notification when a saga has failed and is compensated.
         operators: queue that receives an entry for every parked saga; one of the construct's
-            own by default. A standard queue.
+            own by default. A standard queue of the saga's region.
         definition_file: a committed JSON file, relative to the working directory, with the definition as far as sagas
             in flight depend on it. A change that they could not follow ends the synth and names the step.
             ``CDK_SAGAS_WRITE_DEFINITIONS=1`` writes it.
@@ -558,11 +558,11 @@ class SagaStateMachine(Construct):
         forward, recovery, express = machines.forward, machines.recovery, machines.express
         for made in (forward, recovery):
             grant_invoke(made.role, made.definition)
-        notices = {f"on_error {error}": notify for error, notify in error_notices(leaves).items()}
-        notices |= {"on_failed": self._declared.on_failed} if self._declared.on_failed is not None else {}
-        queues = [self.operators, *(notify.queue for notify in notices.values())]
+        notified = {f"on_error {error}": notify.queue for error, notify in error_notices(leaves).items()}
+        notified |= {"on_failed": self._declared.on_failed.queue} if self._declared.on_failed is not None else {}
+        notified |= {"operators": self.operators}
         grant_send(queues_of(_waited_at(node for node in self.steps if node.name not in self.phases)), forward.role)
-        asked = queues_of(queues)
+        asked = queues_of(notified.values())
         for made in (forward, recovery):
             self._grant_tables(made)
             grant_send(asked, made.role)
@@ -575,7 +575,7 @@ class SagaStateMachine(Construct):
         self._grant_start_execution(recovery.role)
         self._grant_phases(forward.role)
         per_item = any(isinstance(node, StepGroup) and group_kind(node.kind).per_item for node in self.steps)
-        require_here(self, leaves, notices)
+        require_here(self, leaves, notified)
         elsewhere = policies_elsewhere(self, leaves)
         for grant, function in function_grants(leaves, log=self.log, payloads=self.payloads, per_item=per_item):
             grant(elsewhere.get(function, function))

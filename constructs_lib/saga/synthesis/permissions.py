@@ -17,7 +17,6 @@ from constructs_lib.functions.policy_room import take_room
 from constructs_lib.saga.asl import State
 from constructs_lib.saga.asl.nested import states_of
 from constructs_lib.saga.steps.kind import FunctionGrant, declared_kind
-from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.shared.accepted import AnyFunction, AnyKey
 from constructs_lib.shared.arguments import known_to_differ
@@ -106,7 +105,7 @@ def function_grants(
     return list(dict.fromkeys(needed))
 
 
-def require_here(scope: Construct, steps: Iterable[Step], notices: Mapping[str, Notify]) -> None:
+def require_here(scope: Construct, steps: Iterable[Step], notified: Mapping[str, sqs.IQueue]) -> None:
     """Refuse what a state would look for where its machine is: it has the name of a table or a bus, not its ARN.
 
     A queue's URL has its account, too, but Step Functions calls the services of its own region.
@@ -114,13 +113,13 @@ def require_here(scope: Construct, steps: Iterable[Step], notices: Mapping[str, 
     Args:
         scope: the saga.
         steps: its steps.
-        notices: its other notifications, by the argument that declares them.
+        notified: queues of its other messages, by the argument that declares them.
 
     Raises:
         ValueError: for what is in another account or region, as far as both are known.
     """
     here = Stack.of(scope)
-    for name, what, resource in _named_by(steps, notices):
+    for name, what, resource in _named_by(steps, notified):
         places = {"account": (here.account, resource.env.account), "region": (here.region, resource.env.region)}
         for place in ("region",) if what == "queue" else places:
             ours, theirs = places[place]
@@ -131,12 +130,12 @@ def require_here(scope: Construct, steps: Iterable[Step], notices: Mapping[str, 
                 )
 
 
-def _named_by(steps: Iterable[Step], notices: Mapping[str, Notify]) -> Iterator[tuple[str, str, IResource]]:
+def _named_by(steps: Iterable[Step], notified: Mapping[str, sqs.IQueue]) -> Iterator[tuple[str, str, IResource]]:
     for step in steps:
         bus = step.direct.bus if step.direct is not None else None
         found: dict[str, IResource | None] = {"table": step.table, "queue": step.queue, "bus": bus}
         yield from ((f"step {step.name}", what, each) for what, each in found.items() if each is not None)
-    yield from ((name, "queue", notify.queue) for name, notify in notices.items())
+    yield from ((name, "queue", queue) for name, queue in notified.items())
 
 
 def policies_elsewhere(scope: Construct, steps: Iterable[Step]) -> dict[iam.IGrantable, iam.Policy]:

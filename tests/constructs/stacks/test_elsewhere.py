@@ -150,32 +150,39 @@ def test_a_table_that_a_state_would_not_find_is_refused(new_app: AppFactory, pla
         _transaction(here, _table(there))
 
 
-def _queue(there: Stack, region: str, account: str = "111111111111") -> sqs.IQueue:
+def _queue(there: Stack, region: str, account: str = "111111111111", *, fifo: bool = True) -> sqs.IQueue:
     return sqs.Queue.from_queue_attributes(
-        there, "Q", queue_arn=f"arn:aws:sqs:{region}:{account}:notices.fifo", fifo=True
+        there, "Q", queue_arn=f"arn:aws:sqs:{region}:{account}:notices{'.fifo' * fifo}", fifo=fifo
     )
 
 
 def _notifies(here: Stack, queue: sqs.IQueue, *, route: str) -> None:
-    notify = Notify(queue=queue)
-    on_error = {"InsufficientFunds": notify} if route == "on_error InsufficientFunds" else None
+    notify = Notify(queue=queue) if queue.fifo else None
+    on_error = {"InsufficientFunds": notify} if notify and route == "on_error InsufficientFunds" else None
     steps = [Step.atomic("Move", fn=plain_function(here, "Move"), pivot=True, on_error=on_error)]
     steps += [Step.notify("Receipt", queue=queue)] if route == "step Receipt" else []
-    on_failed = notify if route == "on_failed" else None
-    SagaStateMachine(here, "Saga", requests=IdempotencyTable(here, "Requests"), steps=steps, on_failed=on_failed)
+    SagaStateMachine(
+        here,
+        "Saga",
+        requests=IdempotencyTable(here, "Requests"),
+        steps=steps,
+        on_failed=notify if route == "on_failed" else None,
+        operators=queue if route == "operators" else None,
+    )
 
 
-@pytest.mark.parametrize("route", ["step Receipt", "on_error InsufficientFunds", "on_failed"])
+@pytest.mark.parametrize("route", ["step Receipt", "on_error InsufficientFunds", "on_failed", "operators"])
 def test_a_queue_of_another_region_is_refused(new_app: AppFactory, route: str) -> None:
     """Step Functions calls the services of its own region."""
     app: App = new_app()
     here, other = Stack(app, "Here", env=HERE), Stack(app, "Other", env=HERE)
+    fifo = route != "operators"
 
     with pytest.raises(
         ValueError, match=rf"^queue of {route} must be of the region of Here/Saga, eu-west-1, got us-east-1; .+"
     ):
-        _notifies(here, _queue(here, "us-east-1"), route=route)
-    _notifies(other, _queue(other, "eu-west-1", "222222222222"), route=route)
+        _notifies(here, _queue(here, "us-east-1", fifo=fifo), route=route)
+    _notifies(other, _queue(other, "eu-west-1", "222222222222", fifo=fifo), route=route)
 
 
 @pytest.mark.parametrize("place", ["account", "region"])
