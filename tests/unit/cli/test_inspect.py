@@ -151,6 +151,13 @@ def test_a_late_effect_of_a_saga_that_only_goes_forward(more: dict[str, Any], ca
     assert [case for case, _ in about.commands] == cases
 
 
+def test_a_late_effect_of_a_saga_that_went_forward_and_ended_is_undone() -> None:
+    late = replace(CHARGE, status="APPLIED_LATE", error="SoldOut")
+    (about,) = advice(replace(PARKED, finding=Finding.SETTLED, direction="forward", steps=(QUOTE, late)), [])
+
+    assert [case for case, _ in about.commands] == ["undo it", "undone by hand"]
+
+
 def test_a_job_that_its_provider_works_on_is_not_called_again() -> None:
     """A second one, at a provider that does not know keys, would be a second effect."""
     working = replace(CHARGE, status="INTENT", output=None, attempt="a", side="after", accepted_at=NOW_MS)
@@ -158,6 +165,9 @@ def test_a_job_that_its_provider_works_on_is_not_called_again() -> None:
 
     assert job.text.endswith("While its provider works on it, wait: its outcome resumes the saga.")
     assert [case for case, _ in job.commands] == ["yes, with its output", "no, and it is not at work: call it again"]
+
+    undone, _ = advice(replace(PARKED, steps=(QUOTE, replace(working, status="COMPENSATING"))), [])
+    assert "While its provider works on it" not in undone.text
 
 
 def test_a_saga_whose_log_has_expired_is_not_resumed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws
 from saga_runtime.shared.backoff import Backoff
+from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Moment
 from tests.unit.support.world import World
 
@@ -101,6 +103,26 @@ def test_a_posting_that_exists_is_never_refused_for_what_it_did(
         LEDGER.commit(lambda: LEDGER.post(DirectEntry("t-1"), legs))
     with pytest.raises(refusal):
         LEDGER.commit(lambda: LEDGER.post(DirectEntry("t-2"), legs))
+
+
+def test_another_posting_under_the_id_of_one_is_refused_for_that(world: World) -> None:
+    """They share a clearing account's entry. What no account decides is refused for itself."""
+    entry = DirectEntry("t-1")
+    LEDGER.commit(lambda: LEDGER.debit(entry, account="alice", amount=TEN, clearing="fx"))
+
+    with pytest.raises(DuplicatePosting):
+        LEDGER.debit(entry, account="bob", amount=TEN, clearing="fx")
+    with pytest.raises(Invalid, match="net"):
+        LEDGER.post(entry, [("alice", TEN)])
+
+
+def test_the_refusal_of_a_call_that_has_a_row_or_record_reads_no_entries(world: World) -> None:
+    call: Any = SimpleNamespace(key="step-key", now_ms=NOW_MS)
+
+    with pytest.raises(InsufficientFunds):
+        LEDGER.debit(call, account="bob", amount=TEN, clearing="fx")
+
+    assert world.wire.sent == ["BatchGetItem"]
 
 
 def test_two_postings_that_meet_on_an_entry_are_refused_before_anything_is_sent(world: World) -> None:

@@ -25,7 +25,7 @@ from saga_runtime import (
     atomic_step,
 )
 from saga_runtime.errors import Invalid
-from saga_runtime.ledger.items import DAY_MS, Leg
+from saga_runtime.ledger.items import DAY_MS, Leg, account_key
 from saga_runtime.ledger.sweep import sweep_due
 from tests.unit.support.samples import NOW_MS, step_event
 from tests.unit.support.world import Context, World
@@ -148,6 +148,8 @@ def test_members_of_an_enumeration_are_their_values(world: World) -> None:
     held = LEDGER.authorize(DirectEntry(Name.BOB), account=Name.BOB, amount=eur(6), expires_in=SPREAD)
     assert LEDGER.commit(lambda: held)
     assert LEDGER.hold("bob", "bob").amount == eur(6)
+    opening = LEDGER.builder.open_account(account_id=Name.FX, opening=eur(0), now_ms=NOW_MS)
+    assert opening[0].key == account_key("fx")
     assert (str(Money(1, Name.EUR)), str(Money(1, Unit(Name.POINT, 0)))) == ("0.01 EUR", "1 POINT")
 
 

@@ -142,6 +142,12 @@ class TestAnEvent:
             shop.place()
         assert shop.world.items("ledger") == []
 
+    def test_of_a_commit_that_has_one_already_is_invalid(self) -> None:
+        event = OUTBOX.event(Call(), "OrderPlaced", {})
+
+        with pytest.raises(Invalid, match="must be of different items, got number 0 and number 1 of one"):
+            Commit(writes=[event, event])
+
 
 class TestAPublisher:
     def test_leaves_an_event_that_the_bus_refuses_and_continues(

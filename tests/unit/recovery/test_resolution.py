@@ -190,6 +190,18 @@ def test_a_refused_step_of_other_conditions_is_not_decided(operated: OperatedSag
     assert STEP not in "".join(line for line in advised.splitlines() if "cdk-sagas" in line)
 
 
+def test_a_refused_step_of_a_definition_that_is_not_deployed_is_not_decided(operated: OperatedSaga) -> None:
+    """Nothing is known of its steps, though another saga with these tables may have the same conditions."""
+    operated.shop.gateway.refuses = "the account is closed"
+    operated.shop.to_the_end(lambda: operated.shop.run(side="after"))
+    operated.park(Direction.FORWARD)
+    operated.saga["arn"] = f"{operated.saga['arn']}-2"
+
+    told = operated.is_refused(STEP, "--applied", "--output", "{}", "--log-table", "log")
+
+    assert "Charge was refused under other conditions than those of the deployed definition" in told
+
+
 def test_after_the_pivot_the_saga_goes_forward_before_the_direction_is_set(operated: OperatedSaga) -> None:
     operated.never_sent(side="after")
     operated.park(None)

@@ -12,10 +12,12 @@ import pytest
 
 from saga_runtime import Commit, SagaFenced, StepCall, StepInDoubt, atomic_step, compensation, read_only_step
 from saga_runtime.callbacks import Receipt
+from saga_runtime.callbacks.decisions import contradiction_of
+from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, Direction, Env, RecordStatus, Side, StepStatus
-from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, Statement, Subject, decide
+from saga_runtime.recovery.resolution import CannotResolve, Change, DeclaredStep, Statement, Subject, decide, row_write
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.saga_log.external_rows import Entry, UndoEntry, entry_of, undo_entry_of
@@ -362,6 +364,16 @@ def test_a_late_effect_that_was_compensated_by_hand_is_recorded(picking: Picking
     assert says(COMPENSATED).written is False
 
 
+def test_a_refused_job_that_was_compensated_by_hand_keeps_its_refusal() -> None:
+    found = row(StepStatus.APPLIED_LATE, error="OutOfStock", detail="none left")
+    subject = Subject(name=STEP, row=found, side=None, declared=DECLARED, direction=Direction.COMPENSATE)
+    change = decide(subject, COMPENSATED, NOW_MS)
+
+    write = row_write(subject, change, table="log", saga_id=SAGA_ID, attempt="b", now_ms=NOW_MS)
+
+    assert "REMOVE" not in write["Update"]["UpdateExpression"]
+
+
 def test_a_saga_that_only_goes_forward_continues_with_what_its_provider_had_refused(
     picking: Picking, says: Says
 ) -> None:
@@ -398,6 +410,8 @@ def test_a_success_besides_what_was_done_by_hand_is_reported(
     assert picking.status == "DONE"
     (entry,) = notified(operators)
     assert "was done when its row was DONE by an operator, after a refusal" in entry["parked_reason"]["detail"]
+    refusal = Outcome.of(REFUSED)
+    assert contradiction_of(refusal, StepStatus.DONE)[1].endswith("when its row was DONE; the row stays")
 
 
 @pytest.mark.parametrize("refused", ["compensates", "skipped", "other conditions", "substitute"])
@@ -415,6 +429,14 @@ def test_what_a_saga_continued_without_stays_a_late_effect(refused: str) -> None
 
     with pytest.raises(CannotResolve):
         decide(subject, APPLIED, 2**60)
+
+
+def test_what_was_applied_after_a_refusal_is_never_not_applied() -> None:
+    found = row(StepStatus.APPLIED_LATE, error="OutOfStock")
+    subject = Subject(name=STEP, row=found, side=Side.AFTER, declared=DECLARED, direction=Direction.FORWARD)
+
+    with pytest.raises(CannotResolve, match="Pick happened, and is APPLIED_LATE"):
+        decide(subject, Statement(applied=False), 2**60)
 
 
 def test_an_ended_saga_accepts_no_other_finding(picking: Picking, says: Says) -> None:

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from saga_runtime import Commit, ItemExists, OperationReused, Outcome, VersionConflict, VersionedItem, commit_once
-from saga_runtime.errors import Conflict, NotYet, PermanentError, TransientError
+from saga_runtime.errors import Conflict, Invalid, NotYet, PermanentError, TransientError
 from saga_runtime.shared import aws
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -116,6 +116,13 @@ class TestAnUpdate:
     def test_creates_no_second_item(self) -> None:
         with pytest.raises(ItemExists):
             commit_once(lambda: Commit(writes=ACCOUNT.create()), marker=marker("a"), request={})
+
+    def test_creates_an_item_once_in_a_commit(self) -> None:
+        item = marker("a")
+
+        with pytest.raises(Invalid, match="must be of different items, got number 0 and number 1 of one"):
+            Commit(writes=[*item.create(), *item.create()])
+        Commit(writes=[*item.create(), *replace(item, table="other").create()])
 
     @pytest.mark.parametrize(
         ("wrong", "message"),
