@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from constructs_lib.cli.saga.advice import Advice, advice, must_happen
+from constructs_lib.cli.saga.advice import Advice, advice
 from constructs_lib.cli.saga.inspection import ExecutionView, Inspection, StepView, inspect_saga
 from constructs_lib.cli.shared.aws import one_line_errors, options_again
 from constructs_lib.cli.shared.process import CommandError, json_in, moment, say, time_of_day
@@ -253,7 +253,7 @@ def _details(saga: Inspection, step: StepView) -> Iterator[str]:
     if step.status == StepStatus.INTENT and step.accepted_at is not None:
         yield f"its provider took it on at {time_of_day(step.accepted_at)}"
     if step.status == StepStatus.APPLIED_LATE:
-        yield "it was applied late" if must_happen(saga, step) else "it was applied late, and is compensated"
+        yield "it was applied late"
     if step.passed_over:
         yield f"skipped, with {short_output(step.went_on_with)}"
     if step.output not in (None, "{}") and step.status != StepStatus.TOMBSTONE:

@@ -316,7 +316,7 @@ _MEANING: Final = {
     StepStatus.INTENT: "the step itself is in doubt; use --applied or --not-applied without --compensation",
     StepStatus.COMPENSATED: "it was undone; to continue, use --resume",
     StepStatus.COMPENSATING: "its undo is in doubt; use --applied or --not-applied with --compensation",
-    StepStatus.APPLIED_LATE: "it was applied late, and is compensated",
+    StepStatus.APPLIED_LATE: "it was applied late; inspect shows what can be done about it",
 }
 
 

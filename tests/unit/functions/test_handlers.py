@@ -139,7 +139,8 @@ def test_a_decorated_function_that_a_call_does_not_run_is_refused(write: Write, 
 def test_each_decorator_names_the_arguments_that_it_gives(write: Write, maker: str, given: str) -> None:
     start = f"from saga_runtime import {maker.partition('(')[0]}\n@{maker}\n"
 
-    found(write, f"{start}def charge({given}): ...")
+    for taken in (given, f"{given}, more=None", "*all"):
+        found(write, f"{start}def charge({taken}): ...")
     with pytest.raises(ValueError, match=re.escape(f"write def charge({given}) with a return")):
         found(write, f"{start}def charge(a, b, c): ...")
 

@@ -213,6 +213,13 @@ def test_a_write_is_exactly_one_action(action: Any) -> None:
         Write(action=action)
 
 
+def test_a_commit_may_write_under_one_key_in_two_tables() -> None:
+    key = {"id": {"S": "a"}}
+    writes = [Write(action={"Delete": {"TableName": table, "Key": key}}) for table in ("orders", "stock")]
+
+    assert Commit(writes=writes).writes == writes
+
+
 def test_a_commit_leaves_room_for_its_log_row() -> None:
     write = Write(action={"Put": {}})
 
