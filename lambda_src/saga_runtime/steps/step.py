@@ -40,8 +40,6 @@ from saga_runtime.protocol import (
 from saga_runtime.saga_log.outputs import LoggedOutputs
 from saga_runtime.saga_log.write import Write, require_different_items
 
-"""Turns the item that failed a condition (or None without one) into the error to raise."""
-
 _STEP_NAME: Final = re.compile(STEP_NAME_PATTERN)
 
 
@@ -250,7 +248,7 @@ class Commit:
     """Result of a step: writes and output, committed together with the saga log row, or not at all.
 
     Attributes:
-        writes: at most 99 writes, no two of them to the same item, which is ``Invalid``.
+        writes: at most 99 writes, no two of them to the same item; others are ``Invalid``.
         output: a JSON object for the steps that follow. Clients see only what the saga's ``result`` names of it.
             Amounts belong in strings: a state machine's numbers are doubles.
     """
@@ -266,7 +264,7 @@ class Commit:
         number, most = len(self.writes), sum(1 + write.more for write in self.writes)
         if most > MAX_TRANSACT_ITEMS - 1:
             grown = f", and {most} while a migration has old and new items" if most > number else ""
-            raise ValueError(
+            raise Invalid(
                 f"a step commits at most {MAX_TRANSACT_ITEMS - 1} writes with its log row, got {number}{grown}; "
                 "split the step"
             )

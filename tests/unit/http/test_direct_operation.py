@@ -527,9 +527,11 @@ class TestWhatTheFunctionReturns:
         )
         assert len(_records(world)) == 1
 
-    def test_may_have_99_writes_and_no_more(self) -> None:
-        with pytest.raises(ValueError, match="at most 99 writes"):
-            _operation(lambda _: Commit(writes=[Write(action={"Put": {}})] * 100))
+    def test_may_have_99_writes_and_more_are_refused(self, world: World) -> None:
+        status, document = told(_operation(lambda _: Commit(writes=[Write(action={"Put": {}})] * 100)))
+
+        assert (status, document["error"]) == (422, "Invalid")
+        assert "at most 99 writes" in document["detail"]
 
     def test_fails_the_invocation_if_it_raises_anything_else(self, world: World) -> None:
         def broken(_: DirectCall) -> Commit:

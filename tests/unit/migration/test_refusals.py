@@ -176,7 +176,7 @@ def test_operation_that_is_too_large_in_one_phase_is_refused_in_each(world: Worl
         return [write for customer in customers for write in table.store.writes(customer, changes)]
 
     assert len(Commit(writes=planned(customers, 2)).writes) <= 99
-    with pytest.raises(ValueError, match=r"at most 99 writes with its log row, got (\d+, and )?132[; ]"):
+    with pytest.raises(Invalid, match=r"at most 99 writes with its log row, got (\d+, and )?132[; ]"):
         Commit(writes=planned(customers, 3))
 
 

@@ -224,7 +224,7 @@ def test_a_commit_leaves_room_for_its_log_row() -> None:
     write = Write(action={"Put": {}})
 
     Commit(writes=[write] * (MAX_TRANSACT_ITEMS - 1))
-    with pytest.raises(ValueError, match="split the step"):
+    with pytest.raises(Invalid, match="split the step"):
         Commit(writes=[write] * MAX_TRANSACT_ITEMS)
 
 
