@@ -251,7 +251,10 @@ def _judged(refused: Refused, judge: Judge | None, unsure: TransientError | None
     judged = None if judge is None else judge(refused)
     if judged is None or (isinstance(judged, TransientError) and not isinstance(judged, NotYet)):
         return judged
-    raise judged from unsure
+    try:
+        raise judged from unsure
+    finally:
+        del judged  # the error's traceback holds this frame: without the name, both are freed with the error
 
 
 def passes(error: ClientError | BotoCoreError) -> bool:
