@@ -172,7 +172,8 @@ def _answers_of_a_key_agree(evidence: Evidence) -> Invariant:
         told = [look["answer"] for look in looks if "answer" in look]
         first = next(iter(e.answer.json() for e in exchanges if is_settled(e) and e.answer is not None), None)
         if len(saga_ids(exchanges)) != 1 or len(settled) != 1 or any(answer != first for answer in told):
-            violations.append(f"{transfer.user}'s {transfer.key} got answers that differ")
+            heard = ", ".join(f"{e.method} {e.status}" for e in exchanges)
+            violations.append(f"{transfer.user}'s {transfer.key} got answers that differ, or no settled one: {heard}")
     return Invariant(
         name="answers of one key agree", checked=len(evidence.plan.transfers), violations=tuple(violations)
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from constructs_lib.testing import ApiUser, HttpResponse
-from saga_runtime.protocol import REPLAYED_HEADER
+from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER, REPLAYED_HEADER
 
 from .plan import Nonsense, Transfer
 
@@ -233,9 +233,14 @@ class Clients:
         return answer
 
 
+def is_stored(answer: HttpResponse) -> bool:
+    """Test whether an answer is the stored one of a settled request."""
+    return any(header.lower() in answer.headers for header in (REPLAYED_HEADER, PREFERENCE_APPLIED_HEADER))
+
+
 def _is_final(answer: HttpResponse) -> bool:
     """Test whether an answer speaks of the key, and not only of one attempt under it, and nothing will change it."""
-    return REPLAYED_HEADER.lower() in answer.headers or answer.status in {_KEY_EXPIRED, _KEY_REUSED, _UNSENDABLE}
+    return is_stored(answer) or answer.status in {_KEY_EXPIRED, _KEY_REUSED, _UNSENDABLE}
 
 
 def _all(pool: ThreadPoolExecutor, work: Sequence[Callable[[], None]]) -> None:

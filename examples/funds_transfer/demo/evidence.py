@@ -11,10 +11,10 @@ from typing import Any, Final
 from constructs_lib.testing.faults import FaultReport
 from constructs_lib.testing.invariants import Item
 from saga_runtime.idempotency.identity import is_saga_id, request_id_from
-from saga_runtime.protocol import REPLAYED_HEADER, Direction, LedgerAttribute, RecordAttribute
+from saga_runtime.protocol import Direction, LedgerAttribute, RecordAttribute
 
 from .accounts import MAIN, PARTNER
-from .client import Exchange
+from .client import Exchange, is_stored
 from .plan import Plan, Transfer
 from .trouble import Trouble
 
@@ -183,7 +183,7 @@ class Evidence:
 def is_settled(exchange: Exchange) -> bool:
     """Test whether an answer is a settled request's stored one."""
     answer = exchange.answer
-    return exchange.method == "POST" and answer is not None and REPLAYED_HEADER.lower() in answer.headers
+    return exchange.method == "POST" and answer is not None and is_stored(answer)
 
 
 def saga_ids(exchanges: Iterable[Exchange]) -> set[str]:

@@ -8,17 +8,22 @@ import pytest
 
 from constructs_lib.testing import HttpResponse
 from examples.funds_transfer.demo.client import Clients
-from saga_runtime.protocol import REPLAYED_HEADER
+from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER, REPLAYED_HEADER
 
 
-def answer(status: int, *, replayed: bool = False) -> HttpResponse:
+def answer(status: int, *, replayed: bool = False, waited: bool = False) -> HttpResponse:
     """An answer, as a client receives it."""
-    headers = {REPLAYED_HEADER.lower(): "true"} if replayed else {}
+    headers = {
+        **({REPLAYED_HEADER.lower(): "true"} if replayed else {}),
+        **({PREFERENCE_APPLIED_HEADER.lower(): "wait=3"} if waited else {}),
+    }
     return HttpResponse(status=status, headers=headers, body=b'{"saga_id":"s"}')
 
 
 DONE = answer(200, replayed=True)
 REFUSED = answer(402, replayed=True)
+WAITED = answer(200, waited=True)
+"""The first response, to a client that preferred to wait for it."""
 
 
 def final_of(answers: Iterable[HttpResponse | None], *, never_accepted: bool = False) -> HttpResponse:
@@ -42,7 +47,9 @@ def test_refusal_of_the_first_attempt_is_final(before: list[HttpResponse | None]
     assert final_of([*before, refusal]) is refusal
 
 
-@pytest.mark.parametrize("final", [DONE, REFUSED, answer(500, replayed=True), answer(410), answer(422), answer(507)])
+@pytest.mark.parametrize(
+    "final", [DONE, REFUSED, WAITED, answer(500, replayed=True), answer(410), answer(422), answer(507)]
+)
 def test_response_about_the_key_is_final_after_any_attempt(final: HttpResponse) -> None:
     assert final_of([None, answer(202), final]) is final
 
