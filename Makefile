@@ -22,13 +22,11 @@ endif
 
 PATHS := $(wildcard benchmarks constructs_lib lambda_src examples tests tools app.py hatch_build.py)
 
-# `make test CASES=10` draws one in ten of what enumerates.
-CASES ?= all
 # `make check` runs one file of tests in 15.
 FILES ?= 15
 
 .DEFAULT_GOAL := help
-.PHONY: help python setup demo demo-wallet demo-migration gallery test check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak browser bench verify-aws lock clean clean-all
+.PHONY: help python setup demo demo-wallet demo-migration gallery test prove check lint types format synth up down deploy docs wheel spec-full samples simulate parity soak browser bench verify-aws lock clean clean-all
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -53,8 +51,11 @@ demo-migration: setup ## split a wallet's records while payments run and everyth
 
 gallery: demo demo-wallet demo-migration ## all demos, one after another
 
-test: setup ## lint, types and all tests (CASES=10: one in ten cases, drawn in each run)
-	@python tools/run_checks.py --cases $(CASES)
+test: setup ## lint, types and all tests
+	@python tools/run_checks.py
+
+prove: setup ## the proofs behind the tests: every call broken, every condition removed, every order, the models, a soak
+	@python tools/run_checks.py --proofs
 
 check: setup ## lint, types, and one file in 15 of the fast tests, drawn in each run (FILES=all: every one)
 	@python tools/run_checks.py --fast $(FILES)

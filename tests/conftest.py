@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.sampling import CASES, Case, drawn_cases, head
+from tests.sampling import head
 
 _BIN = Path(sys.prefix) / "bin"
 if (_BIN / "node").exists() and os.environ.get("PATH", "").split(os.pathsep)[0] != str(_BIN):
@@ -30,22 +28,6 @@ gc.set_threshold(200_000, 20, 50)
 def pytest_report_header() -> str:
     """Report what samples are drawn by."""
     return head()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Accept snapshots of tests that are not drawn."""
-    if CASES:
-        config.option.warn_unused_snapshots = True
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the cases that are not drawn."""
-    if not CASES:
-        return
-    marked = [Case(id=item.nodeid, exhaustive=item.get_closest_marker("exhaustive") is not None) for item in items]
-    drawn = drawn_cases(marked, CASES)
-    config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in drawn])
-    items[:] = [item for item in items if item.nodeid in drawn]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

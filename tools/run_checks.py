@@ -1,8 +1,8 @@
-"""Runs lint, types and all tests: several jobs at once, the longest first, and reports what failed.
+"""Runs lint, types and tests: several jobs at once, the longest first, and reports what failed.
 
-With ``--cases N``, a part that is drawn in each run: ``tests/sampling.py``. With ``--fast N``, the fast
-tier: neither local AWS nor what enumerates everything, and of the rest one file of tests in N, drawn in each run. Each
-job may fail, and all run to their end; a job's output is in ``build``, and is shown if it failed.
+With ``--proofs``, what is marked ``proof`` instead: tests that search, or break everything that was enumerated. With
+``--fast N``, the fast tier: neither local AWS nor what takes seconds, and of the rest one file of tests in N, drawn in
+each run. Each job may fail, and all run to their end; a job's output is in ``build``, and is shown if it failed.
 
 There are two lanes. Tests on local AWS run many processes and mostly wait; jobs that compute give way to them
 (``nice``), so that functions start in time even if the machine is busy with the other lane.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,9 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOGS: Final = ROOT / "build"
 AT_ONCE: Final = 2
-"""Jobs of a lane that run at the same time."""
+"""Jobs that compute at the same time."""
+LOCAL_AT_ONCE: Final = 3
+"""Jobs on local AWS at the same time: they mostly wait."""
 GIVES_WAY: Final = ("nice", "-n", "10")
 """Before the command of a job that computes."""
 TELL_SECONDS: Final = 60.0
@@ -36,25 +38,25 @@ LAST_LINES: Final = 40
 """Lines of a job that failed without a failed test: it was killed, or its interpreter crashed."""
 SIMULATED: Final = 20_000
 """Sagas that are simulated from a fresh seed: some four minutes of a processor."""
+TESTS: Final = "not proof"
+PROOFS: Final = "proof"
+FAST: Final = "not proof and not exhaustive"
 SIMULATOR: Final = "tests/simulator"
 EACH_CALL: Final = f"{SIMULATOR}/test_each_call.py"
 CONSTRUCTS: Final = "tests/constructs"
 LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
 ON_LOCAL_AWS: Final = {
-    "orders-and-payouts": (
+    "carts": ("test_callbacks", "test_cart_fulfilment", "test_reconciler"),
+    "ledgers": (
         "test_agentic_payout",
+        "test_doctor",
+        "test_http",
+        "test_late_attempts",
         "test_order_processing",
-        "test_proven_examples",
+        "test_saga",
+        "test_saga_conditions",
     ),
-    "carts": (
-        "test_callbacks",
-        "test_cart_fulfilment",
-        "test_many_callbacks",
-        "test_reconciler",
-    ),
-    "transfers": ("test_recovery", "test_redrive", "test_saga", "test_saga_conditions"),
-    "ledgers": ("test_doctor", "test_http", "test_late_attempts"),
     "emulator": (
         "test_corrections_api",
         "test_corrections_callbacks",
@@ -66,27 +68,34 @@ ON_LOCAL_AWS: Final = {
         "test_local_aws",
         "test_local_aws_leaves_nothing",
     ),
+    "releases": (
+        "test_bank",
+        "test_begun_by_events",
+        "test_bounds",
+        "test_in_flight",
+        "test_operators",
+        "test_parked",
+        "test_published_versions",
+        "test_replaced_saga",
+        "test_step_host",
+    ),
 }
 """Files on local AWS, by job: those of a job share what they deploy. All others there are a job of their own."""
-COMPUTING: Final = {
-    "enumerations": (
-        "test_callback_crash_matrix",
-        "test_callback_dispatch_crash_matrix",
-        "test_callback_orders",
-        "test_migration_demo",
-        "test_migration_histories",
-        "test_request_crash_matrix",
-        "test_external_crash_matrix",
-    ),
-    "reconcilers": (
-        "test_doctor_races",
-        "test_reconciler_concurrency",
-        "test_reconciler_backlog",
-        "test_running_executions",
-        "test_watching_crash_matrix",
-    ),
-}
-"""Unit tests that compute for long, by job; none is a scenario of ``tests/unit/every_clause.py``."""
+COMPUTING: Final = (
+    "test_callback_crash_matrix",
+    "test_callback_dispatch_crash_matrix",
+    "test_callback_orders",
+    "test_doctor_races",
+    "test_external_crash_matrix",
+    "test_migration_demo",
+    "test_migration_histories",
+    "test_reconciler_backlog",
+    "test_reconciler_concurrency",
+    "test_request_crash_matrix",
+    "test_running_executions",
+    "test_watching_crash_matrix",
+)
+"""Unit tests that compute for long; none is a scenario of ``tests/unit/every_clause.py``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,10 +147,10 @@ def fast_jobs(part: str) -> list[Job]:
     """
     unit, constructs = (_drawn(folder, part) for folder in (UNIT, CONSTRUCTS))
     return [
-        pytests("constructs", "-m", "not exhaustive", *constructs),
+        pytests("constructs", "-m", FAST, *constructs),
         make("lint"),
         make("types"),
-        pytests("unit", "-m", "not exhaustive", *unit),
+        pytests("unit", "-m", FAST, *unit),
     ]
 
 
@@ -168,39 +177,36 @@ def _changed() -> set[str]:
 
 
 def jobs() -> list[Job]:
-    """Everything; in each lane, what takes longest begins first. Each file of tests belongs to exactly one job."""
+    """Lint, types and tests; a file of tests belongs to one job.
+
+    In each lane, what takes longest begins first; the simulation, which has a process for each processor, ends it.
+    """
     local = {name: _files(LOCAL, *files) for name, files in ON_LOCAL_AWS.items()}
-    computing = {name: _files(UNIT, *files) for name, files in COMPUTING.items()}
-    named_local = [path for paths in local.values() for path in paths]
-    named_unit = [path for paths in computing.values() for path in paths]
+    named = [path for paths in local.values() for path in paths]
     return [
         make("lint"),
-        pytests("other-local", *_without(*named_local), LOCAL, local=True),
-        *(pytests(name, *files, local=True) for name, files in local.items()),
-        pytests("constructs", CONSTRUCTS),
-        pytests("unit", "-p", "tests.unit.every_clause", *_without(*named_unit), UNIT),
-        pytests("simulator", *_without(EACH_CALL), SIMULATOR),
-        pytests("rest", *_without(LOCAL, UNIT, CONSTRUCTS, SIMULATOR), "tests"),
-        make("simulate", f"SAGAS={SIMULATED}"),
+        pytests("other-local", "-m", TESTS, *_without(*named), LOCAL, local=True),
+        *(pytests(name, "-m", TESTS, *files, local=True) for name, files in local.items()),
+        pytests("constructs", "-m", TESTS, CONSTRUCTS),
+        pytests("unit", "-m", TESTS, UNIT),
+        pytests("rest", "-m", TESTS, *_without(LOCAL, UNIT, CONSTRUCTS), "tests"),
         make("types"),
-        pytests("each-call", EACH_CALL),
-        *(pytests(name, *files) for name, files in computing.items()),
+        make("simulate", f"SAGAS={SIMULATED}"),
     ]
 
 
-def jobs_of_a_part() -> list[Job]:
-    """The same where a part of the tests is drawn: fewer jobs, and nothing that only all tests together prove."""
-    named = [path for files in ON_LOCAL_AWS.values() for path in _files(LOCAL, *files)]
+def proofs() -> list[Job]:
+    """Jobs of tests that search, or break everything that was enumerated; a file of tests belongs to one job."""
+    computing = _files(UNIT, *COMPUTING)
     return [
-        make("types"),
-        make("lint"),
-        pytests("other-local", *_without(*named), LOCAL, local=True),
-        pytests("local", *named, local=True),
-        make("simulate", f"SAGAS={SIMULATED}"),
-        pytests("constructs", CONSTRUCTS),
-        pytests("simulator", SIMULATOR),
-        pytests("rest", *_without(LOCAL, UNIT, CONSTRUCTS, SIMULATOR), "tests"),
-        pytests("unit", UNIT),
+        pytests("proofs-local", "-m", PROOFS, LOCAL, local=True),
+        pytests("proofs-simulator", "-m", PROOFS, *_without(EACH_CALL), SIMULATOR),
+        pytests(
+            "proofs-clauses", "-p", "tests.unit.every_clause", "-m", "scenario or proof", *_without(*computing), UNIT
+        ),
+        pytests("proofs-rest", "-m", PROOFS, *_without(LOCAL, UNIT, SIMULATOR), "tests"),
+        pytests("proofs-each-call", "-m", PROOFS, EACH_CALL),
+        pytests("proofs-computing", "-m", PROOFS, *computing),
     ]
 
 
@@ -217,12 +223,10 @@ class Run:
     """Jobs that are under way.
 
     Attributes:
-        environment: of the jobs.
         running: the processes, by job.
         processor_seconds: of the jobs that ended, with all their processes.
     """
 
-    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     began: float = field(default_factory=time.monotonic)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     processor_seconds: dict[str, float] = field(default_factory=dict)
@@ -236,9 +240,7 @@ class Run:
                 if self._stopped:
                     return None
                 command = job.command if job.local else (*GIVES_WAY, *job.command)
-                process = subprocess.Popen(
-                    command, cwd=ROOT, env=self.environment, stdout=log, stderr=subprocess.STDOUT
-                )
+                process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
                 self.running[job.name] = process
             _, ended, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(ended)
@@ -260,16 +262,11 @@ class Run:
         return f"{minutes:2}:{seconds:02}"
 
 
-def run_all(chosen: Sequence[Job], **variables: str) -> dict[Job, int]:
-    """Run jobs, print their progress, and return the exit statuses of those that failed.
-
-    Args:
-        chosen: the jobs.
-        variables: of their environment, besides this process's.
-    """
-    run, failed = Run(environment={**os.environ, **variables}), dict[Job, int]()
-    print(f"== {len(chosen)} jobs, {AT_ONCE} of each lane at once; {LOGS.name}/checks-*.log: their output", flush=True)
-    with ThreadPoolExecutor(AT_ONCE) as computing, ThreadPoolExecutor(AT_ONCE) as local:
+def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
+    """Run jobs, print their progress, and return the exit statuses of those that failed."""
+    run, failed = Run(), dict[Job, int]()
+    print(f"== {len(chosen)} jobs; {LOGS.name}/checks-*.log: their output", flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as computing, ThreadPoolExecutor(LOCAL_AT_ONCE) as local:
         waiting: dict[Future[int | None], Job] = {
             (local if job.local else computing).submit(run.run, job): job for job in chosen
         }
@@ -295,7 +292,7 @@ def run_all(chosen: Sequence[Job], **variables: str) -> dict[Job, int]:
 
 
 def _part(text: str) -> str:
-    """Return the part of the tests to run, ``n:draw``; empty: all of them."""
+    """Return the part of the fast tests to run, ``n:draw``; empty: all of them."""
     if text == "all":
         return ""
     if not re.fullmatch(r"[1-9]\d*(:\d+)?", text):
@@ -306,19 +303,16 @@ def _part(text: str) -> str:
 def main() -> int:
     """Runs all jobs and returns the exit status: 0, or 1 if one failed."""
     parser = argparse.ArgumentParser(description="Runs lint, types and tests.")
-    parser.add_argument("--fast", metavar="N[:DRAW]", type=_part, help="the fast tier; one file in N, drawn")
-    parser.add_argument(
-        "--cases", metavar="N[:DRAW]", type=_part, default="all", help="one in N, as tests/sampling.py draws them (all)"
-    )
+    tier = parser.add_mutually_exclusive_group()
+    tier.add_argument("--fast", metavar="N[:DRAW]", type=_part, help="the fast tier; one file in N, drawn")
+    tier.add_argument("--proofs", action="store_true", help="what make prove runs")
     options = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
     if options.fast:
         print(f"== some files of tests: FILES={options.fast} repeats it, and make test runs everything", flush=True)
-    if options.cases:
-        print(f"== a part of the tests: CASES={options.cases} repeats it, and make test runs everything", flush=True)
     fast = options.fast is not None
-    chosen = fast_jobs(options.fast or "1:0") if fast else jobs() if not options.cases else jobs_of_a_part()
-    failed = run_all(chosen, CDK_SAGAS_CASES=options.cases)
+    chosen = fast_jobs(options.fast or "1:0") if fast else proofs() if options.proofs else jobs()
+    failed = run_all(chosen)
     for job, status in failed.items():
         lines = job.log.read_text("utf-8", "replace").splitlines()
         named = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]

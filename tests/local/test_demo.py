@@ -79,6 +79,7 @@ def test_fails_and_names_the_invariant_when_money_was_created(
     assert "An invariant is broken" in capsys.readouterr().out
 
 
+@pytest.mark.proof
 def test_fails_when_a_notice_is_lost_or_a_ledger_is_tampered_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ def running(
             program.stdout.close()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("sandbox", ["idle", "busy"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_the_parent_ends(

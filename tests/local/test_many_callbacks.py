@@ -24,6 +24,7 @@ def crowd() -> Iterator[Crowd]:
         yield made
 
 
+@pytest.mark.proof
 def test_each_of_many_sagas_resumes_once_with_early_or_repeated_callbacks(crowd: Crowd) -> None:
     waiters = crowd.begin("many", SAGAS)
 
@@ -34,6 +35,7 @@ def test_each_of_many_sagas_resumes_once_with_early_or_repeated_callbacks(crowd:
     assert_all_hold(audit(crowd))
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", [Kind.SAME_EVENT, Kind.OTHER_EVENT])
 def test_two_receivers_that_run_at_the_same_time_wake_a_saga_once(crowd: Crowd, kind: Kind) -> None:
     def refused_of_pairs(attempt: int) -> int:

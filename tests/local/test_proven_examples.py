@@ -232,6 +232,7 @@ def example(request: pytest.FixtureRequest) -> Iterator[tuple[str, Callable[...,
                 yield request.param, lambda **how: Cart(carts, **how)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("refused", [False, True], ids=["completed", "refused"])
 def test_example_is_proven(
     example: tuple[str, Callable[..., Request]], refused: bool, capsys: pytest.CaptureFixture[str]

@@ -326,6 +326,7 @@ def calls_of_a_look(system: Callbacks) -> Counter[str]:
     return Counter(call.call for call in own if call.request_id == own[-1].request_id)
 
 
+@pytest.mark.proof
 def test_it_may_die_at_each_call_while_it_compensates_a_late_effect(system: Callbacks) -> None:
     """A third of the calls is drawn; ``tests/simulator/test_each_call.py`` breaks them in more ways."""
     function = system.outputs["ReconcilerName"]

@@ -46,6 +46,8 @@ from .two_ledgers import (
     in_time,
 )
 
+pytestmark = pytest.mark.proof
+
 SPEED = 10.0
 FUNCTION_SECONDS = 200
 CLIENTS = 6

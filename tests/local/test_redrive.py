@@ -28,6 +28,8 @@ from tests.sampling import a_sixth
 from .transfer_system import until
 from .two_ledgers import FORWARD, MAIN, PARTNER, RECOVERY, TwoLedgers, Way, deployed
 
+pytestmark = pytest.mark.proof
+
 SPEED: Final = 10.0
 FUNCTION_SECONDS: Final = 200
 OPENING, AMOUNT = 1000, 100

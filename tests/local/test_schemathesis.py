@@ -116,6 +116,7 @@ def _synthesize(outdir: Path) -> Path:
     return outdir
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("path", [f"{TRANSFERS}/Api", f"{WAYS_IN}/OnRest", f"{WAYS_IN}/OnHttp"])
 def test_an_api_answers_as_documented_and_serves_each_request_once(
     apis: Mapping[str, Api], path: str, tmp_path: Path

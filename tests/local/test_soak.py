@@ -20,7 +20,7 @@ LONGEST_SECONDS: Final = 1_800
 """More than the time limits of a soak, which waits on a busy machine."""
 CLIENTS: Final = {Example.TRANSFERS: 3, Example.ORDERS: 3, Example.PAYOUTS: 3, Example.CARTS: 6}
 
-pytestmark = pytest.mark.timeout(LONGEST_SECONDS)
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(LONGEST_SECONDS)]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""`make test` runs every test once, and reports the failures."""
+"""`make test` and `make prove` run every test once, and report the failures."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 
 from tests.for_each import for_each
 from tests.packaging.conftest import ROOT
-from tests.sampling import Case, drawn_cases
 from tools import run_checks
-from tools.run_checks import CONSTRUCTS, LOCAL, UNIT, Job, fast_jobs, jobs, jobs_of_a_part, run_all
+from tools.run_checks import CONSTRUCTS, LOCAL, PROOFS, TESTS, UNIT, Job, fast_jobs, jobs, proofs, run_all
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("test_*.py"))
 ALL = jobs()
@@ -32,18 +31,30 @@ def _holds(path: str, file: str) -> bool:
 
 @for_each(FILES)
 def test_every_test_file_runs_in_one_job(file: str) -> None:
-    for chosen in (ALL, jobs_of_a_part()):
+    for chosen in (ALL, proofs()):
         assert len([job.name for job in chosen if _runs(job, file)]) == 1
 
 
-@pytest.mark.parametrize("chosen", [ALL, jobs_of_a_part(), fast_jobs("1:0")], ids=["all", "a part", "fast"])
+def test_each_test_is_run_by_make_test_or_make_prove() -> None:
+    def expressions(chosen: Sequence[Job]) -> set[str]:
+        return {job.command[job.command.index("-m", 2) + 1] for job in chosen if "pytest" in job.command}
+
+    assert expressions(ALL) == {TESTS} == {f"not {PROOFS}"}
+    assert expressions(proofs()) == {PROOFS, f"scenario or {PROOFS}"}
+
+
+@pytest.mark.parametrize("chosen", [ALL, proofs(), fast_jobs("1:0")], ids=["tests", "proofs", "fast"])
 def test_jobs_name_existing_paths(chosen: Sequence[Job]) -> None:
     words = [word.removeprefix("--ignore=") for job in chosen for word in job.command]
     paths = [word for word in words if word.partition("/")[0] == "tests"]
 
     assert [path for path in paths if not (ROOT / path).exists()] == []
     assert len({job.name for job in chosen}) == len(chosen)
-    assert {"lint", "types"} < {job.name for job in chosen}
+
+
+def test_lint_and_types_are_part_of_both_tiers_of_tests() -> None:
+    for chosen in (ALL, fast_jobs("1:0")):
+        assert {"lint", "types"} < {job.name for job in chosen}
 
 
 def test_the_fast_tier_runs_a_part_of_the_files_and_each_changed_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +105,10 @@ def test_jobs_that_compute_give_way_to_those_on_local_aws(tmp_path: Path, monkey
 
 
 def test_what_is_on_local_aws_is_in_its_lane() -> None:
-    on_local = [job.name for job in ALL if any(_runs(job, file) for file in FILES if file.startswith(LOCAL))]
+    for chosen in (ALL, proofs()):
+        on_local = [job.name for job in chosen if any(_runs(job, file) for file in FILES if file.startswith(LOCAL))]
 
-    assert [job.name for job in ALL if job.local] == on_local
+        assert [job.name for job in chosen if job.local] == on_local
 
 
 def test_a_running_job_reports_its_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,35 +153,3 @@ def test_the_end_of_a_run_states_why_a_job_failed(
     run_checks.main()
 
     assert shown in capsys.readouterr().out
-
-
-LOCAL_CASES = {f"tests/local/test_{file}.py::test_{number}" for file in "abcde" for number in range(3)}
-EXHAUSTIVE = {f"tests/unit/test_{file}.py::test_all" for file in "abcdefgh"}
-ALONE = {"tests/unit/test_a.py::test_one", "tests/unit/test_b.py::test_many[x[0]]"}
-MANY = {f"tests/unit/test_a.py::test_many[{number}]" for number in range(10)}
-MODELS = {f"tests/specification/test_{file}.py::test_all" for file in "abcdefgh"}
-EVERY = sorted(LOCAL_CASES | EXHAUSTIVE | ALONE | MANY | MODELS)
-CASES = [Case(id=one, exhaustive=one in EXHAUSTIVE) for one in EVERY]
-
-
-def test_of_each_function_one_in_so_many_cases_is_drawn_and_at_least_one() -> None:
-    drawn = drawn_cases(CASES, "4:7")
-
-    assert drawn >= ALONE
-    assert len(drawn & MANY) == 3
-    assert drawn == drawn_cases(CASES, "4:7")
-
-
-def test_of_models_and_exhaustive_tests_one_in_so_many_is_drawn() -> None:
-    assert len(drawn_cases(CASES, "4:7") & (EXHAUSTIVE | MODELS)) == 4
-
-
-def test_of_files_on_local_aws_one_in_so_many_is_drawn_whole() -> None:
-    drawn = drawn_cases(CASES, "4:7") & LOCAL_CASES
-
-    assert len(drawn) == 6
-    assert len({one.partition("::")[0] for one in drawn}) == 2
-
-
-def test_everything_is_drawn_some_time() -> None:
-    assert set().union(*(drawn_cases(CASES, f"4:{draw}") for draw in range(60))) == {case.id for case in CASES}

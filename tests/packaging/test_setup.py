@@ -118,7 +118,7 @@ def test_a_package_that_cannot_be_installed_shows_why_and_where_to_look(checkout
     ]
 
 
-def test_continuous_integration_runs_make_test(tmp_path: Path) -> None:
+def test_continuous_integration_runs_tests_and_proofs(tmp_path: Path) -> None:
     _script(tmp_path / "make", 'echo "$PWD make $*"')
 
     result = subprocess.run(
@@ -130,4 +130,4 @@ def test_continuous_integration_runs_make_test(tmp_path: Path) -> None:
         text=True,
     )
 
-    assert result.stdout.split() == [str(ROOT), "make", "test"]
+    assert result.stdout.splitlines() == [f"{ROOT} make test", f"{ROOT} make prove"]

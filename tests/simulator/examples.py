@@ -76,7 +76,7 @@ def _folder(add: Callable[..., object], *given: str) -> tempfile.TemporaryDirect
     from aws_cdk import App
 
     folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulation-")
-    app = App(outdir=folder.name, analytics_reporting=False)
+    app = App(outdir=folder.name, analytics_reporting=False, stack_traces=False)
     add(app, *given)
     app.synth()
     return folder

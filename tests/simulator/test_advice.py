@@ -16,7 +16,7 @@ from .drawn.advised import Advised, advised
 from .drawn.assembly import drawn_assembly
 from .drawn.sagas import ROUTES, SKIP, DrawnGroup, DrawnSaga, DrawnStep, way_by
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 _SKIPPING = DrawnSaga(
     nodes=(

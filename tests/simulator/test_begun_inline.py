@@ -20,7 +20,7 @@ from .begun.stack import OPERATION
 from .examples import assembly_of
 from .workloads.transfers import InlineTransfers
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 _DAY: Final = 86_400 * SECOND
 _SOON: Final = (0, 0, SECOND // 10, SECOND, 30 * SECOND, 90 * SECOND)

@@ -21,7 +21,7 @@ from tests.simulator.campaign import SHARES, Block, Campaign, shares
 from .conftest import Deployed
 from .examples import EXAMPLES
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 
 def test_campaign_of_several_processes_has_the_findings_of_one(deployed: Deployed) -> None:

@@ -31,7 +31,7 @@ from .drawn.sagas import (
 from .drawn.shrink import Setting, shrunk
 from .drawn.workload import Drawn, direct_intent
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 SAGAS = [drawn_saga(seed) for seed in range(4)]
 """Few: the synth takes longer than all runs."""

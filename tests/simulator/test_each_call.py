@@ -40,7 +40,7 @@ from .workloads.carts import UNANSWERED
 from .workloads.faces import Faces, Unreserved
 from .workloads.transfers import Transfers, Weakened
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 WAYS: Final = (
     ("funds_transfer", 19, "COMPLETED"),  # within one ledger

@@ -14,7 +14,7 @@ from constructs_lib.testing.simulator.run import START
 from .conftest import Deployed
 from .examples import EXAMPLES
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 210, "cart_fulfilment": 130, "wallet": 200}
 """Few: ``make simulate`` runs thousands."""

@@ -20,7 +20,7 @@ from .grants import REVIEWED, Unit, reviewed, unit_of, units_of, write_table
 from .paths import PATHS, SCRIPTS, STACKS, play, runs
 from .support import ROLE, add_function, blueprint, function_arn, world_of
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 TABLE: Final = Path(__file__).parents[2] / "build" / "least-privilege.md"
 

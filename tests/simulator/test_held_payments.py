@@ -22,7 +22,7 @@ from saga_runtime.protocol import LogAttribute, StepStatus
 from .examples import assembly_of
 from .held_payments.stack import CARRIER, HeldPaymentsStack
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 OPENING: Final = 1_000
 CUSTOMERS: Final = ("ann", "bob")

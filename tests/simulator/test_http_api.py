@@ -26,7 +26,7 @@ from .examples import assembly_of
 from .small_stack import Transfers, add_saga
 from .support import blueprint, world_of
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 ECHO = "import json\ndef handler(event, context):\n    return {'statusCode': 200, 'body': json.dumps(event)}\n"
 

@@ -41,7 +41,7 @@ from .test_releases import Renaming
 from .workloads.orders import Orders
 from .workloads.transfers import InlineTransfers
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 _MILLISECOND: Final = SECOND // 1_000
 _ATTEMPTS: Final = 12

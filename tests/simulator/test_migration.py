@@ -17,7 +17,7 @@ from .beyond_examples.customers import Customers
 from .beyond_examples.stacks import add_migrating
 from .examples import assembly_of
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 _NEW: Final = ("attribute_not_exists(pk)", "attribute_not_exists(#pk)")
 """Of an operation's record, and of its row in either form of the history."""

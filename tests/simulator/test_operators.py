@@ -19,7 +19,7 @@ from .examples import assembly_of
 from .paths import STACKS
 from .workloads.transfers import Transfers
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 _LINE: Final = re.compile(
     r"(?P<moment>\d\d \d\d:\d\d:\d\d\.\d{3})  (?:"

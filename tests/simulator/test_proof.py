@@ -37,7 +37,7 @@ from .conftest import Deployed
 from .examples import EXAMPLES
 from .workloads.transfers import LEDGERS, MISSING, Transfers, Weakened
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 PARTNER = 2
 """Seed of a transfer to the partner."""

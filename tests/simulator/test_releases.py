@@ -48,7 +48,7 @@ from .drawn.workload import Drawn
 from .machines import Deleted, Replacement
 from .support import EVERYTHING, RETURN, add_function, add_machine, blueprint, execute, function_arn, invoke, output_of
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 DAY = 86_400 * SECOND
 TURN = DAY // 8

@@ -11,7 +11,7 @@ import pytest
 
 from .examples import assembly
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

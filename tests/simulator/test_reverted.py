@@ -30,7 +30,7 @@ def test_edit_of_a_text_that_is_gone_is_refused(tmp_path: Path) -> None:
         reverted(gone, tmp_path)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 def test_defect_of_a_reverted_fix_is_found() -> None:
     found = look_for(REVERTS["condition-by-truth"], seed=293416, seconds=60, shrink=False)
 

@@ -27,7 +27,7 @@ from saga_runtime import LedgerBuilder, Money
 
 from .begun.stack import BegunTransferStack
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 
 class Transfers(Workload):

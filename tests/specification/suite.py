@@ -74,11 +74,13 @@ class SpecificationTests:
         for name in values.keys() & set(metafunc.fixturenames):
             metafunc.parametrize(name, values[name], ids=str)
 
+    @pytest.mark.proof
     def test_under_all_conditions_no_promise_is_broken_and_no_run_is_stuck(self, setting: str) -> None:
         verdict = check(self.suite.settings[setting])
 
         assert verdict.clean, verdict
 
+    @pytest.mark.proof
     def test_without_a_condition_a_promise_is_broken(self, mutant: Mutant) -> None:
         verdict = check(self.suite.settings[mutant.setting].without(*mutant.off), until=mutant.harm)
 
@@ -95,6 +97,7 @@ class SpecificationTests:
 class RedundantConditionTests(SpecificationTests):
     """The same, for a suite with conditions that have companions."""
 
+    @pytest.mark.proof
     def test_a_condition_that_is_redundant_alone_matters_when_its_companions_are_gone(self, redundant: Mutant) -> None:
         alone, *companions = redundant.off
         model = self.suite.settings[redundant.setting]
@@ -116,6 +119,7 @@ class LargeConfigurationTests(SpecificationTests):
 class SpareConditionTests(SpecificationTests):
     """The same, for a suite with spare conditions."""
 
+    @pytest.mark.proof
     def test_without_a_spare_condition_no_promise_is_broken(self, spare: Condition, spare_in: str) -> None:
         verdict = check(self.suite.settings[spare_in].without(spare))
 

@@ -4,7 +4,8 @@ The tests run as always, and each clause that the runtime or a command sends in 
 clause is removed from every request that has it, before the request reaches the database: one of the scenarios in which
 it decides must fail.
 
-``python -m pytest -p tests.unit.every_clause tests/unit`` runs it; what nothing noticed is a failure of the run.
+``python -m pytest -p tests.unit.every_clause -m scenario tests/unit`` runs it; what nothing noticed is a failure of the
+run.
 """
 
 from __future__ import annotations
@@ -90,6 +91,13 @@ class EveryClause:
         self._scenarios: dict[str, pytest.Item] = {}
         self._lines: list[str] = []
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Mark the scenarios, so that ``-m scenario`` runs nothing else."""
+        for item in items:
+            if _is_scenario(item):
+                item.add_marker("scenario")
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         """Record the clauses of a scenario."""
@@ -141,6 +149,7 @@ def pytest_configure(config: pytest.Config) -> None:
     missing = [path for path in SCENARIOS if not (FOLDER / path.partition("::")[0]).exists()]
     if missing:
         raise pytest.UsageError(f"scenarios must be files or folders of {FOLDER}, got {missing}; correct SCENARIOS")
+    config.addinivalue_line("markers", "scenario: may notice that a clause is missing")
     config.pluginmanager.register(EveryClause())
 
 

@@ -92,7 +92,7 @@ def test_example_is_clean_by_every_pack(new_app: Callable[[], App], example: str
     assert sorted(_findings(stack)) == []
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_acknowledgement_is_of_a_finding_and_has_a_reason(new_app: Callable[[], App], example: str) -> None:
     plain = EXAMPLES[example](new_app())

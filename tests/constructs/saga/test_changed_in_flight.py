@@ -23,7 +23,7 @@ from tests.constructs.support.plans import step
 from tests.constructs.support.simulation import Moment, Simulation, Stop
 from tests.sampling import a_third
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 Definition = dict[str, Any]
 REQUEST = {"amount": 150, "items": [{"sku": "a", "id": "1"}]}

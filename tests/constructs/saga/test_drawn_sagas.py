@@ -14,7 +14,7 @@ from tests.constructs.support.drawn_plans import Drawn
 from tests.constructs.support.jsonata import EXECUTION
 from tests.constructs.support.simulation import Moment, Simulation, Stop
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 SAGAS = range(40)
 

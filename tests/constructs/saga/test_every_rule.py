@@ -30,7 +30,7 @@ from tests.constructs.support.plans import PLANS
 from tests.constructs.support.simulation import FORWARD, Moment, Simulation, Stop
 from tests.sampling import WHOLE, a_third
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 KINDS = ("Catch", "Retry", "Choices")
 ERRORS = (

@@ -46,7 +46,7 @@ def _app(folder: Path, settings: dict[str, Any]) -> App:
     return App(outdir=str(folder), context=settings, analytics_reporting=False)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 @pytest.mark.parametrize("kind", STACKS)
 def test_a_stack_has_the_same_resources_and_permissions_without_any_flag(kind: StackOf, tmp_path: Path) -> None:
     today = Cloud(kind(_app(tmp_path / "today", context()), "Shop"))
@@ -61,7 +61,7 @@ def test_a_stack_has_the_same_resources_and_permissions_without_any_flag(kind: S
             assert resource.raw == before.resources[path].raw, path
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 @pytest.mark.parametrize("settings", [context, without_flags])
 @pytest.mark.parametrize("kind", STACKS)
 def test_a_stack_with_an_environment_of_its_own_is_clean(

@@ -58,6 +58,7 @@ def examples(new_app: AppFactory) -> list[Cloud]:
     return [Cloud(stack(new_app(), "Shop")) for stack in EXAMPLES]
 
 
+@pytest.mark.proof
 def test_the_cdk_finds_a_property_that_does_not_exist_and_nothing_in_an_example(new_app: AppFactory) -> None:
     """In one validation: compiling its rules takes most of the time."""
     app = new_app()

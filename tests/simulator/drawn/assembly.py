@@ -55,7 +55,7 @@ def _synthesize(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], sh
 
     from .stack import DrawnStack
 
-    app = App(outdir=str(folder), analytics_reporting=False)
+    app = App(outdir=str(folder), analytics_reporting=False, stack_traces=False)
     DrawnStack(app, sagas, releases, shift)
     app.synth()
 

@@ -40,7 +40,7 @@ from tests.unit.support.samples import NOW_MS
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

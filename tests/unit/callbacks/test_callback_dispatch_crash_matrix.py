@@ -25,7 +25,7 @@ from tests.unit.support.warehouse import TIMEOUT_SECONDS, Picking, Sent
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Moment
 from tests.unit.support.world import World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 PROVIDERS: dict[str, dict[str, Any]] = {"asked": ASKED, "idempotent": IDEMPOTENT}
 ID = "pick-77"

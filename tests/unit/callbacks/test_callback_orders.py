@@ -36,7 +36,7 @@ from tests.unit.support.samples import NOW_MS, SAGA_ID
 from tests.unit.support.tasks import TasksClient
 from tests.unit.support.world import World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 LENGTH = 6
 REPEATED_LENGTH = 6

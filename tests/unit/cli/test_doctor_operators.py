@@ -72,7 +72,7 @@ def stack(world: World, monkeypatch: pytest.MonkeyPatch, boto3_session: boto3.Se
 # A repair that dies.
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 @pytest.mark.parametrize("moment", Moment)
 @pytest.mark.parametrize("scene", [name for name, scene in SCENES.items() if scene.repaired])
 def test_a_repair_that_dies_at_any_call_is_finished_by_the_next_one(

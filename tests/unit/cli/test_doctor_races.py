@@ -24,7 +24,7 @@ from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.wire import before
 from tests.unit.support.world import World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 R1 = recovery_name(SAGA_ID, 1)
 

@@ -24,7 +24,7 @@ import pytest
 from examples.cart_fulfilment.providers import Action, Moment, Provider, Trouble
 from examples.cart_fulfilment.providers.courier import sign_like_stripe, sign_plainly, sign_standard
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 SPEED: Final = 25.0
 SECRETS: Final = {

@@ -47,7 +47,7 @@ def test_report_is_as_wide_as_its_window_and_its_tables_scroll(result: Result) -
     assert '<div class="wide"><svg' in page
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 def test_same_seed_repeats_a_run(result: Result) -> None:
     again = run(seed=3, rate=12, least_seconds=1, way=(4, 1))
 
@@ -55,7 +55,7 @@ def test_same_seed_repeats_a_run(result: Result) -> None:
     assert again.outcomes.requests == result.outcomes.requests
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 def test_copy_of_another_value_than_was_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     made = moves._Entry
 
@@ -70,7 +70,7 @@ def test_copy_of_another_value_than_was_read_is_noticed(monkeypatch: pytest.Monk
     assert result.checks.invariants[EQUAL].violated
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 def test_backfill_by_add_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The article's end: what was mirrored before the copy counts twice."""
     entries = moves.entries

@@ -17,7 +17,7 @@ import pytest
 
 from examples.payment_gateway import Action, Moment, Operation, PaymentGateway, Trouble
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 CHARGE = {"amount": 1250, "currency": "EUR", "card": "card-1", "reference": "order-1"}
 CHARGES = "/charges"

@@ -22,7 +22,7 @@ from tests.unit.support.wallet import LEDGER, deploy, moved, pay
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 READ, WRITE, STORE, LOOK = "BatchGetItem", "TransactWriteItems", "PutItem", "GetItem"
 

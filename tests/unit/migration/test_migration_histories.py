@@ -15,7 +15,7 @@ from saga_runtime.saga_log.transaction import commit_first
 from tests.unit.support.migrations import CASH, LAST, LAYOUT, POINT, PROFILE, TABLE, Table, marker, open_table
 from tests.unit.support.world import World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 CONCERNS: Final = (PROFILE, POINT, CASH)
 Between = Callable[[Table], None]

@@ -34,6 +34,7 @@ def _code(tmp_path: Path, target: Target) -> Path:
     return merged_code(folder, requirements=LOCK, target=target)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("python", "machine"), TARGETS[_FIRST::_STEP])
 def test_pydantic_is_installed_for_the_function(tmp_path: Path, python: str, machine: str) -> None:
     code = _code(tmp_path, Target(python=python, machine=machine))
@@ -46,6 +47,7 @@ def test_pydantic_is_installed_for_the_function(tmp_path: Path, python: str, mac
     assert [name for name in names if name.endswith(".so") and not name.endswith(tag)] == []
 
 
+@pytest.mark.proof
 def test_pydantic_of_a_function_for_arm64_imports_on_this_machine(tmp_path: Path) -> None:
     folder = tmp_path / "code"
     with zipfile.ZipFile(local_code(_code(tmp_path, Target(python="3.14", machine="aarch64")))) as archive:

@@ -26,7 +26,7 @@ from saga_runtime.shared import aws, telemetry
 from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 RECONCILER = import_module("saga_runtime.recovery.reconciler")
 BACKLOG = 10_000

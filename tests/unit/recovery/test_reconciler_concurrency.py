@@ -44,7 +44,7 @@ from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, REQUEST_ID, reserva
 from tests.unit.support.wire import SDK_ATTEMPTS, Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 RECONCILER = import_module("saga_runtime.recovery.reconciler")
 A = RecordAttribute

@@ -19,7 +19,7 @@ from tests.unit.support.reconciled import LIMIT, LOOKING, R1, SCENES, SHARDS, A,
 from tests.unit.support.samples import SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 DISTURBANCES = [
     (Action.KILL, Moment.BEFORE, 1),

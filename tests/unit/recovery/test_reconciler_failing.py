@@ -26,7 +26,7 @@ from saga_runtime.recovery.sweep import SPARE_MS
 from tests.unit.support.crews import TurnTakers
 from tests.unit.support.samples import NOW_MS
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 A = RecordAttribute
 FAILING, DEAD = 800, 16

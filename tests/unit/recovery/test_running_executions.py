@@ -148,7 +148,7 @@ FEW = {**QUOTAS, "DescribeExecution": (20, 1)}
 """For as many sagas as a test can run what the default quotas are for tens of thousands."""
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 def test_running_sagas_starve_dead_ones_if_each_is_described() -> None:
     found = measured(2_000, quotas=FEW, lists=False, minutes=18)
 
@@ -157,7 +157,7 @@ def test_running_sagas_starve_dead_ones_if_each_is_described() -> None:
     assert found["oldest_overdue_seconds"] > 300
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 def test_dead_sagas_are_found_within_two_looks_among_thousands_that_run() -> None:
     found = measured(2_000, quotas=FEW, minutes=18)
 

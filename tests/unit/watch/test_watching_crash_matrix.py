@@ -30,7 +30,7 @@ from tests.unit.support.watched import GRACE_MS, LEASE_MS, Watch, watch_in
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import Context, World
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 SWEEP = import_module("saga_runtime.watch.sweep")
 A = WatchAttribute

@@ -291,8 +291,8 @@ class TestAMessage:
         "of",
         [
             pytest.param(range(256), id="any"),
-            pytest.param(range(128, 256), id="no-text", marks=pytest.mark.exhaustive),
-            pytest.param(range(32), id="controls", marks=pytest.mark.exhaustive),
+            pytest.param(range(128, 256), id="no-text", marks=pytest.mark.proof),
+            pytest.param(range(32), id="controls", marks=pytest.mark.proof),
         ],
     )
     def test_of_the_largest_body_keeps_every_byte(self, provider: Provider, of: range) -> None:
@@ -347,7 +347,7 @@ MATRIX = [(case, call, *fault) for case, calls in CALLS.items() for call in call
 RAN: set[str] = set()
 
 
-@pytest.mark.exhaustive
+@pytest.mark.proof
 @pytest.mark.parametrize(("case", "call", "action", "moment"), MATRIX)
 def test_no_event_that_was_answered_2xx_is_lost_or_applied_twice(
     world: World,

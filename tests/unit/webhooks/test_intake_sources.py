@@ -238,7 +238,7 @@ class TestATable:
         assert taken(changed(order)) == []
         assert reasons(provider, provider.parked) == [reason]
 
-    @pytest.mark.parametrize("kind", ["bytes", pytest.param("controls", marks=pytest.mark.exhaustive), "noncharacters"])
+    @pytest.mark.parametrize("kind", ["bytes", pytest.param("controls", marks=pytest.mark.proof), "noncharacters"])
     def test_keeps_the_largest_change_exactly(self, provider: Provider, kind: str) -> None:
         dice = random.Random(1)
         if kind == "bytes":

@@ -32,7 +32,7 @@ from tests.unit.support.samples import NOW_MS
 from tests.unit.support.world import World
 from tests.unit.webhooks.test_signatures import hub, standard
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.proof
 
 NOW = NOW_MS // 1_000
 KEY = "the key of approval links"
