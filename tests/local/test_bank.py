@@ -27,6 +27,8 @@ from saga_runtime.protocol import LedgerAttribute, RecordAttribute
 from .transfer_system import is_settled, transfer
 from .two_ledgers import FORWARD, MAIN, PARTNER, TwoLedgers, deployed
 
+pytestmark = pytest.mark.proof
+
 SPEED = 4.0
 FUNCTION_SECONDS = 60
 EMULATED_SECONDS = 60.0

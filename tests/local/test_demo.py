@@ -64,6 +64,7 @@ def number_of(name: str, table: str) -> int:
     return int(found.group(1))
 
 
+@pytest.mark.proof
 def test_fails_and_names_the_invariant_when_money_was_created(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,6 +14,8 @@ from constructs_lib.testing import Fault, HttpResponse
 from .inline_system import STACK, InlineSystem, deployed_inline, synthesized
 from .transfer_system import SPEED, transfer, until
 
+pytestmark = pytest.mark.proof
+
 HELD_SECONDS: Final = 20
 """Emulated. Longer than until a saga is due, shorter than an Express execution may take."""
 HOLDS: Final = Fault(

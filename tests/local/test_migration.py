@@ -23,6 +23,8 @@ from saga_runtime.protocol import Env
 from .migrating_system import CUSTOMERS, OPENING, SEGMENTS, STACK, WORKER, WRITER, MigratingSystem
 from .support import eventually
 
+pytestmark = pytest.mark.proof
+
 SPEED: Final = 40.0
 """The shortest ``ended_after``, 15 minutes, takes 22 seconds."""
 TIMEOUT: Final = 900

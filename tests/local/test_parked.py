@@ -24,6 +24,8 @@ from saga_runtime.shared.arns import machine_of
 
 from .pauses import Pauses
 
+pytestmark = pytest.mark.proof
+
 SPEED: Final = 12.0
 PATIENCE_SECONDS: Final = 300.0
 CHARGED, DELIVERED = 1000, 300

@@ -17,6 +17,8 @@ from constructs_lib.testing.invariants import assert_all_hold, audit_sagas, read
 from examples.payment_gateway import Action, Books, Moment, Operation, PaymentGateway, Trouble
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, LogAttribute
 
+pytestmark = pytest.mark.proof
+
 SPEED: Final = 12.0
 PATIENCE_SECONDS: Final = 200.0
 AMOUNT: Final = 1250
