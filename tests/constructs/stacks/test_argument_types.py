@@ -239,6 +239,7 @@ def _whole(factory: Callable[..., Any], given: dict[str, Any], world: World) -> 
     return {**{name: value for name, value in named.items() if name in wanted}, **given}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "argument"), list(_arguments()))
 def test_a_wrong_type_is_refused_by_name_value_and_remedy(world: World, name: str, argument: str) -> None:
     factory, given = FACTORIES[name]

@@ -24,6 +24,7 @@ from moto.core import models, responses
 from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.serialize import ResponseSerializer
 from moto.core.utils import method_names_from_class
+from moto.sqs.models import SQSBackend
 
 from tests.unit.support.wire import Answer, Wire
 
@@ -112,9 +113,11 @@ def without_detours() -> Iterator[None]:
     """Let moto find at once what it would find in the end.
 
     It looks for a request's service among all services, for the functions of a class at each call, and for ten kinds
-    of an attribute's value, of which there is one, in six spellings each.
+    of an attribute's value, of which there is one, in six spellings each. A receive of an empty queue waits for a
+    message for a real second, and none is sent meanwhile.
     """
     thorough = ResponseSerializer._serialize_structure_member
+    receive = SQSBackend.receive_message
     often = ("dynamodb", "sqs")
     patterns = sorted(backend_index.backend_url_patterns, key=lambda entry: entry[0] not in often)
 
@@ -123,7 +126,11 @@ def without_detours() -> Iterator[None]:
             return
         thorough(serializer, serialized, value, shape, key)
 
+    def received(backend: Any, queue: str, count: int, _wait_seconds: int, *more: Any) -> Any:
+        return receive(backend, queue, count, 0, *more)
+
     with (
+        mock.patch.object(SQSBackend, "receive_message", received),
         mock.patch.object(ResponseSerializer, "_serialize_structure_member", quick),
         mock.patch.object(responses, "method_names_from_class", functools.cache(method_names_from_class)),
         mock.patch.object(backend_index, "backend_url_patterns", patterns),
