@@ -27,10 +27,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOGS: Final = ROOT / "build"
-AT_ONCE: Final = 2
-"""Jobs that compute at the same time."""
-LOCAL_AT_ONCE: Final = 3
-"""Jobs on local AWS at the same time: they mostly wait."""
+AT_ONCE: Final = 3
+"""Jobs of a lane that run at the same time: each waits for other processes, local AWS or the CDK's Node."""
 GIVES_WAY: Final = ("nice", "-n", "10")
 """Before the command of a job that computes."""
 TELL_SECONDS: Final = 60.0
@@ -266,7 +264,7 @@ def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
     """Run jobs, print their progress, and return the exit statuses of those that failed."""
     run, failed = Run(), dict[Job, int]()
     print(f"== {len(chosen)} jobs; {LOGS.name}/checks-*.log: their output", flush=True)
-    with ThreadPoolExecutor(AT_ONCE) as computing, ThreadPoolExecutor(LOCAL_AT_ONCE) as local:
+    with ThreadPoolExecutor(AT_ONCE) as computing, ThreadPoolExecutor(AT_ONCE) as local:
         waiting: dict[Future[int | None], Job] = {
             (local if job.local else computing).submit(run.run, job): job for job in chosen
         }
