@@ -79,6 +79,8 @@ ON_LOCAL_AWS: Final = {
     ),
 }
 """Files on local AWS, by job: those of a job share what they deploy. All others there are a job of their own."""
+FAULTS: Final = ("test_proven_examples", "test_recovery", "test_redrive", "test_soak")
+"""Proofs on local AWS whose faults take long."""
 COMPUTING: Final = (
     "test_callback_crash_matrix",
     "test_callback_dispatch_crash_matrix",
@@ -195,9 +197,10 @@ def jobs() -> list[Job]:
 
 def proofs() -> list[Job]:
     """Jobs of tests that search, or break everything that was enumerated; a file of tests belongs to one job."""
-    computing = _files(UNIT, *COMPUTING)
+    computing, faults = _files(UNIT, *COMPUTING), _files(LOCAL, *FAULTS)
     return [
-        pytests("proofs-local", "-m", PROOFS, LOCAL, local=True),
+        pytests("proofs-local", "-m", PROOFS, *_without(*faults), LOCAL, local=True),
+        pytests("proofs-faults", "-m", PROOFS, *faults, local=True),
         pytests("proofs-simulator", "-m", PROOFS, *_without(EACH_CALL), SIMULATOR),
         pytests(
             "proofs-clauses", "-p", "tests.unit.every_clause", "-m", "scenario or proof", *_without(*computing), UNIT
