@@ -51,7 +51,7 @@ demo-migration: setup ## split a wallet's records while payments run and everyth
 
 gallery: demo demo-wallet demo-migration ## all demos, one after another
 
-test: setup ## lint, types and all tests
+test: setup ## lint, types, all tests, and 20,000 simulated sagas
 	@python tools/run_checks.py
 
 prove: setup ## the proofs behind the tests: every call broken, every condition removed, every order, the models, a soak

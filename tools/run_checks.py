@@ -66,7 +66,7 @@ ON_LOCAL_AWS: Final = {
         "test_local_aws",
         "test_local_aws_leaves_nothing",
     ),
-    "releases": (
+    "sagas": (
         "test_bank",
         "test_begun_by_events",
         "test_bounds",
@@ -310,7 +310,7 @@ def main() -> int:
     options = parser.parse_args()
     LOGS.mkdir(exist_ok=True)
     if options.fast:
-        print(f"== some files of tests: FILES={options.fast} repeats it, and make test runs everything", flush=True)
+        print(f"== some files of tests: FILES={options.fast} repeats it, and make test runs all", flush=True)
     fast = options.fast is not None
     chosen = fast_jobs(options.fast or "1:0") if fast else proofs() if options.proofs else jobs()
     failed = run_all(chosen)
