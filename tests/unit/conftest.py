@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -32,9 +33,20 @@ REGION = "eu-central-1"
 
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds that the code under test wanted to sleep; it does not."""
+    """Seconds that the code under test wanted to sleep; it does not.
+
+    A thread that an earlier test left behind, of a fake provider for example, sleeps for itself.
+    """
     wanted: list[float] = []
-    monkeypatch.setattr(time, "sleep", wanted.append)
+    sleep, others = time.sleep, {*threading.enumerate()} - {threading.current_thread()}
+
+    def nap(seconds: float) -> None:
+        if threading.current_thread() in others:
+            sleep(seconds)
+        else:
+            wanted.append(seconds)
+
+    monkeypatch.setattr(time, "sleep", nap)
     return wanted
 
 
