@@ -40,6 +40,8 @@ from saga_runtime.idempotency.identity import request_id_of, scope_of
 from .conftest import Deployed
 from .workloads.transfers import Transfers
 
+pytestmark = pytest.mark.proof
+
 
 class _Changed(Transfers):
     """Transfers whose bodies the schema refuses."""

@@ -185,6 +185,7 @@ def _identities(stack: Stack) -> set[str]:
     return found
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.__name__)
 def test_two_deployments_of_an_app_share_no_metric(new_app: AppFactory, example: Callable[..., Stack]) -> None:
     class Named(example):  # type: ignore[misc, valid-type]  # the class is a parameter

@@ -394,6 +394,7 @@ def assemblies(new_app: AppFactory, tmp_path_factory: pytest.TempPathFactory) ->
     return {"old": _stacks(new_app(), "old", FUNCTIONS), "new": _stacks(new_app(), "new", changed)}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", CASES)
 def test_loss_is_found(assemblies: Mapping[str, str], capsys: pytest.CaptureFixture[str], name: str) -> None:
     case = CASES[name]

@@ -40,6 +40,8 @@ from tests.unit.support.memory_dynamodb import MemoryDynamoDB
 from tests.unit.support.samples import NOW_MS, reservation_of
 from tests.unit.support.world import Telemetry
 
+pytestmark = pytest.mark.proof
+
 SWEEP_MS = 26_000
 """Two seconds for rows, a twelfth of a function's, and twelve for notices: so a test needs fewer rows."""
 NEWEST = 40

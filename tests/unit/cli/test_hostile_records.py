@@ -30,6 +30,8 @@ from tests.unit.support.job_saga import REFUSED
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.proof
+
 CALLBACKS = import_module("constructs_lib.cli.callbacks.command")
 HOLD = import_module("constructs_lib.cli.hold")
 LIST = import_module("constructs_lib.cli.fleet.list")

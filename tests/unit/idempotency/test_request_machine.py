@@ -106,7 +106,7 @@ class RequestMachine(RuleBasedStateMachine):
         return [name for name in self.model.running() if self.model.phases[name] in {Phase.COMPLETE, Phase.FAIL}]
 
 
-TestRequestMachine = RequestMachine.TestCase
+TestRequestMachine = pytest.mark.proof(RequestMachine.TestCase)
 TestRequestMachine.settings = settings(max_examples=120, stateful_step_count=40)
 
 

@@ -18,6 +18,8 @@ from saga_runtime.shared import aws
 from tests.unit.support.migrations import CASH, LAST, LAYOUT, OLD, POINT, PROFILE, TABLE, Table, marker, open_table
 from tests.unit.support.world import World
 
+pytestmark = pytest.mark.proof
+
 VALUES: dict[str, Any] = {"PROFILE": {"name": "B"}, "POINT": {"balance": 3}, "CASH": {"balance": 1}}
 CONCERNS = (PROFILE, POINT, CASH)
 EMPTY: dict[str, Any] = {"POINT": Change(at_most={"balance": 0}, refusal=lambda: InsufficientFunds("points are left"))}
