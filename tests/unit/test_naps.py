@@ -1,4 +1,4 @@
-"""What the tests' clock counts as a sleep of the code under test."""
+"""The fixture of naps: which sleeps belong to the code under test."""
 
 from __future__ import annotations
 
