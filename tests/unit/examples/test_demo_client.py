@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from constructs_lib.testing import HttpResponse
-from examples.funds_transfer.demo.client import Clients
+from examples.funds_transfer.demo.client import Clients, Exchange
+from examples.funds_transfer.demo.evidence import is_settled
 from saga_runtime.protocol import PREFERENCE_APPLIED_HEADER, REPLAYED_HEADER
 
 
@@ -58,3 +59,10 @@ def test_request_that_is_never_accepted_ends_with_its_first_refusal() -> None:
     refusal = answer(400)
 
     assert final_of([None, refusal], never_accepted=True) is refusal
+
+
+@pytest.mark.parametrize(("response", "settled"), [(DONE, True), (WAITED, True), (answer(200), False), (None, False)])
+def test_stored_response_is_evidence_of_a_settled_request(response: HttpResponse | None, settled: bool) -> None:
+    exchange = Exchange(user="ada", key="k", method="POST", imposter=False, seconds=0.1, answer=response)
+
+    assert is_settled(exchange) is settled

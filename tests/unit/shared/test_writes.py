@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
+import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +143,24 @@ def test_a_plan_is_made_again_while_its_judge_finds_a_conflict(
     with pytest.raises(type(judged)):
         writes.commit(plan, lambda _: judged, retry=_retry())
     assert len(made) == plans
+
+
+def test_the_error_of_a_refusal_is_freed_without_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aws, "dynamodb", lambda: Database([_cancelled(FAILED)]))
+    judged: list[weakref.ref[Exception]] = []
+
+    def judge(_: Refused) -> Declined:
+        error = Declined("no")
+        judged.append(weakref.ref(error))
+        return error
+
+    gc.disable()
+    try:
+        with suppress(Declined):
+            writes.commit(lambda: [PUT], judge, retry=_retry())
+        assert [error() for error in judged] == [None]
+    finally:
+        gc.enable()
 
 
 def test_an_empty_plan_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
