@@ -10,6 +10,7 @@ from aws_cdk import Stack, Validations
 from aws_cdk import aws_lambda as lambda_
 
 from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.stacks import stack_of
 
 MAX_BYTES: Final = 4_096
 """https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
@@ -28,7 +29,7 @@ def require_environment_room(function: lambda_.Function) -> None:
 
 
 def _check(function: lambda_.Function) -> None:
-    stack, resource = Stack.of(function), function.node.default_child
+    stack, resource = stack_of(function), function.node.default_child
     if not isinstance(resource, lambda_.CfnFunction):
         return
     # The attribute for it loses what is added later: the CDK's stub makes a structure of the token that it is.

@@ -16,6 +16,7 @@ from constructs import Construct, IConstruct
 
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
+from constructs_lib.shared.stacks import app_of, asked_once, path_of
 from constructs_lib.shared.types import check_fields, require_type
 from saga_runtime.protocol import Env
 
@@ -194,7 +195,7 @@ def options_of(scope: Construct) -> FunctionOptions:
     Raises:
         ValueError: for subnets or security groups without a VPC.
     """
-    path, options = scope.node.path, _Options.of(scope)
+    path, options = path_of(scope), _Options.of(scope)
     options.read.append(path)
     found = options.at(path)
     if found.vpc is None and (found.subnets is not None or found.security_groups is not None):
@@ -206,7 +207,7 @@ def options_of(scope: Construct) -> FunctionOptions:
 
 def options_ahead(scope: Construct, own: FunctionOptions | None) -> FunctionOptions:
     """Options of a function that does not exist yet, by the scope that will be its parent."""
-    return (own or FunctionOptions()).over(_Options.of(scope).at(scope.node.path))
+    return (own or FunctionOptions()).over(_Options.of(scope).at(path_of(scope)))
 
 
 def log_group(
@@ -268,14 +269,9 @@ class _Options(Construct):
         self._by_path: dict[str, FunctionOptions] = {}
         self.read: list[str] = []
 
-    @classmethod
-    def of(cls, scope: IConstruct) -> _Options:
-        root = scope.node.root
-        found = root.node.try_find_child(_PLACE)
-        if isinstance(found, _Options):
-            return found
-        assert isinstance(root, Construct)  # noqa: S101  # every root is one
-        return cls(root)
+    @staticmethod
+    def of(scope: IConstruct) -> _Options:
+        return _options_of_app(app_of(scope))
 
     def add(self, path: str, options: FunctionOptions) -> None:
         if path in self._by_path:
@@ -296,6 +292,15 @@ class _Options(Construct):
         for scope in sorted((scope for scope in self._by_path if _is_in(path, scope)), key=len):
             found = self._by_path[scope].over(found)
         return found
+
+
+@asked_once
+def _options_of_app(root: IConstruct) -> _Options:
+    found = root.node.try_find_child(_PLACE)
+    if isinstance(found, _Options):
+        return found
+    assert isinstance(root, Construct)  # noqa: S101  # every root is one
+    return _Options(root)
 
 
 def _is_in(path: str, scope: str) -> bool:

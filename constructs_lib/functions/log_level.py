@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from aws_cdk import Stack, Validations
+from aws_cdk import Validations
 from aws_cdk import aws_lambda as lambda_
 
 from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.stacks import stack_of
 
 _WITH_METRICS: Final = frozenset({"TRACE", "DEBUG", "INFO"})
 
@@ -27,7 +28,7 @@ def _check(function: lambda_.Function) -> None:
     resource = function.node.default_child
     if not isinstance(resource, lambda_.CfnFunction):
         return
-    given = Stack.of(function).resolve(resource.logging_config)
+    given = stack_of(function).resolve(resource.logging_config)
     level = given.get("applicationLogLevel") if isinstance(given, dict) else None
     if isinstance(level, str) and level not in _WITH_METRICS:
         Validations.of(function).add_error(

@@ -314,7 +314,9 @@ class StepFunction(RuntimeFunction):
 def _timeout_of(path: str, options: FunctionOptions, given: Duration | None, longest: Duration | None) -> int:
     """Timeout of a function, in seconds: the argument counts before the options, except in the library's own."""
     if longest is None or given is None:
-        chosen = given or options.timeout or Duration.seconds(_DEFAULT_SECONDS)
+        chosen = given or options.timeout
+        if chosen is None:
+            return _DEFAULT_SECONDS
         return require_seconds("timeout", chosen, at_least=1, at_most=_LONGEST_SECONDS)
     least, most = int(given.to_seconds()), int(longest.to_seconds())
     seconds = int((options.timeout or given).to_seconds())

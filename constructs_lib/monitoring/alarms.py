@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, cast
@@ -148,6 +149,12 @@ def require_runbook_url(runbook_url: str | None) -> None:
         require_match("runbook_url", runbook_url, _URL, remedy)
 
 
+@functools.cache
+def whole_minutes(number: int) -> Duration:
+    """A period, made once."""
+    return Duration.minutes(number)
+
+
 def runtime_metric(
     metric: Metric, service: str, statistic: str, minutes: int = 5, dimensions: Mapping[str, str] | None = None
 ) -> cloudwatch.Metric:
@@ -157,7 +164,7 @@ def runtime_metric(
         metric_name=metric,
         dimensions_map={_SERVICE: service, **(dimensions or {})},
         statistic=statistic,
-        period=Duration.minutes(minutes),
+        period=whole_minutes(minutes),
     )
 
 
@@ -169,7 +176,7 @@ def total_of(parts: Sequence[cloudwatch.IMetric], label: str, minutes: int = 5) 
     return cloudwatch.MathExpression(
         expression=" + ".join(f"FILL({name}, 0)" for name in named),
         using_metrics=named,
-        period=Duration.minutes(minutes),
+        period=whole_minutes(minutes),
         label=label,
     )
 
@@ -191,5 +198,5 @@ def counted_alarm(
 
 def depth_alarm(scope: Construct, id: str, runbook: Runbook, text: str, queue: sqs.IQueue) -> SagaAlarm:
     """A message is in a queue that should be empty."""
-    metric = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
+    metric = queue.metric_approximate_number_of_messages_visible(period=whole_minutes(1), statistic="Maximum")
     return SagaAlarm(scope, id, runbook=runbook, text=text, metric=metric)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from aws_cdk import Acknowledgment, CfnResource, Stack, Validations
+from aws_cdk import Acknowledgment, CfnResource, Validations
 from aws_cdk import aws_apigateway as apigateway
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -21,6 +21,7 @@ from constructs_lib.callbacks.receivers import Webhook
 from constructs_lib.functions.function_options import let_logs_use
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.stacks import root_of
 from constructs_lib.shared.types import checked
 
 _SERVERLESS: Final = "Serverless"
@@ -177,9 +178,9 @@ class Compliance(Construct):
         self.log_key = log_key
         self._scope = scope
         let_logs_use(log_key)
-        self._root = _root_of(Stack.of(self))
+        self._root = root_of(self)
         for resource in list(self._resources()):
-            if _root_of(resource.stack) == self._root:
+            if root_of(resource) is self._root:
                 if isinstance(resource, logs.CfnLogGroup):
                     resource.kms_key_id = log_key.key_arn
                 _acknowledge(resource, _findings_of(resource))
@@ -195,17 +196,10 @@ class Compliance(Construct):
                 Validations.of(self).add_error(
                     "cdk-sagas-log-without-key",
                     f"{path} must be declared after every log group, got {found} later; declare it last"
-                    if _root_of(resource.stack) == self._root
+                    if root_of(resource) is self._root
                     else f"log groups below the parent of {path} must be in its stack or in a nested one, got {found} "
                     "without a key in another stack; declare a Compliance there, too",
                 )
-
-
-def _root_of(stack: Stack) -> str:
-    """Path of the stack that is deployed: nested stacks are parts of it."""
-    while stack.nested_stack_parent is not None:
-        stack = stack.nested_stack_parent
-    return str(stack.node.path)
 
 
 def _findings_of(resource: CfnResource) -> Iterator[_Finding]:

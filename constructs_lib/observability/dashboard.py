@@ -12,7 +12,7 @@ from constructs import Construct
 
 from constructs_lib.api.operations import OperationsApi
 from constructs_lib.callbacks.callback_integration import CallbackIntegration
-from constructs_lib.monitoring.alarms import RUNBOOK, runtime_metric
+from constructs_lib.monitoring.alarms import RUNBOOK, runtime_metric, whole_minutes
 from constructs_lib.observability.functions import functions_of
 from constructs_lib.reconciler.timeout_reconciler import TimeoutReconciler
 from constructs_lib.saga.asl.ending import PARK, SETTLE_COMPLETED, SETTLE_FAILED
@@ -120,7 +120,7 @@ def _requests(parts: Parts) -> list[cloudwatch.IWidget]:
         found.append(_graph("Requests by answer", _totals(_ANSWERS, services), stacked=True))
     if parts.sagas:
         machines = [machine for saga in parts.sagas for machine in (saga.state_machine, saga.recovery_machine)]
-        period = Duration.minutes(_MINUTES)
+        period = whole_minutes(_MINUTES)
         started: list[cloudwatch.IMetric] = []
         for saga in parts.sagas:
             name = _name_of(saga)
@@ -179,7 +179,7 @@ def _money_of(service: str) -> cloudwatch.IMetric:
         expression=f"SEARCH('{where}', 'Maximum', {60 * _MINUTES})",
         using_metrics={},
         label="",
-        period=Duration.minutes(_MINUTES),
+        period=whole_minutes(_MINUTES),
     )
 
 
@@ -191,7 +191,7 @@ def _behind(parts: Parts) -> list[cloudwatch.IWidget]:
     reconcilers = [service_of(reconciler.function) for reconciler in parts.reconcilers]
     if reconcilers:
         found.append(_graph("Recoveries", _totals(_RECOVERIES, reconcilers)))
-    period = Duration.minutes(_MINUTES)
+    period = whole_minutes(_MINUTES)
     throttles = {
         "functions": [
             gatekeeper.function.metric_throttles(period=period)
@@ -263,7 +263,7 @@ def _total(prefix: str, label: str, parts: Sequence[cloudwatch.Metric]) -> cloud
         expression=" + ".join(f"FILL({name}, 0)" for name in named),
         using_metrics=dict(named),
         label=label,
-        period=Duration.minutes(_MINUTES),
+        period=whole_minutes(_MINUTES),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.validation.checks import leaves_of
+from constructs_lib.shared.stacks import path_of
 
 
 def functions_of(saga: SagaStateMachine) -> list[RuntimeFunction]:
@@ -14,5 +15,5 @@ def functions_of(saga: SagaStateMachine) -> list[RuntimeFunction]:
         for function in (step.fn, step.compensate):
             owner = function.node.scope if function is not None else None
             if isinstance(owner, RuntimeFunction):
-                found[owner.node.path] = owner
+                found[path_of(owner)] = owner
     return list(found.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aws_cdk import Duration, Stack, Validations
+from aws_cdk import Duration, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
@@ -28,6 +28,7 @@ from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.accepted import AnyAlarmAction
 from constructs_lib.shared.arguments import require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
+from constructs_lib.shared.stacks import path_of, stack_of
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.stateful_table import StatefulTable
 
@@ -130,20 +131,20 @@ class SagaMonitoring(Construct):
             if dashboard
             else None
         )
-        self._known = {construct.node.path for construct in (*found, *own)}
+        self._known = {path_of(construct) for construct in (*found, *own)}
         self.node.add_validation(WhenAllIsKnown(self._report_later_ones))
 
     def _watched(self) -> Iterator[Construct]:
         """Every construct of this library in the scope's tree and in the same stack."""
-        stack = Stack.of(self)
+        stack = stack_of(self)
         for construct in self._scope.node.find_all():
-            if isinstance(construct, _WATCHED) and Stack.of(construct) is stack:
+            if isinstance(construct, _WATCHED) and stack_of(construct) is stack:
                 yield construct
 
     def _alarms_of(self, construct: Construct, found: Sequence[Construct]) -> Iterator[SagaAlarm]:
         if isinstance(construct, _APIS):
-            of = construct.api.node.path
-            sharing = [part for part in found if isinstance(part, _APIS) and part.api.node.path == of]
+            of = path_of(construct.api)
+            sharing = [part for part in found if isinstance(part, _APIS) and path_of(part.api) == of]
             yield from api_alarms(self._room_of(construct), construct, self._slow_after, sharing)
         elif isinstance(construct, Webhook | ApprovalPage):
             yield from stage_alarms(self._room_of(construct), construct.api)
@@ -154,12 +155,12 @@ class SagaMonitoring(Construct):
 
     def _room_of(self, construct: Construct) -> Construct:
         """The construct under which its alarms are: named by its path, so that no other one's change moves them."""
-        path = construct.node.path.removeprefix(self._scope.node.path).strip("/")
+        path = path_of(construct).removeprefix(path_of(self._scope)).strip("/")
         name = path.replace("~", "~0").replace("-", "~1").replace("/", "-")
         return Construct(self, f"~{name}" if name in {"", DASHBOARD} else name)
 
     def _report_later_ones(self) -> None:
-        later = [path for construct in self._watched() if (path := construct.node.path) not in self._known]
+        later = [path for construct in self._watched() if (path := path_of(construct)) not in self._known]
         if later:
             Validations.of(self).add_warning(
                 "cdk-sagas-monitored-too-early",

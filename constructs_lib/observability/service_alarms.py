@@ -16,7 +16,7 @@ from constructs_lib.api.http_transaction_api import HttpTransactionApi
 from constructs_lib.api.operations import Operation, OperationsApi
 from constructs_lib.api.transaction_api import TransactionApi
 from constructs_lib.functions.runtime_function import RuntimeFunction
-from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric, total_of
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, counted_alarm, runtime_metric, total_of, whole_minutes
 from constructs_lib.observability.functions import functions_of
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
@@ -72,7 +72,7 @@ def _gateway_alarms(
         "Slow",
         runbook=Runbook.API_SLOW,
         text=f"One response in a hundred takes more than {slowest} s, for 15 minutes",
-        metric=measured.metric_latency(statistic="p99", period=_period()),
+        metric=measured.metric_latency(statistic="p99", period=whole_minutes(_PERIOD_MINUTES)),
         above=1_000 * slowest,
         periods=_LASTING_PERIODS,
     )
@@ -120,7 +120,7 @@ def _errors_alarm(scope: Construct, of: apigateway.Stage | apigatewayv2.IHttpApi
         "Errors",
         runbook=Runbook.API_ERRORS,
         text=f"An API answered more than {_FEW} requests within 5 minutes with a 5xx status",
-        metric=of.metric_server_error(statistic="Sum", period=_period()),
+        metric=of.metric_server_error(statistic="Sum", period=whole_minutes(_PERIOD_MINUTES)),
         above=_FEW,
     )
 
@@ -134,7 +134,7 @@ def _gatekeeper_alarms(
         "Errors",
         runbook=Runbook.GATEKEEPER_ERRORS,
         text=f"The function that answers {name} failed, or ran out of time, more than {_FEW} times within 5 minutes",
-        metric=function.metric_errors(statistic="Sum", period=_period()),
+        metric=function.metric_errors(statistic="Sum", period=whole_minutes(_PERIOD_MINUTES)),
         above=_FEW,
     )
     yield SagaAlarm(
@@ -142,7 +142,7 @@ def _gatekeeper_alarms(
         "Throttled",
         runbook=Runbook.GATEKEEPER_THROTTLED,
         text=f"Lambda refused more than {_FEW} invocations of the function that answers {name} within 5 minutes",
-        metric=function.metric_throttles(statistic="Sum", period=_period()),
+        metric=function.metric_throttles(statistic="Sum", period=whole_minutes(_PERIOD_MINUTES)),
         above=_FEW,
     )
     yield SagaAlarm(
@@ -150,7 +150,7 @@ def _gatekeeper_alarms(
         "Slow",
         runbook=Runbook.GATEKEEPER_SLOW,
         text=f"One request to {name} in a hundred takes its function more than {slow_seconds} s, for 15 minutes",
-        metric=function.metric_duration(statistic="p99", period=_period()),
+        metric=function.metric_duration(statistic="p99", period=whole_minutes(_PERIOD_MINUTES)),
         above=1_000 * slow_seconds,
         periods=_LASTING_PERIODS,
     )
@@ -186,7 +186,7 @@ def _table_metric(table: StatefulTable, name: str, **dimensions: str) -> cloudwa
         metric_name=name,
         dimensions_map={"TableName": table.table_name, **dimensions},
         statistic="Sum",
-        period=_period(),
+        period=whole_minutes(_PERIOD_MINUTES),
     )
 
 
@@ -216,7 +216,7 @@ def saga_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[SagaAlarm]
 def _execution_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[SagaAlarm]:
     """Recoveries included. An Express machine's executions are its saga's own concern."""
     machines = (saga.state_machine, saga.recovery_machine)
-    failed, longer = "Failed", Duration.minutes(_FAILED_WITHIN_MINUTES)
+    failed, longer = "Failed", whole_minutes(_FAILED_WITHIN_MINUTES)
     yield SagaAlarm(
         scope,
         failed,
@@ -231,16 +231,12 @@ def _execution_alarms(scope: Construct, saga: SagaStateMachine) -> Iterator[Saga
         late,
         runbook=Runbook.EXECUTIONS_TIMED_OUT,
         text="An execution of a saga timed out",
-        metric=total_of([m.metric_timed_out(period=_period()) for m in machines], late),
+        metric=total_of([m.metric_timed_out(period=whole_minutes(_PERIOD_MINUTES)) for m in machines], late),
     )
     yield SagaAlarm(
         scope,
         ended,
         runbook=Runbook.EXECUTIONS_ABORTED,
         text="An execution of a saga was stopped",
-        metric=total_of([m.metric_aborted(period=_period()) for m in machines], ended),
+        metric=total_of([m.metric_aborted(period=whole_minutes(_PERIOD_MINUTES)) for m in machines], ended),
     )
-
-
-def _period() -> Duration:
-    return Duration.minutes(_PERIOD_MINUTES)

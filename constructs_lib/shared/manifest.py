@@ -12,6 +12,7 @@ from constructs import Construct, IConstruct
 
 from constructs_lib.shared.manifest_format import OUTPUT, VERSION, VERSION_FIELD, ManifestField, Part
 from constructs_lib.shared.nag_ids import stack_id
+from constructs_lib.shared.stacks import asked_once, root_of
 from constructs_lib.shared.types import checked
 
 
@@ -30,18 +31,10 @@ class Manifest(Construct):
         output = CfnOutput(self, "Manifest", value=Lazy.string(producer))
         output.override_logical_id(OUTPUT)
 
-    @classmethod
-    def of(cls, scope: IConstruct) -> Manifest:
+    @staticmethod
+    def of(scope: IConstruct) -> Manifest:
         """The manifest of the root stack in which something is."""
-        root = Stack.of(scope)
-        while root.nested_stack_parent is not None:
-            root = root.nested_stack_parent
-        found = root.node.try_find_child(OUTPUT)
-        if isinstance(found, Manifest):
-            return found
-        if found is not None:
-            raise ValueError(f"id of {found.node.path} must not be {OUTPUT}, the id of the stack's manifest; rename it")
-        return cls(root)
+        return _manifest_of(root_of(scope))
 
     @checked
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
@@ -69,6 +62,21 @@ class Manifest(Construct):
         entries = self._parts.setdefault(part, [])
         if kept not in entries:
             entries.append(kept)
+
+
+@asked_once
+def _manifest_of(root: Stack) -> Manifest:
+    """The manifest of a root stack, made the first time.
+
+    Raises:
+        ValueError: if something else has its id.
+    """
+    found = root.node.try_find_child(OUTPUT)
+    if isinstance(found, Manifest):
+        return found
+    if found is not None:
+        raise ValueError(f"id of {found.node.path} must not be {OUTPUT}, the id of the stack's manifest; rename it")
+    return Manifest(root)
 
 
 @jsii.implements(IStableStringProducer)

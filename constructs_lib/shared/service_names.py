@@ -7,6 +7,8 @@ from typing import Final
 from aws_cdk import Stack
 from constructs import IConstruct
 
+from constructs_lib.shared.stacks import path_of, stack_of
+
 _LONGEST: Final = 255
 """Characters of a dimension's value."""
 
@@ -24,17 +26,17 @@ def service_of(construct: IConstruct, stack: Stack | None = None) -> str:
     Raises:
         ValueError: for a path that no dimension can have.
     """
-    stack = stack or Stack.of(construct)
-    path = construct.node.path.removeprefix(stack.node.path).strip("/")
+    stack, whole = stack or stack_of(construct), path_of(construct)
+    path = whole.removeprefix(path_of(stack)).strip("/")
     if not (path.isascii() and path.isprintable()):
         raise ValueError(
-            f"path of {construct.node.path} must have only printable ASCII characters, got {path!r}: CloudWatch takes "
+            f"path of {whole} must have only printable ASCII characters, got {path!r}: CloudWatch takes "
             "no others in a dimension; change the construct ids"
         )
     name = "-".join([stack.stack_name, *filter(None, path.split("/"))])
     if len(name) > _LONGEST:
         raise ValueError(
-            f"path of {construct.node.path} must have at most {_LONGEST} characters with the stack's name, got "
+            f"path of {whole} must have at most {_LONGEST} characters with the stack's name, got "
             f"{len(name)}: CloudWatch takes no longer dimension; shorten the construct ids"
         )
     return name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import cast
 
 import jsii
@@ -70,12 +70,12 @@ class StatefulTable(Construct):
         )
         _protect_what_is_retained(self.table)
 
-    @property
+    @cached_property
     def table_arn(self) -> str:
         """Asked for once, as the name is: every question crosses to the process in which the CDK runs."""
         return self.table.table_arn
 
-    @property
+    @cached_property
     def table_name(self) -> str:
         """The table's name."""
         return self.table.table_name
