@@ -15,9 +15,9 @@ os.environ.setdefault("JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION", "1")
 
 from aws_cdk import App, Environment, Stack  # after the PATH: importing starts node
 
-from examples.funds_transfer.stack import FundsTransferStack  # likewise
 from tests.constructs.support.cloud import Cloud  # likewise
 from tests.constructs.support.factories import AppFactory, StackFactory, context  # likewise
+from tests.constructs.support.shipped import Shipped  # likewise
 from tests.local.kinds.stack import KindsStack  # likewise
 
 
@@ -45,13 +45,18 @@ def regional_stack(new_app: AppFactory) -> Stack:
 
 
 @pytest.fixture(scope="session")
-def reference_stack(new_app: AppFactory) -> Stack:
-    return FundsTransferStack(new_app(), "FundsTransfer")
+def shipped(new_app: AppFactory) -> Shipped:
+    return Shipped(new_app)
 
 
 @pytest.fixture(scope="session")
-def reference(reference_stack: Stack) -> Cloud:
-    return Cloud(reference_stack)
+def reference_stack(shipped: Shipped) -> Stack:
+    return shipped.stack("funds transfer")
+
+
+@pytest.fixture(scope="session")
+def reference(shipped: Shipped) -> Cloud:
+    return shipped.cloud("funds transfer")
 
 
 @pytest.fixture(scope="session")

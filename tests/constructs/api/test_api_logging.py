@@ -9,11 +9,11 @@ from aws_cdk import RemovalPolicy, Stack, Stage
 from aws_cdk import aws_logs as logs
 
 from constructs_lib import CallbackIntegration, Step, StripeSignature, TransactionApi
-from examples.cart_fulfilment.stack import CartFulfilmentStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.integrations import own, saga_of, secret
 from tests.constructs.support.sagas import plain_function, saga
+from tests.constructs.support.shipped import Shipped
 
 STAGE = "AWS::ApiGateway::Stage"
 ACCOUNT = "AWS::ApiGateway::Account"
@@ -21,8 +21,8 @@ MACHINE = "AWS::StepFunctions::StateMachine"
 
 
 @pytest.fixture(scope="module")
-def cart(new_app: AppFactory) -> Cloud:
-    return Cloud(CartFulfilmentStack(new_app(), "CartFulfilment"))
+def cart(shipped: Shipped) -> Cloud:
+    return shipped.cloud("cart fulfilment")
 
 
 def _webhook(stack: Stack, **options: Any) -> None:

@@ -27,36 +27,25 @@ from constructs_lib import (
     TokenTable,
     TransactionApi,
 )
-from examples.agentic_payout.stack import AgenticPayoutStack
-from examples.cart_fulfilment.stack import CartFulfilmentStack
-from examples.funds_transfer.stack import FundsTransferStack
-from examples.order_processing.stack import OrderProcessingStack
-from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.sagas import FUNCTIONS, saga, step_function
+from tests.constructs.support.shipped import EXAMPLES, SHIPPED
 from tests.local.kinds.stack import KindsStack
 
 OF_THE_APP: Final = {"AwsSolutions-L1", "AwsSolutions-APIG3", "AwsSolutions-SQS3", "AwsSolutions-SQS4"}
 """The runtime that the app has chosen, a web ACL that it has not, and its own queues."""
 FUNCTION: Final = "AWS::Lambda::Function"
 GROUP: Final = "AWS::Logs::LogGroup"
-SHIPPED: Final[dict[str, Callable[[App], Stack]]] = {
-    "transfers": lambda app: FundsTransferStack(app, "Shop"),
-    "orders": lambda app: OrderProcessingStack(app, "Shop", mailer=True),
-    "payouts": lambda app: AgenticPayoutStack(app, "Shop"),
-    "carts": lambda app: CartFulfilmentStack(app, "Shop"),
-    "wallet": lambda app: WalletStack(app, "Shop"),
-    "kinds": lambda app: KindsStack(app, "Shop"),
-}
+STACKS: Final = {name: SHIPPED[name] for name in EXAMPLES} | {"kinds": lambda app: KindsStack(app, "Shop")}
 
 
-def _functions(stack: Stack) -> dict[str, Mapping[str, Any]]:
-    return {found.path: found.properties for found in Cloud(stack).of_type(FUNCTION)}
+def _functions(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
+    return {found.path: found.properties for found in cloud.of_type(FUNCTION)}
 
 
-def _groups(stack: Stack) -> dict[str, Mapping[str, Any]]:
-    return {found.path: found.properties for found in Cloud(stack).of_type(GROUP)}
+def _groups(cloud: Cloud) -> dict[str, Mapping[str, Any]]:
+    return {found.path: found.properties for found in cloud.of_type(GROUP)}
 
 
 def _function(stack: Stack, path: str = "Move") -> Mapping[str, Any]:
@@ -69,7 +58,7 @@ def network(new_app: AppFactory) -> Stack:
     return Stack(new_app(), "Network")
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", STACKS)
 def test_every_function_and_log_group_of_a_shipped_stack_has_the_options(network: Stack, name: str) -> None:
     app = network.node.root
     assert isinstance(app, App)
@@ -88,9 +77,10 @@ def test_every_function_and_log_group_of_a_shipped_stack_has_the_options(network
         log_key=kms.Key(network, "LogKey", enable_key_rotation=True),
     ).apply_to(app)
 
-    stack = SHIPPED[name](app)
+    stack = STACKS[name](app)
 
-    functions, groups = _functions(stack), _groups(stack)
+    cloud = Cloud(stack)
+    functions, groups = _functions(cloud), _groups(cloud)
     assert functions
     assert groups
     for path, function in functions.items():
@@ -187,10 +177,11 @@ def test_options_of_one_construct_reach_its_functions_and_log_groups_only(stack:
         function_options=FunctionOptions(memory_mib=1_024, log_retention=logs.RetentionDays.ONE_DAY),
     )
 
-    assert {path: f["MemorySize"] for path, f in _functions(stack).items() if f.get("MemorySize", 128) > 512} == {
+    cloud = Cloud(stack)
+    assert {path: f["MemorySize"] for path, f in _functions(cloud).items() if f.get("MemorySize", 128) > 512} == {
         "Api/Gatekeeper/moves/Function": 1_024
     }
-    assert {path for path, group in _groups(stack).items() if group["RetentionInDays"] == 1} == {
+    assert {path for path, group in _groups(cloud).items() if group["RetentionInDays"] == 1} == {
         "Api/AccessLog",
         "Api/ErrorLog",
         "Api/Gatekeeper/moves/Logs",
@@ -247,7 +238,7 @@ def test_log_groups_of_webhooks_of_an_event_intake_take_its_options(stack: Stack
     )
     intake.add_webhook("In", scheme=StandardWebhooks(secrets=[secretsmanager.Secret(stack, "Secret")]))
 
-    groups = {path: group["RetentionInDays"] for path, group in _groups(stack).items()}
+    groups = {path: group["RetentionInDays"] for path, group in _groups(Cloud(stack)).items()}
     assert groups == {"Fn/Logs": 90, "Intake/In/AccessLog": 1, "Intake/In/ErrorLog": 1}
 
 

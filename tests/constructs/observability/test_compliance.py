@@ -32,26 +32,16 @@ from constructs_lib import (
     TokenTable,
     TransactionApi,
 )
-from examples.agentic_payout.stack import AgenticPayoutStack
-from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.funds_transfer.stack import FundsTransferStack
 from examples.on_call import TOPIC_CONTEXT
-from examples.order_processing.stack import OrderProcessingStack
-from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import context
 from tests.constructs.support.integrations import own
 from tests.constructs.support.sagas import FUNCTIONS, saga
+from tests.constructs.support.shipped import EXAMPLES, SHIPPED
 
 TOPIC: Final = "arn:aws:sns:eu-west-1:111111111111:OnCall"
 PACKS: Final = (AwsSolutionsChecks, ServerlessChecks, NIST80053R5Checks, PCIDSS321Checks, HIPAASecurityChecks)
-EXAMPLES: Final[dict[str, Callable[[App], Stack]]] = {
-    "transfers": lambda app: FundsTransferStack(app, "Shop"),
-    "orders": lambda app: OrderProcessingStack(app, "Shop", mailer=True),
-    "payouts": lambda app: AgenticPayoutStack(app, "Shop"),
-    "carts": lambda app: CartFulfilmentStack(app, "Shop"),
-    "wallet": lambda app: WalletStack(app, "Shop"),
-}
 KEY: Final = "aws:cdk:acknowledged-rules"
 
 
@@ -86,7 +76,7 @@ def _acknowledged(stack: Stack) -> Iterator[tuple[str, str, str]]:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_example_is_clean_by_every_pack(new_app: Callable[[], App], example: str) -> None:
-    stack = EXAMPLES[example](new_app())
+    stack = SHIPPED[example](new_app())
     _compliant(stack)
 
     assert sorted(_findings(stack)) == []
@@ -95,9 +85,9 @@ def test_example_is_clean_by_every_pack(new_app: Callable[[], App], example: str
 @pytest.mark.proof
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_every_acknowledgement_is_of_a_finding_and_has_a_reason(new_app: Callable[[], App], example: str) -> None:
-    plain = EXAMPLES[example](new_app())
+    plain = SHIPPED[example](new_app())
     before, own = set(_findings(plain)), {(rule, path) for rule, path, _ in _acknowledged(plain)}
-    stack = EXAMPLES[example](new_app())
+    stack = SHIPPED[example](new_app())
     _compliant(stack)
 
     added = [(rule, path, reason) for rule, path, reason in _acknowledged(stack) if (rule, path) not in own]

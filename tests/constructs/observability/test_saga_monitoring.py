@@ -27,7 +27,6 @@ from constructs_lib import (
     LedgerTable,
     Operation,
     Outbox,
-    Run,
     SagaMonitoring,
     StepFunction,
     TimeoutReconciler,
@@ -47,6 +46,7 @@ from tests.constructs.support.cloud import Cloud, Resource
 from tests.constructs.support.factories import AppFactory, context
 from tests.constructs.support.integrations import WarehouseStack, own
 from tests.constructs.support.sagas import FUNCTIONS, saga
+from tests.constructs.support.shipped import Shipped
 from tests.docs.pages import ROOT
 
 TOPIC: Final = "arn:aws:sns:eu-west-1:111111111111:OnCall"
@@ -100,25 +100,26 @@ def _alarms(stack: IConstruct) -> list[SagaAlarm]:
     return [found for found in stack.node.find_all() if isinstance(found, SagaAlarm)]
 
 
-def _stacks_of_every_alarm(new_app: AppFactory) -> list[Stack]:
+@pytest.fixture(scope="module")
+def stacks_of_every_alarm(new_app: AppFactory, shipped: Shipped) -> list[Stack]:
     return [
         _everything(new_app()),
         WarehouseStack(new_app(), "Shop"),
-        FundsTransferStack(new_app(), "Inline", run=Run.INLINE),
+        shipped.stack("inline transfer"),
         Stack.of(_migration(Stack(new_app(), "Moves"))),
     ]
 
 
-def test_every_page_of_the_runbook_is_named_by_an_alarm(new_app: AppFactory) -> None:
-    stacks = _stacks_of_every_alarm(new_app)
-
-    assert {alarm.runbook for stack in stacks for alarm in _alarms(stack)} == set(Runbook)
+def test_every_page_of_the_runbook_is_named_by_an_alarm(stacks_of_every_alarm: list[Stack]) -> None:
+    assert {alarm.runbook for stack in stacks_of_every_alarm for alarm in _alarms(stack)} == set(Runbook)
 
 
-def test_every_page_of_the_runbook_names_the_period_after_which_its_alarm_clears(new_app: AppFactory) -> None:
+def test_every_page_of_the_runbook_names_the_period_after_which_its_alarm_clears(
+    stacks_of_every_alarm: list[Stack],
+) -> None:
     """One period below the limit clears an alarm, however many set it off. A queue's depth is measured every minute."""
     wrong: set[tuple[str, int]] = set()
-    for stack in _stacks_of_every_alarm(new_app):
+    for stack in stacks_of_every_alarm:
         for alarm in Cloud(stack).of_type(ALARM):
             page = alarm.properties["AlarmDescription"].partition(". Runbook: ")[2]
             if page:
@@ -481,11 +482,8 @@ def test_alarm_of_a_runbook_is_an_alarm_of_the_cdk(stack: Stack) -> None:
     assert made.parked_alarm.runbook is Runbook.SAGA_PARKED
 
 
-def test_context_without_a_topic_leaves_alarms_without_actions(new_app: AppFactory) -> None:
-    values: list[Any] = [
-        alarm.properties.get("AlarmActions")
-        for alarm in Cloud(FundsTransferStack(new_app(), "FundsTransfer")).of_type(ALARM)
-    ]
+def test_context_without_a_topic_leaves_alarms_without_actions(reference: Cloud) -> None:
+    values: list[Any] = [alarm.properties.get("AlarmActions") for alarm in reference.of_type(ALARM)]
 
     assert set(map(str, values)) == {"None"}
 
@@ -529,8 +527,8 @@ def test_states_in_which_sagas_end_are_those_of_the_definitions(examples: list[C
     assert all(f'"{name}"' in query for name in DELIVERING)
 
 
-def test_dashboard_shows_sagas_that_settle_inline(new_app: AppFactory) -> None:
-    shown = _widgets(Cloud(FundsTransferStack(new_app(), "Inline", run=Run.INLINE)))
+def test_dashboard_shows_sagas_that_settle_inline(shipped: Shipped) -> None:
+    shown = _widgets(shipped.cloud("inline transfer"))
 
     ((namespace, name, dimension, machine, *_),) = shown["Sagas settled inline"]["properties"]["metrics"]
     assert (namespace, name, dimension) == ("AWS/States", "ExecutionsSucceeded", "StateMachineArn")

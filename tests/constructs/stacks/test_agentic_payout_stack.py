@@ -18,6 +18,7 @@ from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory, context
 from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
+from tests.constructs.support.shipped import Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -38,13 +39,13 @@ PROFILE = "arn:aws:bedrock:eu-central-1:111122223333:inference-profile/eu.amazon
 
 
 @pytest.fixture(scope="module")
-def stack(new_app: AppFactory) -> Stack:
-    return AgenticPayoutStack(new_app(), "AgenticPayout")
+def stack(shipped: Shipped) -> Stack:
+    return shipped.stack("agentic payout")
 
 
 @pytest.fixture(scope="module")
-def cloud(stack: Stack) -> Cloud:
-    return Cloud(stack)
+def cloud(shipped: Shipped) -> Cloud:
+    return shipped.cloud("agentic payout")
 
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:

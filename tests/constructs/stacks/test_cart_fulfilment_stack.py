@@ -7,13 +7,12 @@ from aws_cdk import Duration, Stack
 from cdk_nag import AwsSolutionsChecks
 from syrupy.assertion import SnapshotAssertion
 
-from examples.cart_fulfilment.stack import CartFulfilmentStack
 from examples.cart_fulfilment.waits import Job, Waits
 from saga_runtime.protocol import Env
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
+from tests.constructs.support.shipped import Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -48,13 +47,13 @@ SHOP_ACTIONS = {
 
 
 @pytest.fixture(scope="module")
-def stack(new_app: AppFactory) -> Stack:
-    return CartFulfilmentStack(new_app(), "CartFulfilment")
+def stack(shipped: Shipped) -> Stack:
+    return shipped.stack("cart fulfilment")
 
 
 @pytest.fixture(scope="module")
-def cloud(stack: Stack) -> Cloud:
-    return Cloud(stack)
+def cloud(shipped: Shipped) -> Cloud:
+    return shipped.cloud("cart fulfilment")
 
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:

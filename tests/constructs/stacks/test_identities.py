@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
-from aws_cdk import App, Stack
+from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
 
-from constructs_lib import Run
-from examples.agentic_payout.stack import AgenticPayoutStack
-from examples.cart_fulfilment.stack import CartFulfilmentStack
-from examples.funds_transfer.stack import FundsTransferStack
-from examples.order_processing.stack import OrderProcessingStack
-from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.identities import findings
 from tests.constructs.support.integrations import WarehouseStack
+from tests.constructs.support.shipped import Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -36,24 +30,12 @@ ACCEPTED: Final = {
     f"states:{name}: takes no resource, got arn:aws:states:us-east-1:111111111111:stateMachine:Some": _SENT_TO_MACHINE
     for name in ("SendTaskSuccess", "SendTaskFailure", "SendTaskHeartbeat")
 }
-STACKS: Final[dict[str, Callable[[App], Stack]]] = {
-    "transfers": lambda app: FundsTransferStack(app, "Shop"),
-    "transfers inline": lambda app: FundsTransferStack(app, "Shop", run=Run.INLINE),
-    "orders": lambda app: OrderProcessingStack(app, "Shop", mailer=True),
-    "payouts": lambda app: AgenticPayoutStack(app, "Shop"),
-    "carts": lambda app: CartFulfilmentStack(app, "Shop"),
-    "wallet": lambda app: WalletStack(app, "Shop"),
-    "integration": lambda app: WarehouseStack(app, "Shop"),
-}
 
 
-@pytest.fixture(scope="module")
-def found(new_app: AppFactory) -> set[str]:
-    return {finding for stack in STACKS.values() for finding in findings(Cloud(stack(new_app())))}
+def test_every_permission_is_known_to_aws_or_accepted_for_a_reason(shipped: Shipped, new_app: AppFactory) -> None:
+    clouds = (*shipped.clouds().values(), Cloud(WarehouseStack(new_app(), "Shop")))
 
-
-def test_every_permission_is_known_to_aws_or_accepted_for_a_reason(found: set[str]) -> None:
-    assert found == set(ACCEPTED)
+    assert {finding for cloud in clouds for finding in findings(cloud)} == set(ACCEPTED)
 
 
 @pytest.mark.parametrize(

@@ -6,27 +6,21 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
-from aws_cdk import App, CfnResource, CloudFormationValidatePlugin, Stack, Validations
+from aws_cdk import CfnResource, CloudFormationValidatePlugin, Stack, Stage, Validations
 from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 
-from constructs_lib import Run
 from constructs_lib.saga.asl import definition_of, recovery_of
-from examples.agentic_payout.stack import AgenticPayoutStack
-from examples.cart_fulfilment.stack import CartFulfilmentStack
-from examples.funds_transfer.stack import FundsTransferStack
-from examples.order_processing.stack import OrderProcessingStack
-from examples.wallet.stack import WalletStack
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.groups import GROUPED, machines_of
 from tests.constructs.support.integrations import WarehouseStack
 from tests.constructs.support.plans import PLANS
+from tests.constructs.support.shipped import EXAMPLES, SHIPPED, Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -44,26 +38,12 @@ def _lint(*files: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-EXAMPLES: Final[tuple[Callable[[App, str], Stack], ...]] = (
-    FundsTransferStack,
-    OrderProcessingStack,
-    AgenticPayoutStack,
-    CartFulfilmentStack,
-    WalletStack,
-)
-
-
-@pytest.fixture(scope="module")
-def examples(new_app: AppFactory) -> list[Cloud]:
-    return [Cloud(stack(new_app(), "Shop")) for stack in EXAMPLES]
-
-
 @pytest.mark.proof
 def test_the_cdk_finds_a_property_that_does_not_exist_and_nothing_in_an_example(new_app: AppFactory) -> None:
     """In one validation: compiling its rules takes most of the time."""
     app = new_app()
-    for number, stack in enumerate(EXAMPLES):
-        stack(app, f"Shop{number}")
+    for number, stack in enumerate(SHIPPED.values()):
+        stack(Stage(app, f"Stage{number}"))
     CfnResource(Stack(app, "Wrong"), "Queue", type="AWS::SQS::Queue", properties={"Colour": "red"})
     Validations.of(app).add_plugins(CloudFormationValidatePlugin(include_default_rules=True))
 
@@ -92,10 +72,9 @@ def _read_by_service(*files: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def definitions(examples: list[Cloud], kinds: Cloud, new_app: AppFactory, tmp_path_factory: Any) -> list[Path]:
+def definitions(shipped: Shipped, kinds: Cloud, tmp_path_factory: Any) -> list[Path]:
     """Every definition that is generated for examples and tests, as files."""
-    inline = Cloud(FundsTransferStack(new_app(), "Inline", run=Run.INLINE))
-    found = [cloud.definition(path) for cloud in (*examples, kinds, inline) for path in _machines(cloud)]
+    found = [cloud.definition(path) for cloud in (*shipped.clouds().values(), kinds) for path in _machines(cloud)]
     for plan in PLANS.values():
         found += [definition_of(plan), recovery_of(plan, FORWARD_MACHINE)]
     for plan in GROUPED.values():
@@ -166,10 +145,9 @@ def test_cloudformations_linter_would_find_a_wrong_value(reference: Cloud) -> No
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_cloudformations_linter_finds_nothing_in_an_example(examples: list[Cloud]) -> None:
-    assert {
-        f"{number}: {found}" for number, cloud in enumerate(examples) for found in _findings(_template(cloud))
-    } == set()
+def test_cloudformations_linter_finds_nothing_in_an_example(shipped: Shipped) -> None:
+    clouds = shipped.clouds(EXAMPLES)
+    assert {f"{name}: {found}" for name, cloud in clouds.items() for found in _findings(_template(cloud))} == set()
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

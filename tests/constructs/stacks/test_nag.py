@@ -22,6 +22,7 @@ from constructs_lib.saga.synthesis import parking as operators
 from examples.funds_transfer.stack import FundsTransferStack
 from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.sagas import step_function
+from tests.constructs.support.shipped import Shipped
 
 ACKNOWLEDGING: list[ModuleType] = [runtime_function, transaction_api, _rest_api, machines, permissions, operators]
 KEY = "aws:cdk:acknowledged-rules"
@@ -167,9 +168,9 @@ def test_the_needs_of_a_standard_child_are_acknowledged_for_it_alone(
 
 
 def test_inline_saga_is_clean_and_needs_its_acknowledgement(
-    new_app: AppFactory, forget: Callable[[ModuleType, str], _Forgetful]
+    new_app: AppFactory, shipped: Shipped, forget: Callable[[ModuleType, str], _Forgetful]
 ) -> None:
-    inline = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer", run=Run.INLINE))
+    inline = AwsSolutionsChecks().validate_scope(shipped.stack("inline transfer"))
     assert not [violation.rule_name for violation in inline.violations]
     forgetful = forget(machines, "AwsSolutions-SF1")
     result = AwsSolutionsChecks().validate_scope(FundsTransferStack(new_app(), "FundsTransfer", run=Run.INLINE))

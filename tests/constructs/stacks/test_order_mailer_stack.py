@@ -10,10 +10,10 @@ from aws_cdk import Stack
 from aws_lambda_powertools.utilities.validation import validate
 from cdk_nag import AwsSolutionsChecks
 
-from examples.order_processing.stack import CONFIRMATION, DECLINED, FAILED, OrderProcessingStack
+from examples.order_processing.stack import CONFIRMATION, DECLINED, FAILED
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.jsonata import EXECUTION, context, evaluate
+from tests.constructs.support.shipped import Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -24,13 +24,13 @@ READS = {"ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueue
 
 
 @pytest.fixture(scope="module")
-def stack(new_app: AppFactory) -> Stack:
-    return OrderProcessingStack(new_app(), "OrderProcessing", mailer=True)
+def stack(shipped: Shipped) -> Stack:
+    return shipped.stack("order mailer")
 
 
 @pytest.fixture(scope="module")
-def cloud(stack: Stack) -> Cloud:
-    return Cloud(stack)
+def cloud(shipped: Shipped) -> Cloud:
+    return shipped.cloud("order mailer")
 
 
 def test_cdk_nag_finds_nothing(stack: Stack) -> None:
@@ -39,8 +39,8 @@ def test_cdk_nag_finds_nothing(stack: Stack) -> None:
     assert [violation.rule_name for violation in result.violations] == []
 
 
-def test_the_mailer_is_added_and_nothing_else_changes(cloud: Cloud, new_app: AppFactory) -> None:
-    plain = Cloud(OrderProcessingStack(new_app(), "OrderProcessing"))
+def test_the_mailer_is_added_and_nothing_else_changes(cloud: Cloud, shipped: Shipped) -> None:
+    plain = shipped.cloud("order processing")
 
     added = set(cloud.resources) - set(plain.resources)
     assert {cloud.resources[path].type for path in added} == {

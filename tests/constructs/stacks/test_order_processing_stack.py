@@ -13,6 +13,7 @@ from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.logical_ids import require_same_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
+from tests.constructs.support.shipped import Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -33,13 +34,13 @@ FUNCTIONS = {
 
 
 @pytest.fixture(scope="module")
-def stack(new_app: AppFactory) -> Stack:
-    return OrderProcessingStack(new_app(), "OrderProcessing")
+def stack(shipped: Shipped) -> Stack:
+    return shipped.stack("order processing")
 
 
 @pytest.fixture(scope="module")
-def cloud(stack: Stack) -> Cloud:
-    return Cloud(stack)
+def cloud(shipped: Shipped) -> Cloud:
+    return shipped.cloud("order processing")
 
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:

@@ -9,7 +9,6 @@ from aws_cdk import App, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_stepfunctions as sfn
-from constructs import Construct
 
 from constructs_lib import (
     CallbackIntegration,
@@ -18,22 +17,17 @@ from constructs_lib import (
     OperatorAccess,
     Outbox,
     PayloadBucket,
-    Run,
     StepHost,
     TimeoutReconciler,
     TransactionApi,
     WatchedMachine,
 )
-from examples.agentic_payout.stack import AgenticPayoutStack
-from examples.cart_fulfilment.stack import CartFulfilmentStack
-from examples.funds_transfer.stack import FundsTransferStack
-from examples.order_processing.stack import OrderProcessingStack
-from examples.wallet.stack import WalletStack
 from tests.constructs.migration.test_migration import _migration
 from tests.constructs.support.cloud import Cloud
-from tests.constructs.support.factories import ROOT, context
+from tests.constructs.support.factories import ROOT, AppFactory
 from tests.constructs.support.integrations import PROVIDER, WarehouseStack, own
 from tests.constructs.support.sagas import plain_function, saga
+from tests.constructs.support.shipped import Shipped
 from tests.docs.pages import tables_marked
 
 SERVICES: Final = {
@@ -90,20 +84,11 @@ def _operated(app: App) -> Stack:
 
 
 @pytest.fixture(scope="module")
-def granted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+def granted(shipped: Shipped, new_app: AppFactory) -> dict[str, set[str]]:
     """By module of ``handlers``: services that its functions' roles may call."""
-    app = App(outdir=str(tmp_path_factory.mktemp("app")), context=context(), analytics_reporting=False)
-    stacks: list[Construct] = [
-        FundsTransferStack(app, "FundsTransfer", run=Run.INLINE),
-        OrderProcessingStack(app, "OrderProcessing"),
-        AgenticPayoutStack(app, "AgenticPayout"),
-        CartFulfilmentStack(app, "CartFulfilment"),
-        WalletStack(app, "Wallet"),
-        WarehouseStack(app, "Warehouse"),
-        _operated(app),
-    ]
+    clouds = (*shipped.clouds().values(), Cloud(WarehouseStack(new_app(), "Warehouse")), Cloud(_operated(new_app())))
     found: dict[str, set[str]] = {}
-    for cloud in (Cloud(Stack.of(stack)) for stack in stacks):
+    for cloud in clouds:
         for function in cloud.of_type("AWS::Lambda::Function"):
             package, _, module = str(function.properties.get("Handler", "")).rpartition(".")[0].rpartition(".")
             if package == "handlers":

@@ -17,6 +17,7 @@ from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.masked import masked_ids
 from tests.constructs.support.reviewed import ReviewExtension, reviewed
+from tests.constructs.support.shipped import Shipped
 
 pytestmark = pytest.mark.exhaustive
 
@@ -30,13 +31,13 @@ WALLET, REQUESTS = "${Wallet.Arn}", "${Requests/Table.Arn}"
 
 
 @pytest.fixture(scope="module")
-def stack(new_app: AppFactory) -> Stack:
-    return WalletStack(new_app(), "Wallet")
+def stack(shipped: Shipped) -> Stack:
+    return shipped.stack("wallet")
 
 
 @pytest.fixture(scope="module")
-def cloud(stack: Stack) -> Cloud:
-    return Cloud(stack)
+def cloud(shipped: Shipped) -> Cloud:
+    return shipped.cloud("wallet")
 
 
 def test_the_template_is_the_reviewed_one(cloud: Cloud, snapshot: SnapshotAssertion) -> None:
