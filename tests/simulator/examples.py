@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from constructs_lib.testing.simulator import Workload
 
+from .kept import kept
 from .workloads.carts import Carts
 from .workloads.orders import Orders
 from .workloads.payouts import Payouts
@@ -72,19 +73,23 @@ EXAMPLES: Final = {
 
 @functools.cache
 def _folder(add: Callable[..., object], *given: str) -> tempfile.TemporaryDirectory[str]:
-    # Imported here: the CDK takes seconds, and only some tests need it.
-    from aws_cdk import App
-
     folder = tempfile.TemporaryDirectory(prefix="cdk-sagas-simulation-")
-    app = App(outdir=folder.name, analytics_reporting=False, stack_traces=False)
-    add(app, *given)
-    app.synth()
+    _synthesize(lambda app: add(app, *given), Path(folder.name))
     return folder
 
 
+def _synthesize(add: Callable[[Any], object], folder: Path) -> None:
+    # Imported here: the CDK takes seconds, and only some tests need it.
+    from aws_cdk import App
+
+    app = App(outdir=str(folder), analytics_reporting=False, stack_traces=False)
+    add(app)
+    app.synth()
+
+
 def assembly(name: str) -> Path:
-    """The synthesized assembly of an example, made once in a process."""
-    return assembly_of(EXAMPLES[name].add)
+    """The synthesized assembly of an example."""
+    return kept(name, lambda folder: _synthesize(EXAMPLES[name].add, folder))
 
 
 def assembly_of(add: Callable[..., object], *given: str) -> Path:
