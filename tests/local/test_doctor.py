@@ -124,9 +124,10 @@ class Ward:
         self.system.aws.client("dynamodb").put_item(TableName=self.table, **put)
         return saga_id
 
-    def waited(self, condition: Callable[[], bool]) -> None:
-        """Wait until something is so."""
-        deadline, pauses = time.monotonic() + PATIENCE_SECONDS, Pauses()
+    def waited(self, condition: Callable[[], bool], *, costly: bool = False) -> None:
+        """Wait until something is so; what is costly is checked each second."""
+        pauses = Pauses(next=1.0, most=1.0) if costly else Pauses()
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.run("--full-scan")[1]
             pauses.pause()
@@ -155,7 +156,7 @@ def test_every_problem_is_found_and_repaired_once(ward: Ward) -> None:
     aws, outputs = ward.system.aws, ward.system.outputs
     done, lost = ward.completed("done"), ward.completed("lost")
     unsettled = ward.unsettled("unsettled")
-    ward.waited(lambda: "execution unsettled" in ward.finds())
+    ward.waited(lambda: "execution unsettled" in ward.finds(), costly=True)
     reserved, unseen = ward.reserved(done, "reserved"), ward.reserved(done, "unseen")
     ward.change(unseen, "REMOVE #due_at, #due_shard")
     aws.client("dynamodb").delete_item(TableName=ward.table, Key={"id": {"S": request_id_from(lost)}})
@@ -221,7 +222,7 @@ def test_a_record_and_a_log_that_were_restored_without_the_ledger_are_found_and_
         dynamodb.delete_item(
             TableName=ward.system.outputs["LogTableName"], Key={"saga_id": row["saga_id"], "step": row["step"]}
         )
-    ward.waited(lambda: "execution unsettled" in ward.finds())
+    ward.waited(lambda: "execution unsettled" in ward.finds(), costly=True)
 
     found = ward.finds("--full-scan")
 

@@ -45,6 +45,7 @@ class _Both:
         return self._evaluate(text, *given)
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_expressions_of_an_example_evaluate_as_the_engine_evaluates_them(
     name: str, deployed: Deployed, monkeypatch: pytest.MonkeyPatch
@@ -56,6 +57,7 @@ def test_expressions_of_an_example_evaluate_as_the_engine_evaluates_them(
         assert both.ways[True] > 5 * both.ways[False]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", [DRAWN, RELEASED])
 def test_expressions_of_drawn_sagas_evaluate_as_the_engine_evaluates_them(
     name: str, monkeypatch: pytest.MonkeyPatch
