@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import cast
 
 import jsii
@@ -14,6 +14,7 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from constructs_lib.shared.accepted import AnyKey
+from constructs_lib.shared.stacks import asked_once
 from saga_runtime.protocol import DUE_INDEX
 
 
@@ -70,21 +71,31 @@ class StatefulTable(Construct):
         )
         _protect_what_is_retained(self.table)
 
-    @cached_property
+    @property
     def table_arn(self) -> str:
-        """Asked for once, as the name is: every question crosses to the process in which the CDK runs."""
-        return self.table.table_arn
+        """The table's ARN."""
+        return _arn_of(self.table)
 
-    @cached_property
+    @property
     def table_name(self) -> str:
         """The table's name."""
-        return self.table.table_name
+        return _name_of(self.table)
 
     def _grant(self, grantee: iam.IGrantable, *actions: str) -> iam.Grant:
         """Exactly these actions on exactly this table, and the key when it is the customer's."""
         if self.encryption_key is not None:
             self.encryption_key.grant_encrypt_decrypt(grantee)
         return iam.Grant.add_to_principal(grantee=grantee, actions=list(actions), resource_arns=[self.table_arn])
+
+
+@asked_once
+def _arn_of(table: dynamodb.ITableV2) -> str:
+    return table.table_arn
+
+
+@asked_once
+def _name_of(table: dynamodb.ITableV2) -> str:
+    return table.table_name
 
 
 def imported_table(
