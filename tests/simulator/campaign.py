@@ -40,7 +40,7 @@ SHARES: Final = {
     RELEASED: 0.02,
     QUEUED: 0.01,
 }
-"""Share of all sagas: 20,000 take 230 seconds of a processor, a third of them for what is drawn."""
+"""Share of all sagas: 20,000 take some 230 seconds of a processor, a third of them for what is drawn."""
 _DRAWN_SAGAS: Final = {DRAWN: 8, RELEASED: 4, QUEUED: 4}
 """Sagas of a drawn stack: the CDK takes a second for each, and twice for those with a later release."""
 _OF_A_STACK: Final = 5_000
