@@ -5,25 +5,25 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from aws_cdk import Stack, Stage
 from constructs import IConstruct
 
+_ANSWERS: Final = "_cdk_sagas_answers"
 _Answer = TypeVar("_Answer")
 _Asked = TypeVar("_Asked", bound=IConstruct)
 
 
 def asked_once(ask: Callable[[_Asked], _Answer]) -> Callable[[_Asked], _Answer]:
     """Keep for each construct what never changes: a question to the CDK's process takes a fifth of a millisecond."""
-    known: Final = WeakKeyDictionary[_Asked, _Answer]()
 
     @functools.wraps(ask)
     def asked(construct: _Asked) -> _Answer:
-        answer = known.get(construct)
-        if answer is None:
-            answer = known[construct] = ask(construct)
-        return answer
+        # In the construct itself: one of the user's may equal another one, or have no hash, as a data class has none.
+        answers: dict[Callable[[_Asked], _Answer], _Answer] = construct.__dict__.setdefault(_ANSWERS, {})
+        if ask not in answers:
+            answers[ask] = ask(construct)
+        return answers[ask]
 
     return asked
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from aws_cdk import NestedStack, Stack
 from constructs import Construct, IConstruct
@@ -21,6 +23,23 @@ def test_each_construct_is_asked_once(stack: Stack) -> None:
 
     assert [id_of(each) for each in (one, other, one, other)] == ["One", "Other", "One", "Other"]
     assert asked == ["One", "Other"]
+
+
+def test_constructs_that_are_equal_are_asked_apart(stack: Stack) -> None:
+    """Data classes have no hash, and compare what they hold: here a name."""
+
+    @dataclass
+    class Named(Construct):
+        name: str
+
+        def __init__(self, scope: Construct, id: str) -> None:
+            super().__init__(scope, id)
+            self.name = "same"
+
+    one, other = Named(stack, "One"), Named(stack, "Other")
+
+    assert one == other
+    assert [path_of(each) for each in (one, other, one)] == ["Test/One", "Test/Other", "Test/One"]
 
 
 def test_an_error_is_raised_each_time(stack: Stack) -> None:
