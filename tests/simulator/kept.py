@@ -14,7 +14,14 @@ from typing import Final
 _ROOT: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = _ROOT / "build" / "simulated"
 _MOST_KEPT: Final = 40
-_SOURCES: Final = ("constructs_lib", "lambda_src", "examples", "tests/simulator/drawn", "requirements")
+_SOURCES: Final = (
+    "constructs_lib",
+    "lambda_src",
+    "examples",
+    "requirements",
+    "tests/simulator/drawn",
+    "tests/simulator/examples.py",
+)
 _READ: Final = (".json", ".py", ".txt")
 
 
@@ -62,4 +69,5 @@ def _sources() -> str:
 
 def _files() -> Iterator[Path]:
     for source in _SOURCES:
-        yield from sorted(file for file in (_ROOT / source).rglob("*") if file.suffix in _READ)
+        path = _ROOT / source
+        yield from [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in _READ)

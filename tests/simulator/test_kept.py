@@ -65,3 +65,16 @@ def test_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     new = kept("new", _write)
 
     assert [made.exists() for made in (old, used, new)] == [False, True, True]
+
+
+def test_sources_are_all_that_stacks_are_made_of() -> None:
+    read = {file.relative_to(module._ROOT).as_posix() for file in module._files()}
+
+    assert {
+        "constructs_lib/saga/state_machine.py",
+        "examples/wallet/stack.py",
+        "lambda_src/saga_runtime/shared/writes.py",
+        "requirements/dev.txt",
+        "tests/simulator/drawn/stack.py",
+        "tests/simulator/examples.py",
+    } <= read
