@@ -16,6 +16,7 @@ from constructs_lib.callbacks.subscriptions import MAX_SERVED_BYTES, ServedSaga,
 from constructs_lib.functions.access import policy_elsewhere
 from constructs_lib.functions.environment_room import require_environment_room
 from constructs_lib.functions.policy_room import take_room
+from constructs_lib.functions.properties import check_at_synth
 from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.at_synth import WhenAllIsKnown
@@ -84,7 +85,7 @@ class CallbackWorkers(Construct):
         if function not in self._functions:
             self._functions.append(function)
             if function is code:
-                require_environment_room(function)
+                check_at_synth(function, require_environment_room)
             function.node.add_validation(WhenAllIsKnown(lambda: self._require_policy_room(function)))
             function.add_environment(Env.TOKEN_TABLE, self._tokens.table_name)
             function.add_environment(Env.INTEGRATION, self._integration)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from aws_cdk import Stack, Validations
 from aws_cdk import aws_lambda as lambda_
 
-from constructs_lib.shared.at_synth import WhenAllIsKnown
-from constructs_lib.shared.stacks import stack_of
+from constructs_lib.shared.stacks import name_of_stack, stack_of
 
 MAX_BYTES: Final = 4_096
 """https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html"""
@@ -23,18 +23,15 @@ _HASHED: Final = re.compile(r"[0-9A-F]{8}$")
 _PSEUDO: Final = {"AWS::AccountId": 12, "AWS::Partition": 3, "AWS::Region": 9, "AWS::URLSuffix": 13}
 
 
-def require_environment_room(function: lambda_.Function) -> None:
-    """Refuse, at synth, an environment that Lambda would refuse: only then all variables are known."""
-    function.node.add_validation(WhenAllIsKnown(lambda: _check(function)))
+def require_environment_room(function: lambda_.Function, properties: Mapping[str, Any]) -> None:
+    """Refuse an environment that Lambda would refuse.
 
-
-def _check(function: lambda_.Function) -> None:
-    stack, resource = stack_of(function), function.node.default_child
-    if not isinstance(resource, lambda_.CfnFunction):
-        return
-    # The attribute for it loses what is added later: the CDK's stub makes a structure of the token that it is.
-    given = stack.resolve(resource._cfn_properties.get("environment")) or {}  # noqa: SLF001
-    variables = given.get("variables") or {}
+    Args:
+        function: it.
+        properties: resolved, at synth: only then all variables are known.
+    """
+    variables = (properties["environment"] or {}).get("variables") or {}
+    stack = stack_of(function)
     filled = {name: _filled(stack, value) for name, value in variables.items()}
     length = _bytes_of(filled)
     if length > MAX_BYTES:
@@ -59,7 +56,7 @@ def _filled(stack: Stack, value: Any) -> str:
         case {"Ref": str(name)} if name.startswith("AWS::"):
             return "x" * _PSEUDO.get(name, 1)
         case {"Ref": str(name)} | {"Fn::GetAtt": [str(name), _]} if _HASHED.search(name):
-            return "x" * min(len(stack.stack_name) + len(name) + _GENERATED, _SHORTEST_LIMIT)
+            return "x" * min(len(name_of_stack(stack)) + len(name) + _GENERATED, _SHORTEST_LIMIT)
         case str():
             return value
     return ""

@@ -121,7 +121,7 @@ class FunctionOptions:
                 f"layers must be at most {_MOST_LAYERS}, got {len(self.layers)}; leave some out: Lambda takes no more"
             )
         if self.architecture is not None:
-            require_architecture(self.architecture)
+            name_of_architecture(self.architecture)
         require_own_code(self.environment or {})
         for name in self.environment or {}:
             if name not in _RESERVED:
@@ -161,16 +161,16 @@ class FunctionOptions:
         return RUNTIMES[self.runtime_name]
 
 
-def require_architecture(architecture: lambda_.Architecture) -> None:
-    """Refuse an architecture that Lambda does not have.
+@asked_once
+def name_of_architecture(architecture: lambda_.Architecture) -> str:
+    """The name of an architecture.
 
     Raises:
-        ValueError: if it is another one.
+        ValueError: if it is not one of Lambda's.
     """
-    if architecture.name not in _ARCHITECTURES:
-        raise ValueError(
-            f"architecture must be one of {', '.join(_ARCHITECTURES)}, got {architecture.name}; choose one of Lambda's"
-        )
+    if (name := architecture.name) not in _ARCHITECTURES:
+        raise ValueError(f"architecture must be one of {', '.join(_ARCHITECTURES)}, got {name}; choose one of Lambda's")
+    return name
 
 
 def require_own_code(environment: Iterable[str]) -> None:

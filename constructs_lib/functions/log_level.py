@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from aws_cdk import Validations
 from aws_cdk import aws_lambda as lambda_
 
-from constructs_lib.shared.at_synth import WhenAllIsKnown
-from constructs_lib.shared.stacks import stack_of
-
 _WITH_METRICS: Final = frozenset({"TRACE", "DEBUG", "INFO"})
 
 
-def require_metrics(function: lambda_.Function) -> None:
-    """Refuse, at synth, a log level at which Lambda drops the function's metrics, on which alarms depend.
+def require_metrics(function: lambda_.Function, properties: Mapping[str, Any]) -> None:
+    """Refuse a log level at which Lambda drops the function's metrics, on which alarms depend.
 
     Not found: one that ``add_property_override`` sets.
 
     A line of the embedded metric format has no level, and Lambda takes such a line for one of ``INFO``.
     https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-log-level.html
+
+    Args:
+        function: it.
+        properties: resolved, at synth.
     """
-    function.node.add_validation(WhenAllIsKnown(lambda: _check(function)))
-
-
-def _check(function: lambda_.Function) -> None:
-    resource = function.node.default_child
-    if not isinstance(resource, lambda_.CfnFunction):
-        return
-    given = stack_of(function).resolve(resource.logging_config)
-    level = given.get("applicationLogLevel") if isinstance(given, dict) else None
+    level = (properties["loggingConfig"] or {}).get("applicationLogLevel")
     if isinstance(level, str) and level not in _WITH_METRICS:
         Validations.of(function).add_error(
             "cdk-sagas-log-level",

@@ -10,6 +10,8 @@ from aws_cdk import Stack, Token
 from aws_cdk import aws_iam as iam
 from constructs import IConstruct
 
+from constructs_lib.shared.stacks import asked_once, name_of_stack, path_of, stack_of
+
 MAX_CHARACTERS: Final = 10_240
 """Of all inline policies of a role, without white space:
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html#reference_iam-quotas-entity-length
@@ -40,7 +42,7 @@ def take_room(owner: IConstruct, role: iam.IRole, policy: iam.Policy, remedy: st
         ValueError: if IAM would refuse the role's policies.
     """
     taken = _taken.setdefault(owner, {})
-    taken[policy.node.path] = characters_of(policy)
+    taken[path_of(policy)] = characters_of(policy)
     own = role.node.try_find_child("DefaultPolicy")
     total = sum(taken.values()) + (min(characters_of(own), _MOST_OF_OWN) if isinstance(own, iam.Policy) else 0)
     if total > MAX_CHARACTERS:
@@ -52,7 +54,14 @@ def take_room(owner: IConstruct, role: iam.IRole, policy: iam.Policy, remedy: st
 
 def characters_of(policy: iam.Policy | iam.ManagedPolicy) -> int:
     """Length of a policy as IAM counts it, at least, with names that CloudFormation makes."""
-    return len(json.dumps(_Lengths(Stack.of(policy)).filled(policy.document), separators=(",", ":")))
+    return len(json.dumps(_Lengths(stack_of(policy)).filled(policy.document), separators=(",", ":")))
+
+
+@asked_once
+def _region_of(stack: Stack) -> int:
+    """Characters of a stack's region, at least."""
+    region = stack.region
+    return _SHORTEST_REGION if Token.is_unresolved(region) else len(region)
 
 
 class _Lengths:
@@ -60,9 +69,8 @@ class _Lengths:
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
-        self._name = stack.stack_name
-        region = stack.region
-        self._region = _SHORTEST_REGION if Token.is_unresolved(region) else len(region)
+        self._name = name_of_stack(stack)
+        self._region = _region_of(stack)
 
     def filled(self, value: Any) -> Any:
         """The resolved value with a text in place of each reference."""

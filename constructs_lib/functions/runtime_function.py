@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,14 +20,15 @@ from constructs_lib.functions.environment_room import require_environment_room
 from constructs_lib.functions.function_options import (
     FunctionOptions,
     log_group,
+    name_of_architecture,
     options_ahead,
     options_of,
-    require_architecture,
     require_own_code,
 )
 from constructs_lib.functions.handlers import Handler, find_handler
 from constructs_lib.functions.ledger_use import warn_of_ledger
 from constructs_lib.functions.log_level import require_metrics
+from constructs_lib.functions.properties import check_at_synth
 from constructs_lib.packages.lock import Target
 from constructs_lib.shared.arguments import require_between, require_match, require_seconds
 from constructs_lib.shared.at_synth import WhenAllIsKnown
@@ -141,7 +143,7 @@ class RuntimeFunction(Construct):
         self.code_folder: Path | None = None
         self.runtime_name = options.runtime_name
         chosen = _architecture(architecture, options)
-        self.architecture_name = chosen.name
+        self.architecture_name = name_of_architecture(chosen)
         variables = {**(options.environment or {}), **(environment or {})}
         require_own_code(variables)
         taken = sorted(set(variables) & {Env.PROTOCOL, Env.SERVICE})
@@ -188,8 +190,7 @@ class RuntimeFunction(Construct):
                 Env.SERVICE: service_of(self),
             },
         )
-        require_environment_room(self.function)
-        require_metrics(self.function)
+        check_at_synth(self.function, require_environment_room, require_metrics)
         if options.vpc is not None:
             self._deny_network_to_code()
         Validations.of(self.role).acknowledge(_TRACING if options.vpc is None else _TRACING_AND_NETWORK)
@@ -237,7 +238,7 @@ class RuntimeFunction(Construct):
     @property
     def grant_principal(self) -> iam.IPrincipal:
         """Grantee: the function's role."""
-        return self.role.grant_principal
+        return self.role
 
 
 class StepFunction(RuntimeFunction):
@@ -346,10 +347,8 @@ def user_code(
     if not str(code).strip():
         raise ValueError(f"code must be the path of a folder, got {code!r}; name the folder with your functions")
     options = options_ahead(scope, function_options)
-    chosen = _architecture(architecture, options)
-    target = Target(
-        python=options.runtime_name.removeprefix("python"), machine=_MACHINE_NAMES.get(chosen.name, chosen.name)
-    )
+    machine = name_of_architecture(_architecture(architecture, options))
+    target = Target(python=options.runtime_name.removeprefix("python"), machine=_MACHINE_NAMES.get(machine, machine))
     lock = Path(requirements) if requirements is not None else None
     return lambda_.Code.from_asset(str(merged_code(Path(code), extra_files, requirements=lock, target=target)))
 
@@ -367,6 +366,9 @@ def own_code(extra_files: Mapping[str, bytes] | None = None) -> lambda_.Code:
 
 
 def _architecture(given: lambda_.Architecture | None, options: FunctionOptions) -> lambda_.Architecture:
-    chosen = given or options.architecture or lambda_.Architecture.ARM_64
-    require_architecture(chosen)
-    return chosen
+    return given or options.architecture or _arm64()
+
+
+@functools.cache
+def _arm64() -> lambda_.Architecture:
+    return lambda_.Architecture.ARM_64

@@ -7,7 +7,7 @@ from typing import Final
 from aws_cdk import Stack
 from constructs import IConstruct
 
-from constructs_lib.shared.stacks import path_of, stack_of
+from constructs_lib.shared.stacks import name_of_stack, path_of, stack_of
 
 _LONGEST: Final = 255
 """Characters of a dimension's value."""
@@ -33,7 +33,7 @@ def service_of(construct: IConstruct, stack: Stack | None = None) -> str:
             f"path of {whole} must have only printable ASCII characters, got {path!r}: CloudWatch takes "
             "no others in a dimension; change the construct ids"
         )
-    name = "-".join([stack.stack_name, *filter(None, path.split("/"))])
+    name = "-".join([name_of_stack(stack), *filter(None, path.split("/"))])
     if len(name) > _LONGEST:
         raise ValueError(
             f"path of {whole} must have at most {_LONGEST} characters with the stack's name, got "
