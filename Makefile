@@ -105,11 +105,11 @@ samples: setup ## every case of which the tests draw a sample in each run: all c
 		tests/local/test_proven_examples.py tests/local/test_reconciler.py tests/local/test_recovery.py \
 		tests/local/test_redrive.py
 
-simulate: setup ## sagas of all examples under random faults, in virtual time (SAGAS=n SEED=s); build/simulation-report.json
+simulate: setup ## sagas under random faults, in virtual time (SAGAS=n SEED=s EXAMPLES="names"); build/simulation-report.json
 ifneq ($(REVERTED),)
 	@python -m tests.simulator.reverted $(REVERTED) $(if $(SEED),--seed $(SEED)) $(if $(SHRINK),--shrink)
 else
-	@python -m tests.simulator $(if $(SAGAS),--sagas $(SAGAS)) $(if $(SEED),--seed $(SEED)) $(if $(RECORD),--record)
+	@python -m tests.simulator $(if $(SAGAS),--sagas $(SAGAS)) $(if $(SEED),--seed $(SEED)) $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(RECORD),--record)
 endif
 
 parity: setup ## compare the fake DynamoDB with DynamoDB Local (Java 17; Maven fetches it): unit tests, limits, drawn requests

@@ -66,7 +66,7 @@ def test_who_does_what_is_advised_keeps_the_promise() -> None:
 
 
 def test_who_decides_behind_a_skipped_step_keeps_the_promise() -> None:
-    workload, report = _simulated(_SKIPPING, 40, _Skipped)
+    workload, report = _simulated(_SKIPPING, 80, _Skipped)
 
     report.require_kept()
     assert workload.done["fixed, call it again"] > 0

@@ -14,6 +14,7 @@ from constructs_lib.testing.simulator import Deployment, SimulationReport, simul
 from constructs_lib.testing.simulator.checks.findings import Finding
 from constructs_lib.testing.simulator.checks.requests import Requests
 from constructs_lib.testing.simulator.run import RunResult
+from constructs_lib.testing.simulator.simulation import SAGAS_OF_A_RUN
 from tests.simulator import __main__ as command
 from tests.simulator import campaign as campaigns
 from tests.simulator.campaign import SHARES, Block, Campaign, shares
@@ -25,12 +26,12 @@ pytestmark = pytest.mark.proof
 
 
 def test_campaign_of_several_processes_has_the_findings_of_one(deployed: Deployed) -> None:
-    campaign = Campaign(wanted={"funds_transfer": 110}, seed=5)
+    campaign = Campaign(wanted={"funds_transfer": 120}, seed=5)
     seen: list[int] = []
     campaign.run(2, lambda: seen.append(campaign.reports["funds_transfer"].sagas))
     found = campaign.reports["funds_transfer"]
 
-    alone = simulate(deployed("funds_transfer"), EXAMPLES["funds_transfer"].workload(), sagas=110, seed=5)
+    alone = simulate(deployed("funds_transfer"), EXAMPLES["funds_transfer"].workload(), sagas=120, seed=5)
 
     assert seen == sorted(seen)
     assert (found.sagas, found.faults, found.statuses) == (alone.sagas, alone.faults, alone.statuses)
@@ -44,9 +45,10 @@ def test_blocks_share_no_seed_and_leave_no_saga_out(monkeypatch: pytest.MonkeyPa
 
     for name, sagas in (("drawn", 12_000), ("funds_transfer", 250)):
         of_name = [block for block in blocks if block.name == name]
-        seeds = [seed for block in of_name for seed in range(block.seed, block.seed + -(-block.sagas // 10))]
+        runs = [(block.seed, -(-block.sagas // SAGAS_OF_A_RUN)) for block in of_name]
+        seeds = [seed for first, count in runs for seed in range(first, first + count)]
         assert sum(block.sagas for block in of_name) == sagas
-        assert len(set(seeds)) == len(seeds) == -(-sagas // 10)
+        assert len(set(seeds)) == len(seeds) == -(-sagas // SAGAS_OF_A_RUN)
     assert len({block.folder for block in blocks if block.name == "drawn"}) == 3
 
 

@@ -61,9 +61,9 @@ def deployment() -> Iterator[Deployment]:
 
 
 def test_drawn_sagas_keep_their_promise(deployment: Deployment) -> None:
-    report = simulate(deployment, Drawn(SAGAS), sagas=150)
+    report = simulate(deployment, Drawn(SAGAS), sagas=160)
     report.require_kept()
-    assert report.sagas == 150
+    assert report.sagas == 160
     assert report.faults > 0
 
 

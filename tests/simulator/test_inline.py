@@ -85,7 +85,7 @@ def alongside(world: World, requests: str, delay: int) -> None:
             world.machines.start(machine, name, text)
 
     def reserved(_table: Table, _key: object, item: Item | None) -> None:
-        if item is None or item["saga_id"]["S"] in seen or "input" not in item:
+        if item is None or "input" not in item or item["saga_id"]["S"] in seen:
             return
         seen.add(item["saga_id"]["S"])
         begin = functools.partial(start, item["execution_arn"]["S"], item["input"]["S"])

@@ -464,7 +464,7 @@ def test_renamed_steps_are_applied_under_one_name() -> None:
         Deployment.of_assembly(drawn_assembly(sagas)) as before,
         Deployment.of_assembly(drawn_assembly(sagas, [renamed(saga) for saga in sagas])) as after,
     ):
-        report = simulate(before, Renaming(sagas, [before, after]), sagas=60, releases=[after, before, after])
+        report = simulate(before, Renaming(sagas, [before, after]), sagas=120, releases=[after, before, after])
     report.require_kept()
     assert report.parked
 

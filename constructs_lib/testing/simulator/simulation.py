@@ -18,10 +18,10 @@ from constructs_lib.testing.simulator.workload import Workload, require_workload
 if TYPE_CHECKING:
     from aws_cdk import Stack
 
-SAGAS_OF_A_RUN: Final = 10
+SAGAS_OF_A_RUN: Final = 20
 """Clients of one run: enough to get into each other's way, few enough to read about."""
 
-_RUNS_UNTIL_COLLECTION: Final = 20
+_RUNS_UNTIL_COLLECTION: Final = 10
 """A run leaves some megabytes of cycles."""
 
 
