@@ -29,7 +29,7 @@ class AdoptCondition(Condition):
     OWNER_ENDED = Because(
         "the owner's execution has ended, or the saga is parked",
         ADOPT,
-        "if what_to_do(record, owner, now_ms, log_days=target.log_days) not in _ADOPTABLE:",
+        "if what_to_do(record, owner, now_ms, log_days=log_days) not in _ADOPTABLE:",
     )
     OWNER_AS_READ = Because(
         "no recovery has taken the saga over since the record was read",

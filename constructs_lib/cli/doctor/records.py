@@ -279,7 +279,7 @@ class Records:
         record = seen.found.record
         about = RecordFindings(saga=saga, record=record, item=item, now_ms=self.now_ms, command=self.command)
         log = saga.served.log  # of a saga whose state machine is not of the stacks, it is not known
-        open_long = log and not record.settled and may_forget(record, self.now_ms, saga.served.days)
+        open_long = log and not record.settled and may_forget(record, self.now_ms)
         if gone is not None:
             yield about.machine_gone(gone)
         if gone is None or record.parked_by is not None:

@@ -6,11 +6,12 @@ it: what is written already is found written.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import LogAttribute
+from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute
 from saga_runtime.protocol import RecordAttribute as A
 from saga_runtime.recovery.audit import Appended, appended
 from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, what_to_do
@@ -18,6 +19,7 @@ from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
 from saga_runtime.shared.expressions import update, when
 
+_DAY_SECONDS: Final = 86_400
 _ADOPTABLE: Final = frozenset({Finding.PARKED, Finding.NOT_STARTED, Finding.NAME_EXPIRED, Finding.DEAD})
 
 
@@ -150,14 +152,15 @@ class Adopter:
         self._require_log(record)
         if record.settled:
             return
-        if may_have_forgotten(record, now_ms, target.log_days):
+        log_days = self._days_of(record)
+        if may_have_forgotten(record, now_ms, log_days):
             raise CannotAdopt(
                 f"rows of saga {record.saga_id} must be kept, got a saga that is older than its rows: its steps could "
                 "happen twice; restore the saga log to a time when they were there, or end the saga by hand"
             )
         if record.parked_by is None:
             owner = recoverer.owner(record)
-            if what_to_do(record, owner, now_ms, log_days=target.log_days) not in _ADOPTABLE:
+            if what_to_do(record, owner, now_ms, log_days=log_days) not in _ADOPTABLE:
                 raise CannotAdopt(
                     f"the owner of saga {record.saga_id} must have ended without settling it, got {owner.status}; "
                     "wait, or see cdk-sagas inspect"
@@ -177,13 +180,31 @@ class Adopter:
                 "into this log, name it with --log-table: none of its steps has begun then"
             )
 
-    def _has_rows(self, saga_id: str) -> bool:
+    def _days_of(self, record: RequestRecord) -> int:
+        """For how many days rows of a saga were kept when they were written, at least.
+
+        Its state machines wrote them, not the target's, and no reconciler extends those of a saga of neither.
+        """
         a = LogAttribute
-        answer = self.recoverer.dynamodb.query(
+        found = (
+            (int(row[a.EXPIRATION]["N"]) - int(row[a.CREATED_AT]["N"]) // 1_000) // _DAY_SECONDS
+            for row in self._rows(record.saga_id)
+            if a.EXPIRATION in row
+        )
+        return min(found, default=LEAST_LOG_DAYS)
+
+    def _has_rows(self, saga_id: str) -> bool:
+        return any(True for _ in self._rows(saga_id))
+
+    def _rows(self, saga_id: str) -> Iterator[Mapping[str, Any]]:
+        a = LogAttribute
+        pages = self.recoverer.dynamodb.get_paginator("query").paginate(
             TableName=self.target.log,
             ConsistentRead=True,
             KeyConditionExpression="#saga_id = :saga_id",
-            ExpressionAttributeNames={"#saga_id": a.SAGA_ID},
+            ProjectionExpression="#step, #created_at, #expiration",
+            ExpressionAttributeNames={f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.CREATED_AT, a.EXPIRATION)},
             ExpressionAttributeValues={":saga_id": {"S": saga_id}},
         )
-        return bool(answer["Items"])  # without a filter, the first page has the first row
+        for page in pages:
+            yield from page["Items"]

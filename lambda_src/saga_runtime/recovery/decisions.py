@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -290,49 +290,35 @@ def keeps_ahead_days(log_days: int) -> int:
     return max(1, log_days // 2)
 
 
-def may_forget(record: RequestRecord, now_ms: int, log_days: int) -> bool:
-    """Test whether rows of an open saga may come near the end of their time.
+def may_forget(record: RequestRecord, now_ms: int) -> bool:
+    """Test whether rows of an open saga are to be read again.
 
-    It is unknown how long rows were kept when they were written: a deployment may have changed it. So they are
-    read when the shortest allowed retention may end soon, and when the record claims more than is true of
-    rows that are written now.
+    Executions and queued jobs keep the ``log_days`` with which they began, so how long a row is kept when it is
+    written is unknown, except that it is ``LEAST_LOG_DAYS``. Each is read, and extended, before half of these are over.
     """
-    now, days = now_ms // 1_000, log_days
-    if record.log_expires_at is None:
-        days = min(log_days, LEAST_LOG_DAYS)
-    elif record.log_expires_at > now + log_days * _DAY_SECONDS:
-        return True
-    return now >= rows_are_kept_until(record, days) - keeps_ahead_days(days) * _DAY_SECONDS
+    now, certain = now_ms // 1_000, LEAST_LOG_DAYS * _DAY_SECONDS
+    until = rows_are_kept_until(record, LEAST_LOG_DAYS)
+    return now >= until - certain // 2 or until > now + certain
 
 
 def kept_until(now_ms: int, log_days: int) -> tuple[int, int]:
     """Rows that end before the first of these are extended to the second; epoch seconds.
 
-    So none ends before the first: rows that are written later are kept for longer anyway.
+    The first leaves ``keeps_ahead_days`` until the next time that they are read. It is ``LEAST_LOG_DAYS`` away or more.
     """
-    ahead = keeps_ahead_days(log_days) * _DAY_SECONDS
+    ahead, unread = keeps_ahead_days(log_days) * _DAY_SECONDS, LEAST_LOG_DAYS * _DAY_SECONDS // 2
     now = now_ms // 1_000
-    return now + min(ahead + ahead // 4, log_days * _DAY_SECONDS), now + 2 * ahead
+    before = now + min(ahead + unread, log_days * _DAY_SECONDS)
+    return before, max(before, now + 2 * ahead)
 
 
-def rows_end(record: RequestRecord, ends: Iterable[int], before: int, log_days: int) -> int:
-    """Until when all rows of a saga are kept that was just read; epoch seconds.
+def rows_kept_update(record: RequestRecord, now_ms: int) -> dict[str, Any]:
+    """Arguments of the update that records until when all rows of a saga are kept, after those that are there are.
 
-    Args:
-        record: its record.
-        ends: when those end that are there; none before ``before``.
-        before: from ``kept_until``.
-        log_days: how long rows are kept that are written from now on.
+    ``LEAST_LOG_DAYS``, and no longer: a row that is written next may have so many, whatever is deployed. On condition
+    that it is the same saga, and open. A concurrent extension records the same.
     """
-    return max(before, min([record.created_at // 1_000 + log_days * _DAY_SECONDS, *ends]))
-
-
-def rows_kept_update(record: RequestRecord, until: int) -> dict[str, Any]:
-    """Arguments of the update that records until when all rows of a saga are kept; after they are.
-
-    On condition that it is the same saga, and open. A concurrent extension records the same.
-    """
-    a = RecordAttribute
+    a, until = RecordAttribute, now_ms // 1_000 + LEAST_LOG_DAYS * _DAY_SECONDS
     is_open = when(STILL_OPEN, saga_id={"S": record.saga_id}, in_progress={"S": RecordStatus.IN_PROGRESS})
     return {"Key": {a.ID: {"S": record.request_id}}, **update(is_open, {a.LOG_EXPIRES_AT: {"N": str(until)}})}
 

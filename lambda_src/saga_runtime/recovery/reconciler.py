@@ -213,6 +213,8 @@ class Reconciler:
         if seen is None:
             return
         held = self._holds(seen)
+        if held:
+            caretaker.keep_rows(seen)
         did = not held and caretaker.carry_out(seen)
         with self._mine:
             self._done.needed += held and seen.decision.need in _ACTIONS

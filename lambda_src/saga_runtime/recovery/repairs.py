@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -103,8 +103,6 @@ class Repairs:
         # An owner that may not be described here may be described by the reconciler.
         if need is Need.PARK and (seen.decision.reason is ParkedFor.OWNER_UNKNOWN or not self.saga.operators):
             return ""
-        if not self.saga.log:  # its log is unknown: its rows cannot be extended
-            seen = replace(seen, found=replace(seen.found, record=replace(record, log_expires_at=None)))
         done = self.reconciler.carry_out(seen)
         if rows_end:
             return "its rows are kept for longer"

@@ -37,7 +37,6 @@ from saga_runtime.recovery.decisions import (
     may_forget,
     operators_entry,
     park_update,
-    rows_end,
     rows_kept_update,
 )
 from saga_runtime.recovery.late_effects import LateFinding, LateUndo, give_up_update, late_rows, undo_late
@@ -235,11 +234,17 @@ class Caretaker:
         Returns:
             Whether this call did what was needed; False: another process has, or nothing was.
         """
-        done = self._carry_out(seen)
-        record = seen.found.record
-        if not record.settled and may_forget(record, seen.now_ms, seen.saga.days):
-            _keep_rows(seen.saga, record, seen.now_ms)
+        try:
+            self.keep_rows(seen)
+        finally:  # neither waits for the other: each may be refused for as long as rows are kept
+            done = self._carry_out(seen)
         return done
+
+    def keep_rows(self, seen: Seen) -> None:
+        """Extend the log of a saga that is not settled, if it is known; do nothing else: also of one that is held."""
+        record = seen.found.record
+        if seen.saga.log and not record.settled and may_forget(record, seen.now_ms):
+            _keep_rows(seen.saga, record, seen.now_ms)
 
     def look_late(self, table: str, row_id: str) -> LateSeen | None:
         """Find out whether a token table's row has a late effect, and change nothing.
@@ -376,20 +381,15 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
         "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.EXPIRATION)},
         "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}},
     }
-    ends: list[int] = []
     for page in aws.dynamodb().get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            if a.EXPIRATION not in item:
-                continue
-            end = int(item[a.EXPIRATION]["N"])
+            end = int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else before
             if end < before:
-                key = log_key(record.saga_id, item[a.STEP]["S"])
                 # Refused, another process has extended it: at least for as long.
-                end = until if _updated(saga.log, keep_row_update(key, end, until)) else before
-            ends.append(end)
+                _updated(saga.log, keep_row_update(log_key(record.saga_id, item[a.STEP]["S"]), end, until))
     if not may_have_forgotten(record, now_ms, saga.days):
         # All that were ever written are there, and none ends before.
-        _updated(saga.requests, rows_kept_update(record, rows_end(record, ends, before, saga.days)))
+        _updated(saga.requests, rows_kept_update(record, now_ms))
 
 
 def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:

@@ -351,7 +351,7 @@ REVERTS: Final = {
             edits=[
                 Edit(
                     f"{_RUNTIME}recovery/adoption.py",
-                    "if what_to_do(record, owner, now_ms, log_days=target.log_days) not in _ADOPTABLE:",
+                    "if what_to_do(record, owner, now_ms, log_days=log_days) not in _ADOPTABLE:",
                     "if False:",
                 )
             ],

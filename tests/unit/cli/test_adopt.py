@@ -9,11 +9,13 @@ from typing import Any
 import boto3
 import pytest
 
-from saga_runtime.protocol import RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import RecordAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.adoption import Target, adopt_update
+from saga_runtime.saga_log.rows import row_put
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.decisions import Decision
+from tests.unit.recovery.test_retention_traces import pass_days
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.manifests import saga_entry
@@ -335,3 +337,39 @@ def test_the_row_of_the_saga_is_left_alone(operated: OperatedSaga) -> None:
 
     assert operated.world.items("log") == rows
     assert operated.shop.status == StepStatus.DONE
+
+
+def kept_for(operated: OperatedSaga, step: str, days: int) -> None:
+    """Write a row now, as the former machines do, which keep it for so many days."""
+    now_ms = operated.world.clock.ms
+    put = row_put("log", SAGA_ID, step, StepStatus.DONE, Side.BEFORE, now_ms, days, f"{SAGA_ID}:{step}", {})
+    aws.dynamodb().put_item(TableName="log", Item=put["Put"]["Item"])
+
+
+@pytest.mark.parametrize(("day", "status"), [(99, 0), (100, 1)])
+def test_saga_is_moved_while_rows_of_its_former_machines_are_kept(
+    operated: OperatedSaga, day: int, status: int
+) -> None:
+    """Those kept them for 100 days, the others for 400, and no reconciler extends rows of a saga of neither."""
+    operated.park()
+    kept_for(operated, "Charge", 100)
+    pass_days(operated.world, 30)
+    kept_for(operated, "Announce", 100)
+    pass_days(operated.world, day - 30)
+
+    exit_status, told = operated.run(*ADOPT)
+
+    assert exit_status == status, told
+    assert (operated.record.parked_by is None) is (status == 0)
+
+
+@pytest.mark.parametrize(("day", "status"), [(29, 0), (30, 1)])
+def test_saga_without_a_row_is_moved_for_the_shortest_retention(operated: OperatedSaga, day: int, status: int) -> None:
+    operated.park()
+    for item in operated.world.items("log"):
+        aws.dynamodb().delete_item(TableName="log", Key={"saga_id": item["saga_id"], "step": item["step"]})
+    pass_days(operated.world, day)
+
+    exit_status, told = operated.run(*ADOPT, "--log-table", "log")
+
+    assert exit_status == status, told

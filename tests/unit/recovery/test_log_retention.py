@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from botocore.exceptions import ClientError
 
 from saga_runtime.protocol import (
+    LEAST_LOG_DAYS,
     Env,
     LogAttribute,
     StepStatus,
 )
+from saga_runtime.recovery import saga_reconciler
 from saga_runtime.recovery.decisions import (
     LONGEST_LOOK_MS,
     ParkedFor,
@@ -21,9 +24,11 @@ from saga_runtime.recovery.decisions import (
     kept_until,
     operators_entry,
 )
-from saga_runtime.recovery.takeover import recovery_name
+from saga_runtime.recovery.takeover import Recoverer, recovery_name
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
+from tests.unit.recovery.test_reconciler_hold import SWITCH, hold, release
+from tests.unit.support.checked_stack import create_hold_table
 from tests.unit.support.reconciled import LOOKING, RECONCILIATION, Watch, exhausted, put_row, record_of
 from tests.unit.support.samples import DAY_MS, NOW_MS, SAGA_ID
 from tests.unit.support.wire import before
@@ -44,14 +49,13 @@ def test_expiring_rows_of_a_saga_in_flight_are_kept_for_longer(watch: Watch) -> 
     assert ends == {"Old": now + 400 * day, "Young": now + 260 * day}
 
 
-@pytest.mark.parametrize("days", [1, 2, 3, 7, 30, 400, 3_650])
-def test_the_recorded_expiration_covers_every_later_row(days: int) -> None:
-    now, ahead = NOW_MS // 1_000, keeps_ahead_days(days) * 86_400
+@pytest.mark.parametrize("days", [30, 31, 45, 60, 100, 400, 3_650])
+def test_rows_are_read_again_before_they_come_near_their_end(days: int) -> None:
+    now, ahead, unread = NOW_MS // 1_000, keeps_ahead_days(days) * 86_400, LEAST_LOG_DAYS * 86_400 // 2
     before, until = kept_until(NOW_MS, days)
 
-    assert ahead >= 86_400
-    assert now + ahead <= before <= now + days * 86_400, "a row that is written from now on expires later anyway"
-    assert until >= before
+    assert now + ahead + unread <= before <= now + days * 86_400, "a row that is written from now on expires later"
+    assert now + LEAST_LOG_DAYS * 86_400 <= before <= until
 
 
 def test_every_row_of_a_long_log_is_kept_for_longer(watch: Watch) -> None:
@@ -85,11 +89,11 @@ def the_log_is_kept_once_in_a_while(watch: Watch) -> None:
     watch.pass_time(380 * DAY_MS)
     now = watch.world.clock.ms // 1_000
     watch.sweep()
-    assert watch.record.log_expires_at == now + 250 * 86_400
+    assert watch.record.log_expires_at == now + LEAST_LOG_DAYS * 86_400
 
     watch.pass_time(LONGEST_LOOK_MS)
     assert watch.world.calls_of(watch.sweep).count("Query") == LOOKING
-    assert watch.record.log_expires_at == now + 250 * 86_400
+    assert watch.record.log_expires_at == now + LEAST_LOG_DAYS * 86_400
 
 
 def test_the_rows_expiration_is_recorded_and_the_log_is_not_read_each_time(watch: Watch) -> None:
@@ -133,25 +137,86 @@ def test_no_row_of_a_saga_in_flight_expires_after_a_longer_retention(
     more_days_are_deployed(watch, monkeypatch, after)
 
 
-def test_the_record_contains_the_expiration_of_existing_rows(watch: Watch) -> None:
-    end = NOW_MS // 1_000 + 300 * 86_400
-    put_row("Old", StepStatus.DONE, expiration=end)
-    put_row("Young", StepStatus.DONE, expiration=end + 86_400)
-    watch.pass_time(20 * DAY_MS)
+def test_an_execution_that_keeps_rows_for_less_is_noticed_while_they_exist(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that began before ``log_retention_days`` was raised, and writes after the record was read."""
+    kept_for_days(monkeypatch, 100)
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 100 * 86_400)
+    days_pass(watch, 10)
+    kept_for_days(monkeypatch, 400)
+    days_pass(watch, 10)
+    assert watch.record.log_expires_at is not None
+
+    put_row("New", StepStatus.DONE, expiration=watch.world.clock.ms // 1_000 + 30 * 86_400)
+    watch.operated.park()
+    days_pass(watch, 120)
+
+    assert min(ends_in_days(watch)) >= 200
+
+
+def test_a_claim_for_longer_than_is_certain_is_read_again(watch: Watch) -> None:
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 400 * 86_400)
+    watch.update(log_expires_at={"N": str(NOW_MS // 1_000 + 400 * 86_400)})
+    watch.pass_time()
     watch.sweep()
 
-    assert watch.record.log_expires_at == end
+    assert watch.record.log_expires_at == watch.world.clock.ms // 1_000 + LEAST_LOG_DAYS * 86_400
+
+
+@pytest.mark.parametrize("held", [SAGA_ID, None])
+def test_rows_of_a_held_saga_are_kept(watch: Watch, monkeypatch: pytest.MonkeyPatch, held: str | None) -> None:
+    create_hold_table()
+    monkeypatch.setenv(Env.HOLD_TABLE, SWITCH)
+    kept_for_days(monkeypatch, 60)
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 60 * 86_400)
+    watch.dies()
+    hold(watch, held)
+    days_pass(watch, 70)
+    release(held)
+    watch.pass_time(DAY_MS)
+
+    assert watch.sweep()["taken_over"] == 1
+
+
+def test_rows_are_kept_while_what_a_saga_needs_is_refused(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_given: object) -> NoReturn:
+        raise ClientError({"Error": {"Code": "KmsAccessDeniedException", "Message": "disabled"}}, "StartExecution")
+
+    kept_for_days(monkeypatch, 60)
+    put_row("Old", StepStatus.DONE, expiration=NOW_MS // 1_000 + 60 * 86_400)
+    watch.dies()
+    with monkeypatch.context() as patch:
+        patch.setattr(Recoverer, "start", refuse)
+        days_pass(watch, 70)
+    watch.pass_time(DAY_MS)
+    watch.sweep()
+
+    assert recovery_name(SAGA_ID, 1) in watch.executions
+
+
+def test_a_saga_is_taken_over_although_its_rows_cannot_be_read(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_given: object) -> NoReturn:
+        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no rights"}}, "Query")
+
+    watch.dies()
+    watch.pass_time(20 * DAY_MS)
+    monkeypatch.setattr(saga_reconciler, "_keep_rows", refuse)
+
+    assert watch.sweep()["failed"] == 1
+    assert recovery_name(SAGA_ID, 1) in watch.executions
 
 
 def test_the_record_contains_a_certain_expiration_despite_another_writer(watch: Watch) -> None:
     watch.pass_time(20 * DAY_MS)
     now = watch.world.clock.ms // 1_000
     put_row("Old", StepStatus.DONE, expiration=now + 86_400)
-    by_somebody = now + 250 * 86_400
+    by_somebody = now + 215 * 86_400
     before(watch.world.wire, "UpdateItem", lambda: put_row("Old", StepStatus.DONE, expiration=by_somebody), on=2)
     watch.sweep()
 
-    assert watch.record.log_expires_at == by_somebody == kept_until(watch.world.clock.ms, 400)[0]
+    assert by_somebody == kept_until(watch.world.clock.ms, 400)[0]
+    assert watch.record.log_expires_at == now + LEAST_LOG_DAYS * 86_400
 
 
 def test_a_row_that_is_kept_for_ever_is_left(watch: Watch) -> None:
@@ -182,10 +247,21 @@ def test_no_row_of_a_saga_in_flight_expires_after_a_shorter_retention(
 
 def test_a_saga_with_kept_rows_is_taken_over_at_any_age(watch: Watch) -> None:
     the_log_is_kept_once_in_a_while(watch)
+    days_pass(watch, 200)
     watch.dies()
-    watch.pass_time(200 * DAY_MS)
+    watch.pass_time(15 * DAY_MS - LONGEST_LOOK_MS)
 
     assert watch.sweep()["taken_over"] == 1
+
+
+def test_a_saga_whose_rows_were_not_read_for_long_is_never_run_again(watch: Watch) -> None:
+    the_log_is_kept_once_in_a_while(watch)
+    watch.dies()
+    watch.pass_time(LEAST_LOG_DAYS * DAY_MS)
+    watch.sweep()
+
+    assert set(watch.executions) == {SAGA_ID}
+    assert [entry["parked_reason"]["error"] for entry in watch.notified] == [ParkedFor.ROWS_EXPIRED]
 
 
 def test_a_saga_with_a_possibly_expired_log_is_never_run_again(watch: Watch) -> None:

@@ -41,7 +41,7 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
         "parked": {reason: park_update(record, reason, _LATER_MS) for reason in ParkedFor},
         "operators' entry": operators_entry(exhausted, ParkedFor.RECOVERIES_EXHAUSTED),
         "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
-        "rows kept": rows_kept_update(record, 1_710_000_000),
+        "rows kept": rows_kept_update(record, 1_707_408_000_000),
         "late: start input": late_input(record.input),
         "late: exhausted": give_up_update(record, 20, at_ms=_LATER_MS),
         "late: tried again": give_up_update(record, 20, at_ms=None),
