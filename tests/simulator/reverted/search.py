@@ -100,7 +100,7 @@ def main() -> int:
     parser.add_argument("--stack", choices=sorted(STACKS), required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--run", type=int, help="of a stack that is repeated; then the seed is the stack's")
-    parser.add_argument("--runs", type=int, default=60, help="of a stack, until another one is drawn")
+    parser.add_argument("--runs", type=int, default=30, help="of a stack, until another one is drawn")
     parser.add_argument("--seconds", type=float, default=60, help="of this process on a processor")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--into", type=Path, required=True, help="file for the result")

@@ -260,7 +260,7 @@ SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
     "exhausted": (exhausted, ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem")),
     "history gone": (
         history_gone,
-        ("GetItem", "DescribeExecution", "SendMessage", "UpdateItem", "Query", "UpdateItem"),
+        ("GetItem", "DescribeExecution", "Query", "UpdateItem", "SendMessage", "UpdateItem"),
     ),
     "parked": (parked, ("GetItem", "UpdateItem")),
     "settled": (settled, ("GetItem", "UpdateItem")),
