@@ -145,11 +145,19 @@ def _parsed(job_id: str) -> JobId:
 
 
 def _saga_of(job: JobId, token: TokenRow | None) -> ServedStepOf | None:
-    """The saga that the job is of: the one that waits, or the one whose request it is."""
+    """The saga that the job is of: the one that waits, or the one whose request it is.
+
+    None also if several may be it: sagas that share a request table. Its outcome is kept as an unknown job's until a
+    task registers.
+    """
     if token is not None and token.log_table:
         found = served(job.step, log=token.log_table)
         return found[0] if found else None
-    return next((one for one in served(job.step) if read_record(one.requests, job.saga_id)), None)
+    found = served(job.step)
+    tables = dict.fromkeys(one.requests for one in found)
+    home = next((table for table in tables if read_record(table, job.saga_id)), None)
+    of_request = [one for one in found if one.requests == home]
+    return of_request[0] if len(of_request) == 1 else None
 
 
 def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found: TokenRow | None) -> Receipt | None:

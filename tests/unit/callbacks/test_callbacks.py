@@ -274,6 +274,25 @@ def test_the_saga_is_the_one_that_has_the_request(world: World, monkeypatch: pyt
     assert job_saga.log.status is StepStatus.DONE
 
 
+@pytest.mark.parametrize("job", [True, False])
+@pytest.mark.parametrize("place", [0, 1])
+def test_of_two_sagas_with_one_request_table_the_one_that_registers_gets_an_early_outcome(
+    world: World, monkeypatch: pytest.MonkeyPatch, job: bool, place: int
+) -> None:
+    job_saga = JobSaga.open(world, monkeypatch, job=job)
+    both = [served(job=job) | {"log": "ledger"}]
+    both.insert(place, served(job=job))
+    monkeypatch.setenv(Env.CALLBACKS, json.dumps(both))
+
+    assert job_saga.reports("e1") is Receipt.UNKNOWN
+    assert job_saga.log is None
+    assert world.items("ledger") == []
+
+    job_saga.register()
+
+    assert list(world.tasks.woken) == ["token-1"]
+
+
 def test_sagas_with_a_step_of_one_name_have_each_its_own_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     job_saga = JobSaga.open(world, monkeypatch)
     monkeypatch.setenv(Env.CALLBACKS, json.dumps([served(job=False) | {"log": "ledger"}, served()]))
