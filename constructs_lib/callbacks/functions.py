@@ -199,10 +199,12 @@ def _receipts(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyState
 
 
 def _sweeps(saga: ServedSaga, machines: Sequence[str]) -> list[iam.PolicyStatement]:
-    """Permissions to deliver a saga's stored outcomes, to notify its operators, and to find unreported jobs."""
+    """Permissions to deliver stored outcomes, notify operators, find unreported jobs, and keep rows of late effects."""
     return [
-        iam.PolicyStatement(actions=["dynamodb:GetItem"], resources=[saga.log.table_arn]),
-        iam.PolicyStatement(actions=["dynamodb:GetItem", "dynamodb:UpdateItem"], resources=[saga.requests.table_arn]),
+        iam.PolicyStatement(
+            actions=["dynamodb:GetItem", "dynamodb:UpdateItem"],
+            resources=[saga.log.table_arn, saga.requests.table_arn],
+        ),
         iam.PolicyStatement(actions=["sqs:SendMessage"], resources=[saga.operators.queue_arn]),
         _tasks(machines, "SendTaskSuccess", "SendTaskFailure"),
         *_use_of_keys(saga.log.encryption_key, saga.requests.encryption_key, saga.operators.encryption_master_key),

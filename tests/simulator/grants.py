@@ -258,6 +258,12 @@ REVIEWED: Final[tuple[Reviewed, ...]] = (
     ),
     Reviewed(
         "sweeper of callbacks",
+        ("dynamodb:UpdateItem",),
+        "saga log",
+        "rows of a late effect are kept until it is compensated: extended when they would expire within a month",
+    ),
+    Reviewed(
+        "sweeper of callbacks",
         ("states:SendTaskFailure",),
         "state machine of a phase",
         "the sweeper delivers what a receiver stored and could not deliver, whichever outcome that is",

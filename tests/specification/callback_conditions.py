@@ -111,7 +111,7 @@ class CallbackCondition(Condition):
     ALIAS_KEEPS_BOTH = Because(
         "of two contradicting outcomes under an unknown id, both are kept",
         RECEIPT,
-        "entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome))",
+        "entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome, now_ms))",
     )
     SUCCESS_FIRST = Because(
         "of conflicting outcomes under one id the success counts: a refusal after it changes no row",
@@ -253,7 +253,7 @@ class CallbackCondition(Condition):
     DUE_UNTIL_UNDONE = Because(
         "it stays due until its row is COMPENSATED",
         SWEEP,
-        "return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)",
+        "return log is None or log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)",
     )
 
 

@@ -50,7 +50,7 @@ class ForgetCondition(Condition):
     LISTED_AGAIN = Because(
         "an outcome that no operator has seen must be listed",
         RECEIPT,
-        "token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome))",
+        "token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome, now_ms))",
     )
 
 

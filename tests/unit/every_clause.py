@@ -33,6 +33,7 @@ SCENARIOS: Final = (
     "callbacks/test_callback_step_histories.py",
     "callbacks/test_callback_sweep.py",
     "callbacks/test_callbacks.py",
+    "callbacks/test_kept_rows.py",
     "cli/test_adopt.py",
     "cli/test_callbacks_command.py",
     "cli/test_doctor.py::test_a_problem_is_repaired_once",

@@ -30,7 +30,7 @@ from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.lists import ListProposal, SeenSaga, list_key
 from saga_runtime.recovery.repairs import make_due_update
 from saga_runtime.saga_log.external_rows import Holder
-from saga_runtime.saga_log.rows import LogRow, log_key, undone_update
+from saga_runtime.saga_log.rows import LogRow, kept_update, log_key, undone_update
 from saga_runtime.shared.decisions import Decision, decided, stored
 from saga_runtime.watch import rows as watch
 from tests.unit.support.checked_stack import create_watch_table
@@ -78,6 +78,8 @@ EARLY: Item = {
     "outcome": s(Outcome(ok=True, output="{}").encode()),
 }
 LATE = {"applied_late_at": n(5)}
+ENDS = {"expiration": n(5)}
+KEPT_BY_ANOTHER: dict[str, Mapping[str, Any]] = {"kept by another": {"expiration": n(6)}}
 OF_A_TOKEN: dict[str, Mapping[str, Any]] = {
     "another state": {"status": s("DELIVERED")},
     "another attempt": {"attempt_order": s("2")},
@@ -88,6 +90,15 @@ OF_A_TOKEN: dict[str, Mapping[str, Any]] = {
 
 def told(item: Item) -> Any:
     return tokens.told_update("tokens", TokenRow.from_item(item), TokenStatus.UNDELIVERED, NOW_MS)
+
+
+def token_is_kept(item: Item) -> Any:
+    return tokens.keep_update("tokens", TokenRow.from_item(item), NOW_MS)
+
+
+def changed_and_kept(item: Item) -> Any:
+    row = TokenRow.from_item(item)
+    return tokens.token_update("tokens", row, row.status, NOW_MS, tokens.kept_change(row, NOW_MS, 1))
 
 
 def token_is_checked(item: Item) -> Any:
@@ -114,6 +125,20 @@ def of_tokens() -> dict[str, Race]:
             found[f"{write.__name__}, {name}, late"] = Race(
                 table="tokens", item={**item, **LATE}, write=write, lost=lost
             )
+    for name, item in (("waiting", TOKEN), ("early", EARLY)):
+        found[f"kept, {name}"] = Race(
+            table="tokens", item={**item, **ENDS}, write=token_is_kept, lost={**KEPT_BY_ANOTHER, "gone": GONE}
+        )
+        lost = {**OF_A_TOKEN, **KEPT_BY_ANOTHER}
+        found[f"changed and kept, {name}"] = Race(
+            table="tokens", item={**item, **ENDS}, write=changed_and_kept, lost=lost
+        )
+        found[f"changed and kept, {name}, late"] = Race(
+            table="tokens",
+            item={**item, **ENDS, **LATE},
+            write=changed_and_kept,
+            lost={**lost, "not late any more": {"applied_late_at": None}},
+        )
     said = s(Outcome(ok=False, error="E", detail="").encode())
     forgets: dict[str, tuple[Item, Mapping[str, Any]]] = {
         "forgotten": (EARLY, {"conflict": said, "decisions": LIST}),
@@ -419,7 +444,9 @@ def of_rows() -> dict[str, Race]:
         "received": race(i, lambda row: place.entry(change.DONE, row, outcome, NOW_MS), OF_A_ROW),
         "refused by callback": race(i, lambda row: place.entry(change.FAILED, row, failure, NOW_MS), OF_A_ROW),
         "late by callback": race(
-            StepStatus.TOMBSTONE, lambda row: place.entry(change.APPLIED_LATE, row, outcome, NOW_MS), OF_A_ROW
+            StepStatus.TOMBSTONE,
+            lambda row: place.entry(change.APPLIED_LATE, row, outcome, NOW_MS),
+            {**OF_A_ROW, **KEPT_BY_ANOTHER},
         ),
         "row is checked": race(i, lambda row: place.entry(change.NONE, row, outcome, NOW_MS), OF_A_ROW),
         "resolved": race(u, resolved(StepStatus.COMPENSATED), OF_AN_ATTEMPT),
@@ -427,7 +454,10 @@ def of_rows() -> dict[str, Race]:
         "kept": race(
             i,
             lambda _: update("log", recovery.keep_row_update(log_key(SAGA_ID, "Pick"), 5, 9)),
-            {"kept by another": {"expiration": n(6)}, "gone": GONE},
+            {**KEPT_BY_ANOTHER, "gone": GONE},
+        ),
+        "kept while needed": race(
+            i, lambda _: kept_update("log", SAGA_ID, "Pick", 5, 9), {**KEPT_BY_ANOTHER, "gone": GONE}
         ),
         "first intent": Race(table="log", item=None, write=lambda _: HOLDER.intent(NOW_MS), lost=EXISTS),
         "first tombstone": Race(table="log", item=None, write=lambda _: HOLDER.bury(NOW_MS), lost=EXISTS),

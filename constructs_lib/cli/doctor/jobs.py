@@ -211,7 +211,10 @@ class Tokens:
         if saga is not None and late is not None:
             return self._undone_by_itself(row, saga, late, what)
         saga = home[0] if home is not None else saga
-        if self._log_status(row, saga) not in _STANDS_LATE:
+        status = self._log_status(row, saga)
+        if status is None:
+            return self._lost(row, what)
+        if status not in _STANDS_LATE:
             return None  # it is undone
         if home is None:
             return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
@@ -227,6 +230,8 @@ class Tokens:
         if late.record is None:
             return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
         undo = undo_late(watcher(self.records.aws, saga), late.record, saga.served.log, self.records.now_ms)
+        if late.lost and undo.finding is not LateFinding.RUNNING:
+            return self._lost(row, what)
         name = f"-{str(undo.execution).rpartition('-')[2]}"
         if undo.finding is LateFinding.RUNNING:
             return self._about(row, Kind.LATE, Severity.OK, f"{what}; {name} is undoing it", "nothing", saga=saga)
@@ -244,6 +249,10 @@ class Tokens:
             self.records.nobody_came(saga, row.since)
         then = f"the reconciler undoes it, by {name}"
         return self._about(row, Kind.LATE, Severity.SOON, what, then, saga=saga, repair=Repair.COMPENSATE_LATE)
+
+    def _lost(self, row: JobView, what: str) -> Finding:
+        what = f"{what}; its row of the saga log is gone, so whether it is undone is not known"
+        return self._of_person(row, Kind.LATE, what, "ask its provider, and have it undone there")
 
     def _is_acknowledged(self, job_id: str, outcome: str, request_table: str) -> bool:
         """Test whether the record of the job's saga has a decision about a conflicting outcome."""

@@ -38,6 +38,7 @@ from saga_runtime.callbacks.writes import (
     adopted_update,
     conflict_change,
     early_put,
+    kept_change,
     late_change,
     listed_change,
     marker_put,
@@ -174,7 +175,7 @@ def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found
             more=listed_change(row_id, now_ms, UNKNOWN_DAYS),
         )
     elif found.outcome is not None and found.outcome.ok != outcome.ok and found.conflict != outcome:
-        entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome))
+        entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome, now_ms))
     else:
         entry = token_check(table, row_id, found)
     # A task may register right now: its registration reads this row after its own write.
@@ -307,6 +308,7 @@ class Subject:
             changes |= settling_changes(self.token, decision.told, event_id, now_ms)
         if late:
             changes |= late_change(self.job_id, now_ms)
+            changes |= kept_change(self.token, now_ms, self.saga.days)
         if not changes:
             return token_check(table, self.job_id, self.token)
         return token_update(table, self.token, status, now_ms, changes)

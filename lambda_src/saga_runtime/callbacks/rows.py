@@ -356,6 +356,7 @@ class TokenRow:
         entry, queue_url: of a notice, what is sent to operators, and where.
         forgotten_at: of an outcome of an unknown job, when an operator closed it.
         decisions: of the same, the decisions of operators to close it, as they are stored; None: none.
+        expiration: when the row expires, in epoch seconds; 0: never.
     """
 
     id: str
@@ -385,6 +386,7 @@ class TokenRow:
     decisions: Mapping[str, Any] | None = None
     created_at: int = 0
     due_at: int = 0
+    expiration: int = 0
 
     @property
     def is_unknown(self) -> bool:
@@ -443,6 +445,7 @@ class TokenRow:
                 decisions=item.get(a.DECISIONS),
                 created_at=number(a.CREATED_AT),
                 due_at=number(a.DUE_AT),
+                expiration=number(a.EXPIRATION),
             )
         except KeyError as error:
             raise ValueError(f"not a row of a token table: attribute {error} is missing") from error

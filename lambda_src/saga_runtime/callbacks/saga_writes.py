@@ -13,7 +13,7 @@ from typing import Any, Final
 from saga_runtime.callbacks.decisions import LogChange
 from saga_runtime.callbacks.rows import JobId, Outcome
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
-from saga_runtime.saga_log.rows import NO_ROW, LogRow, log_key, row_put
+from saga_runtime.saga_log.rows import NO_ROW, SAME_END, LogRow, log_key, row_put
 from saga_runtime.shared.expressions import update, when
 
 LATE_DAYS: Final = 7
@@ -71,7 +71,7 @@ class LogPlace:
                 return self._update(StepStatus.REFUSED, found, error, now_ms)
             case LogChange.APPLIED_LATE:
                 kept = {} if found.output is None else {a.SUBSTITUTE: {"S": found.output}}
-                return self._update(StepStatus.APPLIED_LATE, found, {**output, **kept}, now_ms)
+                return self._update(StepStatus.APPLIED_LATE, found, {**output, **kept}, now_ms, keeps=True)
             case LogChange.NONE:
                 return log_check(self.table, self.job, found)
             case _:
@@ -91,8 +91,15 @@ class LogPlace:
         )
 
     def _update(
-        self, status: StepStatus, found: LogRow, said: Mapping[LogAttribute, Mapping[str, str]], now_ms: int
+        self,
+        status: StepStatus,
+        found: LogRow,
+        said: Mapping[LogAttribute, Mapping[str, str]],
+        now_ms: int,
+        *,
+        keeps: bool = False,
     ) -> Any:
+        """Change the row; optionally keep it for as long from now as a new one, and never for less than it is kept."""
         a = LogAttribute
         new: dict[LogAttribute, Any] = {
             a.STATUS: {"S": status},
@@ -100,11 +107,17 @@ class LogPlace:
             a.UPDATED_AT: {"N": str(now_ms)},
             **said,
         }
+        as_read = when(SAME_LOG_ROW, found={"S": found.status})
+        until = now_ms // 1000 + self.keep_days * _DAY_SECONDS
+        if keeps and 0 < found.expiration < until:
+            new[a.EXPIRATION] = {"N": str(until)}
+            ends = {"N": str(found.expiration)}
+            as_read = when(f"{SAME_LOG_ROW} AND {SAME_END}", found={"S": found.status}, ends=ends)
         return {
             "Update": {
                 "TableName": self.table,
                 "Key": log_key(self.job.saga_id, self.job.row_name),
-                **update(when(SAME_LOG_ROW, found={"S": found.status}), new),
+                **update(as_read, new),
             }
         }
 

@@ -20,7 +20,7 @@ from saga_runtime.callbacks.saga_writes import SagaRecord
 from saga_runtime.callbacks.store import read_log, read_record, read_token, token_table
 from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.unanswered import unanswered_entry
-from saga_runtime.callbacks.writes import not_due_update, token_update, unanswered_update
+from saga_runtime.callbacks.writes import keep_update, not_due_update, token_update, unanswered_update
 from saga_runtime.errors import SagaError, TransientError
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import (
@@ -34,7 +34,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
-from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.saga_log.rows import LogRow, kept_update, longer_end
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.backoff import PATIENT
 from saga_runtime.shared.decisions import Decision
@@ -268,8 +268,9 @@ def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None
             swept.contradicted += 1
     elif row.status is TokenStatus.WAITING:
         _look_after_waiting(row, now_ms, swept, queues)
-    elif row.applied_late_at and _stands_late(row):
+    elif row.applied_late_at and _stands_late(log := _log_of(row)):
         swept.late += 1
+        _keep(row, log, now_ms)
         swept.undecided += _is_undecided(row, now_ms)
     else:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
@@ -336,7 +337,21 @@ def _record_of(table: str, job_id: str) -> Item | None:
     return record if record is not None and record.get(RecordAttribute.SAGA_ID) == {"S": job.saga_id} else None
 
 
-def _stands_late(row: TokenRow) -> bool:
+def _log_of(row: TokenRow) -> LogRow | None:
     job = JobId.parse(row.id)
-    log = read_log(row.log_table, job) if job is not None else None
-    return log is not None and log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)
+    return read_log(row.log_table, job) if job is not None else None
+
+
+def _stands_late(log: LogRow | None) -> bool:
+    """Test whether a late effect may not be compensated yet: without its row that is not known."""
+    return log is None or log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)
+
+
+def _keep(row: TokenRow, log: LogRow | None, now_ms: int) -> None:
+    """Keep the rows of a late effect until it is compensated. Refused: another sweep has done so."""
+    changes = [keep_update(token_table(), row, now_ms)]
+    if log is not None and (until := longer_end(log.expiration, now_ms)) is not None:
+        changes.append(kept_update(row.log_table, log.saga_id, log.step, log.expiration, until))
+    for change in changes:
+        if change is not None:
+            write(change, retry=PATIENT)

@@ -18,6 +18,7 @@ from saga_runtime.protocol import (
     TokenAttribute,
     TokenStatus,
 )
+from saga_runtime.saga_log.rows import SAME_END, longer_end
 from saga_runtime.shared.expressions import RETURNS_ITEM, Arguments, update, when
 
 MARKER_DAYS: Final = 430
@@ -280,13 +281,33 @@ def _unknown_as_read(found: TokenRow) -> tuple[str, dict[str, Any]]:
 def token_update(
     table: str, found: TokenRow, status: TokenStatus, now_ms: int, changes: Mapping[TokenAttribute, Value]
 ) -> Any:
-    """Change a row; on condition that its state, its attempt, and its late effect are as read."""
+    """Change a row; on condition that its state, its attempt, its late effect, and a new expiration are as read."""
     a = TokenAttribute
     changes = {**changes, a.STATUS: {"S": status}, a.UPDATED_AT: {"N": str(now_ms)}}
     sets = {name: value for name, value in changes.items() if value is not None}
     removes = [name for name, value in changes.items() if value is None]
-    change = update(_as_read(found) | RETURNS_ITEM, sets, removes=removes)
+    change = update(_as_read(found, end=a.EXPIRATION in changes) | RETURNS_ITEM, sets, removes=removes)
     return {"Update": {"TableName": table, "Key": token_key(found.id), **change}}
+
+
+def keep_update(table: str, found: TokenRow, now_ms: int) -> Any | None:
+    """Keep a row that operators need for as long as it is due; None: it is kept for long enough.
+
+    On condition that it exists, and was not extended meanwhile. Repeated until it is not due any
+    more, each time long before it expires.
+    """
+    until = longer_end(found.expiration, now_ms)
+    if until is None:
+        return None
+    condition = when(SAME_END, ends={"N": str(found.expiration)})
+    change = update(condition, {TokenAttribute.EXPIRATION: {"N": str(until)}})
+    return {"Update": {"TableName": table, "Key": token_key(found.id), **change}}
+
+
+def kept_change(found: TokenRow, now_ms: int, keep_days: int) -> dict[TokenAttribute, Value]:
+    """The expiration of a row that has to be kept for so many days from now; none if it is, or never expires."""
+    until = now_ms // 1000 + keep_days * _DAY_SECONDS
+    return {TokenAttribute.EXPIRATION: {"N": str(until)}} if 0 < found.expiration < until else {}
 
 
 def token_check(table: str, row_id: str, found: TokenRow | None) -> Any:
@@ -295,7 +316,7 @@ def token_check(table: str, row_id: str, found: TokenRow | None) -> Any:
     return {"ConditionCheck": {"TableName": table, "Key": token_key(row_id), **condition}}
 
 
-def _as_read(found: TokenRow) -> Arguments:
+def _as_read(found: TokenRow, *, end: bool = False) -> Arguments:
     values: dict[str, dict[str, str]] = {"found": {"S": found.status}}
     same, late = NOBODY_YET, NOT_LATE
     if found.order:
@@ -304,6 +325,9 @@ def _as_read(found: TokenRow) -> Arguments:
     if found.applied_late_at:
         late = STILL_LATE
         values["late"] = {"N": str(found.applied_late_at)}
+    if end:
+        late = f"{late} AND {SAME_END}"
+        values["ends"] = {"N": str(found.expiration)}
     return when(f"{same} AND {late}", **values)
 
 
@@ -312,11 +336,15 @@ def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
     return {TokenAttribute.CONFLICT: {"S": outcome.encode()}}
 
 
-def unforgotten_change(found: TokenRow, outcome: Outcome) -> dict[TokenAttribute, Value]:
-    """Attributes of another outcome of an unknown job: operators see it, also if they have forgotten the first one."""
+def unforgotten_change(found: TokenRow, outcome: Outcome, now_ms: int) -> dict[TokenAttribute, Value]:
+    """Attributes of another outcome of an unknown job: operators see it, also if they have forgotten the first one.
+
+    Both are kept for as long from now as the first one was.
+    """
     return {
         **conflict_change(outcome),
-        **listed_change(found.id, found.created_at, UNKNOWN_DAYS),
+        **listed_change(found.id, now_ms, UNKNOWN_DAYS),
+        **kept_change(found, now_ms, UNKNOWN_DAYS),
         TokenAttribute.FORGOTTEN_AT: None,
     }
 

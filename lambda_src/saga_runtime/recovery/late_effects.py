@@ -12,6 +12,7 @@ starts the next one, when the cause is gone. So an effect that cannot be undone 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -59,6 +60,21 @@ class LateUndo:
     tried: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateLog:
+    """Rows of a saga, as far as late effects need them.
+
+    Attributes:
+        late: sort keys of those with late effects.
+        undone: how many are compensated.
+        ends: of every row, when it expires, in epoch seconds; 0: never.
+    """
+
+    late: tuple[str, ...]
+    undone: int
+    ends: Mapping[str, int]
+
+
 def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str, now_ms: int) -> LateUndo:
     """Find rows with late effects, and start the execution that compensates them.
 
@@ -73,14 +89,15 @@ def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str, now_m
     Raises:
         Conflict: an operator starts it, and the record changed since it was read. Nothing was written.
     """
-    rows, undone = _rows(recoverer, record, log_table)
+    log = late_log(recoverer, record, log_table)
+    rows = log.late
     if not rows:
         return LateUndo(finding=LateFinding.NOTHING)
     given_up, died = record.late_tried or 0, 0
     tried = given_up
     # An execution that succeeded compensated a row, and no row becomes late twice. Further ones compensate nothing:
     # their definition does not know the step any more.
-    for number in range(given_up + 1, given_up + MOST_TRIES + undone + 1):
+    for number in range(given_up + 1, given_up + MOST_TRIES + log.undone + 1):
         name = late_name(record.saga_id, number)
         status = _status(recoverer, execution_of(record.recovery_machine_arn, name))
         if status in _RUNNING:
@@ -156,32 +173,32 @@ def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tu
 
     Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
     """
-    return _rows(recoverer, record, log_table)[0]
+    return late_log(recoverer, record, log_table).late
 
 
-def _rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[tuple[str, ...], int]:
-    """Rows with late effects, and how many are compensated."""
+def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateLog:
+    """Read all rows of a saga strongly."""
     a = LogAttribute
-    wanted = [StepStatus.APPLIED_LATE, StepStatus.COMPENSATED, *([StepStatus.COMPENSATING] if record.settled else [])]
-    values = {f":s{n}": {"S": status} for n, status in enumerate(wanted)}
+    wanted = (StepStatus.APPLIED_LATE, *([StepStatus.COMPENSATING] if record.settled else []))
     found: list[str] = []
+    ends: dict[str, int] = {}
     undone = 0
     asked: dict[str, Any] = {
         "TableName": log_table,
         "ConsistentRead": True,
         "KeyConditionExpression": "#saga_id = :saga_id",
-        "FilterExpression": f"#status IN ({', '.join(values)})",
-        "ProjectionExpression": "#step, #status",
-        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STATUS, a.STEP)},
-        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}, **values},
+        "ProjectionExpression": "#step, #status, #expiration",
+        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STATUS, a.STEP, a.EXPIRATION)},
+        "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}},
     }
     for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            if item[a.STATUS]["S"] == StepStatus.COMPENSATED:
-                undone += 1
-            else:
-                found.append(item[a.STEP]["S"])
-    return tuple(found), undone
+            step, status = item[a.STEP]["S"], item[a.STATUS]["S"]
+            ends[step] = int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0
+            undone += status == StepStatus.COMPENSATED
+            if status in wanted:
+                found.append(step)
+    return LateLog(late=tuple(found), undone=undone, ends=ends)
 
 
 def _status(recoverer: Recoverer, execution_arn: str) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from botocore.exceptions import ClientError
@@ -39,7 +39,7 @@ from saga_runtime.recovery.decisions import (
     park_update,
     rows_kept_update,
 )
-from saga_runtime.recovery.late_effects import LateFinding, LateUndo, give_up_update, late_rows, undo_late
+from saga_runtime.recovery.late_effects import LateFinding, LateUndo, give_up_update, late_log, undo_late
 from saga_runtime.recovery.takeover import (
     TAKEN_OVER,
     Finding,
@@ -50,7 +50,7 @@ from saga_runtime.recovery.takeover import (
     take_over_update,
     what_to_do,
 )
-from saga_runtime.saga_log.rows import log_key
+from saga_runtime.saga_log.rows import kept_update, log_key, longer_end
 from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
@@ -131,12 +131,16 @@ class LateSeen:
         job: which one it is.
         record: of that saga; None: it is gone, and with it the input of a compensation.
         rows: sort keys of everything of that saga's log that is to be undone.
+        ends: of every row of that log, when it expires, in epoch seconds; 0: never.
+        lost: whether the job's row is gone: it is not known whether the effect is undone.
     """
 
     saga: Served
     job: JobId
     record: RequestRecord | None
     rows: tuple[str, ...] = ()
+    ends: Mapping[str, int] = field(default_factory=dict)
+    lost: bool = False
 
 
 def _unknown(_machine_arn: str, _name: str) -> bool:
@@ -263,23 +267,27 @@ class Caretaker:
         found = self.read(saga.requests, request_id_from(job.saga_id))
         if found is None or found.record.saga_id != job.saga_id:
             return LateSeen(saga=saga, job=job, record=None)
-        rows = late_rows(self._recoverer(saga), found.record, saga.log)
-        if job.row_name not in rows:
+        read = late_log(self._recoverer(saga), found.record, saga.log)
+        lost = job.row_name not in read.ends
+        if job.row_name not in read.late and not lost:
             return None  # it is compensated; another row may have no compensation
-        return LateSeen(saga=saga, job=job, record=found.record, rows=rows)
+        return LateSeen(saga=saga, job=job, record=found.record, rows=read.late, ends=read.ends, lost=lost)
 
     def undo(self, late: LateSeen, now_ms: int) -> LateUndo:
         """Start the compensation of late effects; if that is impossible, ``EXHAUSTED``.
 
         What could not be compensated is postponed, as parked sagas are: its executions are described again after a
-            while. The
-        record of a settled saga is kept whole until then: an undo is started with what the saga was started with.
+        while. The record of a settled saga is kept whole until then, and so are the rows of its log: an undo is started
+        with what the saga was started with, and reads what its steps returned.
         """
         record = late.record
         if record is None or (record.late_at is not None and record.late_at > now_ms):
             return LateUndo(finding=LateFinding.EXHAUSTED, rows=late.rows)
         _keep_whole(late.saga, record, now_ms)
+        _keep_late_rows(late, now_ms)
         undo = undo_late(self._recoverer(late.saga), record, late.saga.log, now_ms)
+        if late.lost and undo.finding is LateFinding.NOTHING:
+            return replace(undo, finding=LateFinding.EXHAUSTED)
         if undo.finding is LateFinding.EXHAUSTED and undo.tried:
             _updated(late.saga.requests, give_up_update(record, undo.tried, at_ms=now_ms + self.longest_look_ms))
         return undo
@@ -288,6 +296,7 @@ class Caretaker:
         """Keep what late effects are compensated with, and start nothing: their saga is held."""
         if late.record is not None:
             _keep_whole(late.saga, late.record, now_ms)
+            _keep_late_rows(late, now_ms)
 
     def _recoverer(self, saga: Served) -> Recoverer:
         return Recoverer(
@@ -408,6 +417,13 @@ def _keep_whole(saga: Served, record: RequestRecord, now_ms: int) -> None:
     if kept is not None:
         # Refused: another process has extended it, or the response was removed meanwhile.
         _updated(saga.requests, {name: value for name, value in kept["Update"].items() if name != "TableName"})
+
+
+def _keep_late_rows(late: LateSeen, now_ms: int) -> None:
+    """Rows of a saga with a late effect are kept until it is undone. Refused: another process has extended them."""
+    for step, end in late.ends.items():
+        if (until := longer_end(end, now_ms)) is not None:
+            writes.write(kept_update(late.saga.log, late.job.saga_id, step, end, until))
 
 
 def _updated(table: str, arguments: Mapping[str, Any]) -> bool:

@@ -24,6 +24,8 @@ from saga_runtime.shared.expressions import RETURNS_ITEM, update, when
 NO_ROW: Final = "attribute_not_exists(#saga_id)"
 STILL_DONE: Final = "#status = :done"
 """Still in force as it was found: ``DONE``, or ``APPLIED_LATE``."""
+SAME_END: Final = "#expiration = :ends"
+"""It exists, and was not extended since it was read."""
 UNDER_WAY: Final = (StepStatus.INTENT, StepStatus.COMPENSATING)
 """A provider is being called, or was; the row's deadline shows which."""
 
@@ -32,6 +34,8 @@ TOOK_EFFECT_AND_FELL: Final = (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING,
 STANDS: Final = (StepStatus.DONE, StepStatus.APPLIED_LATE)
 """The step is applied, and its compensation has not begun."""
 
+KEEP_DAYS: Final = 60
+"""A row that something still needs is kept for so long from now, again and again: when half of it is left."""
 _SECOND_MS: Final = 1000
 _DAY_SECONDS: Final = 86_400
 
@@ -48,6 +52,7 @@ class LogRow:
         error, detail: of a step that was refused: the error's name and its message.
         accepted_at: of a job: epoch milliseconds at which its provider accepted it; 0: unknown.
         instead: substitute output of a skipped step that was applied late.
+        expiration: epoch seconds at which the row expires; 0: never.
     """
 
     saga_id: str
@@ -62,6 +67,7 @@ class LogRow:
     detail: str = ""
     accepted_at: int = 0
     instead: str | None = None
+    expiration: int = 0
 
     @property
     def answer(self) -> str | None:
@@ -97,6 +103,7 @@ class LogRow:
                 detail=item[a.DETAIL]["S"] if a.DETAIL in item else "",
                 accepted_at=int(item[a.ACCEPTED_AT]["N"]) if a.ACCEPTED_AT in item else 0,
                 instead=item[a.SUBSTITUTE]["S"] if a.SUBSTITUTE in item else None,
+                expiration=int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0,
             )
         except KeyError as error:
             raise ValueError(f"not a saga log row: attribute {error} is missing") from error
@@ -167,6 +174,24 @@ def row_put(
     }
     item |= extra.items()
     return {"Put": {"TableName": table, "Item": item, **when(NO_ROW), **RETURNS_ITEM}}
+
+
+def longer_end(expiration: int, now_ms: int) -> int | None:
+    """When a row that is still needed is to expire, epoch seconds; None: it is kept for long enough.
+
+    Args:
+        expiration: when it expires, epoch seconds; 0: never.
+        now_ms: the time.
+    """
+    now, days = now_ms // _SECOND_MS, KEEP_DAYS * _DAY_SECONDS
+    return now + days if 0 < expiration < now + days // 2 else None
+
+
+def kept_update(table: str, saga_id: str, step: str, expiration: int, until: int) -> Any:
+    """Keep a row for longer; on condition that it exists, and was not extended meanwhile."""
+    sets: dict[LogAttribute, Any] = {LogAttribute.EXPIRATION: {"N": str(until)}}
+    change = update(when(SAME_END, ends={"N": str(expiration)}), sets)
+    return {"Update": {"TableName": table, "Key": log_key(saga_id, step), **change}}
 
 
 class StepEntry(StrEnum):

@@ -215,9 +215,8 @@ FUNCTIONS = {
     "Warehouse/Review/Page": RECEIVE | LINKS,
     "Warehouse/Tokens/Sweeper": {
         ("dynamodb:Query", f"{TOKENS}/index/due"),
-        ("dynamodb:GetItem", LOG),
         ("dynamodb:DeleteItem", TOKENS),
-        *((f"dynamodb:{action}", table) for action in ("GetItem", "UpdateItem") for table in (TOKENS, REQUESTS)),
+        *((f"dynamodb:{action}", table) for action in ("GetItem", "UpdateItem") for table in (LOG, TOKENS, REQUESTS)),
         *((f"states:SendTask{what}", "${Saga/StateMachine}") for what in ("Success", "Failure")),
         ("sqs:SendMessage", "${Warehouse/DeadLetters.Arn}"),
         ("sqs:SendMessage", "${Saga/Operators.Arn}"),

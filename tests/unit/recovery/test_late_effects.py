@@ -7,6 +7,7 @@ from botocore.exceptions import ClientError
 
 from saga_runtime.callbacks.saga_writes import LATE_DAYS
 from saga_runtime.protocol import (
+    LogAttribute,
     Metric,
     StepStatus,
     TokenAttribute,
@@ -15,10 +16,14 @@ from saga_runtime.recovery.decisions import (
     LONGEST_LOOK_MS,
 )
 from saga_runtime.recovery.late_effects import MOST_TRIES, LateFinding, late_name, undo_again
+from saga_runtime.saga_log.rows import KEEP_DAYS, log_key
 from saga_runtime.shared import aws
+from tests.unit.recovery.test_retention_traces import pass_days
 from tests.unit.support.client import remove_response
+from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.reconciled import LOOKING, SHARD, A, Watch, late_job, put_row
 from tests.unit.support.samples import DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import before
 
 pytestmark = pytest.mark.exhaustive
 
@@ -131,6 +136,81 @@ def test_a_record_is_kept_until_its_late_effect_is_compensated(watch: Watch) -> 
     watch.sweep()
     remove_response(watch.world)
     assert watch.record.tombstone
+
+
+def test_rows_of_a_saga_are_kept_until_its_late_effect_is_compensated(watch: Watch) -> None:
+    """An undo reads what other steps returned, too."""
+    watch.settle()
+    late_job(watch)
+    for name in ("Pick", "Quote"):
+        put_row(name, StepStatus.APPLIED_LATE if name == "Pick" else StepStatus.DONE, expiration=end_in(watch, 2))
+    for number in range(1, MOST_TRIES + 1):
+        watch.sweep()
+        watch.dies(late_name(SAGA_ID, number))
+
+    for _ in range(60):
+        pass_days(watch.world, 7, expire=("log",))
+        before_ = watch.counted(Metric.LATE_STANDS)
+        assert watch.sweep()["late"] == 1
+        assert watch.counted(Metric.LATE_STANDS) == before_ + 1
+    assert rows_of(watch) == {"Pick", "Quote"}
+    assert undo_again(watch.operated.recoverer, watch.record, "log", NOW_MS).finding is LateFinding.STARTED
+
+    put_row("Pick", StepStatus.COMPENSATED, expiration=end_in(watch, 2))
+    assert watch.sweep()["late"] == 0
+    pass_days(watch.world, KEEP_DAYS, expire=("log",))
+    assert rows_of(watch) == set()
+
+
+def end_in(watch: Watch, days: int) -> int:
+    return watch.world.clock.ms // 1_000 + days * 86_400
+
+
+def rows_of(watch: Watch) -> set[str]:
+    return {item[LogAttribute.STEP]["S"] for item in watch.world.items("log")}
+
+
+@pytest.mark.parametrize("happens", ["is extended", "is deleted"])
+def test_a_row_that_changes_before_it_is_extended_is_left(watch: Watch, happens: str) -> None:
+    watch.settle()
+    late_job(watch)
+    put_row("Pick", StepStatus.APPLIED_LATE, expiration=end_in(watch, 2))
+    key: dict[str, dict[str, str]] = log_key(SAGA_ID, "Pick")
+
+    def meanwhile() -> None:
+        if happens == "is deleted":
+            aws.dynamodb().delete_item(TableName="log", Key=key)
+        else:
+            put_row("Pick", StepStatus.APPLIED_LATE, expiration=end_in(watch, 2 * KEEP_DAYS))
+
+    before(watch.world.wire, "UpdateItem", meanwhile)
+    watch.sweep()
+
+    ends = [int(item[LogAttribute.EXPIRATION]["N"]) for item in watch.world.items("log")]
+    assert ends == ([] if happens == "is deleted" else [end_in(watch, 2 * KEEP_DAYS)])
+
+
+def test_a_late_effect_whose_row_is_gone_alarms(watch: Watch) -> None:
+    watch.settle()
+    late_job(watch)
+    aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, "Pick"))
+
+    assert (watch.sweep()["late"], watch.counted(Metric.LATE_STANDS)) == (1, 1)
+    assert set(watch.executions) == {SAGA_ID}
+
+
+def test_next_to_a_row_that_is_gone_others_are_compensated(watch: Watch) -> None:
+    watch.settle()
+    late_job(watch)
+    late_job(watch, step="Pick[b]")
+    aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, "Pick"))
+
+    watch.sweep()
+    assert late_name(SAGA_ID, 1) in watch.executions
+    put_row("Pick[b]", StepStatus.COMPENSATED)
+    watch.dies(late_name(SAGA_ID, 1), ExecutionStatus.SUCCEEDED)
+
+    assert (watch.sweep()["late"], watch.counted(Metric.LATE_STANDS)) == (1, 1)
 
 
 def test_a_late_effect_of_a_saga_without_a_record_alarms(watch: Watch) -> None:

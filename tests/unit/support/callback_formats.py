@@ -17,6 +17,8 @@ from saga_runtime.callbacks.writes import (
     dispatch_error_update,
     early_put,
     heartbeat_update,
+    keep_update,
+    kept_change,
     late_change,
     listed_change,
     marker_put,
@@ -30,7 +32,7 @@ from saga_runtime.callbacks.writes import (
 )
 from saga_runtime.idempotency.identity import step_key_of
 from saga_runtime.protocol import RecordStatus, Side, StepStatus, TaskField, TokenAttribute, TokenStatus
-from saga_runtime.saga_log.rows import LogRow
+from saga_runtime.saga_log.rows import LogRow, kept_update
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 
 JOB_ID = step_key_of(SAGA_ID, "Pick", item_key="sku-1")
@@ -77,6 +79,7 @@ FOUND = TokenRow(
     expected_at=NOW_MS + 600_000 - 5,
 )
 EARLY = TokenRow(id=alias_of("Shop-Warehouse", "their-1"), status=TokenStatus.EARLY, updated_at=NOW_MS, outcome=DONE)
+EXPIRING = replace(FOUND, expiration=NOW_MS // 1_000 + 1)
 LATE = TokenRow(
     id=JOB_ID, status=TokenStatus.DELIVERING, updated_at=NOW_MS, token="t", order="o", applied_late_at=NOW_MS - 1
 )
@@ -120,6 +123,10 @@ def _tokens() -> dict[str, Any]:
         "settling, and late": token_update(
             table, FOUND, TokenStatus.DELIVERING, at, {**settling, **late_change(JOB_ID, at)}
         ),
+        "kept, and late": token_update(
+            table, EXPIRING, EXPIRING.status, at, {**late_change(JOB_ID, at), **kept_change(EXPIRING, at, 400)}
+        ),
+        "kept for longer": keep_update(table, EXPIRING, at),
         "contradicted": token_update(table, LATE, LATE.status, at, conflict_change(REFUSED)),
         "settled": told_update(table, FOUND, TokenStatus.DELIVERED, at),
         "late, and due": told_update(table, LATE, TokenStatus.UNDELIVERED, at),
@@ -173,6 +180,10 @@ def _saga() -> dict[str, Any]:
         "log: put done": place.entry(LogChange.PUT_DONE, None, DONE, at),
         "log: put read": place.entry(LogChange.PUT_READ, None, DONE, at),
         "log: put failed": place.entry(LogChange.PUT_FAILED, None, REFUSED, at),
+        "log: applied late, and kept": place.entry(
+            LogChange.APPLIED_LATE, replace(buried, expiration=NOW_MS // 1_000 + 1), DONE, at
+        ),
+        "log: kept while needed": kept_update("log", SAGA_ID, JOB.row_name, NOW_MS // 1_000, NOW_MS // 1_000 + 1),
         "log: done": place.entry(LogChange.DONE, intent, DONE, at),
         "log: failed": place.entry(LogChange.FAILED, intent, REFUSED, at),
         "log: applied late": place.entry(LogChange.APPLIED_LATE, buried, DONE, at),

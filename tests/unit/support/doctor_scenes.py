@@ -21,6 +21,7 @@ from saga_runtime.idempotency.identity import saga_id_of, step_key_of
 from saga_runtime.protocol import Env, FailedStatus, StepStatus, TokenAttribute
 from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
+from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.decisions import Audit
@@ -197,6 +198,18 @@ def late_and_nothing_undoes_it(stack: CheckedStack) -> None:
 def late_without_record(stack: CheckedStack) -> None:
     stack.forget()
     late_job(stack)
+
+
+def late_and_its_row_gone(stack: CheckedStack) -> None:
+    stack.settle()
+    late_job(stack)
+    aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, STEP))
+
+
+def late_its_row_gone_and_nothing_undoes_it(stack: CheckedStack) -> None:
+    stack.settle()
+    late_job(stack, "Announce")
+    aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, "Announce"))
 
 
 def late_and_tried_for_long(stack: CheckedStack) -> None:
@@ -467,6 +480,10 @@ SCENES: dict[str, Scene] = {
     ),
     "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_OPERATOR),
     "late, without a record": Scene(happens=late_without_record, found=LATE_BY_OPERATOR),
+    "late, and its row gone": Scene(happens=late_and_its_row_gone, found=LATE_BY_OPERATOR),
+    "late, its row gone, and nothing undoes it": Scene(
+        happens=late_its_row_gone_and_nothing_undoes_it, found=LATE_BY_OPERATOR
+    ),
     "late, and tried for long": Scene(happens=late_and_tried_for_long, found=LATE_BY_OPERATOR),
     "late, and its request is removed": Scene(happens=late_of_a_tombstone, found=LATE_BY_OPERATOR),
     "late, and its token gone": Scene(

@@ -179,7 +179,7 @@ def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE, *, step
         t.DUE_SHARD: {"S": SHARD},
     }
     aws.dynamodb().put_item(TableName="tokens", Item=row)
-    put_row(step, status)
+    put_row(step, status, expiration=watch.world.clock.ms // 1_000 + 400 * 86_400)
 
 
 def put_row(name: str, status: StepStatus, *, expiration: int = 1, output: str = "{}") -> None:
