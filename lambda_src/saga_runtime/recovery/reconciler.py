@@ -90,7 +90,8 @@ class Reconciler:
     Attributes:
         caretaker: reconciles one saga.
         remaining_ms: time that is left.
-        hold: the switch under which it checks and measures, and changes nothing.
+        hold: the switch under which it checks and measures, and changes nothing; only records and rows that a late
+            effect is compensated with are kept for longer.
         workers: how many sagas a sweep reconciles concurrently.
         crew: runs the workers.
     """
@@ -244,6 +245,8 @@ class Reconciler:
         if late is None:
             return
         if self.hold.read() is not None:
+            # Responses are removed again as soon as the hold is over, perhaps before the next check.
+            caretaker.keep_whole(late, now_ms)
             finding = LateFinding.RUNNING
         elif self.hold.holds(late.job.saga_id):
             caretaker.keep_whole(late, now_ms)

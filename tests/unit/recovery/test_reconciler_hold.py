@@ -8,11 +8,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from handlers import reconciler as entry
+from saga_runtime.callbacks.saga_writes import LATE_DAYS
 from saga_runtime.protocol import Env, HoldAttribute, Look, LookField, Metric, RecordAttribute
 from saga_runtime.recovery.hold import HOLD_KEY, KEPT_MS, hold_key
+from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.shared import aws
 from tests.unit.support.checked_stack import create_hold_table
-from tests.unit.support.reconciled import SCENES, Watch, interrupted
+from tests.unit.support.reconciled import SCENES, Watch, interrupted, late_job
 from tests.unit.support.samples import DAY_MS, DUE_AFTER_MS, SAGA_ID
 from tests.unit.support.wire import before
 from tests.unit.support.world import Context, World
@@ -220,3 +222,23 @@ def test_hold_of_a_saga_is_read_before_each_action_only(watch: Watch) -> None:
     assert watch.ended(SAGA_ID) == []
 
     assert watch.record.recoveries == 1
+
+
+@pytest.mark.usefixtures("switch")
+def test_a_late_effect_is_compensated_after_a_long_hold(watch: Watch) -> None:
+    """Whichever comes first afterwards: the check, or the removal of expired responses."""
+    watch.settle()
+    watch.update(response_shard={"S": "00"})
+    late_job(watch)
+    hold(watch)
+    for _ in range(2 * LATE_DAYS):
+        watch.pass_time(DAY_MS)
+        watch.sweep()
+    release()
+    watch.pass_time(KEPT_MS)
+
+    entry.handler({LookField.LOOK: Look.IN_FLIGHT}, Context(remaining_ms=60_000))
+    watch.sweep()
+
+    assert not watch.record.tombstone
+    assert late_name(SAGA_ID, 1) in watch.executions
