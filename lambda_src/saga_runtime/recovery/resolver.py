@@ -152,7 +152,8 @@ class Resolver:
         self, record: RequestRecord, name: str, declared: DeclaredStep | None, statement: Statement, now_ms: int
     ) -> tuple[Subject, Change]:
         """Read the row, and decide what the answer makes of it."""
-        self._require_young(record, now_ms)
+        if not record.settled:  # nothing is run for an answer about a settled saga, and its row is there
+            self._require_young(record, now_ms)
         row, side = self.row_of(record.saga_id, name)
         if self.proposal is not None:
             require_row(self.proposal, row)

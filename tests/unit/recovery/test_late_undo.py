@@ -25,7 +25,7 @@ from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.operated_saga import OperatedSaga, operated_saga_in
-from tests.unit.support.samples import NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import DAY_MS, NOW_MS, RECOVERY_MACHINE_ARN, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -393,6 +393,20 @@ def test_an_operator_records_that_a_tombstones_late_effect_is_compensated(operat
     operated.resolves("Pick", "--compensation", "--applied")
 
     assert look(operated) == LateUndo(finding=LateFinding.NOTHING)
+
+
+def test_what_was_done_about_a_late_effect_of_an_old_saga_is_recorded(operated: OperatedSaga) -> None:
+    """Nothing is run for it, so it does not matter that other rows may have expired."""
+    has_row(StepStatus.APPLIED_LATE, "Charge")
+    operated.world.clock.ms += 401 * DAY_MS
+    answer = ("Charge", "--compensation", "--applied")
+    assert "for which its rows are kept" in operated.is_refused(*answer)
+    settle()
+
+    operated.resolves(*answer)
+
+    assert look(operated) == LateUndo(finding=LateFinding.NOTHING)
+    assert "is settled" in operated.is_refused("Debit", "--compensation", "--applied"), "without a row nothing is known"
 
 
 def test_the_command_does_not_query_the_log_of_a_saga_without_jobs(operated: OperatedSaga) -> None:
