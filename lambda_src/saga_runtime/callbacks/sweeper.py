@@ -255,6 +255,7 @@ def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None
         settle_row(row)
         swept.told += 1
     elif row.status is TokenStatus.NOTICE:
+        _keep(row, now_ms)
         # Sent before that is recorded: at least once.
         queues.send(row.queue_url, row.entry, row.job_id)
         stays = contradicting_outcome(row)
@@ -266,11 +267,13 @@ def _look_after(row_id: str, now_ms: int, swept: Swept, queues: _Queues) -> None
             write(notice_delete(token_table(), row.id), retry=PATIENT)
         else:
             swept.contradicted += 1
+            _keep(row, now_ms)
     elif row.status is TokenStatus.WAITING:
         _look_after_waiting(row, now_ms, swept, queues)
     elif row.applied_late_at and _stands_late(log := _log_of(row)):
         swept.late += 1
-        _keep(row, log, now_ms)
+        _keep(row, now_ms)
+        _keep_log(row, log, now_ms)
         swept.undecided += _is_undecided(row, now_ms)
     else:
         write(not_due_update(token_table(), row, now_ms), retry=PATIENT)
@@ -347,11 +350,14 @@ def _stands_late(log: LogRow | None) -> bool:
     return log is None or log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)
 
 
-def _keep(row: TokenRow, log: LogRow | None, now_ms: int) -> None:
-    """Keep the rows of a late effect until it is compensated. Refused: another sweep has done so."""
-    changes = [keep_update(token_table(), row, now_ms)]
+def _keep(row: TokenRow, now_ms: int) -> None:
+    """Keep a row for as long as it is due. Refused: another sweep has done so."""
+    change = keep_update(token_table(), row, now_ms)
+    if change is not None:
+        write(change, retry=PATIENT)
+
+
+def _keep_log(row: TokenRow, log: LogRow | None, now_ms: int) -> None:
+    """Keep the saga log's row of a late effect until it is compensated. Refused: another process has done so."""
     if log is not None and (until := longer_end(log.expiration, now_ms)) is not None:
-        changes.append(kept_update(row.log_table, log.saga_id, log.step, log.expiration, until))
-    for change in changes:
-        if change is not None:
-            write(change, retry=PATIENT)
+        write(kept_update(row.log_table, log.saga_id, log.step, log.expiration, until), retry=PATIENT)

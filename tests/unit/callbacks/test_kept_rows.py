@@ -8,14 +8,16 @@ from typing import Any, Final
 import pytest
 
 from saga_runtime.callbacks import Receipt
+from saga_runtime.callbacks.decisions import conflict_id_of
+from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.callbacks.sweeper import Swept, sweep
-from saga_runtime.protocol import RecordStatus, StepStatus
+from saga_runtime.protocol import NOTICE_PREFIX, RecordStatus, StepStatus
 from saga_runtime.saga_log.rows import KEEP_DAYS, log_key
 from saga_runtime.shared import aws
 from tests.unit.recovery.test_retention_traces import pass_days
-from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP, JobSaga
-from tests.unit.support.samples import SAGA_ID
-from tests.unit.support.wire import before
+from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP, JobSaga, acknowledge, operators_queue
+from tests.unit.support.samples import REQUEST_ID, SAGA_ID
+from tests.unit.support.wire import Action, Fault, Moment, before
 from tests.unit.support.world import World
 
 LOG_DAYS: Final = 400
@@ -189,3 +191,53 @@ def test_another_outcome_of_an_unknown_job_is_kept_as_long_as_the_first(job_saga
 
     (row,) = [one for one in job_saga.world.items("tokens") if "conflict" in one]
     assert int(row["due_at"]["N"]) // 1_000 == int(row["expiration"]["N"]) == now(job_saga) + DAY
+
+
+# ---- notices --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def contradicted(world: World, monkeypatch: pytest.MonkeyPatch) -> JobSaga:
+    """A job of which a success was reported, and then a refusal."""
+    job_saga = JobSaga.open(world, monkeypatch, operators=operators_queue())
+    job_saga.register()
+    job_saga.reports("e1", DONE)
+    assert job_saga.reports("e2", REFUSED) is Receipt.CONFLICT
+    return job_saga
+
+
+def notices(job_saga: JobSaga) -> list[int]:
+    """When notices expire, in days from now."""
+    found = [one for one in job_saga.world.items("tokens") if one["id"]["S"].startswith(NOTICE_PREFIX)]
+    return [(int(one["expiration"]["N"]) - now(job_saga)) // DAY for one in found]
+
+
+def test_a_contradiction_is_kept_until_it_is_acknowledged(contradicted: JobSaga) -> None:
+    swept()
+    for _ in range(2 * LOG_DAYS // 10):
+        pass_days(contradicted.world, 10, expire=("log", "tokens"))
+        assert (swept().contradicted, swept().contradicted) == (1, 1)
+
+    acknowledge(conflict_id_of(JOB_ID, Outcome.of(REFUSED)))
+
+    assert (swept().contradicted, notices(contradicted)) == (0, [])
+
+
+def test_a_contradiction_is_removed_with_its_sagas_record(contradicted: JobSaga) -> None:
+    swept()
+    pass_days(contradicted.world, LOG_DAYS - 1, expire=("tokens",))
+    swept()
+    assert notices(contradicted) == [KEEP_DAYS]
+    gone(("requests", {"id": {"S": REQUEST_ID}}))()
+
+    assert (swept().contradicted, notices(contradicted)) == (0, [])
+
+
+def test_a_notice_that_cannot_be_sent_is_kept(contradicted: JobSaga) -> None:
+    contradicted.world.wire.plan(Fault(operation="SendMessage", action=Action.DROP, moment=Moment.BEFORE, times=999))
+    for _ in range(2 * LOG_DAYS // 10):
+        pass_days(contradicted.world, 10, expire=("log", "tokens"))
+        assert swept().failed == 1
+
+    contradicted.world.wire.forget()
+    assert swept().notices == 1
