@@ -246,9 +246,8 @@ class Job:
 
     def _know_as(self, own: str | None) -> None:
         """Keep the provider's own id for the job, if it has one."""
-        job_id = self.message.waiting.job_id
-        if own not in (None, job_id):
-            _adopt(self.invocation.call.step, str(own), job_id)
+        if own not in (None, self.message.waiting.job_id):
+            _adopt(self.invocation.call.step, str(own), self.message.waiting)
 
     def _say(self, outcome: Succeeded | Failed) -> None:
         """Treat the provider's immediate outcome as a callback."""
@@ -265,7 +264,7 @@ def _replayed(waiting: Waiting, row: LogRow) -> bool:
     if answer is None:
         return False
     with suppress(Unserved):  # the saga is long over: it stays an unknown job's
-        adopt_unknown(waiting.job_id)
+        adopt_unknown(waiting.job_id, waiting.keep_days)
     told = send_directly(waiting.token, answer)
     if not told:
         nobody_waits(waiting.job_id, waiting.request_table)
@@ -280,9 +279,9 @@ def _success(step: str, output: Any) -> Succeeded:
         raise StepInDoubt(f"step {step} took effect, and its output cannot be kept: {error.message}") from error
 
 
-def _adopt(step: str, provider_id: str, job_id: str) -> None:
+def _adopt(step: str, provider_id: str, waiting: Waiting) -> None:
     try:
-        adopt_alias(provider_id, job_id)
+        adopt_alias(provider_id, waiting.job_id, waiting.keep_days)
     except Invalid as error:
         raise StepInDoubt(
             f"step {step} was dispatched, and its provider's id cannot be stored: {error.message}"
@@ -322,5 +321,5 @@ def announce(message: Message, function: HandOver | None, remaining_ms: Callable
             function, external_call_of(CallbackCall, call, call.key, remaining_ms, job_id=waiting.job_id)
         )
         if isinstance(announced, Accepted) and announced.job_id not in (None, waiting.job_id):
-            _adopt(call.step, str(announced.job_id), waiting.job_id)
+            _adopt(call.step, str(announced.job_id), waiting)
     telemetry.event("wait_announced", job_id=waiting.job_id)

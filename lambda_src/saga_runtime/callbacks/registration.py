@@ -8,7 +8,14 @@ from saga_runtime.callbacks.rows import JobId, TokenRow, check_job_id
 from saga_runtime.callbacks.saga_writes import log_check
 from saga_runtime.callbacks.store import LOOKS, alias_id, read_log, read_token, token_table
 from saga_runtime.callbacks.task_tokens import settle_row
-from saga_runtime.callbacks.writes import UNKNOWN_DAYS, Waiting, dispatch_error_update, token_put
+from saga_runtime.callbacks.writes import (
+    UNKNOWN_DAYS,
+    Waiting,
+    dispatch_error_update,
+    kept_change,
+    token_put,
+    token_update,
+)
 from saga_runtime.errors import StepInDoubt, TransientError
 from saga_runtime.protocol import TokenAttribute, TokenStatus
 from saga_runtime.shared import clock, telemetry
@@ -80,11 +87,15 @@ def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:
 
 
 def _early(waiting: Waiting, done: Registration) -> Registration:
-    return Registration.ANSWERED if adopt_unknown(waiting.job_id) else done
+    return Registration.ANSWERED if adopt_unknown(waiting.job_id, waiting.keep_days) else done
 
 
-def adopt_unknown(job_id: str) -> bool:
+def adopt_unknown(job_id: str, keep_days: int) -> bool:
     """Adopt what was reported of a job before its saga was served.
+
+    Args:
+        job_id: the job.
+        keep_days: as of ``adopt_alias``.
 
     Returns:
         Whether there was something.
@@ -96,12 +107,18 @@ def adopt_unknown(job_id: str) -> bool:
     found = read_token(alias_id(job_id))
     if found is None or found.status is TokenStatus.ALIAS:
         return False
-    adopt_alias(job_id, job_id)
+    adopt_alias(job_id, job_id, keep_days)
     return True
 
 
-def adopt_alias(provider_id: str, job_id: str) -> None:
+def adopt_alias(provider_id: str, job_id: str, keep_days: int = UNKNOWN_DAYS) -> None:
     """Record a provider's own id of a job; an outcome stored under it becomes the job's.
+
+    Args:
+        provider_id: the id.
+        job_id: the job.
+        keep_days: how long the job's rows are kept from now: so is the id, and never for less than an outcome of an
+            unknown job.
 
     Raises:
         Invalid: if it cannot be an id.
@@ -109,11 +126,11 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
         TransientError: nothing is written, or it is unknown; call again.
     """
     check_job_id(provider_id)
-    table, row_id = token_table(), alias_id(provider_id)
+    table, row_id, days = token_table(), alias_id(provider_id), max(UNKNOWN_DAYS, keep_days)
     for _ in range(LOOKS):
         now_ms = clock.now_ms()
         more = {TokenAttribute.JOB_ID: {"S": job_id}}
-        refused = write(token_put(table, row_id, TokenStatus.ALIAS, now_ms, UNKNOWN_DAYS, more), retry=PATIENT)
+        refused = write(token_put(table, row_id, TokenStatus.ALIAS, now_ms, days, more), retry=PATIENT)
         if refused is None:
             return
         row = TokenRow.from_item(refused.item) if refused.item else read_token(row_id)
@@ -122,7 +139,11 @@ def adopt_alias(provider_id: str, job_id: str) -> None:
         if row.status is TokenStatus.ALIAS and row.job_id != job_id:
             raise StepInDoubt(f"the provider gave the id {provider_id} to two jobs; ask it which one it means")
         if row.status is TokenStatus.ALIAS:
-            return
+            # Not for each of one day's repetitions.
+            kept = kept_change(row, now_ms, days) if kept_change(row, now_ms, days - 1) else None
+            if kept is None or write(token_update(table, row, row.status, now_ms, kept), retry=PATIENT) is None:
+                return
+            continue
         adopt(row, job_id)
     raise TransientError(f"the row of id {provider_id} keeps changing")
 

@@ -117,20 +117,24 @@ class Waiting:
 
     def replace(self, table: str, found: TokenRow, now_ms: int) -> Any:
         """Wait in the place of an older attempt; on condition that it still waits."""
-        return token_update(table, found, TokenStatus.WAITING, now_ms, self._waits(now_ms))
+        return token_update(table, found, TokenStatus.WAITING, now_ms, self._waits_in(found, now_ms))
 
     def wait_anew(self, table: str, found: TokenRow, now_ms: int) -> Any:
         """Wait again after an operator resolved the delivered outcome."""
         a = TokenAttribute
-        changes = self._waits(now_ms) | {a.OUTCOME: None, a.EVENT_ID: None}
+        changes = self._waits_in(found, now_ms) | {a.OUTCOME: None, a.EVENT_ID: None}
         return token_update(table, found, TokenStatus.WAITING, now_ms, changes)
 
     def answer(self, table: str, found: TokenRow, told: Outcome, now_ms: int) -> Any:
         """Register with a known outcome; on condition that it is being delivered, or was, to the same attempt."""
         a = TokenAttribute
         settling = due_change(self.job_id, now_ms + DELIVERING_SECONDS * 1000) | {a.OUTCOME: {"S": told.encode()}}
-        changes = self._waits(now_ms) | settling | {a.EXPECTED_AT: None}
+        changes = self._waits_in(found, now_ms) | settling | {a.EXPECTED_AT: None}
         return token_update(table, found, TokenStatus.DELIVERING, now_ms, changes)
+
+    def _waits_in(self, found: TokenRow, now_ms: int) -> dict[TokenAttribute, Value]:
+        """A row that there was is kept for as long as a new one."""
+        return self._waits(now_ms) | kept_change(found, now_ms, self.keep_days)
 
     def _waits(self, now_ms: int) -> dict[TokenAttribute, Value]:
         a = TokenAttribute

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pytest
 
-from saga_runtime.callbacks import Receipt
+from saga_runtime.callbacks import Receipt, adopt_alias, register
 from saga_runtime.callbacks.decisions import conflict_id_of
 from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.callbacks.sweeper import Swept, sweep
-from saga_runtime.protocol import NOTICE_PREFIX, RecordStatus, StepStatus
+from saga_runtime.protocol import NOTICE_PREFIX, CallField, RecordStatus, StepStatus
 from saga_runtime.saga_log.rows import KEEP_DAYS, log_key
 from saga_runtime.shared import aws
 from tests.unit.recovery.test_retention_traces import pass_days
 from tests.unit.support.job_saga import DONE, JOB_ID, REFUSED, STEP, JobSaga, acknowledge, operators_queue
 from tests.unit.support.samples import REQUEST_ID, SAGA_ID
+from tests.unit.support.warehouse import Picking
 from tests.unit.support.wire import Action, Fault, Moment, before
 from tests.unit.support.world import World
 
@@ -241,3 +243,63 @@ def test_a_notice_that_cannot_be_sent_is_kept(contradicted: JobSaga) -> None:
 
     contradicted.world.wire.forget()
     assert swept().notices == 1
+
+
+# ---- jobs that are waited for again, and their providers' ids -----------------------------------------------------
+
+
+@pytest.mark.parametrize("known", ["no outcome", "its outcome", "an outcome that an operator took back"])
+def test_a_new_wait_is_kept_as_long_as_a_first_one(job_saga: JobSaga, known: str) -> None:
+    job_saga.register()
+    if known != "no outcome":
+        assert job_saga.reports("e1") is Receipt.DELIVERED
+    if known == "an outcome that an operator took back":
+        job_saga.change_log(status=StepStatus.INTENT)
+    pass_days(job_saga.world, LOG_DAYS - 1, expire=("tokens",))
+
+    register(job_saga.waiting(job_saga.enter()))
+
+    assert days_left(job_saga, TOKENS) == LOG_DAYS
+    assert bool(job_saga.outcome(2)) is (known == "its outcome")
+
+
+@pytest.mark.parametrize("days", [LOG_DAYS + 50, None], ids=["longer", "for ever"])
+def test_a_new_wait_shortens_nothing(job_saga: JobSaga, days: int | None) -> None:
+    job_saga.register()
+    expires_in(job_saga, TOKENS, days)
+
+    register(job_saga.waiting(job_saga.enter()))
+
+    assert days_left(job_saga, TOKENS) == days
+
+
+ALIAS: Final[Place] = ("tokens", {"id": {"S": "alias##their-1"}})
+
+
+@pytest.mark.parametrize(("log_days", "kept"), [(30, 400), (1_000, 1_000)])
+def test_a_providers_own_id_is_kept_as_long_as_its_job(
+    world: World, monkeypatch: pytest.MonkeyPatch, log_days: int, kept: int
+) -> None:
+    picking = Picking(world, monkeypatch)
+    picking.warehouse.own_id = "their-1"
+    picking.dispatch(picking.send(**{CallField.LOG_DAYS: log_days}))
+    assert days_left(picking.job_saga, ALIAS) == kept
+    pass_days(world, kept - 1, expire=("tokens",))
+
+    adopt_alias("their-1", JOB_ID, log_days)
+    assert days_left(picking.job_saga, ALIAS) == kept
+    world.clock.ms += 3_600_000
+    assert "UpdateItem" not in world.calls_of(lambda: adopt_alias("their-1", JOB_ID, log_days))
+
+
+@pytest.mark.parametrize("happens", ["is extended", "is deleted"])
+def test_an_id_that_changes_before_it_is_extended_is_read_again(job_saga: JobSaga, happens: str) -> None:
+    adopt_alias("their-1", JOB_ID)
+    expires_in(job_saga, ALIAS, 1)
+    change = gone(ALIAS) if happens == "is deleted" else partial(expires_in, job_saga, ALIAS, LOG_DAYS + 50)
+    before(job_saga.world.wire, "UpdateItem", change)
+
+    adopt_alias("their-1", JOB_ID)
+
+    assert days_left(job_saga, ALIAS) == (LOG_DAYS if happens == "is deleted" else LOG_DAYS + 50)
+    assert job_saga.token_row("alias##their-1")["job_id"] == JOB_ID

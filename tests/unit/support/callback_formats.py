@@ -99,6 +99,7 @@ def _tokens() -> dict[str, Any]:
         "outcome, refused": REFUSED.encode(),
         "waiting": WAITING.put(table, at),
         "waiting, newer": WAITING.replace(table, FOUND, at),
+        "waiting, newer, and kept": WAITING.replace(table, EXPIRING, at),
         "waiting, again": WAITING.wait_anew(table, FOUND, at),
         "answered": WAITING.answer(table, FOUND, DONE, at),
         "marker": marker_put(table, MARKER, at),
