@@ -60,7 +60,12 @@ def commit(plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BA
 
 
 def commit_first(
-    plan: Plan, *, remaining_ms: Callable[[], int], backoff: Backoff = BACKOFF, throttles: bool = True
+    plan: Plan,
+    *,
+    remaining_ms: Callable[[], int],
+    backoff: Backoff = BACKOFF,
+    throttles: bool = True,
+    tries: writes.Tries | None = None,
 ) -> Committed | FirstRefused:
     """Commit an entry that decides, with the writes behind it.
 
@@ -69,6 +74,7 @@ def commit_first(
         remaining_ms: time that the invocation has left, in milliseconds.
         backoff: number and delays of the tries.
         throttles: whether a throttle is tried again, like a conflict; otherwise it is raised at once.
+        tries: gets the state of the tries, also if an error is raised.
 
     Raises:
         SagaError: what a write's ``refusal`` returned.
@@ -92,5 +98,5 @@ def commit_first(
         return refusal_of(planned, refused, first=1)
 
     retry = Retry(backoff=backoff, throttled=throttles, remaining_ms=remaining_ms)
-    refused = writes.commit(entries, judge, retry=retry, owned=True)
+    refused = writes.commit(entries, judge, retry=retry, owned=True, tries=tries)
     return Committed() if refused is None else FirstRefused(item=refused.item)

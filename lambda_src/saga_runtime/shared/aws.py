@@ -281,6 +281,13 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, BotoCoreError)
 
 
+def sent_again(error: BaseException) -> bool:
+    """Test whether the SDK had sent a call before the service refused it: the earlier one may still arrive."""
+    if not isinstance(error, ClientError):
+        return False
+    return bool(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0))
+
+
 def service_refusal(error: ClientError) -> ServiceRefused | None:
     """The error of a call that AWS refused for good, under its own name; None if it may pass, or may have written.
 
@@ -290,7 +297,7 @@ def service_refusal(error: ClientError) -> ServiceRefused | None:
     if code == TRANSACTION_CANCELED and any(r.get("Code") == "ValidationError" for r in cancellation_reasons(error)):
         code = VALIDATION
     name = f"AWS.{code}"
-    if name not in SERVICE_REFUSALS or error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0):
+    if name not in SERVICE_REFUSALS or sent_again(error):
         return None
     kind: type[ServiceRefused] = type(name, (ServiceRefused,), {"__module__": __name__})
     said = error.response.get("Error", {}).get("Message", "")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.errors import Conflict, NotYet, PermanentError, SagaError, TransientError
+from saga_runtime.errors import Conflict, NotYet, SagaError, TransientError
 from saga_runtime.protocol import Metric
 from saga_runtime.shared import aws, telemetry
 
@@ -79,6 +79,17 @@ class Refused:
         return self.items.get(0)
 
 
+@dataclass(slots=True)
+class Tries:
+    """State of a call's tries, for a caller to whom a refusal of the last one is not enough.
+
+    Attributes:
+        unsure: the failure of a try that may still be written; None: no try may.
+    """
+
+    unsure: TransientError | None = None
+
+
 Judge = Callable[[Refused], SagaError | None]
 """The error of a refusal; None: it is returned. A ``TransientError`` other than ``NotYet`` is tried again."""
 
@@ -115,7 +126,14 @@ def transact(entries: Sequence[Entry], *, retry: Retry | None = None, client: An
     return _tried(lambda: entries, lambda all_: _send_all(all_, client), retry, None)
 
 
-def commit(plan: Callable[[], Sequence[Entry]], judge: Judge, *, retry: Retry, owned: bool = False) -> Refused | None:
+def commit(
+    plan: Callable[[], Sequence[Entry]],
+    judge: Judge,
+    *,
+    retry: Retry,
+    owned: bool = False,
+    tries: Tries | None = None,
+) -> Refused | None:
     """Write all entries of a plan, or none.
 
     Args:
@@ -126,10 +144,11 @@ def commit(plan: Callable[[], Sequence[Entry]], judge: Judge, *, retry: Retry, o
         owned: whether the first entry's item names its writer. Then one entry is a plain write, of half the units: if
             the SDK repeats it after a lost answer, and its own condition refuses it, the item shows that. Without a
             name only the token of a transaction does.
+        tries: gets the state of the tries, also if an error is raised.
 
     Returns, and raises: as ``write``, and what ``judge`` returns.
     """
-    return _tried(plan, _send_all if owned else _send_together, retry, judge)
+    return _tried(plan, _send_all if owned else _send_together, retry, judge, tries)
 
 
 def read(request: Mapping[str, Any], *, retry: Retry) -> Item | None:
@@ -204,33 +223,32 @@ def _send_together(entries: Sequence[Any], client: Any = None) -> None:
 
 
 def _tried(
-    plan: Callable[[], Planned], send: Callable[[Planned], Result], retry: Retry | None, judge: Judge | None
+    plan: Callable[[], Planned],
+    send: Callable[[Planned], Result],
+    retry: Retry | None,
+    judge: Judge | None,
+    tries: Tries | None = None,
 ) -> Result | Refused:
-    """Result of ``send``, or the refusal.
-
-    The cause of a refusal that is raised is a ``TransientError`` if an earlier try may still be written.
-    """
-    failures = 0
-    unsure: TransientError | None = None
+    """Result of ``send``, or the refusal."""
+    failures, tries = 0, tries or Tries()
     while True:
         try:
             failure, planned = None, plan()
         except ClientError as error:
-            raise unsure or error from None
-        except PermanentError as refusal:
-            refusal.__cause__ = unsure or refusal.__cause__
-            raise
+            raise tries.unsure or error from None
         try:
             return send(planned)
         except (ClientError, BotoCoreError) as error:
             found = _outcome_of(error)
             if isinstance(found, Refused):
-                judged = _judged(found, judge, unsure)
+                if aws.sent_again(error):
+                    tries.unsure = tries.unsure or Failure.UNANSWERED.error
+                judged = _judged(found, judge)
                 if judged is None:
                     return found
                 last = judged
             elif found is None:
-                raise unsure or error from None
+                raise tries.unsure or error from None
             elif retry is None:
                 raise
             else:
@@ -238,21 +256,21 @@ def _tried(
         failures += 1
         if isinstance(last, Conflict):
             telemetry.count(Metric.CONFLICT)
-        else:
-            unsure = last
+        elif failure is not None:
+            tries.unsure = last
         pause_ms = None if retry is None else retry.pause_ms(failures, failure, random.random())
         if pause_ms is None:
             raise last
         time.sleep(pause_ms / 1_000)
 
 
-def _judged(refused: Refused, judge: Judge | None, unsure: TransientError | None) -> TransientError | None:
+def _judged(refused: Refused, judge: Judge | None) -> TransientError | None:
     """The error for which a refused write is tried again; None: the refusal is returned. Any other error is raised."""
     judged = None if judge is None else judge(refused)
     if judged is None or (isinstance(judged, TransientError) and not isinstance(judged, NotYet)):
         return judged
     try:
-        raise judged from unsure
+        raise judged from None
     finally:
         del judged  # the error's traceback holds this frame: without the name, both are freed with the error
 

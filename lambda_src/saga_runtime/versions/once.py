@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from saga_runtime.errors import PermanentError, TransientError
+from saga_runtime.errors import PermanentError
 from saga_runtime.idempotency.identity import canonical_json, fingerprint_of, parse_json
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock
 from saga_runtime.shared.backoff import Backoff
+from saga_runtime.shared.writes import Tries
 from saga_runtime.steps.step import Commit
 from saga_runtime.versions.errors import OperationReused
 from saga_runtime.versions.items import Item, VersionedItem
@@ -107,17 +108,18 @@ def commit_once(
         }
         return {"Put": put}, commit.writes
 
+    tries = Tries()
     try:
-        result = commit_first(planned, remaining_ms=remaining_ms, backoff=backoff)
+        result = commit_first(planned, remaining_ms=remaining_ms, backoff=backoff, tries=tries)
     except Exception as error:
         # An earlier attempt may have changed the very state that refuses, or fails, this one.
         key: Any = marker.key
         found = aws.dynamodb().get_item(TableName=marker.table, Key=key, ConsistentRead=True).get("Item")
         if found is not None:
             return _found(found, fingerprint, writer)
-        if isinstance(error, PermanentError) and isinstance(error.__cause__, TransientError):
+        if isinstance(error, PermanentError) and tries.unsure is not None:
             # An earlier try was not answered, and may still arrive: this refusal is not the end.
-            raise error.__cause__ from error
+            raise tries.unsure from error
         raise
     if isinstance(result, Committed):
         return Outcome(output=parse_json(output), replayed=False)

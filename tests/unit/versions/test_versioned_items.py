@@ -340,6 +340,53 @@ class TestARefusalAfterATryWithoutAnswer:
         with pytest.raises(TransientError, match="the database did not answer"):
             commit_once(plan, marker=marker("a"), request={})
 
+    def test_and_so_is_one_of_a_call_that_the_sdk_sent_again(self, world: World) -> None:
+        world.wire.plan(Fault(operation=WRITE, action=Action.DROP, times=1))
+
+        with pytest.raises(TransientError, match="the database did not answer"):
+            set_limit("a", 200, expected_version=2)
+        with pytest.raises(VersionConflict):
+            set_limit("a", 200, expected_version=2)
+
+
+class TestARefusalThatIsTheEnd:
+    """Every try was answered, and wrote nothing."""
+
+    def test_may_have_a_cause_of_the_plans(self) -> None:
+        def plan() -> Commit:
+            raise PermanentError("there is too little") from TransientError("the cache is stale")
+
+        with pytest.raises(PermanentError, match="there is too little"):
+            commit_once(plan, marker=marker("a"), request={})
+
+    def test_may_be_an_error_that_an_unclear_call_raised(self, world: World) -> None:
+        refusal, answers = PermanentError("there is too little"), iter([Commit()])
+
+        def plan() -> Commit:
+            found = next(answers, None)
+            if found is None:
+                raise refusal
+            return found
+
+        world.wire.plan(Fault(operation="PutItem", action=Action.DROP))
+        with pytest.raises(TransientError, match="the database did not answer"):
+            commit_once(plan, marker=marker("a"), request={})
+        with pytest.raises(PermanentError, match="there is too little"):
+            commit_once(plan, marker=marker("a"), request={})
+
+    def test_may_come_after_a_write_that_was_refused_for_now(self) -> None:
+        stale = replace(ACCOUNT.update(expected_version=2)[0], refusal=lambda _: TransientError("stale"))
+        answers = iter([Commit(writes=[stale])])
+
+        def plan() -> Commit:
+            found = next(answers, None)
+            if found is None:
+                raise PermanentError("there is too little")
+            return found
+
+        with pytest.raises(PermanentError, match="there is too little"):
+            commit_once(plan, marker=marker("a"), request={})
+
 
 @pytest.mark.parametrize(
     "error", [KeyError("job"), TypeError("job"), NotYet("later"), Conflict("met"), PermanentError("no")]
