@@ -12,7 +12,8 @@ the record. What can come of an event:
   comes again from there;
 * refused: no redelivery changes that (a ``PermanentError``, or the key was used for another request). The event is put
   into the queue of parked events, for the operators. No record is written: an event that they redrive is applied;
-* anything else: nothing is known. The sender gets no 2xx, and sends the event again.
+* anything else, also a refusal after a try that was not answered: nothing is known. The sender gets no 2xx, and sends
+  the event again.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.backoff import Backoff
+from saga_runtime.shared.writes import Tries
 from saga_runtime.steps.step import Commit, require_commit, require_def
 from saga_runtime.webhooks import messages
 from saga_runtime.webhooks.receiver import WebhookEvent, log_failure, scheme, signed, unavailable
@@ -515,9 +517,15 @@ class _Applied:
             )
             return {"Put": {"TableName": self._config.request_table, **direct_put(record)}}, wanted.writes
 
-        code, refused = "", Begun.PARKED
+        code, refused, tries = "", Begun.PARKED, Tries()
         try:
-            result = commit_first(plan, remaining_ms=self._remaining_ms, backoff=self._direct.backoff, throttles=False)
+            result = commit_first(
+                plan,
+                remaining_ms=self._remaining_ms,
+                backoff=self._direct.backoff,
+                throttles=False,
+                tries=tries,
+            )
             if isinstance(result, Committed):
                 telemetry.event("event_applied", saga_id=call.key, event_id=begin.event_id)
                 return Begun.APPLIED, ""
@@ -534,6 +542,8 @@ class _Applied:
             if found is None or found.forgotten(keyed.now_ms):
                 raise
         if found is None or found.forgotten(keyed.now_ms):
+            if tries.unsure is not None:  # what was not answered may still arrive, and apply what is refused now
+                raise tries.unsure
             return _refused(begin, refused, code)
         if found.fingerprint != keyed.fingerprint:
             return _refused(begin, Begun.PARKED, "KEY_REUSED")

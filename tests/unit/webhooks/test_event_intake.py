@@ -9,9 +9,21 @@ from itertools import permutations
 from typing import Any
 
 import pytest
+from botocore.exceptions import ReadTimeoutError
 
-from saga_runtime import Begin, Commit, DirectCall, Invalid, NotYet, WebhookEvent, event_operation
+from saga_runtime import (
+    Begin,
+    Commit,
+    DirectCall,
+    Invalid,
+    NotYet,
+    PermanentError,
+    WebhookEvent,
+    Write,
+    event_operation,
+)
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, EventField, Metric, RecordStatus
+from saga_runtime.shared import aws
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.intake import (
     PAID,
@@ -220,6 +232,80 @@ class TestAnUnknownCustomer:
 
         assert without_bob.work() == 1
         assert len(without_bob.messages(without_bob.parked)) == 1
+
+
+class TestARefusalAfterATryWithoutAnswer:
+    """The first transaction travels on, unanswered; the second is refused; then the first arrives."""
+
+    @pytest.fixture
+    def lost(self, provider: Provider, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+        """Requests that travel: the first one to refund. The payment is refunded otherwise meanwhile."""
+        send: Any = aws.dynamodb().transact_write_items
+        travelling: list[Any] = []
+
+        def lost_once(**request: Any) -> Any:
+            if travelling:
+                return send(**request)
+            travelling.append(request)
+            _set_payment("REFUNDED")
+            raise ReadTimeoutError(endpoint_url="https://dynamodb")
+
+        provider.post(PAID)
+        monkeypatch.setattr(aws.dynamodb(), "transact_write_items", lost_once)
+        return travelling
+
+    def test_parks_nothing_and_the_redelivery_is_a_duplicate(self, provider: Provider, lost: list[Any]) -> None:
+        assert provider.post(REFUNDED) == 503
+        assert provider.messages(provider.parked) == []
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 0
+
+        _set_payment("PAID")
+        aws.dynamodb().transact_write_items(**lost[0])
+        assert provider.post(REFUNDED) == 200
+        assert provider.world.telemetry.counts[Metric.EVENT_DUPLICATE] == 1
+
+    @pytest.mark.usefixtures("lost")
+    def test_is_parked_by_the_redelivery_if_the_first_was_lost(self, provider: Provider) -> None:
+        assert provider.post(REFUNDED) == 503
+        assert provider.post(REFUNDED) == 202
+        (message,) = provider.messages(provider.parked)
+        assert message["MessageAttributes"][EventField.REASON]["StringValue"] == "ALREADY_REFUNDED"
+        assert (provider.credited, len(provider.records())) == (200, 1)
+
+    def test_that_comes_too_early_keeps_nothing(self, provider: Provider, lost: list[Any]) -> None:
+        def plan(call: DirectCall) -> Commit:
+            if lost:
+                raise NotYet("the payment has not arrived yet")
+            return handler.function(call)
+
+        late = event_operation(handler.read)(plan)
+        body = json.dumps(REFUNDED).encode()
+        event = rest_event(body, {"Stripe-Signature": stripe_header(body, at=provider.world.clock.ms // 1_000)})
+
+        assert late(event, Context())["statusCode"] == 503
+        assert provider.messages(provider.kept) == []
+
+    def test_parks_nothing_if_only_the_sdk_sent_it_again(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def plan(call: DirectCall) -> Commit:
+            check: Any = {
+                "TableName": "log",
+                "Key": {"saga_id": {"S": "pi_1"}, "step": {"S": "payment"}},
+                "ConditionExpression": "attribute_exists(saga_id)",
+            }
+            return Commit(writes=[Write(action={"ConditionCheck": check}, refusal=lambda _: PermanentError("no"))])
+
+        monkeypatch.setattr(handler, "function", plan)
+        provider.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, times=1))
+
+        assert provider.post(PAID) == 503
+        assert provider.post(PAID) == 202
+
+
+def _set_payment(state: str) -> None:
+    item: Any = {"saga_id": {"S": "pi_1"}, "step": {"S": "payment"}, "state": {"S": state}}
+    aws.dynamodb().put_item(TableName="log", Item=item)
 
 
 class TestAMessage:
