@@ -54,7 +54,7 @@ class DirectCondition(Condition):
     REFUSAL_IS_STORED = Because(
         "a final refusal takes the key: nothing moves behind it",
         DIRECT,
-        'refused = writes.write({"Put": self._put(keyed, RecordStatus.FAILED, status, body)})',
+        'refused = writes.write({"Put": self._put(keyed, RecordStatus.FAILED, status, body)}, retry=retry)',
     )
     REFUSAL_IS_CONDITIONAL = Because(
         "a refusal that meets a record is answered by it: the record may be of its own success",

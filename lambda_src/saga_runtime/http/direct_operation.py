@@ -10,8 +10,8 @@ What can come back of the transaction, and what it means:
 * a conflict: nothing was written, planned again after a jittered delay, then 503;
 * a throttle: nothing was written, 503;
 * a write refused, whatever else conflicted, or the function itself refuses: a refusal. ``FINAL``: it is stored under
-  the key, by a put with the record's condition, so that no copy of the request moves anything afterwards. ``OPEN``: the
-  record is read before the refusal is given;
+  the key, by a put with the record's condition, so that no copy of the request moves anything afterwards; if it meets
+  the transaction of one, it is sent again. ``OPEN``: the record is read before the refusal is given;
 * no answer: unknown, sent again; then 503, which promises nothing.
 """
 
@@ -60,7 +60,7 @@ from saga_runtime.saga_log.external_rows import MAX_DETAIL
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
 from saga_runtime.shared import aws, clock, telemetry, writes
-from saga_runtime.shared.backoff import Backoff
+from saga_runtime.shared.backoff import Backoff, Retry
 from saga_runtime.steps.step import Commit, require_commit, require_def
 
 LambdaHandler = Callable[[Any, Any], dict[str, Any]]
@@ -253,10 +253,11 @@ class _Served:
                 if found is not None and not found.forgotten(self._now_ms):
                     return self.meet(keyed, found)
             else:
-                refused = writes.write({"Put": self._put(keyed, RecordStatus.FAILED, status, body)})
+                retry = Retry(backoff=self._config.backoff, throttled=False, remaining_ms=self._remaining_ms)
+                refused = writes.write({"Put": self._put(keyed, RecordStatus.FAILED, status, body)}, retry=retry)
                 if refused is not None:
                     return self.meet(keyed, RequestRecord.from_item(refused.item or {}))
-        except (ClientError, BotoCoreError) as error:
+        except (TransientError, ClientError, BotoCoreError) as error:
             return self._unavailable(error)
         telemetry.event("direct_refused", saga_id=saga_id, code=refusal.code)
         if self._config.refusal_policy is RefusalPolicy.OPEN:
@@ -287,7 +288,7 @@ class _Served:
     @staticmethod
     def _unavailable(error: BaseException) -> HttpAnswer:
         """Nothing is known: 503. What AWS refuses for good fails the invocation."""
-        if isinstance(error, ClientError) and not aws.is_transient(error):
+        if isinstance(error, ClientError) and not writes.passes(error):
             raise error
         telemetry.event("direct_unclear", error=type(error).__name__, code=aws.error_code(error))
         return unavailable()

@@ -72,7 +72,7 @@ WAYS = [
     for (outcome, mode), calls in CALLS.items()
     for call in calls
     for action, moment in DISTURBANCES
-    if action is not Action.CONFLICT or call == WRITE
+    if action is not Action.CONFLICT or call in (WRITE, STORE)
     for times in ((1,) if action is Action.KILL else (1, 3, 1_000))
     for again in (SAME, OTHER)
 ]

@@ -299,6 +299,21 @@ class TestAFinalRefusal:
 
         assert world.wire.sent == [READ, "PutItem"]
 
+    def test_that_meets_another_transaction_is_stored_after_it(self, world: World) -> None:
+        world.wire.plan(Fault(operation="PutItem", action=Action.CONFLICT, times=2))
+
+        assert send(post(TOO_MUCH))["statusCode"] == 402
+        assert _records(world)[0].status is RecordStatus.FAILED
+        assert world.telemetry.counts[Metric.CONFLICT] == 2
+
+    @pytest.mark.parametrize("action", [Action.CONFLICT, Action.THROTTLE, Action.DROP])
+    def test_that_cannot_be_stored_is_503(self, world: World, action: Action) -> None:
+        world.wire.plan(Fault(operation="PutItem", action=action, times=1_000))
+
+        answer = send(post(TOO_MUCH))
+
+        assert (answer["statusCode"], answer["headers"]["Retry-After"], _records(world)) == (503, "2", [])
+
     def test_is_replaced_by_an_earlier_success(self, world: World) -> None:
         """Two requests of one key: the second plans when the first has taken the money."""
         body = {**BODY, "amount": 500}
@@ -317,13 +332,12 @@ class TestAFinalRefusal:
 def test_an_invocation_that_meets_its_own_record_replays_it(
     world: World, body: dict[str, Any], call: str, status: int, times: int
 ) -> None:
-    """Its answer was lost, and it sent again: the client has had none before. A put has only the SDK's tries."""
+    """Its answer was lost, and it sent again: the client has had none before."""
     world.wire.plan(Fault(operation=call, action=Action.DROP, moment=Moment.AFTER, times=times))
 
     answer = send(post(body))
 
-    lost = call == "PutItem" and times == 3
-    assert answer["statusCode"] == (503 if lost else status)
+    assert answer["statusCode"] == status
     assert REPLAYED_HEADER not in answer["headers"]
     assert world.telemetry.counts[Metric.REPLAYED] == 0
 
