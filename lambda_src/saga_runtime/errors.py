@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+_MAX_CODE: Final = 100
 
 
 class SagaError(Exception):
@@ -38,6 +41,20 @@ class SagaError(Exception):
     def message(self) -> str:
         """The safe message; the class's name where a subclass's ``__init__`` gives none."""
         return str(self.args[0]) if self.args else type(self).__name__
+
+
+def code_of(error: SagaError) -> str:
+    """An error's code, as text that every service takes: an instance's own may be anything, e.g. a provider's number.
+
+    Without a printable character in it: the class's code.
+    """
+    for code in (error.code, type(error).code):
+        value: object = code.value if isinstance(code, Enum) else code
+        text = "" if value is None else str(value)
+        printable = "".join(letter if letter.isprintable() else " " for letter in text[:_MAX_CODE]).strip()
+        if printable:
+            return printable
+    return SagaError.code
 
 
 class SagaFenced(SagaError):

@@ -39,6 +39,7 @@ from saga_runtime.errors import (
     StepInDoubt,
     TransientError,
     WaitTimedOut,
+    code_of,
 )
 from saga_runtime.saga_log.external_rows import Entry, is_over
 from saga_runtime.saga_log.row_write import write_row
@@ -231,7 +232,7 @@ class Job:
             # Before the refusal is recorded: if it does the job after all, it reports that under its own id.
             self._know_as(getattr(refusal, "job_id", None))
             self._say(Failed(type(refusal).__name__, refusal.message))
-            telemetry.event("job_refused", job_id=job_id, code=refusal.code)
+            telemetry.event("job_refused", job_id=job_id, code=code_of(refusal))
             return
         if accepted is not None and not isinstance(accepted, Accepted):
             raise StepInDoubt(

@@ -28,7 +28,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from saga_runtime.errors import Invalid, PermanentError, TransientError
+from saga_runtime.errors import Invalid, PermanentError, TransientError, code_of
 from saga_runtime.http.idempotent_request import proxy_event
 from saga_runtime.http.operation import (
     Event,
@@ -259,7 +259,7 @@ class _Served:
                     return self.meet(keyed, RequestRecord.from_item(refused.item or {}))
         except (TransientError, ClientError, BotoCoreError) as error:
             return self._unavailable(error)
-        telemetry.event("direct_refused", saga_id=saga_id, code=refusal.code)
+        telemetry.event("direct_refused", saga_id=saga_id, code=code_of(refusal))
         if self._config.refusal_policy is RefusalPolicy.OPEN:
             return stored(status, body, {})  # no record, to which an address could lead
         return self._first(status, body, saga_id)

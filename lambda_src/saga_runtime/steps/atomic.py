@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from saga_runtime.errors import PermanentError, SagaFenced, ServiceRefused
+from saga_runtime.errors import PermanentError, SagaFenced, ServiceRefused, code_of
 from saga_runtime.protocol import OUTPUT_FIELD, LogAttribute, Metric
 from saga_runtime.saga_log.rows import LogRow, StepEntry, done_put, entry_of, log_key
 from saga_runtime.saga_log.transaction import RowRefused, commit
@@ -93,7 +93,7 @@ def _run(function: Callable[[StepCall], Commit], call: StepCall, remaining_ms: C
             return replay_or_fence(call, row)
         if refusal is None:
             raise
-        telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=refusal.code)
+        telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=code_of(refusal))
         raise refusal from error if refusal is not error else None
     if isinstance(result, RowRefused):
         return replay_or_fence(call, result.row or read_row(call))

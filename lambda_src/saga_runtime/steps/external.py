@@ -11,7 +11,15 @@ from typing import Any, ClassVar, Final, Generic, overload
 
 from botocore.exceptions import ClientError
 
-from saga_runtime.errors import Invalid, PermanentError, ProtocolMismatch, SagaFenced, StepInDoubt, TransientError
+from saga_runtime.errors import (
+    Invalid,
+    PermanentError,
+    ProtocolMismatch,
+    SagaFenced,
+    StepInDoubt,
+    TransientError,
+    code_of,
+)
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, CallMode, StepStatus
 from saga_runtime.saga_log.external_rows import Entry, UndoEntry, entry_of, is_over, undo_entry_of
 from saga_runtime.saga_log.row_write import write_row
@@ -230,7 +238,7 @@ class ExternalStep(ProviderStep[ExternalCall]):
             result = write_row(entry, remaining_ms=invocation.remaining_ms)
             if isinstance(result, RowRefused):
                 return self._overtaken(invocation, result)
-            telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=refusal.code)
+            telemetry.event("step_refused", saga_id=call.saga_id, step=call.row_name, code=code_of(refusal))
             raise
         result = write_row(invocation.holder.done(output, clock.now_ms()), remaining_ms=invocation.remaining_ms)
         if isinstance(result, RowRefused):

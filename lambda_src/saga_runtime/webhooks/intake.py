@@ -28,7 +28,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from saga_runtime.errors import Invalid, NotYet, PermanentError, TransientError
+from saga_runtime.errors import Invalid, NotYet, PermanentError, TransientError, code_of
 from saga_runtime.http.direct_operation import DirectCall, response_of
 from saga_runtime.http.inline import begin as begin_express
 from saga_runtime.http.operation import read_record
@@ -104,7 +104,7 @@ class Begin:
 _SPARE_MS: Final = 3_000
 """Of a batch, nothing is begun with less time left."""
 _NO_CODE: Final = "UNNAMED"
-"""Reason of an error whose class has a blank code: SQS takes no empty attribute."""
+"""Reason of an event without an error's code: SQS takes no empty attribute."""
 _TOO_LARGE: Final = "TOO_LARGE"
 """Reason of a change that fits into no message."""
 
@@ -360,7 +360,7 @@ class _Taken:
             result, code = self._begin(messages.event_in(text) if own else messages.object_of(text))
         except Invalid as error:
             _failed("queue", error)
-            result, code = Begun.PARKED, error.code
+            result, code = Begun.PARKED, code_of(error)
         except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again
             _failed("queue", error)
             return False
@@ -384,7 +384,7 @@ class _Taken:
             result, code = self._begin(parse_json(json.dumps(record)))
         except Invalid as error:
             _failed("stream", error)
-            result, code = Begun.PARKED, error.code
+            result, code = Begun.PARKED, code_of(error)
         except Exception as error:  # noqa: BLE001  # whatever it is, the change comes again from the queue
             _failed("stream", error)
             result, code = Begun.KEPT, type(error).__name__
@@ -442,11 +442,11 @@ def _begin_of(read: ReadEvent, event: Any) -> Begin | tuple[Begun, str]:
     try:
         begin: object = read(event)
     except NotYet as error:
-        return _refused(None, Begun.KEPT, error.code)
+        return _refused(None, Begun.KEPT, code_of(error))
     except Invalid:
         raise
     except PermanentError as error:
-        return _refused(None, Begun.PARKED, error.code)
+        return _refused(None, Begun.PARKED, code_of(error))
     if begin is None:
         return Begun.IGNORED, ""
     if not isinstance(begin, Begin):
@@ -531,10 +531,10 @@ class _Applied:
                 return Begun.APPLIED, ""
             found = RequestRecord.from_item(result.item) if result.item is not None else None
         except NotYet as error:
-            code, refused = error.code, Begun.KEPT
+            code, refused = code_of(error), Begun.KEPT
             found = read_record(self._config.request_table, keyed.request_id)
         except PermanentError as error:
-            code = error.code
+            code = code_of(error)
             found = read_record(self._config.request_table, keyed.request_id)
         except Exception:
             # The plan of an event that was applied may fail by now: the record decides.

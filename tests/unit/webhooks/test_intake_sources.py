@@ -8,6 +8,7 @@ import random
 import string
 import zlib
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final
 
 import pytest
@@ -24,6 +25,14 @@ QUEUE: Final = "https://sqs.eu-central-1.amazonaws.com/111122223333/orders"
 FIFO: Final = f"{QUEUE}.fifo"
 MAX_ITEM_BYTES: Final = 409_500
 """Of an attribute's value in the largest item, 400 KiB (DynamoDB's quotas)."""
+
+
+class Code(Enum):
+    """A provider's codes."""
+
+    LIMIT = 65
+
+
 SEEN: list[str] = []
 """Orders in the order in which they were read."""
 
@@ -237,6 +246,33 @@ class TestATable:
     def test_parks_a_change_that_is_refused(self, provider: Provider, order: str, reason: str) -> None:
         assert taken(changed(order)) == []
         assert reasons(provider, provider.parked) == [reason]
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [(51, "51"), (" \x00no ", "no"), ("\ud83d", "REFUSED"), (None, "REFUSED"), (Code.LIMIT, "65")],
+    )
+    def test_parks_a_change_whose_refusal_has_a_code_of_any_kind(
+        self, provider: Provider, code: Any, reason: str
+    ) -> None:
+        class CardRefused(PermanentError):
+            def __init__(self) -> None:
+                super().__init__("declined")
+                vars(self)["code"] = code
+
+        def plan(_: DirectCall) -> Commit:
+            raise CardRefused
+
+        def read(_: Any) -> Begin:
+            raise CardRefused
+
+        records = {"Records": [changed("o-1", 1)]}
+        assert event_operation(_read)(plan)(records, Context()) == {"batchItemFailures": []}
+        assert event_operation(read)(plan)(records, Context()) == {"batchItemFailures": []}
+        assert reasons(provider, provider.parked) == [reason, reason]
+        assert [fields["code"] for name, fields in provider.world.telemetry.events if name == "event_parked"] == [
+            reason,
+            reason,
+        ]
 
     @pytest.mark.parametrize("kind", ["bytes", pytest.param("controls", marks=pytest.mark.proof), "noncharacters"])
     def test_keeps_the_largest_change_exactly(self, provider: Provider, kind: str) -> None:
