@@ -28,7 +28,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
-from saga_runtime.errors import Invalid, NotYet, PermanentError, TransientError, code_of
+from botocore.exceptions import BotoCoreError, ClientError
+
+from saga_runtime.errors import Conflict, Invalid, NotYet, PermanentError, TransientError, code_of
 from saga_runtime.http.direct_operation import DirectCall, response_of
 from saga_runtime.http.inline import begin as begin_express
 from saga_runtime.http.operation import read_record
@@ -58,10 +60,9 @@ from saga_runtime.protocol import (
 )
 from saga_runtime.saga_log.transaction import Committed, commit_first
 from saga_runtime.saga_log.write import Write
-from saga_runtime.shared import aws, clock, telemetry
+from saga_runtime.shared import aws, clock, telemetry, writes
 from saga_runtime.shared.arns import execution_of
 from saga_runtime.shared.backoff import Backoff
-from saga_runtime.shared.writes import Tries
 from saga_runtime.steps.step import Commit, require_commit, require_def
 from saga_runtime.webhooks import messages
 from saga_runtime.webhooks.receiver import WebhookEvent, log_failure, scheme, signed, unavailable
@@ -447,6 +448,9 @@ def _begin_of(read: ReadEvent, event: Any) -> Begin | tuple[Begun, str]:
         raise
     except PermanentError as error:
         return _refused(None, Begun.PARKED, code_of(error))
+    except Exception as error:
+        _count_users(error)
+        raise
     if begin is None:
         return Begun.IGNORED, ""
     if not isinstance(begin, Begin):
@@ -498,8 +502,13 @@ class _Applied:
         owner = uuid.uuid4().hex
         call = DirectCall(key=keyed.saga_id, idempotency_key=begin.key, request=begin.request, now_ms=keyed.now_ms)
 
+        planning = False
+
         def plan() -> tuple[Any, Sequence[Write]]:
+            nonlocal planning
+            planning = True
             wanted = require_commit(self._function(replace(call, request=copied(begin.request))), "an event operation")
+            planning = False
             record = DirectRecord(
                 request_id=keyed.request_id,
                 saga_id=call.key,
@@ -517,7 +526,7 @@ class _Applied:
             )
             return {"Put": {"TableName": self._config.request_table, **direct_put(record)}}, wanted.writes
 
-        code, refused, tries = "", Begun.PARKED, Tries()
+        code, refused, tries = "", Begun.PARKED, writes.Tries()
         try:
             result = commit_first(
                 plan,
@@ -536,10 +545,12 @@ class _Applied:
         except PermanentError as error:
             code = code_of(error)
             found = read_record(self._config.request_table, keyed.request_id)
-        except Exception:
+        except Exception as error:
             # The plan of an event that was applied may fail by now: the record decides.
             found = read_record(self._config.request_table, keyed.request_id)
             if found is None or found.forgotten(keyed.now_ms):
+                if planning or not (error is tries.unsure or isinstance(error, Conflict | ClientError | BotoCoreError)):
+                    _count_users(error)
                 raise
         if found is None or found.forgotten(keyed.now_ms):
             if tries.unsure is not None:  # what was not answered may still arrive, and apply what is refused now
@@ -642,9 +653,21 @@ def _count(result: Begun) -> None:
 def _failed(receiver: str, error: Exception) -> None:
     """Log a failure; count it, unless it is AWS that did not answer."""
     log_failure(receiver, error, None)
-    if not (isinstance(error, TransientError) or aws.is_transient(error)):
+    if not _passes(error):
         reason = "INVALID" if isinstance(error, Invalid) else "FAILED"
         telemetry.count(Metric.EVENT_REFUSED, reason=reason)
+
+
+def _count_users(error: Exception) -> None:
+    """Count what the user's code raised, if ``_failed`` takes it for AWS that did not answer."""
+    if _passes(error):
+        telemetry.count(Metric.EVENT_REFUSED, reason="FAILED")
+
+
+def _passes(error: Exception) -> bool:
+    if isinstance(error, ClientError | BotoCoreError):
+        return writes.passes(error)
+    return isinstance(error, TransientError)
 
 
 def _is_from(queue_url: str, record: Mapping[str, Any]) -> bool:

@@ -14,14 +14,18 @@ from botocore.exceptions import ReadTimeoutError
 from saga_runtime import (
     Begin,
     Commit,
+    Conflict,
     DirectCall,
     Invalid,
     NotYet,
     PermanentError,
+    SagaError,
+    TransientError,
     WebhookEvent,
     Write,
     event_operation,
 )
+from saga_runtime.migration.layout import LayoutChanged
 from saga_runtime.protocol import MAX_WEBHOOK_BYTES, EventField, Metric, RecordStatus
 from saga_runtime.shared import aws
 from tests.unit.support.enumerated import require_all_run
@@ -56,6 +60,21 @@ def without_bob(world: World, monkeypatch: pytest.MonkeyPatch) -> Provider:
     opened = open_intake(world, monkeypatch)
     world.wire.forget()
     return opened
+
+
+LOST = ReadTimeoutError(endpoint_url="https://dynamodb")
+PAYMENT: Any = {"saga_id": {"S": "pi_1"}, "step": {"S": "payment"}}
+
+
+def _refused_by(error: SagaError) -> Write:
+    """A write that is refused."""
+    check: Any = {"TableName": "log", "Key": PAYMENT, "ConditionExpression": "attribute_exists(saga_id)"}
+    return Write(action={"ConditionCheck": check}, refusal=lambda _: error)
+
+
+def _any_write() -> Write:
+    """A write that is never refused."""
+    return Write(action={"Put": {"TableName": "log", "Item": PAYMENT}})
 
 
 class TestAnEvent:
@@ -152,6 +171,51 @@ class TestAFailure:
         assert provider.records() == []
         assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 1
         assert "4711" not in str(provider.world.telemetry.events)
+
+    @pytest.mark.parametrize("error", [TransientError("later"), Conflict("met"), LayoutChanged("another layout"), LOST])
+    @pytest.mark.parametrize("by", ["reader", "plan"])
+    def test_of_the_users_code_is_alarmed_though_it_may_pass(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch, by: str, error: Exception
+    ) -> None:
+        def fails(_: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(handler, "read" if by == "reader" else "function", fails)
+
+        assert [provider.post(PAID), provider.post(PAID)] == [503, 503]
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 2
+
+    def test_of_a_write_that_is_always_refused_for_now_is_alarmed(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(handler, "function", lambda _: Commit(writes=[_refused_by(TransientError("later"))]))
+
+        assert provider.post(PAID) == 503
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 1
+
+    @pytest.mark.parametrize("call", ["TransactWriteItems", "GetItem", "SendMessage"])
+    @pytest.mark.parametrize("action", [Action.CONFLICT, Action.DROP, Action.THROTTLE])
+    def test_of_the_librarys_own_calls_is_not_alarmed(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch, call: str, action: Action
+    ) -> None:
+        refusal = _refused_by(PermanentError("no")) if call != "TransactWriteItems" else None
+        monkeypatch.setattr(handler, "function", lambda _: Commit(writes=[refusal] if refusal else [_any_write()]))
+        provider.world.wire.plan(Fault(operation=call, action=action, times=1_000))
+
+        assert provider.post(PAID) == 503
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 0
+
+    def test_of_the_plan_of_an_event_that_was_applied_is_not_alarmed(
+        self, provider: Provider, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(_: DirectCall) -> Commit:
+            raise TransientError("later")
+
+        provider.post(PAID)
+        monkeypatch.setattr(handler, "function", fails)
+
+        assert provider.post(PAID) == 200
+        assert provider.world.telemetry.counts[Metric.EVENT_REFUSED] == 0
 
     def test_of_the_reader_is_400_if_the_event_is_invalid(self, provider: Provider) -> None:
         body = {"id": "evt", "type": "charge.refunded", "data": {"object": {"payment": "", "customer": 1, "amount": 1}}}
@@ -288,15 +352,7 @@ class TestARefusalAfterATryWithoutAnswer:
     def test_parks_nothing_if_only_the_sdk_sent_it_again(
         self, provider: Provider, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def plan(call: DirectCall) -> Commit:
-            check: Any = {
-                "TableName": "log",
-                "Key": {"saga_id": {"S": "pi_1"}, "step": {"S": "payment"}},
-                "ConditionExpression": "attribute_exists(saga_id)",
-            }
-            return Commit(writes=[Write(action={"ConditionCheck": check}, refusal=lambda _: PermanentError("no"))])
-
-        monkeypatch.setattr(handler, "function", plan)
+        monkeypatch.setattr(handler, "function", lambda _: Commit(writes=[_refused_by(PermanentError("no"))]))
         provider.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.DROP, times=1))
 
         assert provider.post(PAID) == 503
@@ -304,8 +360,7 @@ class TestARefusalAfterATryWithoutAnswer:
 
 
 def _set_payment(state: str) -> None:
-    item: Any = {"saga_id": {"S": "pi_1"}, "step": {"S": "payment"}, "state": {"S": state}}
-    aws.dynamodb().put_item(TableName="log", Item=item)
+    aws.dynamodb().put_item(TableName="log", Item={**PAYMENT, "state": {"S": state}})
 
 
 class TestAMessage:
