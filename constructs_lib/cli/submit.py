@@ -31,7 +31,7 @@ from constructs_lib.cli.shared.process import CommandError, say
 from constructs_lib.cli.shared.terminal import progress
 from saga_runtime.errors import SagaError
 from saga_runtime.http.response import Problem
-from saga_runtime.idempotency.identity import canonical_json, parse_json
+from saga_runtime.idempotency.identity import canonical_json, is_saga_id, parse_json
 from saga_runtime.protocol import IDEMPOTENCY_KEY_HEADER, MAX_KEY_LENGTH, PROBLEM_TYPES, REPLAYED_HEADER
 
 _UNCLEAR_SECONDS: Final = 60.0
@@ -249,7 +249,7 @@ class Outcome(StrEnum):
     NOT_ACCEPTED = "not accepted"
     """This attempt recorded nothing."""
     UNKNOWN = "unknown"
-    """No answer was clear. Submit the line again: under the same key, nothing is repeated."""
+    """No answer was clear, or it is not an operation's. Submit the line again: under the same key, nothing is repeated."""
 
 
 ACCEPTED: Final = frozenset({Outcome.NEW, Outcome.REPLAYED, Outcome.IN_PROGRESS})
@@ -287,6 +287,15 @@ class Answer:
         return re.split(r"[/#=]", kind.removeprefix(PROBLEM_TYPES))[-1] if isinstance(kind, str) else ""
 
     @property
+    def of_operation(self) -> bool:
+        """True for the body of a request that an operation has recorded: any other address may answer 200, too."""
+        document = self.document
+        if not isinstance(document, dict):
+            return False
+        saga_id, status = document.get("saga_id"), document.get("status")
+        return isinstance(saga_id, str) and is_saga_id(saga_id) and isinstance(status, str)
+
+    @property
     def document(self) -> Any:
         """The body, read as JSON; its text if it is not JSON."""
         try:
@@ -303,6 +312,8 @@ class Answer:
 
 def outcome_of(answer: Answer) -> Outcome | None:
     """The outcome that an answer to a first attempt means; None if it means nothing, and the request is sent again."""
+    if 200 <= answer.status < 300 and not answer.of_operation:
+        return Outcome.UNKNOWN  # at once: an address that is not an operation's may do something at each request
     if answer.replayed:
         return Outcome.REPLAYED if answer.status < 400 else Outcome.REFUSED
     if answer.status in {200, 201, 202}:
@@ -391,6 +402,8 @@ def deliver(line: Line, post: Post, patience: Patience) -> Result:
         if found in {Outcome.NOT_ACCEPTED, Outcome.REFUSED} and not stored and (unclear or accepted is not None):
             # A refusal of a later attempt states nothing about the earlier ones.
             found = None
+        if found is Outcome.UNKNOWN and accepted is not None:
+            found = None  # a page that something before the operation has sent
         if found is None:
             unclear = unclear or answer is None or answer.status != 429
         elif found in {Outcome.NEW, Outcome.IN_PROGRESS} and not _settled(answer):

@@ -29,15 +29,17 @@ from constructs_lib.cli.submit import (
     read_lines,
     submit,
 )
+from tests.unit.support.samples import SAGA_ID
 
 SUBMIT = import_module("constructs_lib.cli.submit")
 LINE: Final = Line(number=1, key="p-1", body='{"id":"p-1"}')
 REPLAYED: Final = {"idempotent-replayed": "true"}
+RECORDED: Final = json.dumps({"saga_id": SAGA_ID, "status": "IN_PROGRESS"})
 
 
 def answer(status: int, problem: str = "", *, replayed: bool = False, retry_after: int | None = None) -> Answer:
-    """An answer, with a problem document if there is a problem."""
-    text = json.dumps({"type": f"urn:cdk-sagas:problem:{problem}"}) if problem else "{}"
+    """An answer of an operation, with a problem document if there is a problem."""
+    text = json.dumps({"type": f"urn:cdk-sagas:problem:{problem}"}) if problem else "{}" if status >= 300 else RECORDED
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     return Answer(status=status, headers=headers | (REPLAYED if replayed else {}), text=text)
 
@@ -111,6 +113,36 @@ def sending(*answers: Answer | None) -> tuple[Callable[[Line], Answer | None], l
 )
 def test_a_response_to_a_first_attempt_means(given: Answer, outcome: Outcome | None) -> None:
     assert outcome_of(given) is outcome
+
+
+NO_OPERATIONS: Final = [
+    "",
+    "<html>welcome</html>",
+    "null",
+    "[]",
+    "{}",
+    '{"saga_id": 1, "status": "COMPLETED"}',
+    '{"saga_id": "ch_1", "status": "COMPLETED"}',
+    json.dumps({"saga_id": SAGA_ID}),
+]
+"""Bodies that no operation sends with a 2xx."""
+
+
+@pytest.mark.parametrize("text", NO_OPERATIONS)
+@pytest.mark.parametrize("status", [200, 201, 202, 204])
+@pytest.mark.parametrize("headers", [{}, REPLAYED], ids=["first", "replayed"])
+def test_a_success_that_is_not_an_operations_is_unknown_at_once(status: int, headers: dict[str, str], text: str) -> None:
+    post, sent = sending(Answer(status=status, headers=headers, text=text))
+
+    assert deliver(LINE, post, Clock().patience()).outcome is Outcome.UNKNOWN
+    assert len(sent) == 1
+
+
+def test_a_page_before_the_operation_undoes_no_acceptance() -> None:
+    page = Answer(status=202, headers={}, text="<html>challenge</html>")
+
+    assert deliver(LINE, sending(ACCEPTED, page, DONE)[0], Clock().patience(settle=60)).outcome is Outcome.NEW
+    assert deliver(LINE, sending(ACCEPTED, page)[0], Clock().patience(settle=60)).outcome is Outcome.NEW
 
 
 @pytest.mark.parametrize(
@@ -302,7 +334,7 @@ def test_credentials_that_expire_leave_lines_unknown_in_one_line(
     credentials = Expiring(3, error)  # one of them before anything is sent
     session = SimpleNamespace(get_credentials=lambda: credentials, region_name="eu-central-1")
     monkeypatch.setattr(SUBMIT, "session_of", lambda _: session)
-    sent = SimpleNamespace(status_code=202, headers={}, text="{}")
+    sent = SimpleNamespace(status_code=202, headers={}, text=RECORDED)
     monkeypatch.setattr(URLLib3Session, "send", lambda *_: sent)
 
     assert main(words) == 3
