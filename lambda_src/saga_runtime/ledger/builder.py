@@ -152,7 +152,11 @@ class LedgerBuilder:
         entry_id = check_entry_id(entry_id)
         known: Mapping[Party, Account] = {account.account_id: account for account in accounts}
         writes: list[Write] = []
-        for party, amounts in parties.items():
+        # Shards come last: the first refused write decides, and the entry of a party that gives shows a repetition. A
+        # credit of a shard follows the window of the posting's time, which may be closed by then.
+        for party, amounts in sorted(
+            parties.items(), key=lambda side: isinstance(side[0], str) and side[0] not in known
+        ):
             others = [
                 other.name if isinstance(other, Clearing) else other
                 for other, theirs in parties.items()

@@ -30,7 +30,7 @@ def commit_direct(plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIR
     Raises:
         Invalid: if two writes are of one item.
         PermanentError: what a write's ``refusal`` returned.
-        Conflict: conflicts outlasted the tries; nothing was written.
+        Conflict: conflicts outlasted the tries; this call wrote nothing.
         TransientError: throttled, or no answer.
     """
     planned: Sequence[Write] = ()

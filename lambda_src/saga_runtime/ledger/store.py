@@ -367,7 +367,7 @@ class Ledger:
 
         Raises:
             PermanentError: what the accounts do not allow.
-            Conflict: conflicts outlasted the tries; nothing was written.
+            Conflict: conflicts outlasted the tries; this call wrote nothing.
             TransientError: throttled, or no answer.
         """
         return commit_direct(plan, backoff=backoff)

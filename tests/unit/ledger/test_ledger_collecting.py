@@ -19,16 +19,19 @@ from saga_runtime import (
     Commit,
     CurrencyMismatch,
     DirectEntry,
+    DuplicatePosting,
     InsufficientFunds,
     Ledger,
     LedgerTerms,
     Money,
     StepCall,
+    VersionedItem,
     atomic_step,
+    commit_once,
 )
 from saga_runtime.errors import Conflict, Invalid, TransientError
 from saga_runtime.ledger.collecting import sweep_shard
-from saga_runtime.ledger.items import CLOSES_AFTER_MS, DAY_MS, Leg, Shard, closes_at, window_of
+from saga_runtime.ledger.items import CLOSES_AFTER_MS, DAY_MS, Leg, Party, Shard, closes_at, window_of
 from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import LEDGER_DUE_SHARDS, Env, Metric
 from saga_runtime.shared import aws
@@ -208,7 +211,8 @@ def _same_shard(one: str, other: str) -> bool:
 
 def _shard_of(key: str) -> str:
     writes = LEDGER.credit(DirectEntry(key), account=SHOP, amount=eur(1), clearing="fx")
-    return str(writes[0].action["Update"]["Key"]["pk"]["S"])
+    (shard,) = [write.action["Update"] for write in writes if "Update" in write.action]
+    return str(shard["Key"]["pk"]["S"])
 
 
 def _twin(key: str) -> str:
@@ -451,6 +455,25 @@ def test_a_payment_that_is_sent_again_a_day_later_is_a_duplicate_by_the_side_tha
         pay()
 
     assert sum(balances(world)) == 10
+
+
+@pytest.mark.parametrize("giver", ["customer", Clearing("fx")])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_payment_repeated_after_its_window_closed_is_a_duplicate(world: World, giver: Party, order: int) -> None:
+    entry = DirectEntry("p-1", time_ms=NOW_MS)
+    legs: list[Leg] = [(SHOP, eur(10)), (giver, eur(-10))]
+    LEDGER.commit(lambda: LEDGER.post(entry, legs))
+    world.clock.ms = closes_at(TODAY)
+    sweep(world)
+
+    with pytest.raises(DuplicatePosting):
+        LEDGER.commit(lambda: LEDGER.post(entry, legs[::order]))
+    marker = VersionedItem(table="requests", key={"id": {"S": "op-1"}})
+    with pytest.raises(DuplicatePosting):
+        commit_once(lambda: Commit(writes=LEDGER.post(entry, legs[::order])), marker=marker, request={})
+
+    assert balances(world) == (10, 0)
+    sound(world)
 
 
 def test_credits_sweeps_and_debits_at_once_lose_nothing(world: World) -> None:
