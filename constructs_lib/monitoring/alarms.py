@@ -15,10 +15,8 @@ from constructs import Construct
 from constructs_lib.shared.arguments import require_match
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
-from saga_runtime.protocol import METRIC_NAMESPACE, Metric
+from saga_runtime.protocol import METRIC_NAMESPACE, SERVICE_DIMENSION, Metric
 
-_SERVICE: Final = "service"
-"""Dimension of every metric of our functions."""
 RUNBOOK: Final = "docs/runbook"
 """Folder of the runbook, from the root of the project."""
 _PAGE: Final = "{page}"
@@ -162,7 +160,7 @@ def runtime_metric(
     return cloudwatch.Metric(
         namespace=METRIC_NAMESPACE,
         metric_name=metric,
-        dimensions_map={_SERVICE: service, **(dimensions or {})},
+        dimensions_map={SERVICE_DIMENSION: service, **(dimensions or {})},
         statistic=statistic,
         period=whole_minutes(minutes),
     )

@@ -1,4 +1,4 @@
-"""The sweeper of a ledger: its function, and its alarms."""
+"""The sweeper of a ledger: its function, and its alarm."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class LedgerSweeper(Construct):
         function: the function.
         schedule: invokes it every 5 minutes. What one run does not reach, the next one does.
         unswept_alarm: something has been due for more than an hour, or nothing was reported for a quarter of one.
-        suspense_alarm: an account could not take what was collected for it: it waits in the suspense account.
     """
 
     def __init__(
@@ -57,20 +56,12 @@ class LedgerSweeper(Construct):
         self.schedule = run_every(
             self, "Schedule", self.function, _INTERVAL, description="Sweeps what is due in a ledger"
         )
-        service = service_of(self.function)
         self.unswept_alarm = SagaAlarm(
             self,
             "Unswept",
             runbook=Runbook.LEDGER_UNSWEPT,
             text="A hold or a window has been due for more than an hour, or the sweeper does not run: see its log",
-            metric=runtime_metric(Metric.OLDEST_UNSWEPT, service, "Maximum", _PERIOD_MINUTES),
+            metric=runtime_metric(Metric.OLDEST_UNSWEPT, service_of(self.function), "Maximum", _PERIOD_MINUTES),
             above=_LATE_SECONDS,
             silence_breaches=True,
-        )
-        self.suspense_alarm = SagaAlarm(
-            self,
-            "Suspense",
-            runbook=Runbook.LEDGER_SUSPENSE,
-            text="An account could not take what was collected for it: see the suspense account",
-            metric=runtime_metric(Metric.SUSPENDED, service, "Sum", _PERIOD_MINUTES),
         )

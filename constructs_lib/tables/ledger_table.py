@@ -13,7 +13,7 @@ from constructs import Construct
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.ledger_use import may_post
 from constructs_lib.functions.runtime_function import RuntimeFunction
-from constructs_lib.monitoring.alarms import runtime_metric
+from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, runtime_metric
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part
@@ -30,14 +30,16 @@ from saga_runtime.protocol import DUE_INDEX, Env, LedgerAttribute, Metric
 
 _TERMS_BYTES: Final = 2_048
 """Half of what all environment variables of a function may have."""
+_PERIOD_MINUTES: Final = 15
 
 
 class LedgerTable(StatefulTable):
     """A double-entry ledger: accounts with balances, and an immutable entry for each change of one.
 
     Creates a DynamoDB table (on demand, encrypted with the AWS managed key, point-in-time recovery, deletion
-    protection, retained). Functions read and post with ``saga_runtime.Ledger``. With ``holds`` or ``collecting`` it
-    also creates a sparse index of what becomes due, and the sweeper: a function, its schedule and two alarms.
+    protection, retained), and an alarm. Functions read and post with ``saga_runtime.Ledger``. With ``holds`` or
+    ``collecting`` it also creates a sparse index of what becomes due, and the sweeper: a function, its schedule and its
+    alarm.
 
     Guaranteed by what the runtime writes: every posting nets to zero in each unit, a balance and its entry change in
     one transaction, no balance falls below zero or below what is held or rises above its cap, one step key posts at
@@ -60,6 +62,8 @@ class LedgerTable(StatefulTable):
 
     Attributes:
         terms: what was declared.
+        suspense_alarm: an account could not take a refund, or what was collected for it: it waits in the suspense
+            account. A ledger of another app has it there.
         sweeper: releases holds whose time is over, and moves what collecting accounts received in a window that is over
             to the accounts; None without ``holds`` and ``collecting``.
 
@@ -94,6 +98,13 @@ class LedgerTable(StatefulTable):
         if function_options is not None:
             function_options.apply_to(self)
         Manifest.of(self).add(Part.LEDGERS, table=self.table_name)
+        self.suspense_alarm = SagaAlarm(
+            self,
+            "Suspense",
+            runbook=Runbook.LEDGER_SUSPENSE,
+            text="An account could not take a refund, or what was collected for it: see the suspense account",
+            metric=runtime_metric(Metric.SUSPENDED, self.table_name, "Sum", _PERIOD_MINUTES),
+        )
         self.sweeper: LedgerSweeper | None = None
         if self.terms.need_sweeper:
             self.sweeper = LedgerSweeper(
@@ -150,24 +161,19 @@ class LedgerTable(StatefulTable):
         Raises:
             ValueError: if this ledger has no sweeper.
         """
-        return runtime_metric(Metric.OLDEST_UNSWEPT, self._sweeper_service, "Maximum")
-
-    def metric_suspended(self) -> cloudwatch.Metric:
-        """Amounts that an account could not take, posted to the suspense account: the sum of 5 minutes.
-
-        Raises:
-            ValueError: if this ledger has no sweeper.
-        """
-        return runtime_metric(Metric.SUSPENDED, self._sweeper_service, "Sum")
-
-    @property
-    def _sweeper_service(self) -> str:
         if self.sweeper is None:
             raise ValueError(
                 f"{self.node.path} must have a sweeper for this metric, got none; declare holds or collecting, or take "
                 "the metric in the app that creates the ledger"
             )
-        return service_of(self.sweeper.function)
+        return runtime_metric(Metric.OLDEST_UNSWEPT, service_of(self.sweeper.function), "Maximum")
+
+    def metric_suspended(self) -> cloudwatch.Metric:
+        """Amounts that an account could not take, posted to the suspense account by any function: the sum of 5 minutes.
+
+        What is planned again after a conflict counts again.
+        """
+        return runtime_metric(Metric.SUSPENDED, self.table_name, "Sum")
 
     @checked
     def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:

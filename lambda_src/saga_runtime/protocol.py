@@ -1166,7 +1166,9 @@ PROBLEM_TYPES: Final = "urn:cdk-sagas:problem:"
 
 
 METRIC_NAMESPACE: Final = "CdkSagas"
-"""Namespace of our functions' metrics; their dimension ``service`` is ``Env.SERVICE``."""
+"""Namespace of our functions' metrics."""
+SERVICE_DIMENSION: Final = "service"
+"""Dimension of all metrics: ``Env.SERVICE`` of the function; of ``Metric.SUSPENDED`` the ledger's table."""
 CURRENCY_DIMENSION: Final = "currency"
 """The other dimension of metrics of money."""
 

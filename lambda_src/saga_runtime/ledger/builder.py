@@ -305,6 +305,35 @@ class LedgerBuilder:
         An account that is full, closed, gone, or kept in another unit by now gets nothing; the money is posted to
         the suspense account's entries, under the account's name, for a person to settle.
 
+        Nothing is counted: ``Ledger.refund`` adds what waits to ``PostedToSuspense``.
+
+        Raises:
+            Invalid: if the amount is not positive, or clearing and suspense are one.
+        """
+        writes, _ = self.refund_and_party(
+            account=account,
+            account_id=account_id,
+            amount=amount,
+            clearing=clearing,
+            suspense=suspense,
+            entry_id=entry_id,
+            now_ms=now_ms,
+        )
+        return writes
+
+    def refund_and_party(
+        self,
+        *,
+        account: Account | None,
+        account_id: str,
+        amount: Money,
+        clearing: str,
+        suspense: str,
+        entry_id: str,
+        now_ms: int,
+    ) -> tuple[list[Write], Party]:
+        """Make the writes of ``refund``, and name who receives the amount: the account, or ``Clearing(suspense)``.
+
         Raises:
             Invalid: if the amount is not positive, or clearing and suspense are one.
         """
@@ -314,10 +343,11 @@ class LedgerBuilder:
         out: Leg = (Clearing(clearing), -amount)
         common: Any = {"entry_id": entry_id, "now_ms": now_ms}
         try:
-            return self.post(legs=[(account_id, amount), out], accounts=[account] if account else [], **common)
+            legs: list[Leg] = [(account_id, amount), out]
+            return self.post(legs=legs, accounts=[account] if account else [], **common), account_id
         except PermanentError:
-            legs: list[Leg] = [(Clearing(suspense), amount), out]
-            return self.post(legs=legs, accounts=[], counterparty=account_id, **common)
+            waits = Clearing(suspense)
+            return self.post(legs=[(waits, amount), out], accounts=[], counterparty=account_id, **common), waits
 
     def close_account(self, *, account: Account) -> list[Write]:
         """Close an account that holds nothing. A closed account takes no posting.

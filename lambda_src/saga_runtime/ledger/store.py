@@ -24,6 +24,7 @@ from saga_runtime.ledger.items import (
     Item,
     Key,
     Leg,
+    Party,
     Shard,
     account_key,
     check_account_id,
@@ -335,9 +336,12 @@ class Ledger:
     def refund(
         self, call: EntryCall, *, account: str, amount: Money, clearing: str, suspense: str = SUSPENSE
     ) -> Sequence[Write]:
-        """Writes that give ``amount`` back out of ``clearing``; never refused: what the account cannot take waits."""
+        """Writes that give ``amount`` back out of ``clearing``; never refused: what the account cannot take waits.
+
+        It waits in ``suspense``, and adds to ``PostedToSuspense``.
+        """
         collects = self.terms.collecting_of(account) is not None
-        return self.builder.refund(
+        writes, party = self.builder.refund_and_party(
             account=None if collects else self._find([account]).get(account),
             account_id=account,
             amount=amount,
@@ -346,6 +350,18 @@ class Ledger:
             entry_id=call.key,
             now_ms=call.now_ms,
         )
+        self._tell_of_suspense(party, amount)
+        return writes
+
+    def _tell_of_suspense(self, party: Party, amount: Money) -> None:
+        """Count and log what is about to be posted to suspense.
+
+        Under the table's name, not the function's: one alarm is for all functions that post. Before the commit: after a
+        crash or a lost answer, no later run finds anything to count. What is planned again is counted again.
+        """
+        if isinstance(party, Clearing):
+            telemetry.count_at(self.table, Metric.SUSPENDED)
+            telemetry.event("posted_to_suspense", amount=str(amount.minor_units), unit=amount.unit.code)
 
     def commit(self, plan: Callable[[], Sequence[Write]], *, backoff: Backoff = DIRECT) -> bool:
         """Commit writes outside a saga, in one transaction; conflicts are tried again.
@@ -500,12 +516,10 @@ class Ledger:
         What the account cannot take (closed, gone, full, kept in another unit) goes to the clearing account
         ``suspense`` under the account's name, and adds to ``PostedToSuspense``.
         """
-        leg: Leg | None = None
         _, account_id, _, _ = key[LedgerAttribute.PK]["S"].split("#")
         owner = account_key(account_id)
 
         def plan() -> Sequence[Write]:
-            nonlocal leg
             found = {item[LedgerAttribute.PK]["S"]: item for item in self._read([key, owner])}
             collected, account = (found.get(one[LedgerAttribute.PK]["S"]) for one in (key, owner))
             if collected is None:
@@ -520,10 +534,8 @@ class Ledger:
                 suspense=SUSPENSE,
                 now_ms=clock.now_ms(),
             )
+            if leg is not None:
+                self._tell_of_suspense(*leg)
             return writes
 
-        written = self.commit(plan)
-        if written and leg is not None and isinstance(leg[0], Clearing):
-            telemetry.count(Metric.SUSPENDED)
-            telemetry.event("posted_to_suspense", amount=str(leg[1].minor_units), unit=leg[1].unit.code)
-        return written
+        return self.commit(plan)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from aws_lambda_powertools import Logger, Metrics, single_metric
 from aws_lambda_powertools.metrics import MetricUnit
 
-from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, Metric
+from saga_runtime.protocol import CURRENCY_DIMENSION, METRIC_NAMESPACE, SERVICE_DIMENSION, Metric
 
 _logger: Final = Logger()
 _ERRORS: Final = frozenset(
@@ -92,6 +92,12 @@ def count(metric: Metric, **fields: str) -> None:
         _metrics.add_metric(name=metric, unit=MetricUnit.Count, value=1)
         for name, value in fields.items():
             _metrics.add_metadata(name, value)
+
+
+def count_at(service: str, metric: Metric) -> None:
+    """Count an event of what functions share, as that service's instead of the function's; written at once."""
+    with _collecting, single_metric(metric, MetricUnit.Count, 1, namespace=METRIC_NAMESPACE) as told:
+        told.add_dimension(SERVICE_DIMENSION, service)
 
 
 def seconds(metric: Metric, value: float) -> None:

@@ -400,7 +400,9 @@ def test_construct_that_is_declared_later_is_warned_of(stack: Stack) -> None:
     LedgerTable(stack, "Ledger")
 
     (warning,) = Annotations.from_stack(stack).find_warning("/Test/Monitoring", Match.any_value())
-    assert "must be declared after what it monitors, got Test/Ledger later" in str(warning.entry.data)
+    assert "must be declared after what it monitors, got Test/Ledger, Test/Ledger/Suspense later" in str(
+        warning.entry.data
+    )
 
 
 def test_nothing_to_monitor_is_refused(stack: Stack) -> None:

@@ -11,6 +11,7 @@ from aws_cdk import aws_kms as kms
 from cdk_nag import AwsSolutionsChecks
 
 from constructs_lib import CollectingAccounts, LedgerTable, MoneyField, StepFunction, Unit
+from constructs_lib.monitoring.alarms import Runbook
 from saga_runtime import LedgerTerms
 from saga_runtime.idempotency.amounts import MoneyPath, StatedMoney
 from saga_runtime.protocol import DUE_INDEX, Env, LedgerAttribute, Metric
@@ -20,10 +21,10 @@ POINT = Unit("POINT", 0)
 MERCHANTS = CollectingAccounts(prefix="merchant:", unit="JPY", shards=8)
 
 
-def test_a_plain_ledger_has_a_table_and_nothing_else(stack: Stack) -> None:
+def test_a_plain_ledger_has_a_table_and_its_alarm(stack: Stack) -> None:
     ledger = LedgerTable(stack, "Ledger")
 
-    assert list(Cloud(stack).resources) == ["Ledger/Table"]
+    assert list(Cloud(stack).resources) == ["Ledger/Table", "Ledger/Suspense"]
     assert ledger.sweeper is None
     assert list(ledger.environment) == [Env.LEDGER_TABLE]
 
@@ -31,7 +32,7 @@ def test_a_plain_ledger_has_a_table_and_nothing_else(stack: Stack) -> None:
 def test_units_alone_need_no_sweeper(stack: Stack) -> None:
     ledger = LedgerTable(stack, "Ledger", units=[POINT])
 
-    assert list(Cloud(stack).resources) == ["Ledger/Table"]
+    assert list(Cloud(stack).resources) == ["Ledger/Table", "Ledger/Suspense"]
     assert LedgerTerms.from_json(ledger.environment[Env.LEDGER_TERMS]) == LedgerTerms(units=(POINT,))
 
 
@@ -86,6 +87,7 @@ def test_the_ids_of_the_sweeper_are_stable(stack: Stack) -> None:
     LedgerTable(stack, "Ledger", holds=True)
 
     assert {path for path in Cloud(stack).resources if "AllowEventRule" not in path} == {
+        "Ledger/Suspense",
         "Ledger/Table",
         "Ledger/Sweeper/Function/Function",
         "Ledger/Sweeper/Function/Function/EventInvokeConfig",
@@ -93,7 +95,6 @@ def test_the_ids_of_the_sweeper_are_stable(stack: Stack) -> None:
         "Ledger/Sweeper/Function/Role",
         "Ledger/Sweeper/Function/Role/DefaultPolicy",
         "Ledger/Sweeper/Schedule",
-        "Ledger/Sweeper/Suspense",
         "Ledger/Sweeper/Unswept",
     }
 
@@ -103,20 +104,35 @@ def test_silence_of_the_sweeper_is_alarming(stack: Stack) -> None:
     cloud = Cloud(stack)
 
     unswept = cloud.one("Ledger/Sweeper/Unswept").properties
-    suspense = cloud.one("Ledger/Sweeper/Suspense").properties
     assert (unswept["MetricName"], unswept["Threshold"], unswept["TreatMissingData"]) == (
         Metric.OLDEST_UNSWEPT,
         3_600,
         "breaching",
     )
-    assert (suspense["MetricName"], suspense["Threshold"], suspense["TreatMissingData"]) == (
+    service = cloud.one("Ledger/Sweeper/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
+    assert unswept["Dimensions"] == [{"Name": "service", "Value": service}]
+
+
+@pytest.mark.parametrize("declared", [{}, {"holds": True}, {"collecting": [MERCHANTS]}])
+def test_every_ledger_has_an_alarm_on_its_suspense_account(stack: Stack, declared: dict[str, Any]) -> None:
+    ledger = LedgerTable(stack, "Ledger", **declared)
+    StepFunction(
+        stack,
+        "PayOut",
+        code="examples/funds_transfer/functions",
+        handler="transfer.handler",
+        environment=ledger.environment,
+    )
+
+    alarm = Cloud(stack).one("Ledger/Suspense").properties
+    environment = Cloud(stack).one("PayOut/Function").properties["Environment"]["Variables"]
+    assert (alarm["MetricName"], alarm["Threshold"], alarm["TreatMissingData"]) == (
         Metric.SUSPENDED,
         0,
         "notBreaching",
     )
-    service = cloud.one("Ledger/Sweeper/Function/Function").properties["Environment"]["Variables"][Env.SERVICE]
-    for alarm in (unswept, suspense):
-        assert alarm["Dimensions"] == [{"Name": "service", "Value": service}]
+    assert alarm["Dimensions"] == [{"Name": "service", "Value": environment[Env.LEDGER_TABLE]}]
+    assert ledger.suspense_alarm.runbook is Runbook.LEDGER_SUSPENSE
 
 
 def test_the_sweeper_uses_the_key_of_the_table(regional_stack: Stack) -> None:

@@ -36,7 +36,7 @@ from saga_runtime.money import MAX_MINOR_UNITS
 from saga_runtime.protocol import LEDGER_DUE_SHARDS, Env, Metric
 from saga_runtime.shared import aws
 from tests.unit.support.samples import NOW_MS, step_event
-from tests.unit.support.wire import Action, Fault, Moment
+from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import Context, World
 
 SHARDS = 4
@@ -268,8 +268,37 @@ def test_an_unpostable_credit_is_posted_to_suspense(world: World, gone: str) -> 
     waiting = [entry for entry in world.entries() if entry["pk"]["S"].startswith("clearing#suspense#")]
     assert [(entry["amount"]["N"], entry["counterparty"]["S"]) for entry in waiting] == [("10", account)]
     assert world.telemetry.counts[Metric.SUSPENDED] == 1
+    assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events, "the alarm is the table's"
     assert not any(int(item["balance"]["N"]) for item in shards(world).values())
     sound(world)
+
+
+@pytest.mark.parametrize(("action", "times"), [(Action.KILL, 1), (Action.DROP, 3)])
+def test_what_goes_to_suspense_is_counted_though_no_answer_comes(world: World, action: Action, times: int) -> None:
+    LEDGER.commit(lambda: LEDGER.credit(DirectEntry("p-1"), account="merchant:8", amount=eur(10), clearing="fx"))
+    world.clock.ms = closes_at(TODAY)
+    world.wire.plan(Fault(operation="TransactWriteItems", action=action, moment=Moment.AFTER, times=times))
+
+    with suppress(Killed):
+        sweep(world)
+    world.wire.forget()
+    sweep(world)
+
+    waiting = [entry for entry in world.entries() if entry["pk"]["S"].startswith("clearing#suspense#")]
+    assert [entry["amount"]["N"] for entry in waiting] == ["10"]
+    assert world.telemetry.counts[Metric.SUSPENDED] == 1
+    assert ("posted_to_suspense", {"amount": "10", "unit": "EUR"}) in world.telemetry.events
+
+
+def test_a_debit_that_sweeps_counts_what_goes_to_suspense_for_the_table(world: World) -> None:
+    plain = Ledger("ledger")
+    plain.commit(lambda: plain.builder.open_account(account_id="merchant:8", opening=eur(50), cap=100, now_ms=1))
+    LEDGER.commit(lambda: LEDGER.credit(DirectEntry("p-1"), account="merchant:8", amount=eur(80), clearing="fx"))
+
+    with pytest.raises(InsufficientFunds):
+        LEDGER.debit(DirectEntry("out-1"), account="merchant:8", amount=eur(60), clearing="bank")
+
+    assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events
 
 
 def test_a_refund_to_a_collecting_account_reads_nothing(world: World) -> None:

@@ -22,7 +22,7 @@ from saga_runtime import (
     compensation,
 )
 from saga_runtime.errors import Invalid, SagaError
-from saga_runtime.protocol import Env
+from saga_runtime.protocol import Env, Metric
 from saga_runtime.shared import aws
 from tests.unit.support.samples import step_event
 from tests.unit.support.world import Context, World
@@ -207,7 +207,17 @@ def test_a_refund_to_an_account_that_was_closed_waits_in_suspense(world: World) 
 
     assert world.balances()["carol"] == 0
     assert (clearing(world, "fx"), clearing(world, "suspense")) == (0, 10)
+    assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events
+    assert ("posted_to_suspense", {"amount": "10", "unit": "EUR"}) in world.telemetry.events
     assert list(world.rows().values()) == ["COMPENSATED"]
+
+
+def test_a_refund_that_the_account_takes_is_not_counted(world: World) -> None:
+    debit(step_event(step="Debit"), Context())
+
+    refund(step_event(step="Debit"), Context())
+
+    assert world.telemetry.counts[Metric.SUSPENDED] == 0
 
 
 def test_a_ledger_needs_its_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:

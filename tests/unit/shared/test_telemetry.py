@@ -86,6 +86,16 @@ def test_money_is_reported_by_currency_with_the_other_measurements(capsys: pytes
     assert "currency" not in json.dumps(sagas)
 
 
+def test_what_functions_share_is_written_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    telemetry.count(Metric.CONFLICT)
+    telemetry.count_at("the-ledger", Metric.SUSPENDED)
+
+    (line,) = capsys.readouterr().out.splitlines()
+    document = json.loads(line)
+    assert (document["PostedToSuspense"], document["service"]) == ([1.0], "the-ledger")
+    assert "TransactionConflict" not in document
+
+
 def test_alarms_use_the_metrics_that_functions_write() -> None:
     """Namespace, dimensions and units, of a process that knows its service when it starts, as a function does."""
     script = """
@@ -95,6 +105,7 @@ telemetry.count(Metric.ORPHANS, saga_id="s-1")
 telemetry.gauge(Metric.RECONCILE_FAILED, 0)
 telemetry.seconds(Metric.OLDEST_IN_FLIGHT, 5)
 telemetry.money(Metric.MONEY_IN_FLIGHT, 7, "EUR")
+telemetry.count_at("the-ledger", Metric.SUSPENDED)
 telemetry.flush()
 """
     environment = {**os.environ, Env.SERVICE: "Shop-Reconciler-Function"}
@@ -115,6 +126,7 @@ telemetry.flush()
         Metric.RECONCILE_FAILED: (METRIC_NAMESPACE, service, "Count"),
         Metric.OLDEST_IN_FLIGHT: (METRIC_NAMESPACE, service, "Seconds"),
         Metric.MONEY_IN_FLIGHT: (METRIC_NAMESPACE, {**service, CURRENCY_DIMENSION: "EUR"}, "Count"),
+        Metric.SUSPENDED: (METRIC_NAMESPACE, {"service": "the-ledger"}, "Count"),
     }
 
 

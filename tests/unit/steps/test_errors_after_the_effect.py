@@ -123,6 +123,9 @@ RAISES: dict[str, Callable[[Any], object]] = {
     "LedgerBuilder.refund": lambda _: BOOKS.refund(
         account=ALICE, account_id="alice", amount=EURO, clearing="c", suspense="c", entry_id="e", now_ms=NOW_MS
     ),
+    "LedgerBuilder.refund_and_party": lambda _: BOOKS.refund_and_party(
+        account=ALICE, account_id="alice", amount=NONE, clearing="c", suspense="s", entry_id="e", now_ms=NOW_MS
+    ),
     "LedgerBuilder.close_account": lambda _: BOOKS.close_account(account=ALICE),
     "LedgerBuilder.post": lambda _: BOOKS.post(legs=[("alice", EURO)], accounts=[ALICE], entry_id="e", now_ms=NOW_MS),
     "LedgerBuilder.account_side": lambda _: BOOKS.account_side(

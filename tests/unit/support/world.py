@@ -89,6 +89,10 @@ class Telemetry:
         self.counts[metric] += 1
         self.events.append((metric, dict(fields)))
 
+    def count_at(self, service: str, metric: Metric) -> None:
+        """Replaces ``telemetry.count_at``."""
+        self.count(metric, service=service)
+
     def gauge(self, metric: Metric, value: int) -> None:
         """Replaces ``telemetry.gauge``."""
         self.measured[metric] = value
@@ -215,6 +219,7 @@ def replace_surroundings(monkeypatch: pytest.MonkeyPatch, moving: Clock, recorde
     monkeypatch.setattr(clock, "now_ms", moving.now_ms)
     monkeypatch.setattr(telemetry, "event", recorded.event)
     monkeypatch.setattr(telemetry, "count", recorded.count)
+    monkeypatch.setattr(telemetry, "count_at", recorded.count_at)
     monkeypatch.setattr(telemetry, "seconds", recorded.seconds)
     monkeypatch.setattr(telemetry, "gauge", recorded.gauge)
     monkeypatch.setattr(telemetry, "money", recorded.money)

@@ -24,7 +24,13 @@ def observed(hear: Callable[[str], None]) -> Iterator[None]:
 def listen(module: ModuleType) -> None:
     """Have a function's ``saga_runtime.shared.telemetry`` heard instead of written."""
     module.__dict__.update(
-        event=_event, count=_metric, seconds=_metric, gauge=_metric, money=_metric, flush=lambda: None
+        event=_event,
+        count=_metric,
+        count_at=lambda _service, metric: _metric(metric),
+        seconds=_metric,
+        gauge=_metric,
+        money=_metric,
+        flush=lambda: None,
     )
 
 
