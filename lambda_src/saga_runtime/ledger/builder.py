@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from saga_runtime.errors import Invalid, PermanentError
@@ -148,7 +149,21 @@ class LedgerBuilder:
             PermanentError: what the accounts, as read, do not allow.
         """
         parties = grouped(legs)
-        self._check_nets(parties, legs)
+        for amount in chain(*parties.values()):
+            self.terms.check(amount.unit)
+        return self._post(parties, accounts, entry_id, now_ms, counterparty, release)
+
+    def _post(
+        self,
+        parties: Mapping[Party, list[Money]],
+        accounts: Iterable[Account],
+        entry_id: str,
+        now_ms: int,
+        counterparty: str | None = None,
+        release: Mapping[str, int] | None = None,
+    ) -> list[Write]:
+        """Writes of a posting in whatever units."""
+        _check_nets(parties)
         entry_id = check_entry_id(entry_id)
         known: Mapping[Party, Account] = {account.account_id: account for account in accounts}
         writes: list[Write] = []
@@ -235,19 +250,6 @@ class LedgerBuilder:
             writes.append(put)
         return writes
 
-    def _check_nets(self, parties: dict[Party, list[Money]], legs: Sequence[Leg]) -> None:
-        sums: dict[str, int] = defaultdict(int)
-        for party, amounts in parties.items():
-            for amount in amounts:
-                self.terms.check(amount.unit)
-                sums[amount.unit.code] += amount.minor_units
-            if isinstance(party, str) and len({amount.unit for amount in amounts}) > 1:
-                raise Invalid(f"legs of account {party} must be in one unit, got {', '.join(map(str, amounts))}")
-        wrong = {code: total for code, total in sums.items() if total}
-        if wrong or len(legs) < 2:
-            found = ", ".join(f"{total:+} {code}" for code, total in wrong.items()) or f"{len(legs)} legs"
-            raise Invalid(f"legs of a posting must net to zero in each unit, got {found}")
-
     def transfer(self, *, source: Account, target: Account, amount: Money, entry_id: str, now_ms: int) -> list[Write]:
         """Move an amount between two accounts of this table, both sides and both entries in one transaction.
 
@@ -303,7 +305,8 @@ class LedgerBuilder:
         """Give back what a debit took. Never refused: what the account cannot take waits in ``suspense``.
 
         An account that is full, closed, gone, or kept in another unit by now gets nothing; the money is posted to
-        the suspense account's entries, under the account's name, for a person to settle.
+        the suspense account's entries, under the account's name, for a person to settle. A unit that the ledger no
+        longer declares is given back as one that it does.
 
         Nothing is counted: ``Ledger.refund`` adds what waits to ``PostedToSuspense``.
 
@@ -341,13 +344,12 @@ class LedgerBuilder:
         if clearing == suspense:
             raise Invalid(f"a refund needs two clearing accounts, got {clearing!r} twice; name suspense differently")
         out: Leg = (Clearing(clearing), -amount)
-        common: Any = {"entry_id": entry_id, "now_ms": now_ms}
         try:
-            legs: list[Leg] = [(account_id, amount), out]
-            return self.post(legs=legs, accounts=[account] if account else [], **common), account_id
+            parties = grouped([(account_id, amount), out])
+            return self._post(parties, [account] if account else [], entry_id, now_ms), account_id
         except PermanentError:
             waits = Clearing(suspense)
-            return self.post(legs=[(waits, amount), out], accounts=[], counterparty=account_id, **common), waits
+            return self._post(grouped([(waits, amount), out]), [], entry_id, now_ms, counterparty=account_id), waits
 
     def close_account(self, *, account: Account) -> list[Write]:
         """Close an account that holds nothing. A closed account takes no posting.
@@ -363,3 +365,17 @@ class LedgerBuilder:
         change = update(empty, {LedgerAttribute.STATE: {"S": AccountState.CLOSED}})
         action = {"Update": {"TableName": self.table, "Key": account_key(account.account_id), **change}}
         return [Write(action=action, refusal=changed)]
+
+
+def _check_nets(parties: Mapping[Party, Sequence[Money]]) -> None:
+    sums: dict[str, int] = defaultdict(int)
+    for party, amounts in parties.items():
+        for amount in amounts:
+            sums[amount.unit.code] += amount.minor_units
+        if isinstance(party, str) and len({amount.unit for amount in amounts}) > 1:
+            raise Invalid(f"legs of account {party} must be in one unit, got {', '.join(map(str, amounts))}")
+    wrong = {code: total for code, total in sums.items() if total}
+    legs = sum(map(len, parties.values()))
+    if wrong or legs < 2:
+        found = ", ".join(f"{total:+} {code}" for code, total in wrong.items()) or f"{legs} legs"
+        raise Invalid(f"legs of a posting must net to zero in each unit, got {found}")

@@ -12,11 +12,14 @@ from saga_runtime import (
     AccountNotFound,
     Commit,
     CurrencyMismatch,
+    DirectEntry,
     Ledger,
     LedgerBuilder,
+    LedgerTerms,
     Money,
     StepCall,
     TransientError,
+    Unit,
     account_key,
     atomic_step,
     compensation,
@@ -210,6 +213,25 @@ def test_a_refund_to_an_account_that_was_closed_waits_in_suspense(world: World) 
     assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events
     assert ("posted_to_suspense", {"amount": "10", "unit": "EUR"}) in world.telemetry.events
     assert list(world.rows().values()) == ["COMPENSATED"]
+
+
+@pytest.mark.parametrize("declared", [(), (Unit("POINT", 2),)])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_refund_in_a_unit_that_is_no_longer_declared(world: World, declared: tuple[Unit, ...], closed: bool) -> None:
+    point = Unit("POINT", 0)
+    five = Money(5, point)
+    before, after = Ledger("ledger", LedgerTerms(units=(point,))), Ledger("ledger", LedgerTerms(units=declared))
+    before.commit(lambda: before.builder.open_account(account_id="carol", opening=five, now_ms=1))
+    before.commit(lambda: before.debit(DirectEntry("d-1"), account="carol", amount=five, clearing="fx"))
+    if closed:
+        after.commit(lambda: after.builder.close_account(account=after.accounts("carol")[0]))
+
+    after.commit(lambda: after.refund(DirectEntry("u-1"), account="carol", amount=five, clearing="fx"))
+
+    assert (world.balances()["carol"], clearing(world, "suspense")) == ((0, 5) if closed else (5, 0))
+    assert clearing(world, "fx") == 0
+    with pytest.raises(Invalid, match="the unit of an amount must be an ISO 4217 currency or declared by the ledger"):
+        after.debit(DirectEntry("d-2"), account="carol", amount=five, clearing="fx")
 
 
 def test_a_refund_that_the_account_takes_is_not_counted(world: World) -> None:
