@@ -36,7 +36,7 @@ class TransitionCondition(Condition):
     HOLDER = Because(
         "only who set a held state leaves it: a late worker does not end its successor's attempt",
         TRANSITIONS,
-        'wanted[HOLDER] = {"S": str(holder)}',
+        'wanted[HOLDER] = {"S": name}',
     )
     MARKER_DECIDES = Because(
         "an operation that is refused was done before if its marker exists, whatever the state is",

@@ -98,11 +98,11 @@ class VersionedItem:
         changes = self.checked(values)
         if isinstance(remove, str):
             raise Invalid(f"remove must be names of attributes, got the text {remove!r}; write [{remove!r}]")
-        self.checked({name: {} for name in remove})
+        gone = [*self.checked({name: {} for name in remove})]
         named = [*changes, *remove]
         if len(set(named)) < len(named):
             raise ValueError(f"each attribute must be set or removed once, got {sorted(named)}; name it once")
-        return self.change(expected_version=expected_version, values=changes, remove=remove, read_now=read_now)
+        return self.change(expected_version=expected_version, values=changes, remove=gone, read_now=read_now)
 
     def checked(self, values: Item | None) -> dict[str, AttributeValue]:
         """Values of attributes that a caller may write.
@@ -115,7 +115,8 @@ class VersionedItem:
                 raise ValueError(f"values must leave {name!r} to the item, got it; leave it out")
             if not (name.isascii() and name.isidentifier()):
                 raise ValueError(f"names of attributes must be ASCII identifiers, got {name!r}; rename the attribute")
-        return dict(values or {})
+        # Of a member of an enumeration its value: its text cannot be a placeholder.
+        return {str.__str__(name): value for name, value in (values or {}).items()}
 
     def put_new(self, values: Item) -> list[Write]:
         """Put the item if it does not exist."""

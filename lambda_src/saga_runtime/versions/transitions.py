@@ -101,8 +101,8 @@ class Transitions:
             ValueError: for a holder that is missing or must be left out.
         """
         held = self.initial in self.held
-        _check_holder(f"for initial {self.initial}", holder, needed=held)
-        owned = {HOLDER: {"S": str(holder)}} if held else {}
+        name = _holder_name(f"for initial {self.initial}", holder, needed=held)
+        owned = {HOLDER: {"S": name}} if held else {}
         return item.put_new({**item.checked(values), STATE: {"S": self.initial}, **owned})
 
     def move(
@@ -148,13 +148,13 @@ class Transitions:
         if expected_version is None and source in self._reachable(source):
             raise ValueError(f"expected_version must be given to leave {source}, which comes back; pass what was read")
         leaves = source in self.held and (source, target) not in self.supervised
-        _check_holder(f"for {source} to {target}", holder, needed=leaves or target in self.held)
+        name = _holder_name(f"for {source} to {target}", holder, needed=leaves or target in self.held)
         wanted = {STATE: {"S": source}, **item.checked(conditions)}
         changes = {**item.checked(values), STATE: {"S": target}}
         if leaves:
-            wanted[HOLDER] = {"S": str(holder)}
+            wanted[HOLDER] = {"S": name}
         if target in self.held:
-            changes[HOLDER] = {"S": str(holder)}
+            changes[HOLDER] = {"S": name}
         remove = [HOLDER] if source in self.held and target not in self.held else []
         return item.change(
             expected_version=expected_version, values=changes, remove=remove, conditions=wanted, read_now=read_now
@@ -177,7 +177,13 @@ class Transitions:
         return found
 
 
-def _check_holder(of: str, holder: str | None, *, needed: bool) -> None:
+def _holder_name(of: str, holder: str | None, *, needed: bool) -> str:
+    """The holder as it is stored: of a member of an enumeration its value, which is not its text.
+
+    Raises:
+        ValueError: for a holder that is missing or must be left out.
+    """
     if needed != (holder is not None) or (holder is not None and not holder.strip()):
         must = "must name who holds the item" if needed else "must be left out"
         raise ValueError(f"holder {must} {of}, got {holder!r}; correct it")
+    return "" if holder is None else str.__str__(holder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -41,6 +42,14 @@ PAYMENTS = Transitions(
 )
 ORDERS = Transitions(table={"PAID": ["SHIPPED", "CANCELED"], "SHIPPED": [], "CANCELED": []}, initial="PAID")
 PAYMENT = VersionedItem(table="ledger", key={"pk": {"S": "payment"}, "sk": {"S": "1"}})
+
+
+class Name(str, Enum):  # noqa: UP042 -- it is what users of earlier Pythons have
+    """Names of the user's: the text of a member is not its value."""
+
+    SAGA = "saga-1"
+    PROCESSING = "processing"
+    RECEIPT = "receipt"
 
 
 def read() -> Mapping[str, Any]:
@@ -87,6 +96,13 @@ class TestAMove:
         move("end", "processing", "completed", 2, holder="saga-1", values={"receipt": {"S": "r"}})
         assert (read()["state"], read()["receipt"]) == ({"S": "completed"}, {"S": "r"})
         assert "holder" not in read()
+
+    def test_of_members_of_an_enumeration_is_of_their_values(self) -> None:
+        move("start", "pending", Name.PROCESSING, 1, holder=Name.SAGA)
+        assert (read()["state"], read()["holder"]) == ({"S": "processing"}, {"S": "saga-1"})
+
+        move("end", Name.PROCESSING, "completed", 2, holder="saga-1", values={Name.RECEIPT: {"S": "r"}})
+        assert (read()["state"], read()["receipt"]) == ({"S": "completed"}, {"S": "r"})
 
     def test_that_is_not_declared_is_refused_before_anything_is_sent(self, created: World) -> None:
         with pytest.raises(InvalidTransition, match="pending cannot become completed"):
@@ -262,9 +278,10 @@ def test_of_ten_threads_that_cancel_one_succeeds() -> None:
 LOCKS = Transitions(table={"held": ["free"], "free": ["held", "gone"], "gone": []}, initial="held", held=["held"])
 
 
-def test_item_may_begin_held_by_who_creates_it(world: World) -> None:
+@pytest.mark.parametrize("holder", ["saga-1", Name.SAGA])
+def test_item_may_begin_held_by_who_creates_it(world: World, holder: str) -> None:
     lock = VersionedItem(table="ledger", key={"pk": {"S": "lock"}, "sk": {"S": "1"}})
-    entries: Any = [write.action for write in LOCKS.create(lock, holder="saga-1")]
+    entries: Any = [write.action for write in LOCKS.create(lock, holder=holder)]
     aws.dynamodb().transact_write_items(TransactItems=entries)
 
     (found,) = (item for item in world.items("ledger") if item["pk"] == {"S": "lock"})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -19,6 +20,13 @@ from tests.unit.support.world import World
 
 ACCOUNT = VersionedItem(table="ledger", key={"pk": {"S": "account"}, "sk": {"S": "limit"}})
 WRITE = "TransactWriteItems"
+
+
+class Attribute(str, Enum):  # noqa: UP042 -- it is what users of earlier Pythons have
+    """Names of the user's: the text of a member is not its value."""
+
+    LIMIT = "limit"
+    NOTE = "note"
 
 
 @pytest.fixture(autouse=True)
@@ -414,6 +422,18 @@ def test_an_item_of_another_type_is_refused(given: Any) -> None:
 def test_an_attribute_is_changed_once(values: Any, remove: list[str]) -> None:
     with pytest.raises(ValueError, match="each attribute must be set or removed once"):
         ACCOUNT.update(expected_version=1, values=values, remove=remove)
+
+
+def test_an_attribute_that_a_member_of_an_enumeration_names_has_its_value(world: World) -> None:
+    other = replace(ACCOUNT, key={"pk": {"S": "other"}, "sk": {"S": "limit"}})
+    entries: Any = [write.action for write in other.create({Attribute.LIMIT: {"N": "5"}, "note": {"S": "x"}})]
+    aws.dynamodb().transact_write_items(TransactItems=entries)
+
+    [write] = other.update(expected_version=1, values={Attribute.LIMIT: {"N": "6"}}, remove=[Attribute.NOTE])
+    aws.dynamodb().update_item(**write.action["Update"])
+
+    (found,) = (item for item in world.items("ledger") if item["pk"] == {"S": "other"})
+    assert (found["limit"], found["version"], "note" in found) == ({"N": "6"}, {"N": "2"}, False)
 
 
 def test_a_name_that_no_placeholder_can_have_is_refused() -> None:
