@@ -28,6 +28,7 @@ class StepGroup(GroupFacts):
     def __post_init__(self) -> None:
         group_kind(self.kind)  # refuses one that nothing declares
         require_match("a group's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
+        object.__setattr__(self, "name", str.__str__(self.name))  # of an enumeration's member: not its text
         require_between(f"max_concurrency of {self.name}", self.max_concurrency, at_least=1, at_most=40)
         require_between(f"max_items of {self.name}", self.max_items, at_least=1, at_most=1_000)
         if not self.branches or any(not branch for branch in self.branches):

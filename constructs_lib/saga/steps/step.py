@@ -75,6 +75,9 @@ class Step(StepContents):
     def __post_init__(self) -> None:
         plain_kind(self.kind)  # refuses one that nothing declares
         require_match("a step's name", self.name, STEP_NAME_PATTERN, "use PascalCase of at most 40 characters")
+        # Of a member of an enumeration its value, which is not its text in the names of states.
+        object.__setattr__(self, "name", str.__str__(self.name))
+        object.__setattr__(self, "on_error", {str.__str__(error): route for error, route in self.on_error.items()})
         require_unique(f"refusals of step {self.name}", self.refusals)
         require_unique(f"transient of step {self.name}", self.transient)
         for refusal in self.refusals:

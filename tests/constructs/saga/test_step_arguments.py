@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -24,6 +25,8 @@ from constructs_lib import (
     Step,
     StepGroup,
 )
+from tests.constructs.support.cloud import Cloud
+from tests.constructs.support.factories import AppFactory
 from tests.constructs.support.sagas import plain_function
 
 
@@ -763,6 +766,29 @@ SAGAS: dict[str, tuple[Wrong, str]] = {
 @pytest.mark.parametrize("case", SAGAS)
 def test_sagas_refuse(shop: Shop, case: str) -> None:
     _refused(*SAGAS[case], shop)
+
+
+class Name(str, Enum):  # noqa: UP042 -- it is what users of earlier Pythons have
+    """Names of the user's: the text of a member is not its value."""
+
+    MOVE = "Move"
+    BOTH = "Both"
+    SOLD_OUT = "SoldOut"
+
+
+def test_members_of_an_enumeration_are_names_by_their_values(new_app: AppFactory) -> None:
+    def definition(move: str, both: str, sold_out: str) -> Any:
+        stack = Stack(new_app(), "Test")
+        fn = plain_function(stack, "Function")
+        route = {sold_out: ContinueWith(output={"left": 0})}
+        steps: list[Step | StepGroup] = [
+            Step.atomic(move, fn=fn, compensate=fn, refusals=[sold_out], on_error=route),
+            Step.parallel(both, branches=[[Step.atomic(name, fn=fn, compensate=fn)] for name in ("One", "Two")]),
+        ]
+        SagaStateMachine(stack, "Saga", requests=IdempotencyTable(stack, "Requests"), steps=steps)
+        return [machine.properties for machine in Cloud(stack).of_type("AWS::StepFunctions::StateMachine")]
+
+    assert definition(Name.MOVE, Name.BOTH, Name.SOLD_OUT) == definition("Move", "Both", "SoldOut")
 
 
 def test_arguments_of_a_users_state_may_be_an_expression(shop: Shop) -> None:
