@@ -28,6 +28,7 @@ from saga_runtime.protocol import (
     DELIVERING_SECONDS,
     WATCH_DUE_SHARDS,
     WATCH_LIST_PREFIX,
+    Direction,
     LogAttribute,
     RecordAttribute,
     StepStatus,
@@ -218,6 +219,9 @@ class Tokens:
             return None  # it is undone
         if home is None:
             return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
+        if not home[1].settled and home[1].direction is Direction.FORWARD:
+            what = f"{what}; its saga is in progress, and may need it"
+            return self._about(row, Kind.LATE, Severity.OK, what, "nothing until it is settled", saga=home[0])
         words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
         return replace(
             self._of_person(

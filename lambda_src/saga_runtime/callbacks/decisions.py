@@ -223,7 +223,7 @@ def notice_of(
         return APPLIED_LATE, f"{found}; the saga's record is gone, so it is not compensated automatically"
     if not undo:
         return APPLIED_LATE, f"{found}; nothing undoes this step"
-    return (APPLIED_LATE, f"{found}; it is undone") if decision.contradicts else None
+    return (APPLIED_LATE, f"{found}; it is undone, unless its saga needs it") if decision.contradicts else None
 
 
 def contradiction_of(outcome: Outcome, status: StepStatus | None) -> tuple[str, str]:

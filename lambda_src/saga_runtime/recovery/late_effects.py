@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import LogAttribute, RecordAttribute, StartField, StepStatus
+from saga_runtime.protocol import Direction, LogAttribute, RecordAttribute, Side, StartField, StepStatus
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared.arns import execution_of
@@ -169,7 +169,7 @@ def late_input(start_input: str) -> str:
 
 
 def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[str, ...]:
-    """Sort keys of a saga's rows with late effects, read strongly.
+    """Sort keys of a saga's rows with late effects that are to be undone, read strongly.
 
     Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
     """
@@ -180,15 +180,15 @@ def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> Lat
     """Read all rows of a saga strongly."""
     a = LogAttribute
     wanted = (StepStatus.APPLIED_LATE, *([StepStatus.COMPENSATING] if record.settled else []))
-    found: list[str] = []
+    found: dict[str, bool] = {}
     ends: dict[str, int] = {}
     undone = 0
     asked: dict[str, Any] = {
         "TableName": log_table,
         "ConsistentRead": True,
         "KeyConditionExpression": "#saga_id = :saga_id",
-        "ProjectionExpression": "#step, #status, #expiration",
-        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STATUS, a.STEP, a.EXPIRATION)},
+        "ProjectionExpression": "#step, #status, #side, #expiration",
+        "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STATUS, a.STEP, a.SIDE, a.EXPIRATION)},
         "ExpressionAttributeValues": {":saga_id": {"S": record.saga_id}},
     }
     for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
@@ -197,8 +197,20 @@ def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> Lat
             ends[step] = int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0
             undone += status == StepStatus.COMPENSATED
             if status in wanted:
-                found.append(step)
-    return LateLog(late=tuple(found), undone=undone, ends=ends)
+                found[step] = item.get(a.SIDE, {}).get("S") == Side.AFTER
+    needed = _may_need(record, behind_the_pivot=any(found.values()))
+    return LateLog(late=() if needed else tuple(found), undone=undone, ends=ends)
+
+
+def _may_need(record: RequestRecord, *, behind_the_pivot: bool) -> bool:
+    """Test whether a saga that only goes forward may need what a provider refused and did after all.
+
+    Undone, it would keep the saga from ever settling. What the saga has skipped is undone when it has settled: one
+    execution undoes all late effects of a saga. Behind a pivot, its direction may not be written yet.
+    """
+    if record.settled or record.direction is Direction.COMPENSATE:
+        return False
+    return record.direction is Direction.FORWARD or behind_the_pivot
 
 
 def _status(recoverer: Recoverer, execution_arn: str) -> str | None:

@@ -216,6 +216,11 @@ class Subject:
         return self.declared is not None and row.error in self.declared.skipped_by
 
     @property
+    def needs_it(self) -> bool:
+        """True if the saga goes on, and cannot without the step."""
+        return self.must_happen and not self.is_skipped and not self.settled
+
+    @property
     def grace_ms(self) -> int:
         """Grace period of "not applied" after the deadline."""
         return self.declared.grace_ms if self.declared is not None else LONGEST_GRACE_MS
@@ -281,10 +286,15 @@ def _decide_step(subject: Subject, statement: Statement, now_ms: int) -> Change:
             _require_same_ways(subject)
             # The refusal would be repeated forever: the step was done by hand, or its cause was fixed.
             return _decided(subject, statement)
-        case StepStatus.APPLIED_LATE if statement.applied and subject.must_happen and not subject.is_skipped:
+        case StepStatus.APPLIED_LATE if statement.applied and subject.needs_it:
             # Fenced, it would keep the saga from ever settling. Its compensation, if it has one, finds it in force.
             _require_same_ways(subject)
-            return Change(to=StepStatus.DONE, written=True, output=statement.output)
+            if statement.output not in (None, row.output):
+                raise CannotResolve(
+                    f"{subject.name} was applied late, and its provider reported {row.output}: to continue with that, "
+                    "leave --output out; if you did it by hand, too, there are two effects: have one undone first"
+                )
+            return Change(to=StepStatus.DONE, written=True)
         case StepStatus.DONE if statement.applied and statement.output in (None, row.output):
             return Change(to=StepStatus.DONE, written=False)
         case StepStatus.DONE if statement.applied:
@@ -356,6 +366,11 @@ def _decide_undo(subject: Subject, statement: Statement, now_ms: int) -> Change:
             return Change(to=StepStatus.COMPENSATED if statement.applied else _before_undo(subject, row), written=True)
         case StepStatus.COMPENSATED if statement.applied:
             return Change(to=StepStatus.COMPENSATED, written=False)
+        case StepStatus.APPLIED_LATE if statement.applied and subject.needs_it:
+            raise CannotResolve(
+                f"{subject.name} was applied late, and its saga only goes forward: undone, it would keep the saga from "
+                "ever settling; to continue with it, use --applied without --compensation"
+            )
         case StepStatus.APPLIED_LATE if statement.applied:
             # Whatever its saga does, it does not rely on the effect.
             return Change(to=StepStatus.COMPENSATED, written=True)

@@ -126,10 +126,17 @@ class Resolver:
         Raises:
             CannotResolve: if nothing can be written; nothing was.
         """
+        seen: tuple[str | None, ...] = ()
         for _ in range(_LOOKS):
             subject, change = self._decided(record, name, declared, statement, now_ms)
             if not change.written:
                 return change
+            found = subject.row.attempt if subject.row is not None else None
+            if seen not in ((), (found,)):
+                raise CannotResolve(
+                    f"{name} changed while this was written: inspect the saga, and ask the provider again"
+                )
+            seen = (found,)
             attempt = f"resolve-{uuid.uuid4().hex}"
             write = row_write(
                 subject, change, table=self.log_table, saga_id=record.saga_id, attempt=attempt, now_ms=now_ms

@@ -254,7 +254,7 @@ class Caretaker:
         """Find out whether a token table's row has a late effect, and change nothing.
 
         Returns:
-            None: it does not, or nothing undoes its step, or it is undone.
+            None: it does not, or nothing undoes its step, or it is undone, or its saga may need it.
         """
         job = JobId.parse(row_id)
         undone = [saga for saga in self.served if job is not None and job.step in saga.tokens.get(table, ())]
@@ -270,7 +270,7 @@ class Caretaker:
         read = late_log(self._recoverer(saga), found.record, saga.log)
         lost = job.row_name not in read.ends
         if job.row_name not in read.late and not lost:
-            return None  # it is compensated; another row may have no compensation
+            return None  # it is compensated, or its saga may need it; another row may have no compensation
         return LateSeen(saga=saga, job=job, record=found.record, rows=read.late, ends=read.ends, lost=lost)
 
     def undo(self, late: LateSeen, now_ms: int) -> LateUndo:

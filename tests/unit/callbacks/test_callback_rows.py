@@ -288,7 +288,7 @@ def test_a_report_amounts_to_a_receipt_and_is_counted(
         (S.TOMBSTONE, DONE, True, True, None),
         (S.TOMBSTONE, DONE, True, False, "nothing undoes this step"),
         (S.TOMBSTONE, DONE, False, True, "it is not compensated automatically"),
-        (S.REFUSED, DONE, True, True, "it is undone"),
+        (S.REFUSED, DONE, True, True, "it is undone, unless its saga needs it"),
     ],
 )
 def test_operators_are_notified_of_what_contradicts_or_stays(

@@ -131,7 +131,9 @@ NO_OPERATIONS: Final = [
 @pytest.mark.parametrize("text", NO_OPERATIONS)
 @pytest.mark.parametrize("status", [200, 201, 202, 204])
 @pytest.mark.parametrize("headers", [{}, REPLAYED], ids=["first", "replayed"])
-def test_a_success_that_is_not_an_operations_is_unknown_at_once(status: int, headers: dict[str, str], text: str) -> None:
+def test_a_success_that_is_not_an_operations_is_unknown_at_once(
+    status: int, headers: dict[str, str], text: str
+) -> None:
     post, sent = sending(Answer(status=status, headers=headers, text=text))
 
     assert deliver(LINE, post, Clock().patience()).outcome is Outcome.UNKNOWN
