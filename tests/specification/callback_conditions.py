@@ -253,7 +253,7 @@ class CallbackCondition(Condition):
     DUE_UNTIL_UNDONE = Because(
         "it stays due until its row is COMPENSATED",
         SWEEP,
-        "return log is None or log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)",
+        "return log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)",
     )
 
 

@@ -347,7 +347,9 @@ def _log_of(row: TokenRow) -> LogRow | None:
 
 def _stands_late(log: LogRow | None) -> bool:
     """Test whether a late effect may not be compensated yet: without its row that is not known."""
-    return log is None or log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)
+    if log is None:
+        return True
+    return log.status in (StepStatus.APPLIED_LATE, StepStatus.COMPENSATING)
 
 
 def _keep(row: TokenRow, now_ms: int) -> None:

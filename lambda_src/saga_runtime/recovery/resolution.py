@@ -217,7 +217,7 @@ class Subject:
 
     @property
     def needs_it(self) -> bool:
-        """True if the saga goes on, and cannot without the step."""
+        """True if the saga continues, and cannot without the step."""
         return self.must_happen and not self.is_skipped and not self.settled
 
     @property
