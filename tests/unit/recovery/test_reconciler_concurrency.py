@@ -120,6 +120,7 @@ class Fleet:
     def late(self, reservation: Reservation) -> None:
         """Record two late effects of the saga."""
         t, a, now = TokenAttribute, LogAttribute, str(self.world.clock.ms)
+        end = str(self.world.clock.ms // 1_000 + 400 * 86_400)
         for item_key in ("a", "b"):
             row_name = f"Pick[{item_key}]"
             shard = due_shard_of(reservation.request_id, SHARDS)
@@ -135,7 +136,7 @@ class Fleet:
                 **log_key(reservation.saga_id, row_name),
                 a.STATUS: {"S": StepStatus.APPLIED_LATE},
                 a.SIDE: {"S": Side.BEFORE},
-                a.EXPIRATION: {"N": "1"},
+                a.EXPIRATION: {"N": end},
             }
             aws.dynamodb().put_item(TableName="log", Item=row)
 

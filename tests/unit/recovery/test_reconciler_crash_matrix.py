@@ -10,9 +10,11 @@ import pytest
 from saga_runtime.errors import ProtocolMismatch
 from saga_runtime.protocol import (
     Env,
+    LogAttribute,
 )
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.sweep import ATTEMPTS
+from saga_runtime.saga_log.rows import KEEP_DAYS
 from saga_runtime.shared import telemetry
 from tests.unit.support.enumerated import require_all_run
 from tests.unit.support.reconciled import LIMIT, LOOKING, R1, SCENES, SHARDS, A, Watch, interrupted
@@ -34,7 +36,7 @@ DISTURBANCES = [
 
 def _nth(calls: tuple[str, ...], index: int, scene: str) -> int:
     """Index of a call among its kind; late effects are found by the first query of the tokens, old sagas at once."""
-    looks = {"late": SHARDS + 1, "history gone": 1} if calls[index] == "Query" else {}
+    looks = {"late": SHARDS + 1, "late, and ending": SHARDS + 1, "history gone": 1} if calls[index] == "Query" else {}
     return calls[: index + 1].count(calls[index]) + looks.get(scene, 0)
 
 
@@ -70,6 +72,7 @@ EXPECTED: dict[str, tuple[str, int, bool, set[str]]] = {
     "parked": (SAGA_ID, 0, False, {SAGA_ID}),
     "settled": (SAGA_ID, 0, False, {SAGA_ID}),
     "late": (SAGA_ID, 0, False, {SAGA_ID, late_name(SAGA_ID, 1)}),
+    "late, and ending": (SAGA_ID, 0, False, {SAGA_ID, late_name(SAGA_ID, 1)}),
     "unsettled": (SAGA_ID, 0, True, {SAGA_ID}),
 }
 
@@ -84,7 +87,10 @@ def check_end(watch: Watch, scene: str) -> None:
         executions,
     )
     assert (A.PARKED_BY in item) == (told or scene == "parked")
-    assert (A.DUE_SHARD in item) == (scene not in ("settled", "late"))
+    assert (A.DUE_SHARD in item) == (scene not in ("settled", "late", "late, and ending"))
+    if scene == "late, and ending":
+        (row,) = watch.world.items("log")
+        assert int(row[LogAttribute.EXPIRATION]["N"]) - watch.world.clock.ms // 1_000 > 86_400 * (KEEP_DAYS - 1)
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -248,6 +248,11 @@ def late(watch: Watch) -> None:
     late_job(watch)
 
 
+def late_and_ending(watch: Watch) -> None:
+    late(watch)
+    put_row("Pick", StepStatus.APPLIED_LATE, expiration=watch.world.clock.ms // 1_000 + 86_400)
+
+
 def unsettled(watch: Watch) -> None:
     watch.dies(status=ExecutionStatus.SUCCEEDED)
     watch.pass_time(2 * CERTAIN_AFTER_MS)
@@ -265,6 +270,10 @@ SCENES: dict[str, tuple[Callable[[Watch], None], tuple[str, ...]]] = {
     "parked": (parked, ("GetItem", "UpdateItem")),
     "settled": (settled, ("GetItem", "UpdateItem")),
     "late": (late, ("GetItem", "GetItem", "Query", "Query", "DescribeExecution", "StartExecution")),
+    "late, and ending": (
+        late_and_ending,
+        ("GetItem", "GetItem", "Query", "UpdateItem", "Query", "DescribeExecution", "StartExecution"),
+    ),
     "unsettled": (
         unsettled,
         ("GetItem", "DescribeExecution", "GetItem", "SendMessage", "UpdateItem"),
