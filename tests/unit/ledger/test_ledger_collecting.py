@@ -497,7 +497,7 @@ def test_a_payment_repeated_after_its_window_closed_is_a_duplicate(world: World,
 
     with pytest.raises(DuplicatePosting):
         LEDGER.commit(lambda: LEDGER.post(entry, legs[::order]))
-    marker = VersionedItem(table="requests", key={"id": {"S": "op-1"}})
+    marker = VersionedItem(table="ledger", key={"pk": {"S": "op#1"}, "sk": {"S": "marker"}})
     with pytest.raises(DuplicatePosting):
         commit_once(lambda: Commit(writes=LEDGER.post(entry, legs[::order])), marker=marker, request={})
 
