@@ -249,7 +249,7 @@ class Outcome(StrEnum):
     NOT_ACCEPTED = "not accepted"
     """This attempt recorded nothing."""
     UNKNOWN = "unknown"
-    """No answer was clear, or an operation's. Submit the line again: under the same key, nothing is repeated."""
+    """No answer was both clear and an operation's. Submit again: under the same key, nothing is repeated."""
 
 
 ACCEPTED: Final = frozenset({Outcome.NEW, Outcome.REPLAYED, Outcome.IN_PROGRESS})

@@ -74,7 +74,6 @@ SCENARIOS: Final = (
 )
 EQUIVALENT: Final = {
     "without `attribute_exists(id)`": "the other clauses compare attributes, which a deleted item lacks",
-    "without `attribute_exists(saga_id)`": "the other clause compares an attribute, which a deleted row lacks",
     "without `status IN (:completed, :failed)`": "a record in progress has no expiration, so the other clause refuses",
 }
 """Part of a clause's description, and the reason why no test can notice that it is missing."""

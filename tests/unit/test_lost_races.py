@@ -30,7 +30,7 @@ from saga_runtime.recovery.cancel import cancel_update
 from saga_runtime.recovery.lists import ListProposal, SeenSaga, list_key
 from saga_runtime.recovery.repairs import make_due_update
 from saga_runtime.saga_log.external_rows import Holder
-from saga_runtime.saga_log.rows import LogRow, kept_update, log_key, undone_update
+from saga_runtime.saga_log.rows import LogRow, kept_update, undone_update
 from saga_runtime.shared.decisions import Decision, decided, stored
 from saga_runtime.watch import rows as watch
 from tests.unit.support.checked_stack import create_watch_table
@@ -313,9 +313,9 @@ def of_recoveries() -> dict[str, Race]:
             write=lambda item: update("requests", recovery.clear_update(RequestRecord.from_item(item))),
             lost={**OF_A_RECORD, "due again": {"due_at": n(6)}},
         ),
-        "adopt": race(RECORD, lambda record: adopt_update(record, target, NOW_MS, 1), **machines, **IS_PARKED),
+        "adopt": race(RECORD, lambda record: adopt_update(record, target, 1, NOW_MS, 1), **machines, **IS_PARKED),
         "adopt, parked": race(
-            PARKED, lambda record: adopt_update(record, target, NOW_MS, 1), **machines, resumed={"parked_by": None}
+            PARKED, lambda record: adopt_update(record, target, 1, NOW_MS, 1), **machines, resumed={"parked_by": None}
         ),
         "make due": race(
             RECORD,
@@ -451,14 +451,7 @@ def of_rows() -> dict[str, Race]:
         "row is checked": race(i, lambda row: place.entry(change.NONE, row, outcome, NOW_MS), OF_A_ROW),
         "resolved": race(u, resolved(StepStatus.COMPENSATED), OF_AN_ATTEMPT),
         "taken away": race(i, resolved(None), OF_AN_ATTEMPT),
-        "kept": race(
-            i,
-            lambda _: update("log", recovery.keep_row_update(log_key(SAGA_ID, "Pick"), 5, 9)),
-            {**KEPT_BY_ANOTHER, "gone": GONE},
-        ),
-        "kept while needed": race(
-            i, lambda _: kept_update("log", SAGA_ID, "Pick", 5, 9), {**KEPT_BY_ANOTHER, "gone": GONE}
-        ),
+        "kept": race(i, lambda _: kept_update("log", SAGA_ID, "Pick", 5, 9), {**KEPT_BY_ANOTHER, "gone": GONE}),
         "first intent": Race(table="log", item=None, write=lambda _: HOLDER.intent(NOW_MS), lost=EXISTS),
         "first tombstone": Race(table="log", item=None, write=lambda _: HOLDER.bury(NOW_MS), lost=EXISTS),
         "first refusal": Race(

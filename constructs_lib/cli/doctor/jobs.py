@@ -28,15 +28,15 @@ from saga_runtime.protocol import (
     DELIVERING_SECONDS,
     WATCH_DUE_SHARDS,
     WATCH_LIST_PREFIX,
-    Direction,
     LogAttribute,
     RecordAttribute,
+    Side,
     StepStatus,
     TokenStatus,
     WatchAttribute,
     WatchStatus,
 )
-from saga_runtime.recovery.late_effects import LateFinding, late_name, undo_late
+from saga_runtime.recovery.late_effects import LateFinding, late_name, may_need, undo_late
 from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.saga_reconciler import LateSeen
 from saga_runtime.saga_log.rows import log_key
@@ -219,7 +219,7 @@ class Tokens:
             return None  # it is undone
         if home is None:
             return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
-        if not home[1].settled and home[1].direction is Direction.FORWARD:
+        if may_need(home[1], behind_the_pivot=self._is_behind_the_pivot(row, saga)):
             what = f"{what}; its saga is in progress, and may need it"
             return self._about(row, Kind.LATE, Severity.OK, what, "nothing until it is settled", saga=home[0])
         words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
@@ -287,9 +287,16 @@ class Tokens:
 
     def _log_status(self, row: JobView, saga: Saga | None) -> StepStatus | None:
         """Status of the row in the saga log; None: without a row, or if its log is unknown."""
-        table = row.log_table or (saga.served.log if saga is not None else "")
-        item = self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
+        item = self._log_item(row, saga)
         return None if item is None else StepStatus(item[LogAttribute.STATUS]["S"])
+
+    def _is_behind_the_pivot(self, row: JobView, saga: Saga | None) -> bool:
+        item = self._log_item(row, saga) or {}
+        return item.get(LogAttribute.SIDE) == {"S": Side.AFTER}
+
+    def _log_item(self, row: JobView, saga: Saga | None) -> Item | None:
+        table = row.log_table or (saga.served.log if saga is not None else "")
+        return self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
 
     def _by_sweeper(
         self, row: JobView, kind: Kind, what: str, due_at: int | None, repair: Repair | None = None

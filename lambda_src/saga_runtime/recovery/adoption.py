@@ -14,7 +14,14 @@ from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute
 from saga_runtime.protocol import RecordAttribute as A
 from saga_runtime.recovery.audit import Appended, appended
-from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, what_to_do
+from saga_runtime.recovery.takeover import (
+    Finding,
+    Recoverer,
+    may_have_forgotten,
+    recovery_name,
+    rows_are_kept_until,
+    what_to_do,
+)
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
 from saga_runtime.shared.expressions import update, when
@@ -44,12 +51,13 @@ class Target:
 
 
 def adopt_update(
-    record: RequestRecord, target: Target, now_ms: int, due_after_ms: int, more: Appended | None = None
+    record: RequestRecord, target: Target, kept_until: int, now_ms: int, due_after_ms: int, more: Appended | None = None
 ) -> dict[str, Any]:
     """Arguments of the ONE conditional update that moves a saga to other state machines.
 
     A saga in progress gets its next recovery as its owner, and is not parked any more: what its old state machines
-    started is fenced. A settled one keeps everything else: only late effects are still compensated.
+    started is fenced; and it gets the time until which its rows are kept, epoch seconds: the new ones may keep theirs
+    for longer. A settled one keeps everything else: only late effects are still compensated.
     """
     as_read = when(
         "#saga_id = :saga_id AND #status = :status AND #owner = :was_owner "
@@ -75,6 +83,7 @@ def adopt_update(
             A.RECOVERIES: {"N": str(record.recoveries + 1)},
             A.UPDATED_AT: {"N": str(now_ms)},
             A.DUE_AT: {"N": str(now_ms + due_after_ms)},
+            A.LOG_EXPIRES_AT: {"N": str(kept_until)},
         }
     return {"Key": {A.ID: {"S": record.request_id}}, **update(as_read, sets, removes=removes, values=values)}
 
@@ -112,10 +121,13 @@ class Adopter:
                 raise CannotAdopt(f"state machine {arn} must exist, got none; deploy its stack again")
         if self._has(record):
             return self._repeated(record, now_ms)
-        self._require_movable(record, now_ms)
+        log_days = self._days_of(record)
+        self._require_movable(record, log_days, now_ms)
+        kept_until = rows_are_kept_until(record, log_days)
         name = recovery_name(record.saga_id, record.recoveries + 1)
         noted = appended(self.audit, f"moved to {self.target.recovery}", record, now_ms)
-        if not self.recoverer.updated(adopt_update(record, self.target, now_ms, self.recoverer.due_after_ms, noted)):
+        moved = adopt_update(record, self.target, kept_until, now_ms, self.recoverer.due_after_ms, noted)
+        if not self.recoverer.updated(moved):
             # Another operator did it in between, or the answer was lost and the update was sent again.
             again = self.recoverer.read(record.request_id)
             if again is None or again.saga_id != record.saga_id or not self._has(again):
@@ -134,7 +146,7 @@ class Adopter:
         """Start what an interrupted call did not; the name of the execution, if there was one to start."""
         return self.recoverer.recover(record, now_ms)[1]
 
-    def _require_movable(self, record: RequestRecord, now_ms: int) -> None:
+    def _require_movable(self, record: RequestRecord, log_days: int, now_ms: int) -> None:
         """Refuse a saga that its own state machines can end, or whose rows the others would not see."""
         target, recoverer = self.target, self.recoverer
         machines = (machine_of(record.execution_arn), record.recovery_machine_arn)
@@ -152,7 +164,6 @@ class Adopter:
         self._require_log(record)
         if record.settled:
             return
-        log_days = self._days_of(record)
         if may_have_forgotten(record, now_ms, log_days):
             raise CannotAdopt(
                 f"rows of saga {record.saga_id} must be kept, got a saga that is older than its rows: its steps could "

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from saga_runtime.idempotency.identity import is_saga_id
 from saga_runtime.idempotency.record import OWNED, AttributeMap, RequestRecord, owned
-from saga_runtime.protocol import LEAST_LOG_DAYS, LogAttribute, RecordAttribute, RecordStatus
+from saga_runtime.protocol import LEAST_LOG_DAYS, RecordAttribute, RecordStatus
 from saga_runtime.recovery.audit import NOTHING, Appended
 from saga_runtime.recovery.takeover import Finding, express_ends_in, rows_are_kept_until
 from saga_runtime.shared.expressions import update, when
@@ -51,7 +50,6 @@ MAY_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked_by) AND attribute_n
 MUST_PARK: Final = f"{OWNED} AND attribute_not_exists(#parked_by)"
 """For reasons that no callback changes: a saga made due by one would else be neither parked nor recovered."""
 STILL_OPEN: Final = "#saga_id = :saga_id AND #status = :in_progress"
-STILL_THERE: Final = "attribute_exists(#saga_id) AND #expiration = :was"
 
 _DAY_MS: Final = 86_400_000
 _DAY_SECONDS: Final = 86_400
@@ -321,9 +319,3 @@ def rows_kept_update(record: RequestRecord, now_ms: int) -> dict[str, Any]:
     a, until = RecordAttribute, now_ms // 1_000 + LEAST_LOG_DAYS * _DAY_SECONDS
     is_open = when(STILL_OPEN, saga_id={"S": record.saga_id}, in_progress={"S": RecordStatus.IN_PROGRESS})
     return {"Key": {a.ID: {"S": record.request_id}}, **update(is_open, {a.LOG_EXPIRES_AT: {"N": str(until)}})}
-
-
-def keep_row_update(key: Mapping[str, Any], expiration: int, until: int) -> dict[str, Any]:
-    """Arguments of the update that extends a row; on condition that it exists, and was not extended meanwhile."""
-    there = when(STILL_THERE, was={"N": str(expiration)})
-    return {"Key": key, **update(there, {LogAttribute.EXPIRATION: {"N": str(until)}})}

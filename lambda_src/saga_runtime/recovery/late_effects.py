@@ -198,11 +198,11 @@ def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> Lat
             undone += status == StepStatus.COMPENSATED
             if status in wanted:
                 found[step] = item.get(a.SIDE, {}).get("S") == Side.AFTER
-    needed = _may_need(record, behind_the_pivot=any(found.values()))
+    needed = may_need(record, behind_the_pivot=any(found.values()))
     return LateLog(late=() if needed else tuple(found), undone=undone, ends=ends)
 
 
-def _may_need(record: RequestRecord, *, behind_the_pivot: bool) -> bool:
+def may_need(record: RequestRecord, *, behind_the_pivot: bool) -> bool:
     """Test whether a saga that only goes forward may need what a provider refused and did after all.
 
     Undone, it would keep the saga from ever settling. What the saga has skipped is undone when it has settled: one

@@ -90,8 +90,8 @@ class Reconciler:
     Attributes:
         caretaker: reconciles one saga.
         remaining_ms: time that is left.
-        hold: the switch under which it checks and measures, and changes nothing; only records and rows that a late
-            effect is compensated with are kept for longer.
+        hold: the switch under which it checks and measures, and changes nothing; only rows of open sagas, and what a
+            late effect is compensated with, are kept for longer.
         workers: how many sagas a sweep reconciles concurrently.
         crew: runs the workers.
     """

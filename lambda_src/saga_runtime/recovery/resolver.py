@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import WAYS_AT, LogAttribute, Side, StepStatus
+from saga_runtime.protocol import LEAST_LOG_DAYS, WAYS_AT, LogAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import appended, decision_update
 from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
 from saga_runtime.recovery.resolution import (
@@ -277,9 +277,10 @@ class Resolver:
     def _require_young(self, record: RequestRecord, now_ms: int) -> None:
         if may_have_forgotten(record, now_ms, self.log_days):
             raise CannotResolve(
-                f"saga {record.saga_id} is older than the {self.log_days} days for which its rows are kept, and no "
-                "reconciler kept them for longer: without them its steps could happen twice; restore the saga log to "
-                "a time when they were there, or end the saga by hand"
+                f"rows of saga {record.saga_id} must be kept, got a saga that is older than the {self.log_days} days "
+                f"for which its rows are kept, or whose rows no reconciler has read for {LEAST_LOG_DAYS}: without them "
+                "its steps could happen twice; restore the saga log to a time when they were there, or end the saga by "
+                "hand"
             )
 
 

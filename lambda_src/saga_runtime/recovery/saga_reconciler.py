@@ -31,7 +31,6 @@ from saga_runtime.recovery.decisions import (
     ParkedFor,
     clear_update,
     decide,
-    keep_row_update,
     kept_until,
     look_later_update,
     may_forget,
@@ -50,7 +49,7 @@ from saga_runtime.recovery.takeover import (
     take_over_update,
     what_to_do,
 )
-from saga_runtime.saga_log.rows import kept_update, log_key, longer_end
+from saga_runtime.saga_log.rows import kept_update, longer_end
 from saga_runtime.shared import aws, telemetry, writes
 from saga_runtime.shared.arns import execution_of, machine_of
 from saga_runtime.shared.decisions import Audit
@@ -395,7 +394,7 @@ def _keep_rows(saga: Served, record: RequestRecord, now_ms: int) -> None:
             end = int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else before
             if end < before:
                 # Refused, another process has extended it: at least for as long.
-                _updated(saga.log, keep_row_update(log_key(record.saga_id, item[a.STEP]["S"]), end, until))
+                writes.write(kept_update(saga.log, record.saga_id, item[a.STEP]["S"], end, until))
     if not may_have_forgotten(record, now_ms, saga.days):
         # All that were ever written are there, and none ends before.
         _updated(saga.requests, rows_kept_update(record, now_ms))

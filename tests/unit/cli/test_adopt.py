@@ -199,7 +199,7 @@ def changed(name: str, value: str) -> Callable[[OperatedSaga], None]:
 def test_a_saga_that_changed_since_it_was_read_is_not_moved(
     operated: OperatedSaga, happens: Callable[[OperatedSaga], None]
 ) -> None:
-    update: Any = adopt_update(operated.record, target(), operated.now, 60_000)
+    update: Any = adopt_update(operated.record, target(), 1, operated.now, 60_000)
     happens(operated)
     state = operated.state
 
@@ -211,7 +211,7 @@ def test_a_saga_that_changed_since_it_was_read_is_not_moved(
 
 def test_a_saga_that_is_not_parked_any_more_is_not_moved_as_one_that_is(operated: OperatedSaga) -> None:
     operated.park()
-    update: Any = adopt_update(operated.record, target(), operated.now, 60_000)
+    update: Any = adopt_update(operated.record, target(), 1, operated.now, 60_000)
     aws.dynamodb().update_item(TableName="requests", Key={A.ID: {"S": REQUEST_ID}}, UpdateExpression="REMOVE parked_by")
 
     with pytest.raises(aws.dynamodb().exceptions.ConditionalCheckFailedException):
@@ -361,6 +361,8 @@ def test_saga_is_moved_while_rows_of_its_former_machines_are_kept(
 
     assert exit_status == status, told
     assert (operated.record.parked_by is None) is (status == 0)
+    kept_until = operated.record.created_at // 1_000 + 100 * 86_400
+    assert operated.record.log_expires_at == (kept_until if status == 0 else None)
 
 
 @pytest.mark.parametrize(("day", "status"), [(29, 0), (30, 1)])

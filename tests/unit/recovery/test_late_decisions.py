@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from saga_runtime.protocol import Direction, Metric, Side, StepStatus
+from saga_runtime.protocol import Direction, Metric, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.late_effects import late_name
 from saga_runtime.recovery.resolution import CannotResolve, DeclaredStep, Statement
 from saga_runtime.recovery.resolver import Resolver
@@ -78,12 +79,12 @@ def refused(world: World, monkeypatch: pytest.MonkeyPatch) -> Picking:
     return picking
 
 
-def resolve(picking: Picking, statement: Statement) -> StepStatus | None:
+def resolve(picking: Picking, statement: Statement, declared: DeclaredStep = DECLARED) -> StepStatus | None:
     recoverer = Recoverer(table="requests", dynamodb=aws.dynamodb(), step_functions=aws.step_functions())
     record = recoverer.read(REQUEST_ID)
     assert record is not None
     resolver = Resolver(recoverer=recoverer, log_table="log", audit=AUDIT, log_days=400, ways="")
-    return resolver.resolve(record, STEP, DECLARED, statement, picking.world.clock.ms).to
+    return resolver.resolve(record, STEP, declared, statement, picking.world.clock.ms).to
 
 
 def test_saga_continues_with_what_its_provider_reported(refused: Picking) -> None:
@@ -123,3 +124,19 @@ def test_an_effect_that_the_saga_needs_is_not_recorded_as_undone(refused: Pickin
         resolve(refused, Statement(applied=True, undo=True))
 
     assert refused.status == StepStatus.APPLIED_LATE
+
+
+def test_what_the_saga_has_skipped_is_recorded_as_undone(refused: Picking) -> None:
+    skipped = replace(DECLARED, skipped_by=frozenset({REFUSED.error}))
+    refused.calls_back("done")
+
+    with pytest.raises(CannotResolve, match="whether its undo happened"):
+        resolve(refused, Statement(applied=True), skipped)
+    assert resolve(refused, Statement(applied=True, undo=True), skipped) is StepStatus.COMPENSATED
+
+
+def test_what_a_settled_saga_does_not_need_is_recorded_as_undone(refused: Picking) -> None:
+    refused.calls_back("done")
+    refused.job_saga.change_record(status=RecordStatus.COMPLETED)
+
+    assert resolve(refused, Statement(applied=True, undo=True)) is StepStatus.COMPENSATED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 import pytest
@@ -24,6 +26,7 @@ from saga_runtime.recovery.decisions import (
     kept_until,
     operators_entry,
 )
+from saga_runtime.recovery.saga_reconciler import Caretaker, served_of
 from saga_runtime.recovery.takeover import Recoverer, recovery_name
 from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
@@ -177,6 +180,21 @@ def test_rows_of_a_held_saga_are_kept(watch: Watch, monkeypatch: pytest.MonkeyPa
     watch.pass_time(DAY_MS)
 
     assert watch.sweep()["taken_over"] == 1
+
+
+def test_rows_in_a_log_that_is_not_known_are_not_read(watch: Watch) -> None:
+    """A doctor may know a saga by its record alone."""
+    (saga,) = served_of(os.environ[Env.RECONCILED])
+    caretaker = Caretaker(served=[saga], limit=3)
+    watch.pass_time(20 * DAY_MS)
+    found = caretaker.read("requests", watch.record.request_id)
+    assert found is not None
+    seen = caretaker.look(saga, found, watch.world.clock.ms)
+    assert seen is not None
+
+    for log, calls in (("", []), ("log", ["Query", "UpdateItem"])):
+        there = replace(seen, saga=replace(saga, log=log))
+        assert watch.world.calls_of(partial(caretaker.keep_rows, there)) == calls
 
 
 def test_rows_are_kept_while_what_a_saga_needs_is_refused(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def _saga() -> dict[str, Any]:
         "log: applied late, and kept": place.entry(
             LogChange.APPLIED_LATE, replace(buried, expiration=NOW_MS // 1_000 + 1), DONE, at
         ),
-        "log: kept while needed": kept_update("log", SAGA_ID, JOB.row_name, NOW_MS // 1_000, NOW_MS // 1_000 + 1),
+        "log: kept for longer": kept_update("log", SAGA_ID, JOB.row_name, NOW_MS // 1_000, NOW_MS // 1_000 + 1),
         "log: done": place.entry(LogChange.DONE, intent, DONE, at),
         "log: failed": place.entry(LogChange.FAILED, intent, REFUSED, at),
         "log: applied late": place.entry(LogChange.APPLIED_LATE, buried, DONE, at),

@@ -18,7 +18,7 @@ from saga_runtime.callbacks.decisions import acknowledgement, conflict_id_of
 from saga_runtime.callbacks.rows import Outcome
 from saga_runtime.callbacks.sweeper import sweep
 from saga_runtime.idempotency.identity import saga_id_of, step_key_of
-from saga_runtime.protocol import Env, FailedStatus, StepStatus, TokenAttribute
+from saga_runtime.protocol import Env, FailedStatus, Side, StepStatus, TokenAttribute
 from saga_runtime.recovery.late_effects import MOST_TRIES, late_name
 from saga_runtime.recovery.takeover import CERTAIN_AFTER_MS, recovery_name
 from saga_runtime.saga_log.rows import log_key
@@ -188,6 +188,17 @@ def late_job(stack: CheckedStack, step: str = STEP, status: StepStatus = StepSta
 def late(stack: CheckedStack) -> None:
     stack.settle()
     late_job(stack)
+
+
+def late_behind_the_pivot(stack: CheckedStack) -> None:
+    """Refused, then done after all; the saga's direction is not written yet."""
+    late_job(stack)
+    aws.dynamodb().update_item(
+        TableName="log",
+        Key=log_key(SAGA_ID, STEP),
+        UpdateExpression="SET side = :side",
+        ExpressionAttributeValues={":side": {"S": Side.AFTER}},
+    )
 
 
 def late_and_nothing_undoes_it(stack: CheckedStack) -> None:
@@ -478,6 +489,7 @@ SCENES: dict[str, Scene] = {
         repaired=f"being undone by {L1}, which is started",
         left=BEING_UNDONE,
     ),
+    "late, and its saga may need it": Scene(happens=late_behind_the_pivot, found=BEING_UNDONE),
     "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_OPERATOR),
     "late, without a record": Scene(happens=late_without_record, found=LATE_BY_OPERATOR),
     "late, and its row gone": Scene(happens=late_and_its_row_gone, found=LATE_BY_OPERATOR),

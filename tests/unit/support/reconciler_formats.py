@@ -10,7 +10,6 @@ from saga_runtime.recovery.decisions import (
     Found,
     ParkedFor,
     clear_update,
-    keep_row_update,
     look_later_update,
     operators_entry,
     park_update,
@@ -18,7 +17,6 @@ from saga_runtime.recovery.decisions import (
 )
 from saga_runtime.recovery.late_effects import give_up_update, late_input
 from saga_runtime.recovery.takeover import take_over_update
-from saga_runtime.saga_log.rows import log_key
 from tests.unit.support.samples import NOW_MS, SAGA_ID
 
 _LATER_MS = NOW_MS + 60_005
@@ -40,7 +38,6 @@ def reconciler_formats(item: AttributeMap) -> dict[str, Any]:
         "taken over again": take_over_update(exhausted.record, _LATER_MS, 3_600_000),
         "parked": {reason: park_update(record, reason, _LATER_MS) for reason in ParkedFor},
         "operators' entry": operators_entry(exhausted, ParkedFor.RECOVERIES_EXHAUSTED),
-        "log: kept for longer": keep_row_update(log_key(SAGA_ID, "Transfer"), 1_700_000_000, 1_710_000_000),
         "rows kept": rows_kept_update(record, 1_707_408_000_000),
         "late: start input": late_input(record.input),
         "late: exhausted": give_up_update(record, 20, at_ms=_LATER_MS),
