@@ -137,7 +137,7 @@ class CallbackCondition(Condition):
     ONE_RECEIPT = Because(
         "the event's marker and what follows from it are one transaction",
         RECEIPT,
-        "refused = transact([guard, token, log, *self._record_entry(record, now_ms), *notices], retry=PATIENT)",
+        "transact([guard, token, log, *self._record_entry(record, now_ms, late=late), *notices], retry=PATIENT)",
     )
     MARKER_OF_OUTCOME = Because(
         "an event id that is met again for another job or outcome is not the same event",
@@ -201,7 +201,7 @@ class CallbackCondition(Condition):
         "a sender that finds a newer token delivers to that one", SENDING, "found = read_token(row.id)"
     )
     ANSWER_UNPARKS = Because(
-        "the answer that a parked saga waited for makes it due", SENDING, "unpark=_parked_over(record, job)"
+        "the answer that a parked saga waited for makes it due", SENDING, "unpark=parked_over(record, job)"
     )
     DIRECT_ANSWER_UNPARKS = Because(
         "an outcome of the row that finds no waiting task makes the saga due, like any other",

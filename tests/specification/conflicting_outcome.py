@@ -33,7 +33,7 @@ class ConflictCondition(Condition):
     STORED_TOGETHER = Because(
         "who dies after the outcome is stored stores no notice: the event is a duplicate then",
         RECEIPT,
-        "[guard, token, log, *self._record_entry(record, now_ms), *notices]",
+        "[guard, token, log, *self._record_entry(record, now_ms, late=late), *notices]",
     )
     SENT_FIRST = Because(
         "who dies after that is recorded sends no entry",

@@ -30,7 +30,7 @@ class EntryCondition(Condition):
     STORED_TOGETHER = Because(
         "who dies after the row is written stores no notice: the event is a duplicate then",
         RECEIPT,
-        "[guard, token, log, *self._record_entry(record, now_ms), *notices]",
+        "[guard, token, log, *self._record_entry(record, now_ms, late=late), *notices]",
     )
     SENT_FIRST = Because(
         "who dies after the notice is deleted sends no entry",

@@ -32,7 +32,7 @@ from saga_runtime.callbacks.store import (
     token_table,
 )
 from saga_runtime.callbacks.subscriptions import ServedStepOf, served
-from saga_runtime.callbacks.task_tokens import heartbeat_row, settle_row
+from saga_runtime.callbacks.task_tokens import heartbeat_row, parked_over, settle_row
 from saga_runtime.callbacks.writes import (
     UNKNOWN_DAYS,
     adopted_update,
@@ -259,7 +259,9 @@ class Subject:
         now_ms = clock.now_ms()
         decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job, refusal=refusal)
         late = decision.log is LogChange.APPLIED_LATE
-        record = read_record(self._requests, self.job.saga_id) if late else None
+        # Of a task that registered, the delivery resumes the saga.
+        early = self.token is None and decision.log is not LogChange.NONE
+        record = read_record(self._requests, self.job.saga_id) if late or early else None
         place = LogPlace(
             table=self.saga.log,
             job=self.job,
@@ -273,7 +275,7 @@ class Subject:
         notices = self._notices(decision, outcome, now_ms, recorded=record is not None)
         if refusal is not None and decision.against and refusal != self._conflict:
             notices = [*notices, *self._entries(contradiction_of(refusal, decision.against), refusal, now_ms)]
-        refused = transact([guard, token, log, *self._record_entry(record, now_ms), *notices], retry=PATIENT)
+        refused = transact([guard, token, log, *self._record_entry(record, now_ms, late=late), *notices], retry=PATIENT)
         if refused is not None and 0 in refused.items:
             if marker is not None and not marker.is_in(refused.item):
                 raise _Reused
@@ -313,11 +315,18 @@ class Subject:
             return token_check(table, self.job_id, self.token)
         return token_update(table, self.token, status, now_ms, changes)
 
-    def _record_entry(self, record: SagaRecord | None, now_ms: int) -> Sequence[Any]:
-        """Entry for a late effect: its saga must be checked, and must still exist then."""
+    def _record_entry(self, record: SagaRecord | None, now_ms: int, *, late: bool) -> Sequence[Any]:
+        """Entry for a late effect: its saga must be checked, and must still exist then.
+
+        And for what no task has waited for: the saga need not wait for an operator, if it is parked at this step.
+        """
         if record is None:
             return []
-        if record.status is RecordStatus.IN_PROGRESS:
+        in_progress = record.status is RecordStatus.IN_PROGRESS
+        if not late:
+            resumes = in_progress and parked_over(record, self.job)
+            return [record.due(self._requests, now_ms, unpark=True, answered=True)] if resumes else []
+        if in_progress:
             return [record.due(self._requests, now_ms)]
         kept = record.kept(self._requests, now_ms)
         return [] if kept is None else [kept]

@@ -129,10 +129,10 @@ def _look_at_saga(job_id: str, request_table: str, now_ms: int) -> list[Any]:
     record = read_record(request_table, job.saga_id) if job is not None else None
     if job is None or record is None or record.status is not RecordStatus.IN_PROGRESS:
         return []
-    return [record.due(request_table, now_ms, unpark=_parked_over(record, job), answered=True)]
+    return [record.due(request_table, now_ms, unpark=parked_over(record, job), answered=True)]
 
 
-def _parked_over(record: SagaRecord, job: JobId) -> bool:
+def parked_over(record: SagaRecord, job: JobId) -> bool:
     """Test whether the saga waits for a person because of this job's step, or of its undo, which could not ask."""
     if not (record.parked_by and record.parked_reason):
         return False

@@ -128,6 +128,10 @@ def _parked(job_saga: JobSaga) -> None:
     job_saga.change_record(parked_by="owner", parked_reason='{"step":"Pick"}')
 
 
+def _parked_unregistered(job_saga: JobSaga) -> None:
+    job_saga.change_record(parked_by="owner", parked_reason='{"step":"Pick"}')
+
+
 def _buried(job_saga: JobSaga) -> None:
     _nobody_waits(job_saga)
     job_saga.compensate()
@@ -279,7 +283,14 @@ PARTIES: dict[str, Party] = {
     ),
     "early receipt": Party(
         act=lambda job_saga: job_saga.reports("e1"),
-        calls=("BatchGetItem", "GetItem", "TransactWriteItems"),
+        calls=("BatchGetItem", "GetItem", "GetItem", "TransactWriteItems"),
+        log=StepStatus.DONE,
+        token=(TokenStatus.EARLY,),
+    ),
+    "early receipt for a parked saga": Party(
+        before=_parked_unregistered,
+        act=lambda job_saga: job_saga.reports("e1"),
+        calls=("BatchGetItem", "GetItem", "GetItem", "TransactWriteItems"),
         log=StepStatus.DONE,
         token=(TokenStatus.EARLY,),
     ),

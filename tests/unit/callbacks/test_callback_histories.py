@@ -24,9 +24,10 @@ from saga_runtime.callbacks.rows import Callback, Marker, Outcome
 from saga_runtime.callbacks.store import read_record, read_token, token_table
 from saga_runtime.callbacks.subscriptions import served
 from saga_runtime.callbacks.sweeper import sweep
-from saga_runtime.callbacks.writes import marker_put, not_due_update
+from saga_runtime.callbacks.writes import marker_put, not_due_update, token_key
 from saga_runtime.errors import SagaError
 from saga_runtime.protocol import Env, RecordStatus, StepStatus, TokenAttribute
+from saga_runtime.shared import aws
 from saga_runtime.shared.writes import write
 from tests.unit.support.job_saga import DONE, HEARTBEAT_SECONDS, JOB, JOB_ID, REFUSED, STEP, Attempt, JobSaga
 from tests.unit.support.samples import NOW_MS, SAGA_ID
@@ -365,13 +366,40 @@ def test_a_late_outcome_does_not_resume_a_saga_parked_at_another_step(job_saga: 
     assert job_saga.record()["parked_by"] == SAGA_ID
 
 
-def _parked(job_saga: JobSaga, step: str) -> None:
-    job_saga.register()
-    job_saga.time_out()
+def test_an_outcome_resumes_a_saga_whose_task_was_never_registered(job_saga: JobSaga) -> None:
+    """It waited for its dispatcher until its time was up."""
+    _parked(job_saga, STEP, registered=False)
+    record = job_saga.record()
+    assert "parked_by" not in record
+    assert "late_outcome_at" in record
+    assert int(record["due_at"]) == job_saga.world.clock.ms
+
+
+def test_an_early_outcome_does_not_resume_a_saga_parked_at_another_step(job_saga: JobSaga) -> None:
+    """It has not come to this step yet."""
+    _parked(job_saga, "Ship", registered=False)
+    record = job_saga.record()
+    assert record["parked_by"] == SAGA_ID
+    assert int(record["due_at"]) == NOW_MS + 3_600_000
+
+
+def test_an_early_outcome_that_is_known_does_not_resume_a_saga(job_saga: JobSaga) -> None:
+    """It is parked because of that very refusal, and its token row has expired."""
+    job_saga.reports("e1", REFUSED)
+    aws.dynamodb().delete_item(TableName="tokens", Key=token_key(JOB_ID))
+    job_saga.change_record(parked_by=SAGA_ID, parked_reason=f'{{"step":"{STEP}","error":"OutOfStock"}}')
+    assert job_saga.reports("e2", REFUSED) is Receipt.EARLY
+    assert job_saga.record()["parked_by"] == SAGA_ID
+
+
+def _parked(job_saga: JobSaga, step: str, *, registered: bool = True) -> None:
+    if registered:
+        job_saga.register()
+        job_saga.time_out()
     job_saga.change_record(
         parked_by=SAGA_ID, parked_reason=f'{{"step":"{step}","error":"x"}}', due_at=NOW_MS + 3_600_000
     )
-    assert job_saga.reports("e1") is Receipt.UNDELIVERED
+    assert job_saga.reports("e1") is (Receipt.UNDELIVERED if registered else Receipt.EARLY)
 
 
 def test_a_saga_that_was_parked_again_stays_parked(job_saga: JobSaga) -> None:
