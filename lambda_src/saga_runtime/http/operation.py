@@ -5,7 +5,6 @@ Caller, key and body of a request; and the answer to a request whose key has a r
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -22,8 +21,8 @@ from saga_runtime.http.response import (
     HttpAnswer,
     Problem,
     answer,
+    answer_about,
     documented,
-    linked,
     problem,
     shared_with_origin,
     stored,
@@ -243,10 +242,7 @@ class OperationRequest:
             if record.response_expired(clock.now_ms()):
                 return answer(200, document)
 
-            def with_status(body: str) -> HttpAnswer:
-                return answer(200, {**document, "answer": linked(json.loads(body), self.common.docs_url)})
-
-            return _settled(self.common, record, with_status)
+            return _settled(self.common, record, lambda body: answer_about(document, body, self.common.docs_url))
         return answer(200, document, RETRY_AFTER)
 
 

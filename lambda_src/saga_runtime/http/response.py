@@ -98,6 +98,20 @@ def answer(status: int, document: Mapping[str, Any], headers: Mapping[str, str] 
     return HttpAnswer(status=status, body=_compact(document), headers=headers or {})
 
 
+def answer_about(document: Mapping[str, Any], stored_body: str, docs_url: str | None) -> HttpAnswer:
+    """A document with a stored response as its member ``answer``: byte for byte, since a float would lose digits.
+
+    Args:
+        document: the other members.
+        stored_body: the response.
+        docs_url: of the page about a problem, as of ``linked``.
+    """
+    parsed = json.loads(stored_body)
+    shown = linked(parsed, docs_url)
+    text = stored_body if shown is parsed else _compact(shown)
+    return HttpAnswer(status=200, body=f'{_compact(document)[:-1]},"answer":{text}}}')
+
+
 def stored(status: int, body: str, headers: Mapping[str, str]) -> HttpAnswer:
     """A settled request's stored answer, byte for byte."""
     return HttpAnswer(status=status, body=body, content_type=PROBLEM if status >= 400 else JSON, headers=headers)

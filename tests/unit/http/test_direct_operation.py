@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -507,6 +508,16 @@ class TestALook:
             200,
             {"saga_id": SAGA_ID, "status": "COMPLETED", "http_status": 200, "answer": document},
         )
+
+    def test_returns_every_digit_of_the_response(self, world: World) -> None:
+        """A number of more digits than a float has is another amount as a float."""
+        pay = direct_operation(lambda _: Commit(output={"paid": Decimal("1234567890123456.78")}))
+        body = pay(post(), Context())["body"]
+
+        looked = pay(get(SAGA_ID), Context())["body"]
+
+        assert "1234567890123456.78" in body
+        assert looked.endswith(f',"answer":{body}}}')
 
     def test_shows_nothing_to_another_caller(self, world: World) -> None:
         send()
