@@ -130,7 +130,7 @@ def submit(lines: Sequence[Line], post: Post, patience: Patience, results: TextI
             for sent in as_completed([pool.submit(deliver, line, post, patience) for line in lines]):
                 result = sent.result()
                 counts[result.outcome] += 1
-                results.write(json.dumps(result.to_json(), ensure_ascii=False) + "\n")
+                results.write(result.written + "\n")
                 results.flush()
                 bar(advance=1, note=", ".join(f"{number:,} {outcome}" for outcome, number in sorted(counts.items())))
         finally:
@@ -363,12 +363,17 @@ class Result:
     outcome: Outcome
     answer: Answer | None
 
-    def to_json(self) -> dict[str, Any]:
-        """A line of the file of results."""
-        document = {"line": self.line.number, "key": self.line.key, "outcome": self.outcome}
+    @property
+    def written(self) -> str:
+        """A line of the file of results. It has the answer as it came: read as floats, amounts would lose digits."""
+        known: dict[str, Any] = {"line": self.line.number, "key": self.line.key, "outcome": self.outcome}
         if self.answer is None:
-            return document
-        return {**document, "http_status": self.answer.status, "answer": self.answer.document}
+            return json.dumps(known, ensure_ascii=False)
+        head = json.dumps({**known, "http_status": self.answer.status}, ensure_ascii=False)
+        text, document = self.answer.text, self.answer.document
+        if document is text or "\n" in text or "\r" in text:  # no JSON, or not in one line
+            text = json.dumps(document, ensure_ascii=False)
+        return f'{head[:-1]}, "answer": {text}}}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

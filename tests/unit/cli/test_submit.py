@@ -22,6 +22,7 @@ from constructs_lib.cli.submit import (
     Line,
     Outcome,
     Patience,
+    Result,
     SignedPost,
     Unsigned,
     deliver,
@@ -58,6 +59,22 @@ def test_a_problem_is_recognized_by_the_address_of_its_page(docs_url: str) -> No
     text = json.dumps({"type": f"{docs_url}idempotency-key-reused"})
 
     assert outcome_of(Answer(status=422, headers={}, text=text)) is Outcome.OTHER_BODY
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ('{"result":{"paid":1234567890123456.78}}', '{"result":{"paid":1234567890123456.78}}'),
+        ('{\n"paid": 1}', '{"paid": 1}'),
+        ("<html>\n</html>", '"<html>\\n</html>"'),
+    ],
+    ids=["JSON", "JSON of two lines", "a page"],
+)
+def test_a_result_has_the_answer_with_every_digit_in_one_line(text: str, written: str) -> None:
+    result = Result(line=LINE, outcome=Outcome.NEW, answer=Answer(status=200, headers={}, text=text))
+
+    assert result.written.endswith(f', "http_status": 200, "answer": {written}}}')
+    assert json.loads(result.written)["outcome"] == "new"
 
 
 class Clock:
