@@ -35,7 +35,7 @@ from constructs_lib.saga.synthesis.compile import (
 )
 from constructs_lib.saga.synthesis.declared import declared_saga
 from constructs_lib.saga.synthesis.described_entry import always_taken, steps_entry
-from constructs_lib.saga.synthesis.expression_scan import outputs_looked_into
+from constructs_lib.saga.synthesis.expression_scan import looks_into_request, outputs_looked_into, texts_of
 from constructs_lib.saga.synthesis.machines import Machines, Made
 from constructs_lib.saga.synthesis.parking import entries_of, operators_of
 from constructs_lib.saga.synthesis.permissions import (
@@ -293,6 +293,7 @@ class SagaStateMachine(Construct):
             on_failed=notice_of(declared.on_failed) if declared.on_failed is not None else None,
             on_error={error: notice_of(route) for error, route in error_notices(declared.leaves).items()},
             alongside=self.run is not Run.STANDARD,
+            reads_request=self.payloads is not None and looks_into_request(texts_of(self.steps)),
         )
 
     @checked

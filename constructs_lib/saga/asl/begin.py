@@ -19,10 +19,17 @@ from constructs_lib.saga.asl.ending import FENCED, LOOK_AT_RECORD, look_at_recor
 from constructs_lib.saga.asl.failures import DEFINITION_CHANGED, UNEVALUATED, found_at
 from constructs_lib.saga.asl.outputs import next_page, pages
 from constructs_lib.saga.asl.plan import CompiledGroup, Node, SagaPlan, State
-from constructs_lib.saga.asl.states import EXECUTION, INPUT, SAGA_ID, call, now, record_update, refused_write
+from constructs_lib.saga.asl.states import EXECUTION, INPUT, REQUEST, SAGA_ID, call, now, record_update, refused_write
 from constructs_lib.saga.description.kind import group_kind, plain_kind
 from constructs_lib.saga.steps.jsonata import bare, expression, is_expression
-from saga_runtime.protocol import EXPRESS_MARK, OUTLIVE_EXPRESS_SECONDS, Direction, RecordAttribute, StartField
+from saga_runtime.protocol import (
+    EXPRESS_MARK,
+    OUTLIVE_EXPRESS_SECONDS,
+    REFERENCE_FIELD,
+    Direction,
+    RecordAttribute,
+    StartField,
+)
 
 SAME_DEFINITION: Final = "Same definition?"
 WHOSE_START: Final = "First start?"
@@ -41,7 +48,9 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
     conditions. The next recovery checks this one's. An Express execution delegates.
 
     A saga for which Express executions are started begins only in machines that expect them; elsewhere it ends at once,
-    and a recovery, which needs no such machine, follows.
+    and a recovery, which needs no such machine, follows. So does a saga whose request travels by reference, because no
+    expression of the reservation's definition read it, where one of this definition does: it would find nothing, and a
+    map over nothing is done at once.
     """
     fits = f"($exists($begun) or {_given_is(plan)})"
     asks = _asks(plan.steps[0])
@@ -51,6 +60,8 @@ def begin_saga(plan: SagaPlan, start: str, states: Mapping[str, State]) -> tuple
     first, checked = _outlive_express(plan) if plan.alongside else (NOTE_FIRST, {})
     of_express = f'$contains({GIVEN}, "{EXPRESS_MARK}")'
     begins = f"{EXECUTION} = {SAGA_ID}" + ("" if plan.alongside else f" and $not({of_express})")
+    if plan.reads_request:
+        begins += f" and $not($exists($parse({REQUEST}).{REFERENCE_FIELD}))"
     beginning: dict[str, State] = {
         WHOSE_START: {
             "Type": "Choice",

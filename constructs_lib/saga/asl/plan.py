@@ -136,6 +136,7 @@ class SagaPlan:
     Attributes:
         alongside: whether several executions of one saga may run at once: Express ones, and Standard. Only plain steps.
         standard_arn: of an Express machine: the Standard machine to which it delegates.
+        reads_request: whether an expression reads the request: it finds nothing in one that travels by reference.
     """
 
     steps: Sequence[Node]
@@ -159,6 +160,7 @@ class SagaPlan:
     on_error: Mapping[str, Notice] = field(default_factory=dict)
     alongside: bool = False
     standard_arn: str | None = None
+    reads_request: bool = False
 
     @property
     def leaves(self) -> Iterator[CompiledStep]:
