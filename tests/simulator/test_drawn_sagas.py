@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from random import Random
 
 import pytest
 
-from constructs_lib.testing.simulator import Deployment, Intent, World, simulate
+from constructs_lib.testing.invariants import Invariant
+from constructs_lib.testing.simulator import Climate, Deployment, Event, Intent, World, simulate
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table, clauses_of, without
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
+from constructs_lib.testing.simulator.faults.climate import HOUR
+from constructs_lib.testing.simulator.run import START
 from saga_runtime.idempotency.record import RESERVE
 
 from .drawn.assembly import drawn_assembly
@@ -24,6 +27,7 @@ from .drawn.sagas import (
     DrawnStep,
     drawn_saga,
     items_of,
+    needed_jobs,
     smaller,
     source_of,
     way_by,
@@ -84,6 +88,58 @@ def test_what_follows_a_skipped_step_keeps_its_promise() -> None:
         simulate(deployment, Drawn([saga], only=[0]), sagas=150).require_kept()
 
 
+def test_jobs_behind_a_pivot_keep_their_promise() -> None:
+    saga = DrawnSaga(
+        nodes=(
+            DrawnStep(name="S1", kind="both", undo=True),
+            DrawnStep(name="S2", kind="atomic", pivot=True),
+            DrawnStep(name="J3", kind="job", undo=True, route=SKIP, refusable=False),
+            DrawnGroup(
+                name="G1",
+                kind="parallel",
+                branches=(
+                    (DrawnStep(name="J4", kind="job", refusable=False),),
+                    (DrawnStep(name="J5", kind="job", undo=True, refusable=False),),
+                ),
+            ),
+        )
+    )
+    with Deployment.of_assembly(drawn_assembly([saga])) as deployment:
+        simulate(deployment, Drawn([saga], only=[0]), sagas=150).require_kept()
+
+
+class _Early(Drawn):
+    """Requests to sagas whose waits have an outcome before an earlier step is done."""
+
+    def audit(self, world: World) -> Iterable[Invariant]:
+        rows = {(row["saga_id"]["S"], row["step"]["S"]): row for row in world.table(world.output("Log0"))}
+        found = [rows[saga_id, "S2"] for saga_id, step in rows if step == "S1" and (saga_id, "S2") in rows]
+        for wait in found:
+            self.early += int(wait["updated_at"]["N"]) < int(rows[wait["saga_id"]["S"], "S1"]["updated_at"]["N"])
+        return super().audit(world)
+
+    early = 0
+
+
+@pytest.mark.parametrize("alike", [False, True], ids=["of one saga", "of two sagas with such a step"])
+def test_outcome_that_comes_before_its_wait_is_delivered(alike: bool) -> None:
+    saga = DrawnSaga(
+        nodes=(
+            DrawnStep(name="S1", kind="atomic", undo=True),
+            DrawnStep(name="S2", kind="wait"),
+            DrawnStep(name="S3", kind="atomic", pivot=True),
+        )
+    )
+    sagas = [saga, saga] if alike else [saga]
+    workload = _Early(sagas, only=[0])
+    climate = Climate(events={Event.PROVIDER_EARLY: 1.0}, ends=START + HOUR)
+    with Deployment.of_assembly(drawn_assembly(sagas)) as deployment:
+        report = simulate(deployment, workload, sagas=40, climate=climate)
+    report.require_kept()
+    assert set(report.statuses) == {"COMPLETED", "FAILED"}
+    assert workload.early > 0
+
+
 class _Direct(Drawn):
     """Requests to the direct operation."""
 
@@ -118,6 +174,9 @@ def test_everything_is_drawn() -> None:
     assert {sum(step.pivot for step in saga.steps) for saga in sagas} == {0, 1, 2}
     assert {step.route for saga in sagas for step in saga.steps} == {None, "notify", "continue"}
     assert {step.kind for saga in sagas for step in saga.steps if step.route == SKIP} >= {"atomic", "job", "wait"}
+    needed = [step for saga in sagas for step in saga.steps if step.name in needed_jobs(saga)]
+    assert {step.undo for step in needed} == {False, True}
+    assert not any(saga.inline for saga in sagas if any(needed_jobs(saga)))
     assert {source_of(node) is None for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)} == {
         False,
         True,

@@ -58,8 +58,10 @@ _PARSER: Final = parser_of(_COMMANDS)[0]
 class TroubledProvider(DrawnProvider):
     """A provider that, of some keys, refuses each call, answers none, or fails, until an operator has it repaired."""
 
-    def __init__(self, world: World, random: Random, undone: Collection[str] = ()) -> None:
-        super().__init__(world, random, undone)
+    def __init__(
+        self, world: World, random: Random, undone: Collection[str] = (), needed: Collection[str] = ()
+    ) -> None:
+        super().__init__(world, random, undone, needed)
         self._salt = random.getrandbits(64)
         self.repaired: set[str] = set()
 
@@ -155,8 +157,10 @@ class Advised(Drawn):
         for number in range(_OPERATORS):
             self._look_later(number)
 
-    def provider_of(self, world: World, random: Random, undone: Collection[str]) -> DrawnProvider:
-        self.provider = TroubledProvider(world, random, undone)
+    def provider_of(
+        self, world: World, random: Random, undone: Collection[str], needed: Collection[str]
+    ) -> DrawnProvider:
+        self.provider = TroubledProvider(world, random, undone, needed)
         return self.provider
 
     def _look_later(self, number: int) -> None:

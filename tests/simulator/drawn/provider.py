@@ -12,6 +12,7 @@ from typing import Final
 from constructs_lib.testing import ProviderEffect
 from constructs_lib.testing.simulator import Event, Future, ProviderAnswer, ProviderRequest, World
 from constructs_lib.testing.simulator.engine.kernel import SECOND
+from saga_runtime.idempotency.identity import provider_key_of
 
 URL: Final = "http://provider.example.com"
 _WINDOW: Final = 86_400 * SECOND
@@ -20,7 +21,9 @@ _REFUSES: Final = 0.1
 _TOLD_AGAIN: Final = 4
 """So often a report is sent again that was not received."""
 _ALWAYS: Final = 1_000
-"""So often one is that contradicts an earlier one."""
+"""So often one is that nobody could find out by asking: a refusal, or what contradicts an earlier one."""
+_DONE_FIRST: Final = 0.5
+"""Share of contradicting reports of a wait of which the first one is a success."""
 _SAME_EVENT: Final = 0.1
 """Share of events whose id another job's event may have."""
 
@@ -32,16 +35,22 @@ class DrawnProvider:
         world: whose time and trouble it has.
         random: what jobs and refusals are drawn from.
         undone: steps whose jobs it may do after it has refused them: each saga compensates them.
+        needed: steps whose jobs it never refuses: a saga cannot go on without them.
 
     Attributes:
         unreported: number of jobs whose contradicting report was not received yet.
     """
 
-    def __init__(self, world: World, random: Random, undone: Collection[str] = ()) -> None:
+    def __init__(
+        self, world: World, random: Random, undone: Collection[str] = (), needed: Collection[str] = ()
+    ) -> None:
         self.unreported = 0
         self._undone = undone
+        self._needed = needed
         self._world = world
-        self._random = Random(random.getrandbits(64))
+        drawn = random.getrandbits(64)
+        self._random = Random(drawn)
+        self._foresees = Random(f"{drawn}:foresees")
         self._done: Counter[str] = Counter()
         self._first: dict[str, int] = {}
         self._in_work: Counter[str] = Counter()
@@ -89,8 +98,21 @@ class DrawnProvider:
         self._done[key] += 1
         return ProviderAnswer()
 
+    def foresee(self, step_key: str) -> None:
+        """Perhaps report what a saga that has just begun will wait for, before it does."""
+        weather, key = self._world.weather, provider_key_of(step_key)
+        if not weather.happens(Event.PROVIDER_EARLY, "provider"):
+            return
+
+        def end() -> None:
+            if key not in self._jobs:
+                self._jobs[key] = "at work"
+                self._end("wait", key, step_key)
+
+        self._world.kernel.after(self._foresees.choice((0, weather.travel())), end)
+
     def _begin(self, mode: str, key: str, reference: str) -> ProviderAnswer:
-        if key in self._jobs:
+        if self._jobs.get(key, "forgotten") != "forgotten":
             return ProviderAnswer()
         weather = self._world.weather
         self._jobs[key] = "at work"
@@ -104,32 +126,41 @@ class DrawnProvider:
         weather = self._world.weather
         row = reference.partition("#")[2]
         done, refused = {"ok": True, "output": {"of": row}}, {"ok": False, "error": "SoldOut", "detail": "no"}
-        undone = mode == "job" and row.partition("[")[0] in self._undone
-        if undone and weather.happens(Event.PROVIDER_CONTRADICTS, "provider"):
-            self._jobs[key] = "refused"
-            self.unreported += 1
-            event = self._event(key, 0)
-            self._tell(mode, {"job_id": reference, "event_id": event, "outcome": refused}, _TOLD_AGAIN)
-
-            def act_after_all() -> None:
-                self._jobs[key] = "done"
-                self._done[key] += 1
-                later = self._random.choice((event, self._event(key, 1)))
-                self._tell(mode, {"job_id": reference, "event_id": later, "outcome": done}, _ALWAYS, counted=True)
-
-            self._world.kernel.after(weather.long(), act_after_all)
+        step = row.partition("[")[0]
+        may_contradict = mode == "wait" or step in self._undone
+        if may_contradict and weather.happens(Event.PROVIDER_CONTRADICTS, "provider"):
+            first_done = mode == "wait" and self._foresees.random() < _DONE_FIRST
+            outcomes = (done, refused) if first_done else (refused, done)
+            self._contradict(mode, key, reference, *outcomes)
             return
-        is_refused = self._random.random() < _REFUSES
+        is_refused = self._random.random() < _REFUSES and not (mode == "job" and step in self._needed)
         self._jobs[key] = "refused" if is_refused else "done"
         if not is_refused and mode == "job":
             self._done[key] += 1  # a wait without a job has no effect
         if weather.happens(Event.PROVIDER_NEVER, "provider"):
+            if is_refused and mode == "job":
+                self._jobs[key] = "forgotten"  # nobody knows of the refusal: it works at the job if it is asked again
             return
         times = 2 if weather.happens(Event.PROVIDER_TWICE, "provider") else 1
-        outcome = refused if is_refused else done
+        outcome, again = (refused, _ALWAYS) if is_refused else (done, _TOLD_AGAIN)
         for number in range(times):
             told = {"job_id": reference, "event_id": self._event(key, number), "outcome": outcome}
-            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, told, _TOLD_AGAIN))
+            self._world.kernel.after(number * weather.long(), partial(self._tell, mode, told, again))
+
+    def _contradict(self, mode: str, key: str, reference: str, first: object, later: object) -> None:
+        """Report one outcome, and much later the other one: a job is refused, and done after all."""
+        self._jobs[key] = "refused"
+        self.unreported += 1
+        event = self._event(key, 0)
+        self._tell(mode, {"job_id": reference, "event_id": event, "outcome": first}, _TOLD_AGAIN)
+
+        def act_after_all() -> None:
+            self._jobs[key] = "done"
+            self._done[key] += mode == "job"
+            other = self._random.choice((event, self._event(key, 1)))
+            self._tell(mode, {"job_id": reference, "event_id": other, "outcome": later}, _ALWAYS, counted=True)
+
+        self._world.kernel.after(self._world.weather.long(), act_after_all)
 
     def _event(self, key: str, number: int) -> str:
         """Id of an event; some are the same for several jobs."""

@@ -34,6 +34,8 @@ _JOBS_SKIPPED: Final = 0.4
 """Share of jobs and waits that are skipped when they are refused."""
 _SKIPPED_BEHIND: Final = 0.2
 """Share of steps behind the pivot that may be skipped."""
+_JOBS_BEHIND: Final = 0.5
+"""Share of the atomic steps behind the pivot that are jobs instead."""
 _ITEMS_OF_A_STEP: Final = 0.4
 """Share of maps whose items are from the output of a step that may be skipped, or from its substitute output."""
 _SOURCE: Final = "I1"
@@ -164,6 +166,8 @@ def drawn_saga(seed: int) -> DrawnSaga:
     skipped = Random(f"{seed}:skipped")
     if inline and skipped.random() < _SKIPPED:
         saga = _skipping(saga, skipped)
+    elif not inline:
+        saga = _with_jobs_behind(saga, Random(f"{seed}:jobs behind"))
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
     # Two executions of an inline saga may see different outputs.
     saga = saga if inline else _of_outputs(saga, Random(f"{seed}:items"))
@@ -265,15 +269,36 @@ def _skipping_more(saga: DrawnSaga, random: Random) -> DrawnSaga:
     return found if _always_acts(found) else saga
 
 
+def _with_jobs_behind(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some steps that may not be refused are jobs, of names that no other step has."""
+
+    def changed(step: DrawnStep) -> DrawnStep:
+        if step.kind != "atomic" or step.refusable or random.random() >= _JOBS_BEHIND:
+            return step
+        return dataclasses.replace(step, name=step.name.replace("S", "J"), kind="job")
+
+    nodes = (
+        node if isinstance(node, DrawnGroup) and node.kind == "express" else _each_step_of(node, changed)
+        for node in saga.nodes
+    )
+    return dataclasses.replace(saga, nodes=tuple(nodes))
+
+
+def needed_jobs(saga: DrawnSaga) -> Iterator[str]:
+    """Names of the jobs without which the saga cannot go on behind its pivot: their refusal has it parked."""
+    yield from (step.name for step in saga.steps if step.kind == "job" and not step.refusable and step.route != SKIP)
+
+
 def with_each_step(saga: DrawnSaga, change: Callable[[DrawnStep], DrawnStep]) -> DrawnSaga:
     """The saga with each step changed."""
 
-    def changed(node: Node) -> Node:
-        if isinstance(node, DrawnStep):
-            return change(node)
-        return dataclasses.replace(node, branches=tuple(tuple(map(change, branch)) for branch in node.branches))
+    return dataclasses.replace(saga, nodes=tuple(_each_step_of(node, change) for node in saga.nodes))
 
-    return dataclasses.replace(saga, nodes=tuple(map(changed, saga.nodes)))
+
+def _each_step_of(node: Node, change: Callable[[DrawnStep], DrawnStep]) -> Node:
+    if isinstance(node, DrawnStep):
+        return change(node)
+    return dataclasses.replace(node, branches=tuple(tuple(map(change, branch)) for branch in node.branches))
 
 
 def _of_outputs(saga: DrawnSaga, random: Random) -> DrawnSaga:
@@ -433,7 +458,7 @@ class _Dice:
         kinds = (*MUTATING, "atomic", "both", "read", "look up", *(("wait",) if refusable else ()))
         kind = self._random.choice(kinds)
         if kind == "job" and not refusable:
-            kind = "atomic"  # a provider may refuse a job, which nothing behind the pivot can
+            kind = "atomic"  # of which some become jobs
         routes = ("notify", SKIP) if refusable and kind in ("atomic", *PROVIDERS) else ()
         return DrawnStep(
             name=self._name(),

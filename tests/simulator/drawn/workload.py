@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any, Final
@@ -11,6 +11,8 @@ from typing import Any, Final
 from constructs_lib.testing import audit_provider
 from constructs_lib.testing.invariants import Invariant, Item
 from constructs_lib.testing.simulator import Intent, Provider, Workload, World
+from constructs_lib.testing.simulator.aws.dynamodb import Table
+from constructs_lib.testing.simulator.aws.dynamodb.tables import Key
 from constructs_lib.testing.simulator.promise import is_direct
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
@@ -19,7 +21,20 @@ from .messages import KEYS, Messages, shared_key
 from .names import DIRECT, OPEN, operation_of, second_of
 from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
-from .sagas import MEMBERS, PROVIDERS, REFERENCED, SKIP, DrawnSaga, DrawnStep, can_route, on_the_way, way_of
+from .sagas import (
+    ITEMS,
+    MEMBERS,
+    PROVIDERS,
+    REFERENCED,
+    SKIP,
+    DrawnGroup,
+    DrawnSaga,
+    DrawnStep,
+    can_route,
+    needed_jobs,
+    on_the_way,
+    way_of,
+)
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operations."""
@@ -80,13 +95,50 @@ class Drawn(Workload):
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         jobs = [step for _, sagas in self._logs() for saga in sagas for step in saga.steps if step.kind == "job"]
-        undone = {step.name for step in jobs} - {step.name for step in jobs if not step.undo}
-        self._provider = self.provider_of(world, random, undone)
+        needed = {name for _, sagas in self._logs() for saga in sagas for name in needed_jobs(saga)}
+        undone = {step.name for step in jobs if step.name not in needed}
+        undone -= {step.name for step in jobs if not step.undo}
+        self._provider = self.provider_of(world, random, undone, needed)
+        for table in world.parts.requests:
+            world.db.tables[table].listeners.append(self._foreseen(world))
         return {URL: self._provider}
 
-    def provider_of(self, world: World, random: Random, undone: Collection[str]) -> DrawnProvider:
-        """Make the provider, which may do jobs of the steps ``undone`` after it has refused them."""
-        return DrawnProvider(world, random, undone)
+    def provider_of(
+        self, world: World, random: Random, undone: Collection[str], needed: Collection[str]
+    ) -> DrawnProvider:
+        """Make the provider.
+
+        Args:
+            world: where it is.
+            random: what it draws from.
+            undone: steps whose jobs it may do after it has refused them.
+            needed: steps whose jobs it does not refuse.
+        """
+        return DrawnProvider(world, random, undone, needed)
+
+    def _foreseen(self, world: World) -> Callable[[Table, Key, Item | None], None]:
+        """Make what hears of each record, and tells the provider what its saga will wait for."""
+        known: set[str] = set()
+
+        def begun(_table: Table, _key: Key, record: Item | None) -> None:
+            if record is None or is_direct(record) or record[RecordAttribute.SAGA_ID]["S"] in known:
+                return
+            saga_id = record[RecordAttribute.SAGA_ID]["S"]
+            known.add(saga_id)
+            for row, item in self._waits(record):
+                self._provider.foresee(step_key_of(saga_id, row, item_key=item))
+
+        return begun
+
+    def _waits(self, record: Item) -> Iterator[tuple[str, str | None]]:
+        """Each wait of a saga that its record foretells: its step, and the item."""
+        number = _number_of(record)
+        for node in self._sagas[number].nodes:
+            items: list[str | None] = [None]
+            if isinstance(node, DrawnGroup) and node.kind == "map":
+                known = RecordAttribute.INPUT in record and node.items == ITEMS
+                items = [item["sku"] for item in _body_of(record)["items"]] if known else []
+            yield from ((step.name, item) for step in node.steps if step.kind == "wait" for item in items)
 
     def intent(self, number: int, random: Random) -> Intent:
         if self._direct and random.random() < _DIRECT:
@@ -281,9 +333,18 @@ def _requests(world: World) -> Iterator[tuple[Item, int, Mapping[str, Any]]]:
     for table in world.parts.requests:
         for record in world.records(table):
             if RecordAttribute.INPUT in record and not is_direct(record):
-                given = json.loads(record[RecordAttribute.INPUT]["S"])
-                number = int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
-                yield record, number, json.loads(given["request"])
+                yield record, _number_of(record), _body_of(record)
+
+
+def _number_of(record: Item) -> int:
+    """Number of the saga whose operation a record has."""
+    return int(record[RecordAttribute.OPERATION]["S"].removeprefix("saga"))
+
+
+def _body_of(record: Item) -> Mapping[str, Any]:
+    """The request of a record that keeps it."""
+    body: Mapping[str, Any] = json.loads(json.loads(record[RecordAttribute.INPUT]["S"])["request"])
+    return body
 
 
 def _expected(row: Item) -> Iterator[tuple[str, str]]:
