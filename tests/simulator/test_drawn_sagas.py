@@ -108,6 +108,22 @@ def test_jobs_behind_a_pivot_keep_their_promise() -> None:
         simulate(deployment, Drawn([saga], only=[0]), sagas=150).require_kept()
 
 
+def test_saga_continues_with_what_its_provider_refused_first() -> None:
+    saga = DrawnSaga(
+        nodes=(
+            DrawnStep(name="S1", kind="dynamodb", pivot=True),
+            DrawnStep(name="J2", kind="job", undo=True, refusable=False),
+            DrawnStep(name="J3", kind="job", refusable=False),
+        )
+    )
+    climate = Climate(events={Event.PROVIDER_CONTRADICTS: 0.7}, ends=START + HOUR)
+    with Deployment.of_assembly(drawn_assembly([saga])) as deployment:
+        report = simulate(deployment, Drawn([saga], only=[0]), sagas=60, climate=climate)
+    report.require_kept()
+    assert set(report.statuses) == {"COMPLETED"}
+    assert report.parked > report.statuses["COMPLETED"] / 2
+
+
 class _Early(Drawn):
     """Requests to sagas whose waits have an outcome before an earlier step is done."""
 

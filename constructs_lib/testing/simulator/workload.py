@@ -128,7 +128,8 @@ class Workload:
 
         Args:
             world: where the saga is.
-            row: the step's row; ``COMPENSATING``: it is about the step's undo.
+            row: the step's row; ``COMPENSATING``: it is about the step's undo; ``REFUSED``: False has the step called
+                again, of a saga that cannot continue without it.
 
         Returns:
             Whether the step, or its undo, was applied, by the provider or by the operator's own hand; None: that

@@ -21,9 +21,13 @@ _REFUSES: Final = 0.1
 _TOLD_AGAIN: Final = 4
 """So often a report is sent again that was not received."""
 _ALWAYS: Final = 1_000
-"""So often one is that nobody could find out by asking: a refusal, or what contradicts an earlier one."""
+"""So often one is that no question finds out: a refusal, or what contradicts an earlier one."""
 _DONE_FIRST: Final = 0.5
 """Share of contradicting reports of a wait of which the first one is a success."""
+_REFUSED_ONCE: Final = 0.5
+"""Share of the refused jobs, of those that are needed, which are done only when they are begun again."""
+_EVENTS: Final = 2
+"""Of a job, at most, each time that it is begun."""
 _SAME_EVENT: Final = 0.1
 """Share of events whose id another job's event may have."""
 
@@ -35,7 +39,8 @@ class DrawnProvider:
         world: whose time and trouble it has.
         random: what jobs and refusals are drawn from.
         undone: steps whose jobs it may do after it has refused them: each saga compensates them.
-        needed: steps whose jobs it never refuses: a saga cannot go on without them.
+        needed: steps whose jobs their sagas cannot continue without: one that it refuses is done after all, or when it
+            is begun again.
 
     Attributes:
         unreported: number of jobs whose contradicting report was not received yet.
@@ -55,6 +60,7 @@ class DrawnProvider:
         self._first: dict[str, int] = {}
         self._in_work: Counter[str] = Counter()
         self._jobs: dict[str, str] = {}
+        self._asked: Counter[str] = Counter()
 
     def effects(self) -> list[ProviderEffect]:
         """Everything that it did."""
@@ -116,6 +122,7 @@ class DrawnProvider:
             return ProviderAnswer()
         weather = self._world.weather
         self._jobs[key] = "at work"
+        self._asked[key] += 1
         early = weather.happens(Event.PROVIDER_EARLY, "provider")
         seconds = 0 if early else int(_LONGEST_JOB * self._random.random() ** 4)
         self._world.kernel.after(seconds * SECOND, lambda: self._end(mode, key, reference))
@@ -127,19 +134,25 @@ class DrawnProvider:
         row = reference.partition("#")[2]
         done, refused = {"ok": True, "output": {"of": row}}, {"ok": False, "error": "SoldOut", "detail": "no"}
         step = row.partition("[")[0]
-        may_contradict = mode == "wait" or step in self._undone
+        needed = mode == "job" and step in self._needed
+        may_contradict = mode == "wait" or needed or step in self._undone
         if may_contradict and weather.happens(Event.PROVIDER_CONTRADICTS, "provider"):
             first_done = mode == "wait" and self._foresees.random() < _DONE_FIRST
+            if needed and self._foresees.random() < _REFUSED_ONCE:
+                self._jobs[key] = "forgotten"
+                told = {"job_id": reference, "event_id": self._event(key, 0), "outcome": refused}
+                self._tell(mode, told, _ALWAYS)
+                return
             outcomes = (done, refused) if first_done else (refused, done)
             self._contradict(mode, key, reference, *outcomes)
             return
-        is_refused = self._random.random() < _REFUSES and not (mode == "job" and step in self._needed)
+        is_refused = self._random.random() < _REFUSES and not needed
         self._jobs[key] = "refused" if is_refused else "done"
         if not is_refused and mode == "job":
             self._done[key] += 1  # a wait without a job has no effect
         if weather.happens(Event.PROVIDER_NEVER, "provider"):
             if is_refused and mode == "job":
-                self._jobs[key] = "forgotten"  # nobody knows of the refusal: it works at the job if it is asked again
+                self._jobs[key] = "forgotten"  # asked again, it works at the job
             return
         times = 2 if weather.happens(Event.PROVIDER_TWICE, "provider") else 1
         outcome, again = (refused, _ALWAYS) if is_refused else (done, _TOLD_AGAIN)
@@ -163,7 +176,8 @@ class DrawnProvider:
         self._world.kernel.after(self._world.weather.long(), act_after_all)
 
     def _event(self, key: str, number: int) -> str:
-        """Id of an event; some are the same for several jobs."""
+        """Id of an event; some are the same for several jobs. A job that is begun again has others."""
+        number += _EVENTS * max(0, self._asked[key] - 1)
         return f"event-{number}" if self._random.random() < _SAME_EVENT else f"{key}-{number}"
 
     def _tell(self, mode: str, event: object, times: int, *, counted: bool = False) -> None:

@@ -285,7 +285,7 @@ def _with_jobs_behind(saga: DrawnSaga, random: Random) -> DrawnSaga:
 
 
 def needed_jobs(saga: DrawnSaga) -> Iterator[str]:
-    """Names of the jobs without which the saga cannot go on behind its pivot: their refusal has it parked."""
+    """Names of the jobs without which the saga cannot continue behind its pivot: their refusal has it parked."""
     yield from (step.name for step in saga.steps if step.kind == "job" and not step.refusable and step.route != SKIP)
 
 

@@ -112,12 +112,12 @@ class Drawn(Workload):
             world: where it is.
             random: what it draws from.
             undone: steps whose jobs it may do after it has refused them.
-            needed: steps whose jobs it does not refuse.
+            needed: steps whose jobs their sagas cannot continue without.
         """
         return DrawnProvider(world, random, undone, needed)
 
     def _foreseen(self, world: World) -> Callable[[Table, Key, Item | None], None]:
-        """Make what hears of each record, and tells the provider what its saga will wait for."""
+        """Make what hears of each record, and has the provider know what its saga will wait for."""
         known: set[str] = set()
 
         def begun(_table: Table, _key: Key, record: Item | None) -> None:

@@ -367,6 +367,30 @@ REVERTS: Final = {
             stack="remade",
         ),
         Revert(
+            name="late-effect-needed",
+            defect="A job behind the pivot that its provider refused, and did after all, was undone by the reconciler",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/late_effects.py",
+                    "needed = may_need(record, behind_the_pivot=any(found.values()))",
+                    "needed = False",
+                )
+            ],
+            stack="jobs-behind",
+        ),
+        Revert(
+            name="late-effect-not-recorded",
+            defect="A job behind the pivot that its provider refused, and did after all, could not be recorded as done",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/resolution.py",
+                    "case StepStatus.APPLIED_LATE if statement.applied and subject.needs_it:\n            # Fenced,",
+                    "case StepStatus.APPLIED_LATE if False:\n            # Fenced,",
+                )
+            ],
+            stack="jobs-behind",
+        ),
+        Revert(
             name="event-not-started",
             defect="The redelivery of an event whose start was lost was answered, and started nothing",
             edits=[

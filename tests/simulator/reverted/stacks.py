@@ -25,6 +25,7 @@ from tests.simulator.drawn.sagas import (
     DrawnStep,
     drawn_inline,
     drawn_saga,
+    needed_jobs,
     way_of,
 )
 from tests.simulator.drawn.shrink import ALONE, Setting, asked
@@ -105,6 +106,11 @@ def _items(seed: int) -> Stack:
 def _behind_items(seed: int) -> Stack:
     """Sagas that compensate a provider's step behind a map, whose outputs the compensation sees by item key."""
     return _with(_undoes_behind_items, seed)
+
+
+def _jobs_behind(seed: int) -> Stack:
+    """Sagas that cannot continue without jobs behind their pivots."""
+    return _with(lambda saga: any(needed_jobs(saga)), seed)
 
 
 def _with(wanted: Callable[[DrawnSaga], bool], seed: int) -> Stack:
@@ -201,6 +207,7 @@ STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "drawn": _drawn,
     "items": _items,
     "behind-items": _behind_items,
+    "jobs-behind": _jobs_behind,
     "inline": _inline,
     "released": _released,
     "remade": _remade,

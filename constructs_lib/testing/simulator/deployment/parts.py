@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from constructs_lib.shared.manifest_format import OUTPUT, ManifestField, Part
 from constructs_lib.testing.simulator.deployment.blueprint import Blueprint
-from saga_runtime.protocol import Env, ReconciledField, RefusalPolicy
+from saga_runtime.protocol import WAYS_AT, Env, ReconciledField, RefusalPolicy, Side
 from saga_runtime.recovery.adoption import Target
+from saga_runtime.recovery.resolution import DeclaredStep
 
 _Found = TypeVar("_Found")
 
@@ -34,6 +35,19 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """A saga's definition, as far as decisions of operators depend on it.
+
+    Attributes:
+        ways: by what its sagas go their way, as of its fingerprint.
+        steps: by name.
+    """
+
+    ways: str
+    steps: Mapping[str, DeclaredStep]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """Parts of what is deployed.
 
@@ -48,6 +62,7 @@ class Parts:
         holds: tables of the switches that hold reconcilers.
         outboxes: tables of events that a publisher sweeps.
         targets: state machines that write each log, to which a saga of it can be moved.
+        declared: the definition that writes each log.
     """
 
     operations: tuple[Operation, ...]
@@ -60,6 +75,7 @@ class Parts:
     holds: tuple[str, ...]
     outboxes: tuple[str, ...]
     targets: Mapping[str, Target]
+    declared: Mapping[str, Declared] = field(default_factory=dict)
 
     def with_those_of(self, later: Parts) -> Parts:
         """These parts and those of a later release.
@@ -83,6 +99,7 @@ class Parts:
             holds=_once((*self.holds, *later.holds)),
             outboxes=_once((*self.outboxes, *later.outboxes)),
             targets={**self.targets, **later.targets},
+            declared={**self.declared, **later.declared},
         )
 
     @property
@@ -132,6 +149,7 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
         for environment in environments
         if Env.OPERATION in environment and Env.STATE_MACHINE_ARN not in environment
     )
+    sagas = [saga for text in manifests for saga in json.loads(text).get(Part.SAGAS, ())]
     return Parts(
         operations=operations,
         ledgers=_once(env[Env.LEDGER_TABLE] for env in environments if Env.LEDGER_TABLE in env),
@@ -144,17 +162,30 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
         ),
         holds=_once(env[Env.HOLD_TABLE] for env in environments if Env.HOLD_TABLE in env),
         outboxes=_once(env[Env.OUTBOX_TABLE] for env in environments if Env.OUTBOX_BUS in env),
-        targets={
-            saga[ManifestField.LOG]: _target(saga)
-            for text in manifests
-            for saga in json.loads(text).get(Part.SAGAS, ())
-        },
+        targets={saga[ManifestField.LOG]: _target(saga) for saga in sagas},
+        declared={saga[ManifestField.LOG]: _declared(saga) for saga in sagas},
     )
 
 
 def _target(saga: Mapping[str, Any]) -> Target:
     f = ManifestField
     return Target(forward=saga[f.ARN], recovery=saga[f.RECOVERY], log=saga[f.LOG], log_days=saga[f.DAYS])
+
+
+def _declared(saga: Mapping[str, Any]) -> Declared:
+    f = ManifestField
+    steps = {
+        step[f.NAME]: DeclaredStep(
+            side=Side(step[f.SIDE]),
+            external=step.get(f.EXTERNAL, False),
+            grace_ms=step.get(f.GRACE, 0) * 1_000,
+            log_days=saga[f.DAYS],
+            skipped_by=frozenset(step.get(f.SKIPPED_BY, ())),
+        )
+        for step in saga.get(f.STEPS, ())
+        if f.SIDE in step
+    }
+    return Declared(ways=saga[f.DEFINITION][WAYS_AT:], steps=steps)
 
 
 def _once(found: Iterable[_Found]) -> tuple[_Found, ...]:

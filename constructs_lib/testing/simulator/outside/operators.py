@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from constructs_lib.testing.simulator.deployment.parts import Operation
+from constructs_lib.testing.invariants import Item
+from constructs_lib.testing.simulator.deployment.parts import Declared, Operation
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
+from saga_runtime.protocol import WAYS_AT, LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.adoption import Adopter, CannotAdopt
 from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.hold import Held, decisions_key, kept, off, on
 from saga_runtime.recovery.late_effects import undo_late
-from saga_runtime.recovery.resolution import CannotResolve, Statement
+from saga_runtime.recovery.resolution import CannotResolve, DeclaredStep, Statement, Subject
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone, Recoverer
-from saga_runtime.saga_log.rows import UNDER_WAY
+from saga_runtime.saga_log.rows import UNDER_WAY, LogRow
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.decisions import Audit, decided
 from saga_runtime.shared.writes import Entry, transact
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 UNDONE_LATE: Final = frozenset({StepStatus.APPLIED_LATE, StepStatus.COMPENSATING})
 """Statuses of rows of settled sagas whose effects a reconciler compensates."""
+_REFUSED: Final = frozenset({StepStatus.REFUSED, StepStatus.APPLIED_LATE})
+"""Statuses of rows of steps that were refused, and perhaps done after all."""
 _DUE_AFTER_MS: Final = 60_000
 _AUDIT: Final = Audit(who="arn:aws:sts::000000000000:assumed-role/operators/simulated", why="the books were read")
 _EVERY: Final = 900 * SECOND
@@ -285,7 +288,14 @@ class Operator:
     def _resume(self, operation: Operation, item: Mapping[str, Any]) -> None:
         record = RequestRecord.from_item(item)
         recoverer = self._recoverer(operation)
-        resolver = Resolver(recoverer=recoverer, log_table=operation.log, audit=_AUDIT, log_days=recoverer.log_days)
+        declared = self._world.parts.declared.get(operation.log)
+        resolver = Resolver(
+            recoverer=recoverer,
+            log_table=operation.log,
+            audit=_AUDIT,
+            log_days=recoverer.log_days,
+            ways=declared.ways if declared is not None else None,
+        )
         now_ms = (self._world.kernel.now + self._actor.skew) // 1_000
         try:
             if self.resumed.get(record.saga_id, 0) >= _RESUMES_FIRST:
@@ -310,16 +320,50 @@ class Operator:
         )
 
     def _state_what_is_so(self, resolver: Resolver, record: RequestRecord, operation: Operation, now_ms: int) -> None:
-        """Resolve every step that is in doubt, as far as its outcome can be found."""
+        """Resolve every step that is in doubt, or was refused and is needed, as far as its outcome can be found."""
+        declared = self._world.parts.declared.get(operation.log)
         for row in self._world.db.items(operation.log):
-            status = StepStatus(row[LogAttribute.STATUS]["S"])
-            if row[LogAttribute.SAGA_ID]["S"] != record.saga_id or status not in UNDER_WAY:
+            if row[LogAttribute.SAGA_ID]["S"] != record.saga_id:
                 continue
-            applied = self._workload.find_out(self._world, row)
-            if applied is not None:
-                statement = Statement(applied=applied, undo=status is StepStatus.COMPENSATING)
-                name = row[LogAttribute.STEP]["S"]
-                if statement.undo and not applied:
-                    self._world.stated.add((operation.log, (record.saga_id, name)))
-                resolver.resolve(record, name, None, statement, now_ms)
-                self._world.trace.note("operator", f"states {name} of {record.saga_id}: applied={applied}")
+            name, status = row[LogAttribute.STEP]["S"], StepStatus(row[LogAttribute.STATUS]["S"])
+            step, statement = None, None
+            if status in UNDER_WAY:
+                statement = self._about_doubt(operation, row, status)
+            elif declared is not None:
+                step = declared.steps.get(name.partition("[")[0])
+                statement = self._about_refusal(_subject(record, row, step, declared), row)
+            if statement is not None:
+                resolver.resolve(record, name, step, statement, now_ms)
+                told = f"states {name} of {record.saga_id}: applied={statement.applied}"
+                self._world.trace.note("operator", told)
+
+    def _about_doubt(self, operation: Operation, row: Item, status: StepStatus) -> Statement | None:
+        applied = self._workload.find_out(self._world, row)
+        if applied is None:
+            return None
+        statement = Statement(applied=applied, undo=status is StepStatus.COMPENSATING)
+        if statement.undo and not applied:
+            self._world.stated.add((operation.log, (row[LogAttribute.SAGA_ID]["S"], row[LogAttribute.STEP]["S"])))
+        return statement
+
+    def _about_refusal(self, subject: Subject, row: Item) -> Statement | None:
+        """A saga continues with what was done after its refusal; what was not done is called again."""
+        status = StepStatus(row[LogAttribute.STATUS]["S"])
+        if status not in _REFUSED or not subject.needs_it or not subject.same_ways:
+            return None
+        if status is StepStatus.APPLIED_LATE:
+            return Statement(applied=True)
+        return Statement(applied=False) if self._workload.find_out(self._world, row) is False else None
+
+
+def _subject(record: RequestRecord, row: Item, step: DeclaredStep | None, declared: Declared) -> Subject:
+    side = row.get(LogAttribute.SIDE)
+    return Subject(
+        name=row[LogAttribute.STEP]["S"],
+        row=LogRow.from_item(row),
+        side=Side(side["S"]) if side is not None else None,
+        declared=step,
+        direction=record.direction,
+        settled=record.settled,
+        same_ways=record.definition[WAYS_AT:] == declared.ways,
+    )
