@@ -30,13 +30,12 @@ from saga_runtime.protocol import (
     WATCH_LIST_PREFIX,
     LogAttribute,
     RecordAttribute,
-    Side,
     StepStatus,
     TokenStatus,
     WatchAttribute,
     WatchStatus,
 )
-from saga_runtime.recovery.late_effects import LateFinding, late_name, may_need, undo_late
+from saga_runtime.recovery.late_effects import LateFinding, late_log, late_name, undo_late
 from saga_runtime.recovery.repairs import Repair
 from saga_runtime.recovery.saga_reconciler import LateSeen
 from saga_runtime.saga_log.rows import log_key
@@ -219,7 +218,7 @@ class Tokens:
             return None  # it is undone
         if home is None:
             return self._of_person(row, Kind.LATE, f"{what}; its record is gone", "have it undone at its provider")
-        if may_need(home[1], behind_the_pivot=self._is_behind_the_pivot(row, saga)):
+        if late_log(watcher(self.records.aws, home[0]), home[1], _log_table(row, saga)).needed:
             what = f"{what}; its saga is in progress, and may need it"
             return self._about(row, Kind.LATE, Severity.OK, what, "nothing until it is settled", saga=home[0])
         words = ["resolve", row.saga_id, row.step, "--compensation", "--applied"]
@@ -290,12 +289,8 @@ class Tokens:
         item = self._log_item(row, saga)
         return None if item is None else StepStatus(item[LogAttribute.STATUS]["S"])
 
-    def _is_behind_the_pivot(self, row: JobView, saga: Saga | None) -> bool:
-        item = self._log_item(row, saga) or {}
-        return item.get(LogAttribute.SIDE) == {"S": Side.AFTER}
-
     def _log_item(self, row: JobView, saga: Saga | None) -> Item | None:
-        table = row.log_table or (saga.served.log if saga is not None else "")
+        table = _log_table(row, saga)
         return self.records.aws.read(table, log_key(row.saga_id, row.step)) if table else None
 
     def _by_sweeper(
@@ -366,6 +361,10 @@ class Watched:
                 yield row_of(item)
             except UNREADABLE as error:
                 yield unreadable(self.table, str(item[WatchAttribute.ID]["S"]), error)
+
+
+def _log_table(row: JobView, saga: Saga | None) -> str:
+    return row.log_table or (saga.served.log if saga is not None else "")
 
 
 def _is_sent(notice: TokenRow) -> bool:

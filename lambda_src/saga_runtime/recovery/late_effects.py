@@ -68,11 +68,13 @@ class LateLog:
         late: sort keys of those with late effects.
         undone: how many are compensated.
         ends: of every row, when it expires, in epoch seconds; 0: never.
+        needed: whether the saga may need late effects: then ``late`` has none.
     """
 
     late: tuple[str, ...]
     undone: int
     ends: Mapping[str, int]
+    needed: bool = False
 
 
 def undo_late(recoverer: Recoverer, record: RequestRecord, log_table: str, now_ms: int) -> LateUndo:
@@ -180,9 +182,9 @@ def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> Lat
     """Read all rows of a saga strongly."""
     a = LogAttribute
     wanted = (StepStatus.APPLIED_LATE, *([StepStatus.COMPENSATING] if record.settled else []))
-    found: dict[str, bool] = {}
+    found: list[str] = []
     ends: dict[str, int] = {}
-    undone = 0
+    undone, beyond = 0, False
     asked: dict[str, Any] = {
         "TableName": log_table,
         "ConsistentRead": True,
@@ -193,16 +195,18 @@ def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> Lat
     }
     for page in recoverer.dynamodb.get_paginator("query").paginate(**asked):
         for item in page["Items"]:
-            step, status = item[a.STEP]["S"], item[a.STATUS]["S"]
+            step, status, side = item[a.STEP]["S"], item[a.STATUS]["S"], item.get(a.SIDE, {}).get("S")
             ends[step] = int(item[a.EXPIRATION]["N"]) if a.EXPIRATION in item else 0
             undone += status == StepStatus.COMPENSATED
             if status in wanted:
-                found[step] = item.get(a.SIDE, {}).get("S") == Side.AFTER
-    needed = may_need(record, behind_the_pivot=any(found.values()))
-    return LateLog(late=() if needed else tuple(found), undone=undone, ends=ends)
+                found.append(step)
+            # Of several pivots, one may be applied, and another one ahead.
+            beyond |= (side == Side.AFTER and status in wanted) or (side == Side.PIVOT and status == StepStatus.DONE)
+    needed = _may_need(record, beyond_a_pivot=beyond)
+    return LateLog(late=() if needed else tuple(found), undone=undone, ends=ends, needed=needed)
 
 
-def may_need(record: RequestRecord, *, behind_the_pivot: bool) -> bool:
+def _may_need(record: RequestRecord, *, beyond_a_pivot: bool) -> bool:
     """Test whether a saga that only goes forward may need what a provider refused and did after all.
 
     Undone, it would keep the saga from ever settling. What the saga has skipped is undone when it has settled: one
@@ -210,7 +214,7 @@ def may_need(record: RequestRecord, *, behind_the_pivot: bool) -> bool:
     """
     if record.settled or record.direction is Direction.COMPENSATE:
         return False
-    return record.direction is Direction.FORWARD or behind_the_pivot
+    return record.direction is Direction.FORWARD or beyond_a_pivot
 
 
 def _status(recoverer: Recoverer, execution_arn: str) -> str | None:

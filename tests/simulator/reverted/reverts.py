@@ -372,8 +372,20 @@ REVERTS: Final = {
             edits=[
                 Edit(
                     f"{_RUNTIME}recovery/late_effects.py",
-                    "needed = may_need(record, behind_the_pivot=any(found.values()))",
+                    "needed = _may_need(record, beyond_a_pivot=beyond)",
                     "needed = False",
+                )
+            ],
+            stack="jobs-behind",
+        ),
+        Revert(
+            name="late-effect-between-pivots",
+            defect="A job between two pivots that its provider refused, and did after all, was undone at once",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/late_effects.py",
+                    " or (side == Side.PIVOT and status == StepStatus.DONE)",
+                    "",
                 )
             ],
             stack="jobs-behind",

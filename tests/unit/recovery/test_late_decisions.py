@@ -18,7 +18,7 @@ from saga_runtime.shared import aws
 from tests.unit.support.gateway import GRACE_MS
 from tests.unit.support.job_saga import REFUSED, STEP
 from tests.unit.support.operated_saga import AUDIT
-from tests.unit.support.reconciled import Watch, late_job
+from tests.unit.support.reconciled import Watch, late_job, put_row
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.warehouse import Picking
 from tests.unit.support.wire import before
@@ -57,6 +57,28 @@ def test_late_effect_of_a_saga_in_progress_is_left_if_it_may_need_it(
 
     assert (late_name(SAGA_ID, 1) in watch.executions) is undone
     assert watch.counted(Metric.LATE_STANDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("pivot", "direction", "undone"),
+    [
+        (StepStatus.DONE, None, False),
+        (StepStatus.TOMBSTONE, None, True),
+        (StepStatus.DONE, Direction.COMPENSATE, True),
+    ],
+)
+def test_late_effect_between_two_pivots_is_left_if_the_first_one_is_applied(
+    watch: Watch, pivot: StepStatus, direction: Direction | None, undone: bool
+) -> None:
+    """Its row says that a pivot is ahead; of which path the saga is on, only the rows know."""
+    if direction is not None:
+        watch.update(direction={"S": direction})
+    late_job(watch)
+    put_row("Capture", pivot, side=Side.PIVOT)
+
+    watch.sweep()
+
+    assert (late_name(SAGA_ID, 1) in watch.executions) is undone
 
 
 def test_late_effect_of_a_saga_that_went_forward_is_undone_when_it_has_settled(watch: Watch) -> None:

@@ -201,6 +201,18 @@ def late_behind_the_pivot(stack: CheckedStack) -> None:
     )
 
 
+def late_between_two_pivots(stack: CheckedStack) -> None:
+    """The first one is applied."""
+    late_job(stack)
+    stack.put_row("Announce", StepStatus.DONE)
+    aws.dynamodb().update_item(
+        TableName="log",
+        Key=log_key(SAGA_ID, "Announce"),
+        UpdateExpression="SET side = :side",
+        ExpressionAttributeValues={":side": {"S": Side.PIVOT}},
+    )
+
+
 def late_and_nothing_undoes_it(stack: CheckedStack) -> None:
     stack.settle()
     late_job(stack, "Announce")
@@ -490,6 +502,7 @@ SCENES: dict[str, Scene] = {
         left=BEING_UNDONE,
     ),
     "late, and its saga may need it": Scene(happens=late_behind_the_pivot, found=BEING_UNDONE),
+    "late, and a pivot is applied": Scene(happens=late_between_two_pivots, found=BEING_UNDONE),
     "late, and nothing undoes it": Scene(happens=late_and_nothing_undoes_it, found=LATE_BY_OPERATOR),
     "late, without a record": Scene(happens=late_without_record, found=LATE_BY_OPERATOR),
     "late, and its row gone": Scene(happens=late_and_its_row_gone, found=LATE_BY_OPERATOR),

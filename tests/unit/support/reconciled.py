@@ -182,12 +182,14 @@ def late_job(watch: Watch, status: StepStatus = StepStatus.APPLIED_LATE, *, step
     put_row(step, status, expiration=watch.world.clock.ms // 1_000 + 400 * 86_400)
 
 
-def put_row(name: str, status: StepStatus, *, expiration: int = 1, output: str = "{}") -> None:
+def put_row(
+    name: str, status: StepStatus, *, expiration: int = 1, output: str = "{}", side: Side = Side.BEFORE
+) -> None:
     a = LogAttribute
     item: Any = {
         **log_key(SAGA_ID, name),
         a.STATUS: {"S": status},
-        a.SIDE: {"S": Side.BEFORE},
+        a.SIDE: {"S": side},
         a.UPDATED_AT: {"N": "1"},
         a.OUTPUT: {"S": output},
         a.EXPIRATION: {"N": str(expiration)},
