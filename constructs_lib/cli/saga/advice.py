@@ -129,8 +129,9 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
 
 
 def must_happen(saga: Inspection, step: StepView) -> bool:
-    """Test whether the saga only goes forward at this step."""
-    return saga.direction == Direction.FORWARD or (saga.direction is None and step.side == Side.AFTER)
+    """Test whether the saga only goes forward at this step; of several pivots, one applied and one ahead, too."""
+    applied = any(one.side == Side.PIVOT and one.status == StepStatus.DONE for one in saga.steps)
+    return saga.direction == Direction.FORWARD or (saga.direction is None and (step.side == Side.AFTER or applied))
 
 
 def _open(saga: Inspection) -> Iterator[StepView]:

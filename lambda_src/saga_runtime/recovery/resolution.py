@@ -191,6 +191,7 @@ class Subject:
         settled: whether the saga has ended: what is still to be compensated is a late effect.
         same_ways: whether the saga goes its way by what ``declared`` is of. Otherwise refusals may have skipped the
             step of which the definition does not have that.
+        beyond_a_pivot: whether a pivot of the saga is applied; of several, another one may be ahead.
     """
 
     name: str
@@ -200,12 +201,14 @@ class Subject:
     direction: Direction | None
     settled: bool = False
     same_ways: bool = True
+    beyond_a_pivot: bool = False
 
     @property
     def must_happen(self) -> bool:
         """True if the saga only goes forward here: a tombstone would end it nowhere."""
         side = self.side or (self.declared.side if self.declared else None)
-        return self.direction is Direction.FORWARD or (self.direction is None and side is Side.AFTER)
+        ahead = side is Side.AFTER or self.beyond_a_pivot
+        return self.direction is Direction.FORWARD or (self.direction is None and ahead)
 
     @property
     def is_skipped(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LEAST_LOG_DAYS, WAYS_AT, LogAttribute, Side, StepStatus
@@ -174,6 +174,7 @@ class Resolver:
             direction=record.direction,
             settled=record.settled,
             same_ways=record.definition[WAYS_AT:] == self.ways,
+            beyond_a_pivot=self._beyond_a_pivot(record),
         )
         decides_itself = record.parked_by is None and not record.settled and not _is_late(row)
         refusal = CannotResolve(
@@ -268,6 +269,26 @@ class Resolver:
             return None, None
         side = item.get(LogAttribute.SIDE)
         return LogRow.from_item(item), Side(side["S"]) if side else None
+
+    def _beyond_a_pivot(self, record: RequestRecord) -> bool:
+        """Test whether a pivot of a saga without a direction is applied, read strongly."""
+        if record.settled or record.direction is not None:
+            return False
+        a = LogAttribute
+        asked: Any = {
+            "TableName": self.log_table,
+            "ConsistentRead": True,
+            "KeyConditionExpression": "#saga_id = :saga_id",
+            "FilterExpression": "#side = :pivot AND #status = :done",
+            "ProjectionExpression": "#step",
+            "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.SIDE, a.STATUS)},
+            "ExpressionAttributeValues": {
+                ":saga_id": {"S": record.saga_id},
+                ":pivot": {"S": Side.PIVOT},
+                ":done": {"S": StepStatus.DONE},
+            },
+        }
+        return any(page["Items"] for page in self.recoverer.dynamodb.get_paginator("query").paginate(**asked))
 
     def require_unsettled(self, record: RequestRecord) -> None:
         """Refuse a saga that has ended."""

@@ -158,6 +158,15 @@ def test_a_late_effect_of_a_saga_that_went_forward_and_ended_is_undone() -> None
     assert [case for case, _ in about.commands] == ["undo it", "undone by hand"]
 
 
+@pytest.mark.parametrize(("pivot", "case"), [("DONE", "no, call it again"), ("TOMBSTONE", "no, and it never shall")])
+def test_a_step_in_doubt_between_two_pivots_is_called_again_if_the_first_one_is_applied(pivot: str, case: str) -> None:
+    capture = replace(CHARGE, step="Capture", status=pivot, side="pivot")
+    doubt = replace(CHARGE, status="INTENT", output=None, attempt="a", side="before")
+    about, _ = advice(replace(PARKED, direction=None, steps=(capture, doubt)), [])
+
+    assert [found for found, _ in about.commands] == ["yes, with its output", case]
+
+
 def test_a_job_that_its_provider_works_on_is_not_called_again() -> None:
     """A second one, at a provider that does not know keys, would be a second effect."""
     working = replace(CHARGE, status="INTENT", output=None, attempt="a", side="after", accepted_at=NOW_MS)

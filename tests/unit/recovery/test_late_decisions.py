@@ -70,7 +70,7 @@ def test_late_effect_of_a_saga_in_progress_is_left_if_it_may_need_it(
 def test_late_effect_between_two_pivots_is_left_if_the_first_one_is_applied(
     watch: Watch, pivot: StepStatus, direction: Direction | None, undone: bool
 ) -> None:
-    """Its row says that a pivot is ahead; of which path the saga is on, only the rows know."""
+    """A row of a step between them names the pivot ahead only."""
     if direction is not None:
         watch.update(direction={"S": direction})
     late_job(watch)

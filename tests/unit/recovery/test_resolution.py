@@ -20,6 +20,7 @@ from saga_runtime.shared import aws, clock
 from tests.unit.support import resolving, settling
 from tests.unit.support.gateway import LIFE_MS, STEP
 from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, operated_saga_in
+from tests.unit.support.reconciled import put_row
 from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
@@ -204,6 +205,18 @@ def test_a_refused_step_of_a_definition_that_is_not_deployed_is_not_decided(oper
 
 def test_after_the_pivot_the_saga_goes_forward_before_the_direction_is_set(operated: OperatedSaga) -> None:
     operated.never_sent(side="after")
+    operated.park(None)
+    operated.shop.pass_every_deadline()
+
+    told = operated.resolves(STEP, "--not-applied")
+
+    assert told.startswith("Charge did not happen: its row is free to be called again\n")
+    assert operated.shop.status is None
+
+
+def test_between_two_pivots_the_saga_goes_forward_if_the_first_one_is_applied(operated: OperatedSaga) -> None:
+    operated.never_sent()
+    put_row("Capture", StepStatus.DONE, side=Side.PIVOT)
     operated.park(None)
     operated.shop.pass_every_deadline()
 
