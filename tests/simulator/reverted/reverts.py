@@ -388,7 +388,7 @@ REVERTS: Final = {
                     "",
                 )
             ],
-            stack="jobs-behind",
+            stack="between-pivots",
         ),
         Revert(
             name="late-effect-not-recorded",

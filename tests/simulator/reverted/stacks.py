@@ -113,10 +113,23 @@ def _jobs_behind(seed: int) -> Stack:
     return _with(lambda saga: any(needed_jobs(saga)), seed)
 
 
+def _between_pivots(seed: int) -> Stack:
+    """Sagas that cannot continue without a job of a group between two pivots, which has a compensation."""
+    return _with(_needs_jobs_between_pivots, seed)
+
+
 def _with(wanted: Callable[[DrawnSaga], bool], seed: int) -> Stack:
     numbers = itertools.count(1_000 * seed)
     sagas = list(itertools.islice(filter(wanted, map(drawn_saga, numbers)), _CHANGED))
     return Stack(folders=[drawn_assembly(sagas)], workload=lambda _: Drawn(sagas), drawn=sagas)
+
+
+def _needs_jobs_between_pivots(saga: DrawnSaga) -> bool:
+    needed = {*needed_jobs(saga)}
+    pivots = [number for number, node in enumerate(saga.nodes) if any(step.pivot for step in node.steps)]
+    between = saga.nodes[pivots[0] + 1 : pivots[-1]] if pivots else ()
+    groups = [node for node in between if isinstance(node, DrawnGroup)]
+    return any(step.undo and step.name in needed for group in groups for step in group.steps)
 
 
 def _undoes_items(saga: DrawnSaga) -> bool:
@@ -208,6 +221,7 @@ STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "items": _items,
     "behind-items": _behind_items,
     "jobs-behind": _jobs_behind,
+    "between-pivots": _between_pivots,
     "inline": _inline,
     "released": _released,
     "remade": _remade,
