@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from saga_runtime.errors import ProtocolMismatch
+from saga_runtime.errors import ProtocolMismatch, accepted_text
 from saga_runtime.idempotency.identity import request_id_from
 from saga_runtime.protocol import OUTPUT_FIELD, CallField
 from saga_runtime.saga_log.rows import done_put
@@ -33,7 +33,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
             return {OUTPUT_FIELD: replay_or_fence(call, row)}
         sent = aws.sqs().send_message(
             QueueUrl=queue_url,
-            MessageBody=message,
+            MessageBody=accepted_text(message),  # refused, it would keep the saga from ever settling
             MessageGroupId=request_id_from(call.saga_id),
             MessageDeduplicationId=call.key,
         )

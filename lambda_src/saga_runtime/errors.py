@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any, ClassVar, Final
 
 _MAX_CODE: Final = 100
+_REFUSED: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+def accepted_text(text: str) -> str:
+    """A text that every service takes, with question marks for other characters.
+
+    Lambda and DynamoDB refuse half of a surrogate pair; SQS, what XML 1.0 does: U+FFFE, U+FFFF, and control characters
+    other than tabs and ends of lines.
+    """
+    return _REFUSED.sub("?", text)
 
 
 class SagaError(Exception):
@@ -33,9 +44,9 @@ class SagaError(Exception):
             raise TypeError(f'an error\'s message must be text, got {given!r:.60}; write {type(self).__name__}("…")')
         if not message.strip():
             raise ValueError(f"an error needs a message, got {message!r}; state the problem and the remedy")
-        # A provider's text may hold half of a surrogate pair, which neither Lambda nor DynamoDB takes: the refusal that
-        # repeats it would be in doubt.
-        super().__init__(message.encode("utf-8", errors="replace").decode("utf-8"))
+        # A text of a provider or client may hold what a service refuses: the refusal that repeats it would be in doubt,
+        # and its saga could not settle while a queue refuses the notice of it.
+        super().__init__(accepted_text(message))
 
     @property
     def message(self) -> str:

@@ -1116,7 +1116,8 @@ MAX_EXECUTION_NAME: Final = 80
 MAX_SAGA_ID: Final = 40
 MAX_STATE_PAYLOAD: Final = 262_144
 MAX_BODY_BYTES: Final = 65_536
-"""A body is part of each task's payload as an escaped string: at worst twice its size."""
+"""A body is part of each task's payload as an escaped string: at worst twice its size, or 7/3 of it if all of it is
+characters that SQS refuses (``start_input_of``)."""
 MAX_OUTPUT_BYTES: Final = 32_768
 MAX_OUTPUTS_BYTES: Final = 98_304
 """All outputs of a saga together. With the largest body, escaped, they fit a task's payload; escaped

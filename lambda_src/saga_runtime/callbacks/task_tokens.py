@@ -15,7 +15,7 @@ from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.callbacks.saga_writes import SagaRecord
 from saga_runtime.callbacks.store import LOOKS, read_record, read_token, token_table
 from saga_runtime.callbacks.writes import heartbeat_update, told_update
-from saga_runtime.errors import TransientError
+from saga_runtime.errors import TransientError, accepted_text
 from saga_runtime.protocol import OUTPUT_FIELD, UNDO_STATE, Metric, RecordStatus, TokenStatus
 from saga_runtime.shared import aws, clock, telemetry
 from saga_runtime.shared.backoff import PATIENT
@@ -39,7 +39,7 @@ def send_directly(token: str, outcome: Outcome) -> bool:
     if outcome.ok:
         output = json.dumps({OUTPUT_FIELD: json.loads(outcome.output)}, separators=(",", ":"), ensure_ascii=False)
         return _sent("SendTaskSuccess", lambda: aws.step_functions().send_task_success(taskToken=token, output=output))
-    cause = json.dumps({"errorMessage": outcome.detail}, ensure_ascii=False)
+    cause = json.dumps({"errorMessage": accepted_text(outcome.detail)}, ensure_ascii=False)
     return _sent(
         "SendTaskFailure",
         lambda: aws.step_functions().send_task_failure(taskToken=token, error=outcome.error, cause=cause),

@@ -94,7 +94,11 @@ class Reservation:
 
 
 def start_input_of(*, saga_id: str, request_id: str, request: str, definition: str) -> str:
-    """Input of a saga's execution. The request travels as text: JSONata would turn its numbers into doubles."""
+    """Input of a saga's execution. The request travels as text: JSONata would turn its numbers into doubles.
+
+    Two characters are escaped in it that SQS refuses, as a part of a job; control characters are in each JSON text.
+    """
+    request = request.replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")
     fields = {
         StartField.PROTOCOL: PROTOCOL_VERSION,
         StartField.SAGA_ID: saga_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -92,6 +93,14 @@ def test_a_refusal_is_delivered_with_its_name_and_its_message(job_saga: JobSaga)
     job_saga.reports("e1", REFUSED)
 
     assert job_saga.outcome() == {"error": "OutOfStock", "cause": '{"errorMessage": "none left"}'}
+
+
+def test_a_refusal_is_delivered_as_a_text_that_every_service_takes(job_saga: JobSaga) -> None:
+    """SQS would refuse the notice of the saga's failure, which repeats it: the saga would never settle."""
+    job_saga.register()
+    job_saga.reports("e1", replace(REFUSED, detail="none left\uffff\x07"))
+
+    assert job_saga.outcome() == {"error": "OutOfStock", "cause": '{"errorMessage": "none left??"}'}
 
 
 def test_a_wait_is_kept_as_something_that_was_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from saga_runtime.idempotency.identity import due_shard_of
+from saga_runtime.idempotency.identity import canonical_json, due_shard_of, parse_json
 from saga_runtime.idempotency.record import Met, RequestRecord, reserve_put, what_was_met
 from saga_runtime.protocol import RecordAttribute, RecordStatus
 from saga_runtime.recovery.cancel import FAILURE
@@ -136,6 +136,17 @@ def test_a_reserved_record_reads_back() -> None:
     )
     assert (RECORD.created_at, RECORD.due_at, RECORD.expiration) == (NOW_MS, DUE, None)
     assert (RECORD.recoveries, RECORD.parked_by, RECORD.direction, RECORD.settled) == (0, None, None, False)
+
+
+def test_a_request_travels_without_characters_that_a_queue_refuses() -> None:
+    """It is a part of jobs, whatever texts a client sends."""
+    body = '{"\uffff":"\\\\\ufffe\\u0000\u00e4"}'
+    reservation = reservation_of(body=body)
+
+    request = json.loads(reservation.start_input)["request"]
+    assert not {"\ufffe", "\uffff", "\x00"} & set(request)
+    assert "\u00e4" in request
+    assert canonical_json(parse_json(request)) == reservation.request
 
 
 REQUIRED = ("id", "status", "fingerprint", "scope", "input", "saga_id", "owner", "created_at")

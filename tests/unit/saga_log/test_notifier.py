@@ -49,6 +49,15 @@ def test_a_notification_is_sent_in_the_order_of_its_request_under_its_step_key(w
     assert world.rows() == {f"{SAGA_ID}#Receipt": "DONE"}
 
 
+def test_characters_that_a_queue_refuses_keep_no_notification(world: World, queue_url: str) -> None:
+    """A client's text may hold them: its saga, behind the pivot, could never end."""
+    notify(queue_url, "\ufffe\uffff\x00\x1f\tGr\u00f6\u00dfe\n\U0001f4b6")
+
+    (message,) = received(queue_url)
+    assert message["Body"] == "????\tGr\u00f6\u00dfe\n\U0001f4b6"
+    assert world.rows() == {f"{SAGA_ID}#Receipt": "DONE"}
+
+
 def test_a_recorded_notification_is_not_sent_again_however_late(world: World, queue_url: str) -> None:
     first = notify(queue_url)
     world.clock.ms += 86_400_000

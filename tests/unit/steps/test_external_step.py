@@ -366,13 +366,16 @@ def test_a_later_query_records_the_gateways_outcome(shop: Shop, fault: Fault, ou
 
 
 def test_a_refusal_is_recorded_whatever_text_the_provider_gives(shop: Shop) -> None:
-    """Half of a surrogate pair is what some providers leave of an emoji; DynamoDB has no such text."""
-    shop.gateway.refuses = "no credit \ud83d"
+    """Half of a surrogate pair is what some providers leave of an emoji; DynamoDB has no such text.
 
-    with pytest.raises(Declined, match=r"^no credit \?$"):
+    SQS refuses the other characters, in the notice of the saga's failure.
+    """
+    shop.gateway.refuses = "no credit \ud83d\uffff\x00"
+
+    with pytest.raises(Declined, match=r"^no credit \?\?\?$"):
         shop.run()
 
-    assert (shop.status, shop.row[LogAttribute.DETAIL]) == ("REFUSED", "no credit ?")
+    assert (shop.status, shop.row[LogAttribute.DETAIL]) == ("REFUSED", "no credit ???")
     shop.check()
 
 
