@@ -248,11 +248,6 @@ class JobSaga:
         """Change attributes of the job's log row."""
         _change("log", log_key(SAGA_ID, STEP), values)
 
-    def misplace(self) -> None:
-        """Let what was reported be in another saga's log, as if the receiver had served only that one."""
-        aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, STEP))
-        _change("tokens", {TokenAttribute.ID: {"S": JOB_ID}}, {TokenAttribute.LOG_TABLE: "log-of-another"})
-
     def outcome(self, number: int = 1) -> dict[str, Any] | None:
         """The outcome that an attempt received."""
         return self.world.tasks.woken.get(self.attempts[number - 1].token)
