@@ -23,7 +23,7 @@ from constructs_lib.testing.invariants import assert_all_hold
 from examples.cart_fulfilment.providers import Action, Delivery, Trouble
 from examples.cart_fulfilment.providers.courier import sign_like_stripe
 from saga_runtime.protocol import RecordAttribute, RecordStatus, TokenAttribute, TokenStatus
-from saga_runtime.recovery.late_effects import late_rows
+from saga_runtime.recovery.late_effects import late_log
 
 from .cart_system import DEAR, LONGEST_WAIT_SECONDS, PRICE, CartSystem, cart, deployed, until
 from .transfer_system import at_once, problem_of
@@ -221,7 +221,7 @@ def undone_if_late(system: CartSystem, saga_id: str, scene: Scene) -> None:
         return
 
     def undone() -> bool:
-        late = late_rows(system.recoverer, system.record(saga_id), system.outputs["LogTableName"])
+        late = late_log(system.recoverer, system.record(saga_id), system.outputs["LogTableName"]).late
         return not late and system.effects(saga_id) == scene.books
 
     until(undone, lambda: f"undoing what came late: {system.statuses(saga_id)}")

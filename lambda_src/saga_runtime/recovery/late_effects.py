@@ -170,16 +170,11 @@ def late_input(start_input: str) -> str:
     return json.dumps(json.loads(start_input) | {StartField.LATE: True}, separators=(",", ":"))
 
 
-def late_rows(recoverer: Recoverer, record: RequestRecord, log_table: str) -> tuple[str, ...]:
-    """Sort keys of a saga's rows with late effects that are to be undone, read strongly.
-
-    Of a settled saga nothing else is undone any more: an undo that was begun and cut off is one of these, too.
-    """
-    return late_log(recoverer, record, log_table).late
-
-
 def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> LateLog:
-    """Read all rows of a saga strongly."""
+    """Read all rows of a saga strongly.
+
+    Of a settled saga nothing else is undone any more: an undo that was begun and cut off is a late effect, too.
+    """
     a = LogAttribute
     wanted = (StepStatus.APPLIED_LATE, *([StepStatus.COMPENSATING] if record.settled else []))
     found: list[str] = []
@@ -201,7 +196,7 @@ def late_log(recoverer: Recoverer, record: RequestRecord, log_table: str) -> Lat
             if status in wanted:
                 found.append(step)
             # Of several pivots, one may be applied, and another one ahead.
-            beyond |= (side == Side.AFTER and status in wanted) or (side == Side.PIVOT and status == StepStatus.DONE)
+            beyond |= side == Side.AFTER or (side == Side.PIVOT and status == StepStatus.DONE)
     needed = _may_need(record, beyond_a_pivot=beyond)
     return LateLog(late=() if needed else tuple(found), undone=undone, ends=ends, needed=needed)
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
 from saga_runtime.protocol import LEAST_LOG_DAYS, WAYS_AT, LogAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import appended, decision_update
+from saga_runtime.recovery.late_effects import late_log
 from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
 from saga_runtime.recovery.resolution import (
     CannotResolve,
@@ -174,7 +175,7 @@ class Resolver:
             direction=record.direction,
             settled=record.settled,
             same_ways=record.definition[WAYS_AT:] == self.ways,
-            beyond_a_pivot=self._beyond_a_pivot(record),
+            beyond_a_pivot=late_log(self.recoverer, record, self.log_table).needed,
         )
         decides_itself = record.parked_by is None and not record.settled and not _is_late(row)
         refusal = CannotResolve(
@@ -269,26 +270,6 @@ class Resolver:
             return None, None
         side = item.get(LogAttribute.SIDE)
         return LogRow.from_item(item), Side(side["S"]) if side else None
-
-    def _beyond_a_pivot(self, record: RequestRecord) -> bool:
-        """Test whether a pivot of a saga without a direction is applied, read strongly."""
-        if record.settled or record.direction is not None:
-            return False
-        a = LogAttribute
-        asked: Any = {
-            "TableName": self.log_table,
-            "ConsistentRead": True,
-            "KeyConditionExpression": "#saga_id = :saga_id",
-            "FilterExpression": "#side = :pivot AND #status = :done",
-            "ProjectionExpression": "#step",
-            "ExpressionAttributeNames": {f"#{name}": name for name in (a.SAGA_ID, a.STEP, a.SIDE, a.STATUS)},
-            "ExpressionAttributeValues": {
-                ":saga_id": {"S": record.saga_id},
-                ":pivot": {"S": Side.PIVOT},
-                ":done": {"S": StepStatus.DONE},
-            },
-        }
-        return any(page["Items"] for page in self.recoverer.dynamodb.get_paginator("query").paginate(**asked))
 
     def require_unsettled(self, record: RequestRecord) -> None:
         """Refuse a saga that has ended."""

@@ -123,13 +123,13 @@ def _nobody_waits(job_saga: JobSaga) -> None:
     job_saga.time_out()
 
 
-def _parked(job_saga: JobSaga) -> None:
-    _nobody_waits(job_saga)
-    job_saga.change_record(parked_by="owner", parked_reason='{"step":"Pick"}')
-
-
 def _parked_unregistered(job_saga: JobSaga) -> None:
     job_saga.change_record(parked_by="owner", parked_reason='{"step":"Pick"}')
+
+
+def _parked(job_saga: JobSaga) -> None:
+    _nobody_waits(job_saga)
+    _parked_unregistered(job_saga)
 
 
 def _buried(job_saga: JobSaga) -> None:

@@ -392,6 +392,12 @@ def test_an_early_outcome_that_is_known_does_not_resume_a_saga(job_saga: JobSaga
     assert job_saga.record()["parked_by"] == SAGA_ID
 
 
+def test_an_early_outcome_does_not_resume_a_saga_that_has_settled(job_saga: JobSaga) -> None:
+    job_saga.change_record(status=RecordStatus.FAILED)
+    _parked(job_saga, STEP, registered=False)
+    assert job_saga.record()["parked_by"] == SAGA_ID
+
+
 def _parked(job_saga: JobSaga, step: str, *, registered: bool = True) -> None:
     if registered:
         job_saga.register()

@@ -158,11 +158,21 @@ def test_a_late_effect_of_a_saga_that_went_forward_and_ended_is_undone() -> None
     assert [case for case, _ in about.commands] == ["undo it", "undone by hand"]
 
 
-@pytest.mark.parametrize(("pivot", "case"), [("DONE", "no, call it again"), ("TOMBSTONE", "no, and it never shall")])
-def test_a_step_in_doubt_between_two_pivots_is_called_again_if_the_first_one_is_applied(pivot: str, case: str) -> None:
-    capture = replace(CHARGE, step="Capture", status=pivot, side="pivot")
+@pytest.mark.parametrize(
+    ("side", "status", "direction", "case"),
+    [
+        ("pivot", "DONE", None, "no, call it again"),
+        ("pivot", "TOMBSTONE", None, "no, and it never shall"),
+        ("before", "DONE", None, "no, and it never shall"),
+        ("pivot", "DONE", "compensate", "no, and it never shall"),
+    ],
+)
+def test_a_step_in_doubt_before_a_pivot_is_called_again_if_another_one_is_applied(
+    side: str, status: str, direction: str | None, case: str
+) -> None:
+    capture = replace(CHARGE, step="Capture", status=status, side=side)
     doubt = replace(CHARGE, status="INTENT", output=None, attempt="a", side="before")
-    about, _ = advice(replace(PARKED, direction=None, steps=(capture, doubt)), [])
+    about, _ = advice(replace(PARKED, direction=direction, steps=(capture, doubt)), [])
 
     assert [found for found, _ in about.commands] == ["yes, with its output", case]
 

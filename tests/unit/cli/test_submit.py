@@ -66,9 +66,11 @@ def test_a_problem_is_recognized_by_the_address_of_its_page(docs_url: str) -> No
     [
         ('{"result":{"paid":1234567890123456.78}}', '{"result":{"paid":1234567890123456.78}}'),
         ('{\n"paid": 1}', '{"paid": 1}'),
+        ('{\r"paid": 1}', '{"paid": 1}'),
         ("<html>\n</html>", '"<html>\\n</html>"'),
+        ("<html>", '"<html>"'),
     ],
-    ids=["JSON", "JSON of two lines", "a page"],
+    ids=["JSON", "JSON of two lines", "JSON of two lines of a Mac", "a page", "a page of one line"],
 )
 def test_a_result_has_the_answer_with_every_digit_in_one_line(text: str, written: str) -> None:
     result = Result(line=LINE, outcome=Outcome.NEW, answer=Answer(status=200, headers={}, text=text))

@@ -60,21 +60,23 @@ def test_late_effect_of_a_saga_in_progress_is_left_if_it_may_need_it(
 
 
 @pytest.mark.parametrize(
-    ("pivot", "direction", "undone"),
+    ("side", "status", "direction", "undone"),
     [
-        (StepStatus.DONE, None, False),
-        (StepStatus.TOMBSTONE, None, True),
-        (StepStatus.DONE, Direction.COMPENSATE, True),
+        (Side.PIVOT, StepStatus.DONE, None, False),
+        (Side.AFTER, StepStatus.INTENT, None, False),
+        (Side.BEFORE, StepStatus.DONE, None, True),
+        (Side.PIVOT, StepStatus.TOMBSTONE, None, True),
+        (Side.PIVOT, StepStatus.DONE, Direction.COMPENSATE, True),
     ],
 )
-def test_late_effect_between_two_pivots_is_left_if_the_first_one_is_applied(
-    watch: Watch, pivot: StepStatus, direction: Direction | None, undone: bool
+def test_late_effect_before_a_pivot_is_left_if_the_saga_only_goes_forward(
+    watch: Watch, side: Side, status: StepStatus, direction: Direction | None, undone: bool
 ) -> None:
-    """A row of a step between them names the pivot ahead only."""
+    """A row of a step between two pivots names the one ahead only."""
     if direction is not None:
         watch.update(direction={"S": direction})
     late_job(watch)
-    put_row("Capture", pivot, side=Side.PIVOT)
+    put_row("Capture", status, side=side)
 
     watch.sweep()
 
