@@ -92,6 +92,7 @@ async def _serve(settings: EmulatorSettings, listener: socket.socket, port: int)
     emulator = corrections.Emulator(settings=settings, clock=clock)
     corrections.install(emulator)
     reset.follow_executions()
+    reset.follow_event_sources()
     engine = faults.install(emulator)
 
     def empty() -> None:

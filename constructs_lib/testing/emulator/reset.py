@@ -9,14 +9,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from ministack.core import lambda_runtime as runtime
+from ministack.services import lambda_svc as functions
 from ministack.services import stepfunctions as states
+
+from constructs_lib.testing.emulator.corrections import replace
 
 #: How long a reset waits for what it stopped. On a machine with much to do, a sandbox may take seconds to start, and
 #: can be killed only then.
 _PATIENCE_SECONDS: Final = 20.0
+_PAUSE_SECONDS: Final = 0.005
 _ASSET_BUCKET_PREFIX: Final = "cdk-"
+_POLLS: Final = ("_poll_sqs", "_poll_kinesis", "_poll_dynamodb_streams")
 
 _running: set[int] = set()
+_polling = threading.Lock()
+"""Held while event sources are polled: nothing else knows the messages that were taken out of a queue."""
 _resets = 0
 
 
@@ -39,6 +46,20 @@ def follow_executions() -> None:
     states._run_execution = run
 
 
+def follow_event_sources() -> None:
+    """Let no event source be polled during a reset."""
+
+    def make(original: Callable[[], bool]) -> Callable[[], bool]:
+        def poll() -> bool:
+            with _polling:
+                return original()
+
+        return poll
+
+    for name in _POLLS:
+        replace(functions, name, make)
+
+
 def reset() -> None:
     """Empty everything that a test leaves behind.
 
@@ -48,12 +69,18 @@ def reset() -> None:
     global _resets  # noqa: PLW0603 - one emulator per process
     _resets += 1
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    # Again and again: an execution may be about to call a function, and a sandbox that is being unpacked has no
-    # process yet that could be killed.
-    while _stop_what_runs() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    for empty in (_empty_states, _empty_tables, _empty_queues, _empty_logs, _empty_buckets, _empty_api):
-        empty()
+    # Again and again: an event source may be about to call a function, so may an execution, and a sandbox that is being
+    # unpacked has no process yet that could be killed.
+    held = False
+    while (_stop_what_runs() or not held) and time.monotonic() < deadline:
+        held = held or _polling.acquire(timeout=_PAUSE_SECONDS)
+        time.sleep(_PAUSE_SECONDS)
+    try:
+        for empty in (_empty_states, _empty_tables, _empty_queues, _empty_logs, _empty_buckets, _empty_api):
+            empty()
+    finally:
+        if held:
+            _polling.release()
 
 
 def _stop_what_runs() -> bool:
@@ -84,9 +111,8 @@ def _kill_busy_sandboxes() -> bool:
 
 
 def _calls_in_progress() -> bool:
-    """Test whether a function's call is still running: its log is written last, when its sandbox is free already."""
-    functions = _loaded("lambda_svc")
-    return functions is not None and functions._inflight_total > 0
+    """Test whether a function is called; its log is written last, when its sandbox is free already."""
+    return functions._inflight_total > 0 or bool(functions._esm_inflight)
 
 
 def _empty_states() -> None:
@@ -107,10 +133,8 @@ def _empty_tables() -> None:
         dynamodb._stream_records._data.clear()
         dynamodb._stream_trimmed._data.clear()
         _clear(dynamodb._txn_idempotency)
-    functions = _loaded("lambda_svc")
-    if functions is not None:
-        with functions._dynamodb_stream_positions_lock:
-            functions._dynamodb_stream_positions._data.clear()
+    with functions._dynamodb_stream_positions_lock:
+        functions._dynamodb_stream_positions._data.clear()
 
 
 def _empty_queues() -> None:
