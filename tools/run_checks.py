@@ -5,7 +5,9 @@ With ``--proofs``, what is marked ``proof`` instead: tests that search, or break
 each run. Each job may fail, and all run to their end; a job's output is in ``build``, and is shown if it failed.
 
 There are two lanes. Tests on local AWS run many processes and mostly wait; jobs that compute give way to them
-(``nice``), so that functions start in time even if the machine is busy with the other lane.
+(``nice``), so that functions start in time even if the machine is busy with the other lane. A job that computes has a
+processor of its own: it asks the CDK's Node for each thing, and on two processors each question wakes the other one,
+which costs an eighth of the time. The simulation, with a process for each processor, runs alone, at the end.
 """
 
 from __future__ import annotations
@@ -20,22 +22,22 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOGS: Final = ROOT / "build"
-AT_ONCE: Final = 3
-"""Jobs of a lane that run at the same time: each waits for other processes, local AWS or the CDK's Node."""
+AT_ONCE: Final = 4
+"""Jobs on local AWS that run at the same time: each waits for other processes."""
 GIVES_WAY: Final = ("nice", "-n", "10")
 """Before the command of a job that computes."""
 TELL_SECONDS: Final = 60.0
 LAST_LINES: Final = 40
 """Lines of a job that failed without a failed test: it was killed, or its interpreter crashed."""
 SIMULATED: Final = 20_000
-"""Sagas that are simulated from a fresh seed: some four minutes of a processor."""
+"""Sagas that are simulated from a fresh seed: under two minutes on two processors."""
 DRAWN: Final = ("drawn", "released", "queued", "cart_fulfilment")
 """Names of ``make simulate`` of which a proof simulates more: a saga of theirs takes longest."""
 DRAWN_SAGAS: Final = 2_500
@@ -47,17 +49,9 @@ EACH_CALL: Final = f"{SIMULATOR}/test_each_call.py"
 CONSTRUCTS: Final = "tests/constructs"
 LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
+STACKS: Final = (f"{CONSTRUCTS}/stacks", f"{CONSTRUCTS}/observability")
+"""Tests of whole stacks: more than half of the time of all tests of constructs."""
 ON_LOCAL_AWS: Final = {
-    "carts": ("test_callbacks", "test_cart_fulfilment", "test_reconciler"),
-    "ledgers": (
-        "test_agentic_payout",
-        "test_doctor",
-        "test_http",
-        "test_late_attempts",
-        "test_order_processing",
-        "test_saga",
-        "test_saga_conditions",
-    ),
     "emulator": (
         "test_corrections_api",
         "test_corrections_callbacks",
@@ -68,6 +62,16 @@ ON_LOCAL_AWS: Final = {
         "test_faults",
         "test_local_aws",
         "test_local_aws_leaves_nothing",
+    ),
+    "carts": ("test_callbacks", "test_cart_fulfilment", "test_reconciler"),
+    "ledgers": (
+        "test_agentic_payout",
+        "test_doctor",
+        "test_http",
+        "test_late_attempts",
+        "test_order_processing",
+        "test_saga",
+        "test_saga_conditions",
     ),
     "sagas": (
         "test_bank",
@@ -109,11 +113,13 @@ class Job:
         name: what it is called, and its log.
         command: what runs it.
         local: True if it is on local AWS.
+        alone: True if it begins when all others have ended, and has all processors.
     """
 
     name: str
     command: Sequence[str]
     local: bool = False
+    alone: bool = False
 
     @property
     def log(self) -> Path:
@@ -131,9 +137,14 @@ class Job:
         return f"{self.name} {said[-1]}" if said else self.name
 
 
-def make(target: str, *variables: str, name: str = "") -> Job:
+def make(target: str, *variables: str) -> Job:
     """Return a job for a target of the Makefile that is not a test."""
-    return Job(name=name or target, command=["make", "--no-print-directory", target, *variables])
+    return Job(name=target, command=["make", "--no-print-directory", target, *variables])
+
+
+def simulation(name: str, *variables: str) -> Job:
+    """Return a job that simulates sagas."""
+    return replace(make("simulate", *variables), name=name, alone=True)
 
 
 def pytests(name: str, *arguments: str, local: bool = False) -> Job:
@@ -182,7 +193,7 @@ def _changed() -> set[str]:
 def jobs() -> list[Job]:
     """Lint, types and tests; a file of tests belongs to one job.
 
-    In each lane, what takes longest begins first; the simulation, which has a process for each processor, ends it.
+    In each lane, what takes longest begins first.
     """
     local = {name: _files(LOCAL, *files) for name, files in ON_LOCAL_AWS.items()}
     named = [path for paths in local.values() for path in paths]
@@ -190,11 +201,12 @@ def jobs() -> list[Job]:
         make("lint"),
         pytests("other-local", "-m", TESTS, *_without(*named), LOCAL, local=True),
         *(pytests(name, "-m", TESTS, *files, local=True) for name, files in local.items()),
-        pytests("constructs", "-m", TESTS, CONSTRUCTS),
+        pytests("constructs-stacks", "-m", TESTS, *STACKS),
         pytests("unit", "-m", TESTS, UNIT),
         pytests("rest", "-m", TESTS, *_without(LOCAL, UNIT, CONSTRUCTS), "tests"),
+        pytests("constructs", "-m", TESTS, *_without(*STACKS), CONSTRUCTS),
         make("types"),
-        make("simulate", f"SAGAS={SIMULATED}"),
+        simulation("simulate", f"SAGAS={SIMULATED}"),
     ]
 
 
@@ -205,13 +217,13 @@ def proofs() -> list[Job]:
         pytests("proofs-local", "-m", PROOFS, *_without(*faults), LOCAL, local=True),
         pytests("proofs-faults", "-m", PROOFS, *faults, local=True),
         pytests("proofs-simulator", "-m", PROOFS, *_without(EACH_CALL), SIMULATOR),
+        pytests("proofs-rest", "-m", PROOFS, *_without(LOCAL, UNIT, SIMULATOR), "tests"),
         pytests(
             "proofs-clauses", "-p", "tests.unit.every_clause", "-m", "scenario or proof", *_without(*computing), UNIT
         ),
-        pytests("proofs-rest", "-m", PROOFS, *_without(LOCAL, UNIT, SIMULATOR), "tests"),
         pytests("proofs-each-call", "-m", PROOFS, EACH_CALL),
         pytests("proofs-computing", "-m", PROOFS, *computing),
-        make("simulate", f"SAGAS={DRAWN_SAGAS}", f"EXAMPLES={' '.join(DRAWN)}", name="proofs-drawn"),
+        simulation("proofs-drawn", f"SAGAS={DRAWN_SAGAS}", f"EXAMPLES={' '.join(DRAWN)}"),
     ]
 
 
@@ -223,16 +235,22 @@ def _without(*paths: str) -> list[str]:
     return [f"--ignore={path}" for path in paths]
 
 
+def _processors() -> list[int]:
+    return sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+
+
 @dataclass(slots=True)
 class Run:
     """Jobs that are under way.
 
     Attributes:
+        free: processors on which no job computes; empty where a process cannot be kept on one.
         running: the processes, by job.
         processor_seconds: of the jobs that ended, with all their processes.
     """
 
     began: float = field(default_factory=time.monotonic)
+    free: list[int] = field(default_factory=_processors)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     processor_seconds: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -247,9 +265,14 @@ class Run:
                 command = job.command if job.local else (*GIVES_WAY, *job.command)
                 process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
                 self.running[job.name] = process
+                kept_on = [] if job.local or job.alone else self.free[:1]
+                if kept_on:
+                    self.free.remove(*kept_on)
+                    os.sched_setaffinity(process.pid, kept_on)
             _, ended, used = os.wait4(process.pid, 0)
             process.returncode = os.waitstatus_to_exitcode(ended)
         with self._lock:
+            self.free += kept_on
             del self.running[job.name]
             self.processor_seconds[job.name] = used.ru_utime + used.ru_stime
         return process.returncode
@@ -271,7 +294,15 @@ def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
     """Run jobs, print their progress, and return the exit statuses of those that failed."""
     run, failed = Run(), dict[Job, int]()
     print(f"== {len(chosen)} jobs; {LOGS.name}/checks-*.log: their output", flush=True)
-    with ThreadPoolExecutor(AT_ONCE) as computing, ThreadPoolExecutor(AT_ONCE) as local:
+    for alone in (False, True):
+        failed |= _run_together(run, [job for job in chosen if job.alone is alone])
+    print(f"== {run.time()} {sum(run.processor_seconds.values()):.0f} s of a processor in all", flush=True)
+    return failed
+
+
+def _run_together(run: Run, chosen: Sequence[Job]) -> dict[Job, int]:
+    failed = dict[Job, int]()
+    with ThreadPoolExecutor(len(run.free) or None) as computing, ThreadPoolExecutor(AT_ONCE) as local:
         waiting: dict[Future[int | None], Job] = {
             (local if job.local else computing).submit(run.run, job): job for job in chosen
         }
@@ -292,7 +323,6 @@ def run_all(chosen: Sequence[Job]) -> dict[Job, int]:
         except BaseException:
             run.stop()
             raise
-    print(f"== {run.time()} {sum(run.processor_seconds.values()):.0f} s of a processor in all", flush=True)
     return failed
 
 

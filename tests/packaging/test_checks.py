@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +81,6 @@ def test_a_failed_job_is_shown_and_stops_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(run_checks, "LOGS", tmp_path)
-    monkeypatch.setattr(run_checks, "AT_ONCE", 1)
     fails = _python("fails", "print('here is why'); raise SystemExit(3)")
     passes = _python("passes", "print('not shown'); print('=== 7 passed ===')")
 
@@ -102,6 +102,35 @@ def test_jobs_that_compute_give_way_to_those_on_local_aws(tmp_path: Path, monkey
     assert run_all([computing, local]) == {}
 
     assert (local.last_line(), computing.last_line()) == (f"niceness {own}", f"niceness {min(own + 10, 19)}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a process on a processor")
+def test_a_job_that_computes_has_a_processor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    everything = os.sched_getaffinity(0)
+    says = [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+    computing = [Job(name=f"computing-{number}", command=says) for number in range(2 * len(everything) + 1)]
+    others = [Job(name="local", command=says, local=True), Job(name="alone", command=says, alone=True)]
+
+    assert run_all([*computing, *others]) == {}
+
+    assert {job.last_line() for job in computing} == {str(processor) for processor in everything}
+    assert [job.last_line().split() for job in others] == [[str(number) for number in everything]] * 2
+
+
+def test_a_job_that_is_alone_begins_when_all_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_checks, "LOGS", tmp_path)
+    ended = tmp_path / "ended"
+    alone = replace(_python("alone", f"print(open({str(ended)!r}).read())"), alone=True)
+    slow = _python("slow", f"import time; time.sleep(0.3); open({str(ended)!r}, 'w').write('slow has ended')")
+
+    assert run_all([alone, slow, replace(slow, name="local", local=True)]) == {}
+
+    assert alone.last_line() == "slow has ended"
+
+
+def test_simulations_are_alone() -> None:
+    assert [job.name for job in (*ALL, *PROVED) if job.alone] == ["simulate", "proofs-drawn"]
 
 
 def test_what_is_on_local_aws_is_in_its_lane() -> None:
