@@ -155,6 +155,26 @@ def message_without_group(of: Services) -> Any:
     ]
 
 
+def message_that_is_refused(of: Services) -> Any:
+    """Refuse characters, a size and a delay; of a batch only the message that has one of them."""
+    sqs = of.client("sqs")
+    characters = ("\x00", "\x0b", "\x1f", "\ufffe", "\uffff", "\t\n\r\x7f\x85\ud7ff\ue000\ufffd\U0010ffff")
+    codes = [code_of(sqs.send_message, QueueUrl=of.plain, MessageBody=f"a{character}") for character in characters]
+    codes += [code_of(sqs.send_message, QueueUrl=of.plain, MessageBody=body) for body in ("", "x" * 1_048_577)]
+    codes.append(code_of(sqs.send_message, QueueUrl=of.fifo, MessageBody="a", MessageGroupId="g", DelaySeconds=1))
+    entries = [{"Id": "good", "MessageBody": "b"}, {"Id": "bad", "MessageBody": "\ufffe"}]
+    answer = sqs.send_message_batch(QueueUrl=of.plain, Entries=entries)
+    bodies = [received(sqs, of.plain) for _ in range(2)]
+    large = [{"Id": str(number), "MessageBody": "x" * 600_000} for number in range(2)]
+    codes.append(code_of(sqs.send_message_batch, QueueUrl=of.plain, Entries=large))
+    return [
+        codes,
+        [entry["Id"] for entry in answer["Successful"]],
+        [[entry["Id"], entry["SenderFault"], entry["Code"]] for entry in answer["Failed"]],
+        bodies,
+    ]
+
+
 def execution_of_one_name(of: Services) -> Any:
     """Start an execution again: while it runs with its input and with another one, and once it has ended."""
     states = of.client("stepfunctions")
@@ -404,6 +424,21 @@ EXCHANGES: Final = (
     Exchange(act=fifo_messages, answers=[["a"], [], ["b"]]),
     Exchange(act=message_again, answers=[[["1", 0], ["2", 0]], 0]),
     Exchange(act=message_without_group, answers=["MissingParameter", "InvalidParameterValue"]),
+    Exchange(
+        act=message_that_is_refused,
+        answers=[
+            [
+                *5 * ["InvalidMessageContents"],
+                "none",
+                "MissingParameter",
+                *2 * ["InvalidParameterValue"],
+                "AWS.SimpleQueueService.BatchRequestTooLong",
+            ],
+            ["good"],
+            [["bad", True, "InvalidMessageContents"]],
+            ["a\t\n\r\x7f\x85\ud7ff\ue000\ufffd\U0010ffff", "b"],
+        ],
+    ),
     Exchange(
         act=execution_of_one_name,
         answers=[True, "ExecutionAlreadyExists", "ABORTED", "Why", "because", "ExecutionAlreadyExists"],

@@ -23,7 +23,7 @@ from constructs_lib.testing.simulator.faults.climate import EXECUTIONS_GO, Clima
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
-from .exchanges import EXCHANGES, HTTP_ROUTES, MACHINES, PATTERN, ROUTES, Exchange, Respond, Services, received
+from .exchanges import EXCHANGES, HTTP_ROUTES, MACHINES, PATTERN, ROUTES, Exchange, Respond, Services, code_of, received
 from .scenarios import FUNCTIONS
 from .support import add_machine, blueprint, world_of
 
@@ -101,3 +101,17 @@ def test_simulator_responds_as_aws_does(exchange: Exchange) -> None:
         task = world.kernel.spawn(world.actor("caller"), lambda: exchange.act(made))
         world.kernel.run(until=START + 3_600 * SECOND)
         assert task.ended.value() == exchange.answers
+
+
+def test_a_message_waits_at_most_a_quarter_of_an_hour() -> None:
+    """Local AWS takes every delay."""
+    with services() as (world, made):
+        send = made.client("sqs").send_message
+        task = world.kernel.spawn(
+            world.actor("caller"),
+            lambda: [
+                code_of(send, QueueUrl=made.plain, MessageBody="a", DelaySeconds=delay) for delay in (-1, 0, 900, 901)
+            ],
+        )
+        world.kernel.run(until=START + 3_600 * SECOND)
+        assert task.ended.value() == ["InvalidParameterValue", "none", "none", "InvalidParameterValue"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
 MOST_BYTES: Final = 1_048_576
+_MOST_DELAY: Final = 900
+_REFUSED: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Outside of what a message may contain ("SendMessage" in the Amazon SQS API Reference)."""
 _DEDUPLICATION: Final = 300 * SECOND
 _POLL: Final = 20 * MILLISECOND
 
@@ -127,8 +131,7 @@ class Queues:
             case "SendMessage":
                 return self._send(queue, params)
             case "SendMessageBatch":
-                sent = [{"Id": entry["Id"], **self._send(queue, entry)} for entry in params["Entries"]]
-                return {"Successful": sent, "Failed": []}
+                return self._send_batch(queue, params["Entries"])
             case "ReceiveMessage":
                 return self._receive(queue, params)
             case "DeleteMessage":
@@ -219,16 +222,39 @@ class Queues:
         self._number += 1
         return f"{prefix}{self._number:08d}"
 
+    def _send_batch(self, queue: Queue, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        if sum(len(str(entry["MessageBody"]).encode("utf-8", "replace")) for entry in entries) > MOST_BYTES:
+            raise ServiceError(
+                "AWS.SimpleQueueService.BatchRequestTooLong", "The messages are longer than a batch may be."
+            )
+        sent: list[dict[str, Any]] = []
+        failed: list[dict[str, Any]] = []
+        for entry in entries:
+            try:
+                sent.append({"Id": entry["Id"], **self._send(queue, entry)})
+            except ServiceError as refused:
+                failed.append(
+                    {"Id": entry["Id"], "SenderFault": True, "Code": refused.code, "Message": refused.message}
+                )
+        return {"Successful": sent, "Failed": failed}
+
     def _send(self, queue: Queue, params: Mapping[str, Any]) -> dict[str, Any]:
         self._check_source(queue)
         body = params["MessageBody"]
         if not isinstance(body, str) or not body:
             raise ServiceError("MissingParameter", "The request must contain the parameter MessageBody.")
+        if (character := _REFUSED.search(body)) is not None:
+            raise ServiceError(
+                "InvalidMessageContents", f"The message contains {character[0]!a}, which is not allowed."
+            )
         if len(body.encode()) > MOST_BYTES:
             raise ServiceError(
                 "InvalidParameterValue",
                 f"One or more parameters are invalid. Reason: Message must be shorter than {MOST_BYTES} bytes.",
             )
+        delay = int(params.get("DelaySeconds") or 0)
+        if not 0 <= delay <= (0 if queue.spec.fifo else _MOST_DELAY):
+            raise ServiceError("InvalidParameterValue", f"Value {delay} for parameter DelaySeconds is invalid.")
         now = self._kernel.now
         group, told = params.get("MessageGroupId"), params.get("MessageDeduplicationId")
         message_id = self._next("m")
@@ -248,7 +274,7 @@ class Queues:
             if former is not None and now - former[1] < _DEDUPLICATION:
                 return {"MessageId": former[0], **digest}
             queue.known[told] = (message_id, now)
-        delay = int(params.get("DelaySeconds") or 0) * SECOND
+        delay *= SECOND
         if self._weather.happens(Event.MESSAGE_LATE, queue.spec.name):
             delay += self._weather.long()
         message = Message(
