@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from saga_runtime.callbacks.decisions import Entry, Registration, answer_of, entry_of
 from saga_runtime.callbacks.receipt import adopt
 from saga_runtime.callbacks.rows import JobId, TokenRow, check_job_id
@@ -11,8 +14,11 @@ from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.writes import (
     UNKNOWN_DAYS,
     Waiting,
+    conflict_change,
     dispatch_error_update,
+    early_put,
     kept_change,
+    listed_change,
     token_put,
     token_update,
 )
@@ -60,7 +66,7 @@ def register(waiting: Waiting) -> Registration:
                     return _early(waiting, Registration.NEWER)
             case Entry.ANSWER:
                 if _answered_before(waiting, row, now_ms):
-                    return Registration.NEWER
+                    return _early(waiting, Registration.NEWER)
         row = read_token(waiting.job_id)
     raise TransientError(f"the row of job {waiting.job_id} keeps changing")
 
@@ -76,8 +82,30 @@ def _answered_before(waiting: Waiting, row: TokenRow, now_ms: int) -> bool:
     log = read_log(waiting.log_table, job)
     told = None if log is None else answer_of(log)
     entry = waiting.wait_anew(table, row, now_ms) if told is None else waiting.answer(table, row, told, now_ms)
-    refused = transact([entry, log_check(waiting.log_table, job, log)], retry=PATIENT)
+    elsewhere = _kept_elsewhere(waiting, row, now_ms) if told is None else []
+    refused = transact([entry, log_check(waiting.log_table, job, log), *elsewhere], retry=PATIENT)
     return refused is None and told is None
+
+
+def _kept_elsewhere(waiting: Waiting, row: TokenRow, now_ms: int) -> Sequence[Any]:
+    """Entry for an outcome in another saga's log: it becomes an unknown job's, for this task to adopt.
+
+    Both sagas have a step of this name and one request table, and the receiver did not serve this one yet.
+    """
+    if row.status is not TokenStatus.EARLY or row.outcome is None or row.log_table in ("", waiting.log_table):
+        return []
+    row_id = alias_id(waiting.job_id)
+    contradicts = {} if row.conflict is None else conflict_change(row.conflict)
+    kept = early_put(
+        table=token_table(),
+        row_id=row_id,
+        outcome=row.outcome,
+        event_id=row.event_id,
+        now_ms=now_ms,
+        keep_days=UNKNOWN_DAYS,
+        more={**listed_change(row_id, now_ms, UNKNOWN_DAYS), **contradicts},
+    )
+    return [kept]
 
 
 def _is_mine(row: TokenRow, waiting: Waiting, now_ms: int) -> bool:

@@ -79,6 +79,12 @@ def _early(job_saga: JobSaga) -> None:
     job_saga.enter()
 
 
+def _early_elsewhere(job_saga: JobSaga) -> None:
+    job_saga.reports("e1")
+    job_saga.misplace()
+    job_saga.enter()
+
+
 def _unknown(job_saga: JobSaga) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")
@@ -213,6 +219,14 @@ PARTIES: dict[str, Party] = {
         before=_early,
         act=_register,
         calls=("PutItem", "GetItem", "TransactWriteItems", "GetItem", *_TELL),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+    ),
+    "registration after an outcome that another saga's log has": Party(
+        before=_early_elsewhere,
+        act=_register,
+        calls=("PutItem", "GetItem", "TransactWriteItems", "GetItem", *_ADOPT),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",

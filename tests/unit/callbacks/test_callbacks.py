@@ -46,6 +46,7 @@ from saga_runtime.protocol import (
     TokenStatus,
 )
 from saga_runtime.recovery.operators_queue import ConflictEntry
+from saga_runtime.saga_log.rows import log_key
 from saga_runtime.shared import aws
 from tests.unit.support.job_saga import (
     DONE,
@@ -53,6 +54,7 @@ from tests.unit.support.job_saga import (
     JOB_ID,
     PARCEL,
     REFUSED,
+    STEP,
     TIMEOUT_SECONDS,
     JobSaga,
     acknowledge,
@@ -300,6 +302,63 @@ def test_of_two_sagas_with_one_request_table_the_one_that_registers_gets_an_earl
     job_saga.register()
 
     assert list(world.tasks.woken) == ["token-1"]
+
+
+@pytest.mark.parametrize("job", [True, False])
+@pytest.mark.parametrize("outcomes", [[DONE], [REFUSED], [REFUSED, DONE], [DONE, REFUSED]])
+def test_an_outcome_that_another_sagas_log_has_is_delivered(
+    world: World, monkeypatch: pytest.MonkeyPatch, job: bool, outcomes: list[Succeeded | Failed]
+) -> None:
+    job_saga = JobSaga.open(world, monkeypatch, job=job)
+    for number, outcome in enumerate(outcomes):
+        job_saga.reports(f"e{number}", outcome)
+    job_saga.misplace()
+
+    assert job_saga.register() is Registration.ANSWERED
+
+    told = job_saga.outcome()
+    assert told is not None
+    assert ("output" in told) is (DONE in outcomes)
+    assert job_saga.log is not None
+    assert job_saga.log.output == ('{"parcel":"p-1"}' if DONE in outcomes else None)
+
+
+@pytest.mark.parametrize("registered", [True, False])
+def test_an_outcome_is_not_taken_over_once_it_was_resolved(
+    world: World, monkeypatch: pytest.MonkeyPatch, registered: bool
+) -> None:
+    job_saga = JobSaga.open(world, monkeypatch, job=False)
+    if registered:
+        job_saga.register()
+    job_saga.reports("e1", REFUSED)
+    if registered:
+        job_saga.misplace()
+    else:
+        aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, STEP))
+
+    assert job_saga.register() is Registration.NEWER
+
+    assert job_saga.outcome(len(job_saga.attempts)) is None
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_an_outcome_that_its_own_log_has_meanwhile_is_delivered(
+    world: World, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    job_saga = JobSaga.open(world, monkeypatch, job=False)
+    job_saga.reports("e1", REFUSED)
+    row = aws.dynamodb().get_item(TableName="log", Key=log_key(SAGA_ID, STEP))["Item"]
+    row |= {LogAttribute.STATUS: {"S": StepStatus.DONE}, LogAttribute.OUTPUT: {"S": '{"parcel":"p-2"}'}}
+    job_saga.misplace()
+    if not elsewhere:
+        job_saga.change_token(**{TokenAttribute.LOG_TABLE: "log"})
+    before(world.wire, "TransactWriteItems", lambda: aws.dynamodb().put_item(TableName="log", Item=row))
+
+    assert job_saga.register() is Registration.ANSWERED
+
+    assert job_saga.outcome() == {"output": '{"output":{"parcel":"p-2"}}'}
+    assert TokenAttribute.CONFLICT not in job_saga.token
+    assert job_saga.token_row(alias_of("", JOB_ID)) == {}
 
 
 def test_sagas_with_a_step_of_one_name_have_each_its_own_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

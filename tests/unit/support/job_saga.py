@@ -248,6 +248,15 @@ class JobSaga:
         """Change attributes of the job's log row."""
         _change("log", log_key(SAGA_ID, STEP), values)
 
+    def change_token(self, **values: str | int) -> None:
+        """Change attributes of the job's token row."""
+        _change("tokens", {TokenAttribute.ID: {"S": JOB_ID}}, values)
+
+    def misplace(self) -> None:
+        """Let what was reported be in another saga's log, as if the receiver had served only that one."""
+        aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, STEP))
+        self.change_token(**{TokenAttribute.LOG_TABLE: "log-of-another"})
+
     def outcome(self, number: int = 1) -> dict[str, Any] | None:
         """The outcome that an attempt received."""
         return self.world.tasks.woken.get(self.attempts[number - 1].token)
