@@ -51,6 +51,8 @@ LOCAL: Final = "tests/local"
 UNIT: Final = "tests/unit"
 STACKS: Final = (f"{CONSTRUCTS}/stacks", f"{CONSTRUCTS}/observability")
 """Tests of whole stacks: more than half of the time of all tests of constructs."""
+SHIPPED: Final = ("tests/docs", "tests/packaging")
+"""Tests of pages and packages."""
 ON_LOCAL_AWS: Final = {
     "emulator": (
         "test_corrections_api",
@@ -203,8 +205,9 @@ def jobs() -> list[Job]:
         *(pytests(name, "-m", TESTS, *files, local=True) for name, files in local.items()),
         pytests("constructs-stacks", "-m", TESTS, *STACKS),
         pytests("unit", "-m", TESTS, UNIT),
-        pytests("rest", "-m", TESTS, *_without(LOCAL, UNIT, CONSTRUCTS), "tests"),
         pytests("constructs", "-m", TESTS, *_without(*STACKS), CONSTRUCTS),
+        pytests("shipped", "-m", TESTS, *SHIPPED),
+        pytests("rest", "-m", TESTS, *_without(LOCAL, UNIT, CONSTRUCTS, *SHIPPED), "tests"),
         make("types"),
         simulation("simulate", f"SAGAS={SIMULATED}"),
     ]
