@@ -162,21 +162,12 @@ class Resolver:
         """Read the row, and decide what the answer makes of it."""
         if not record.settled:  # nothing is run for an answer about a settled saga, and its row is there
             self._require_young(record, now_ms)
-        row, side = self.row_of(record.saga_id, name)
+        subject = self.subject(record, name, declared)
+        row = subject.row
         if self.proposal is not None:
             require_row(self.proposal, row)
         if not _of_settled_saga(row, statement):
             self.require_unsettled(record)
-        subject = Subject(
-            name=name,
-            row=row,
-            side=side,
-            declared=declared,
-            direction=record.direction,
-            settled=record.settled,
-            same_ways=record.definition[WAYS_AT:] == self.ways,
-            beyond_a_pivot=late_log(self.recoverer, record, self.log_table).needed,
-        )
         decides_itself = record.parked_by is None and not record.settled and not _is_late(row)
         refusal = CannotResolve(
             f"saga {record.saga_id} is not parked, and decides for itself; recover it with cdk-sagas recover"
@@ -190,6 +181,20 @@ class Resolver:
         if change.written and decides_itself:
             raise refusal
         return subject, change
+
+    def subject(self, record: RequestRecord, name: str, declared: DeclaredStep | None) -> Subject:
+        """Read a row strongly, and what its answers depend on."""
+        row, side = self.row_of(record.saga_id, name)
+        return Subject(
+            name=name,
+            row=row,
+            side=side,
+            declared=declared,
+            direction=record.direction,
+            settled=record.settled,
+            same_ways=record.definition[WAYS_AT:] == self.ways,
+            beyond_a_pivot=late_log(self.recoverer, record, self.log_table).needed,
+        )
 
     def resume(self, record: RequestRecord, now_ms: int) -> Resumed:
         """Resume a parked saga, under its next recovery; one that is not parked is only read and recovered.

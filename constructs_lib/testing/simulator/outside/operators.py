@@ -16,21 +16,21 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from constructs_lib.testing.invariants import Item
-from constructs_lib.testing.simulator.deployment.parts import Declared, Operation
+from constructs_lib.testing.simulator.deployment.parts import Operation
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.workload import Workload
 from constructs_lib.testing.simulator.world import World
 from saga_runtime.errors import Conflict
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import WAYS_AT, LogAttribute, RecordAttribute, RecordStatus, Side, StepStatus
+from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 from saga_runtime.recovery.adoption import Adopter, CannotAdopt
 from saga_runtime.recovery.cancel import CannotCancel, cancel
 from saga_runtime.recovery.hold import Held, decisions_key, kept, off, on
 from saga_runtime.recovery.late_effects import undo_late
-from saga_runtime.recovery.resolution import CannotResolve, DeclaredStep, Statement, Subject
+from saga_runtime.recovery.resolution import CannotResolve, Statement, Subject
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import MachineGone, Recoverer
-from saga_runtime.saga_log.rows import UNDER_WAY, LogRow
+from saga_runtime.saga_log.rows import UNDER_WAY
 from saga_runtime.shared.arns import machine_of
 from saga_runtime.shared.decisions import Audit, decided
 from saga_runtime.shared.writes import Entry, transact
@@ -329,9 +329,9 @@ class Operator:
             step, statement = None, None
             if status in UNDER_WAY:
                 statement = self._about_doubt(operation, row, status)
-            elif declared is not None:
+            elif status in _REFUSED and declared is not None:
                 step = declared.steps.get(name.partition("[")[0])
-                statement = self._about_refusal(_subject(record, row, step, declared), row)
+                statement = self._about_refusal(resolver.subject(record, name, step), row)
             if statement is not None:
                 resolver.resolve(record, name, step, statement, now_ms)
                 told = f"states {name} of {record.saga_id}: applied={statement.applied}"
@@ -349,21 +349,8 @@ class Operator:
     def _about_refusal(self, subject: Subject, row: Item) -> Statement | None:
         """A saga continues with what was done after its refusal; what was not done is called again."""
         status = StepStatus(row[LogAttribute.STATUS]["S"])
-        if status not in _REFUSED or not subject.needs_it or not subject.same_ways:
+        if not subject.needs_it or not subject.same_ways:
             return None
         if status is StepStatus.APPLIED_LATE:
             return Statement(applied=True)
         return Statement(applied=False) if self._workload.find_out(self._world, row) is False else None
-
-
-def _subject(record: RequestRecord, row: Item, step: DeclaredStep | None, declared: Declared) -> Subject:
-    side = row.get(LogAttribute.SIDE)
-    return Subject(
-        name=row[LogAttribute.STEP]["S"],
-        row=LogRow.from_item(row),
-        side=Side(side["S"]) if side is not None else None,
-        declared=step,
-        direction=record.direction,
-        settled=record.settled,
-        same_ways=record.definition[WAYS_AT:] == declared.ways,
-    )
