@@ -41,7 +41,7 @@ PATTERN: Final = {
     "detail": {"state": ["new", "old"], "size": [{"anything-but": ["large"]}], "error": [{"exists": False}]},
 }
 """Pattern of the rule that sends events to the queue ``matched``."""
-ROUTES: Final = (("POST", "things/{id}"), ("GET", "wrong"))
+ROUTES: Final = (("POST", "things/{id}"), ("GET", "wrong"), ("GET", "textless"))
 """Methods and paths of the API; the function ``proxied`` is behind them."""
 HTTP_ROUTES: Final = {
     "POST /things/{id}": "NONE",
@@ -284,6 +284,77 @@ def secret_versions(of: Services) -> Any:
     return [before, values, code_of(secrets.get_secret_value, SecretId="missing")]
 
 
+def pages_of_objects(of: Services) -> Any:
+    """List objects page by page, and none."""
+    s3 = of.client("s3")
+    for key in ("page/a", "page/b"):
+        s3.put_object(Bucket=of.bucket, Key=key, Body=b"")
+    first = s3.list_objects_v2(Bucket=of.bucket, Prefix="page/", MaxKeys=1)
+    second = s3.list_objects_v2(Bucket=of.bucket, Prefix="page/", ContinuationToken=first["NextContinuationToken"])
+    none = s3.list_objects_v2(Bucket=of.bucket, Prefix="none/")
+    pages = [[found["Key"] for found in page["Contents"]] for page in (first, second)]
+    return [pages, first["IsTruncated"], second["IsTruncated"], "Contents" in none]
+
+
+def machine_of_another_kind(of: Services) -> Any:
+    """Refuse to start a Standard machine synchronously."""
+    return code_of(of.client("stepfunctions").start_sync_execution, stateMachineArn=of.done)
+
+
+def refused_entries(of: Services) -> Any:
+    """Refuse events whose detail is not a JSON object, and take the others of their request."""
+    details = ('{"n": 1}', '"text"', "{")
+    entries = [{"Source": "another", "DetailType": "Thing", "Detail": detail} for detail in details]
+    answer = of.client("events").put_events(Entries=entries)
+    return [answer["FailedEntryCount"], [entry.get("ErrorCode") for entry in answer["Entries"]]]
+
+
+def refused_receives(of: Services) -> Any:
+    """Refuse a receipt handle that is none, and to receive more messages than ten."""
+    sqs = of.client("sqs")
+    return [
+        code_of(sqs.delete_message, QueueUrl=of.plain, ReceiptHandle="nonsense"),
+        code_of(sqs.receive_message, QueueUrl=of.plain, MaxNumberOfMessages=11),
+    ]
+
+
+def hidden_messages(of: Services) -> Any:
+    """Refuse to hide a message for more than twelve hours, or one that is not in flight."""
+    sqs = of.client("sqs")
+    sqs.send_message(QueueUrl=of.plain, MessageBody="m")
+    receipt = sqs.receive_message(QueueUrl=of.plain)["Messages"][0]["ReceiptHandle"]
+    hide = sqs.change_message_visibility
+    seconds = (43_201, 0, 10)
+    codes = [code_of(hide, QueueUrl=of.plain, ReceiptHandle=receipt, VisibilityTimeout=each) for each in seconds]
+    sqs.delete_message(QueueUrl=of.plain, ReceiptHandle=receipt)
+    return codes
+
+
+def expired_receipt(of: Services) -> Any:
+    """Refuse to delete a FIFO message that is visible again."""
+    sqs = of.client("sqs")
+    sqs.send_message(QueueUrl=of.fifo, MessageBody="e", MessageGroupId="e", MessageDeduplicationId="e")
+    first = sqs.receive_message(QueueUrl=of.fifo)["Messages"][0]["ReceiptHandle"]
+    sqs.change_message_visibility(QueueUrl=of.fifo, ReceiptHandle=first, VisibilityTimeout=0)
+    refused = code_of(sqs.delete_message, QueueUrl=of.fifo, ReceiptHandle=first)
+    again = sqs.receive_message(QueueUrl=of.fifo).get("Messages", [])
+    for message in again:
+        sqs.delete_message(QueueUrl=of.fifo, ReceiptHandle=message["ReceiptHandle"])
+    return [refused, len(again)]
+
+
+def refused_batch_of_writes(of: Services) -> Any:
+    """Refuse one item twice, in a batch of writes and in a transaction that reads."""
+    dynamodb = of.client("dynamodb")
+    put = {"PutRequest": {"Item": {"id": {"S": "batch"}}}}
+    get = {"Get": {"TableName": of.table, "Key": {"id": {"S": "batch"}}}}
+    return [
+        code_of(dynamodb.batch_write_item, RequestItems={of.table: [put, put]}),
+        code_of(dynamodb.transact_get_items, TransactItems=[get, get]),
+        dynamodb.batch_write_item(RequestItems={of.table: [put]})["UnprocessedItems"],
+    ]
+
+
 def _put(of: Services, key: str, **more: Any) -> dict[str, Any]:
     return {"Put": {"TableName": of.table, "Item": {"id": {"S": key}, "v": {"S": key}}, **more}}
 
@@ -326,6 +397,11 @@ def invocations(of: Services) -> Any:
     document = json.loads(answer["Payload"].read())
     missing = code_of(functions.invoke, FunctionName="missing")
     return [answer["FunctionError"], document["errorType"], document["errorMessage"], missing]
+
+
+def unread_payload(of: Services) -> Any:
+    """Refuse a payload that is not JSON."""
+    return code_of(of.client("lambda").invoke, FunctionName=of.fails, Payload=b"{")
 
 
 def dead_letters(of: Services) -> Any:
@@ -374,8 +450,8 @@ def proxied_request(of: Services) -> Any:
 
 
 def refused_requests(of: Services) -> Any:
-    """Refuse a path without a method, and a response without a status."""
-    return [of.request(method, path, "")[0] for method, path in (("GET", "/missing"), ("GET", "/wrong"))]
+    """Refuse a path without a method, a response without a status, and one whose body is not a text."""
+    return [of.request("GET", path, "")[0] for path in ("/missing", "/wrong", "/textless")]
 
 
 def routed_request(of: Services) -> Any:
@@ -470,6 +546,21 @@ EXCHANGES: Final = (
             ["TaskTimedOut", "TaskTimedOut", "TaskTimedOut"],
         ],
     ),
+    Exchange(act=pages_of_objects, answers=[[["page/a"], ["page/b"]], True, False, False]),
+    Exchange(act=machine_of_another_kind, answers="StateMachineTypeNotSupported"),
+    Exchange(act=refused_entries, answers=[2, [None, "MalformedDetail", "MalformedDetail"]]),
+    Exchange(act=refused_receives, answers=["ReceiptHandleIsInvalid", "InvalidParameterValue"]),
+    Exchange(
+        act=hidden_messages,
+        answers=["InvalidParameterValue", "none", "MessageNotInflight"],
+        differs="local AWS hides it all the same; SQS documents 12 hours, and MessageNotInflight",
+    ),
+    Exchange(
+        act=expired_receipt,
+        answers=["InvalidParameterValue", 1],
+        differs="local AWS deletes the message; SQS refuses a receipt handle of a FIFO queue that has expired",
+    ),
+    Exchange(act=refused_batch_of_writes, answers=["ValidationException", "ValidationException", {}]),
     Exchange(act=stored_objects, answers=["none", "PreconditionFailed", "1", "NoSuchKey", "404"]),
     Exchange(
         act=secret_versions,
@@ -487,6 +578,11 @@ EXCHANGES: Final = (
     ),
     Exchange(act=conditional_put, answers={"id": {"S": "p"}, "v": {"N": "1.5"}}),
     Exchange(act=invocations, answers=["Unhandled", "Oops", "so", "ResourceNotFoundException"]),
+    Exchange(
+        act=unread_payload,
+        answers="InvalidRequestContentException",
+        differs="local AWS invokes the function; Lambda documents InvalidRequestContentException",
+    ),
     Exchange(act=dead_letters, answers=[["1", "2"], [], "m", True, "1"]),
     Exchange(
         act=matched_events,
@@ -515,7 +611,7 @@ EXCHANGES: Final = (
         ],
         differs="queryStringParameters has the first of several values; API Gateway documents the last one",
     ),
-    Exchange(act=refused_requests, answers=[403, 502]),
+    Exchange(act=refused_requests, answers=[403, 502, 502]),
     Exchange(
         act=routed_request,
         answers=[

@@ -18,7 +18,7 @@ FUNCTIONS: Final = {
         "import json\n"
         "def handler(event, context):\n"
         "    if event['httpMethod'] == 'GET':\n"
-        "        return {'status': 200}\n"
+        "        return {'statusCode': 200, 'body': {}} if event['path'] == '/textless' else {'status': 200}\n"
         "    names = ('httpMethod', 'resource', 'path', 'pathParameters', 'queryStringParameters',\n"
         "             'multiValueQueryStringParameters', 'body', 'isBase64Encoded')\n"
         "    seen = {name: event[name] for name in names}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -33,6 +34,19 @@ class NotSimulatedError(NotImplementedError):
 
     It ends the run, also if a function that meets it handles every exception.
     """
+
+
+def json_of(text: str | bytes) -> Any:
+    """Parse JSON as AWS does: ``NaN`` and ``Infinity``, which Python takes, are none.
+
+    Raises:
+        ValueError: if it is not JSON.
+    """
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def invalid(message: str) -> ServiceError:

@@ -166,7 +166,7 @@ class World:
             self.machines.published.publish(machine_arn, number)
         for alias in blueprint.aliases:
             self.machines.published.point(alias.arn, {alias.version: 100})
-        self.buckets = Buckets(blueprint.buckets)
+        self.buckets = Buckets(blueprint.buckets, self.calls.may, self.weather.is_busy)
         self.secrets = Secrets(self.kernel)
         self._drawn = Random(f"{seed}:secrets")
         self.internet = Internet(self.kernel, self.weather, self.trace)
@@ -263,7 +263,7 @@ class World:
         blueprint = deployment.blueprint
         for spec in blueprint.tables.values():
             if spec.name not in self.db.tables:
-                self.db.tables[spec.name] = _table(spec)
+                self.db.tables[spec.name] = _table(spec, self.weather.overtakes)
         self.parts = self.parts.with_those_of(deployment.parts)
         for log in self.parts.logs:
             self.db.tables[log].heard = self._row_written
@@ -336,13 +336,14 @@ def _tables(params: Mapping[str, Any]) -> set[str]:
     return {str(one["TableName"]) for one in (params, *entries) if "TableName" in one}
 
 
-def _table(spec: TableSpec) -> Table:
+def _table(spec: TableSpec, overtakes: Callable[[], bool]) -> Table:
     indexes = {
         index.name: Index(
             name=index.name,
             schema=KeySchema(names=index.keys, kinds=index.kinds),
             projected=index.projected,
             local=index.local,
+            overtakes=overtakes,
         )
         for index in spec.indexes
     }

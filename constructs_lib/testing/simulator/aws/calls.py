@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from unittest import mock
 
 from botocore.client import BaseClient
-from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
+from botocore.exceptions import ConnectionClosedError, ParamValidationError, ReadTimeoutError
+from botocore.validate import ParamValidator
 from greenlet import getcurrent
 
 from constructs_lib.testing.simulator.aws.demands import demands_of
@@ -52,6 +53,7 @@ _THROTTLES: Final = {
     "s3": "SlowDown",
 }
 _WRITES: Final = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
+_TRANSACTIONS: Final = frozenset({"TransactWriteItems", "TransactGetItems"})
 _MOST_BACKOFF: Final = 20 * SECOND
 _DEFAULT_ATTEMPTS: Final = {"dynamodb": 10}
 _LEGACY_ATTEMPTS: Final = 5
@@ -153,6 +155,10 @@ class Calls:
         if actor.role is not None:
             self._check_role(actor, actor.role, request)
 
+    def may(self, actor: Actor | None, demand: Demand) -> bool:
+        """Test whether a role allows something on which an answer depends; who has no role may do everything."""
+        return actor is None or actor.role is None or self._roles.allows(actor.role, demand)
+
     def needs(self, who: str, role: str, demand: Demand) -> bool:
         """Test whether a service may do something with a role of the stack; otherwise that is a finding."""
         allowed = self._roles.allows(role, demand)
@@ -181,6 +187,8 @@ class Calls:
         current = getcurrent()
         actor = current.process if isinstance(current, Task) else None
         sent = _translated(client, operation, params) if traits.of_resource else dict(params)
+        if service != "dynamodb":  # which looks at every member itself
+            _validate(client, operation, sent)
         if not isinstance(actor, Actor):
             try:
                 return _answered(client, operation, self.direct(service, operation, sent), 0)
@@ -245,7 +253,7 @@ class Calls:
                 raise LostError(late=False)
             case Trouble.THROTTLE:
                 self._trace.call(actor, request, "throttled")
-                raise ServiceError(_THROTTLES.get(request.service, "ThrottlingException"), "Rate exceeded")
+                raise self._throttled(request)
             case Trouble.ERROR_BEFORE:
                 self._trace.call(actor, request, "service fails before it")
                 raise ServiceError("InternalServerError", "Internal server error", status=500)
@@ -357,13 +365,28 @@ class Calls:
             raise NotSimulatedError(f"the service {name} is not simulated")
         return found
 
-    def _conflict(self, request: Request) -> ServiceError:
-        from constructs_lib.testing.simulator.aws.dynamodb.transactions import conflict
+    def _throttled(self, request: Request) -> ServiceError:
+        """The error of a call for which a service has no room; DynamoDB has it for an account, a table or an item."""
+        if request.service != "dynamodb" or self._weather.share() < 0.5:
+            return ServiceError(_THROTTLES.get(request.service, "ThrottlingException"), "Rate exceeded")
+        told = "The level of configured provisioned throughput for the table was exceeded"
+        if request.operation not in _TRANSACTIONS:
+            return ServiceError("ProvisionedThroughputExceededException", told)
+        code = self._weather.share()
+        return self._refused_at(request, "ThrottlingError" if code < 0.5 else "ProvisionedThroughputExceeded", told)
 
-        if request.operation != "TransactWriteItems":
-            return ServiceError("TransactionConflictException", "Transaction is ongoing for the item")
-        count = len(request.params["TransactItems"])
-        return conflict(request.params, int(self._weather.share() * count))
+    def _conflict(self, request: Request) -> ServiceError:
+        told = "Transaction is ongoing for the item"
+        if request.operation not in _TRANSACTIONS:
+            return ServiceError("TransactionConflictException", told)
+        return self._refused_at(request, "TransactionConflict", told)
+
+    def _refused_at(self, request: Request, code: str, message: str) -> ServiceError:
+        """The error of a transaction for one of its items."""
+        from constructs_lib.testing.simulator.aws.dynamodb.transactions import refused_at
+
+        position = int(self._weather.share() * len(request.params["TransactItems"]))
+        return refused_at(request.params, position, code, message)
 
 
 class DynamoService:
@@ -428,6 +451,21 @@ def _is_of_resource(client: Any) -> bool:
     return any(
         "TransformationInjector" in repr(handler) or "copy_dynamodb_params" in repr(handler) for handler in handlers
     )
+
+
+def _validate(client: Any, operation: str, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that the operation does not have, that have another type, or that are missing, as an SDK does.
+
+    Raises:
+        ParamValidationError: naming them.
+    """
+    shape = client.meta.service_model.operation_model(operation).input_shape
+    report = _VALIDATOR.validate(params, shape)
+    if report.has_errors():
+        raise ParamValidationError(report=report.generate_report())
+
+
+_VALIDATOR: Final = ParamValidator()
 
 
 def _uuid(drawn: str) -> str:

@@ -17,7 +17,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, REGIO
 from constructs_lib.testing.simulator.deployment.schedules import Cron
 from constructs_lib.testing.simulator.engine.actors import Actor
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
-from constructs_lib.testing.simulator.errors import NotSimulatedError
+from constructs_lib.testing.simulator.errors import NotSimulatedError, invalid, json_of
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
@@ -31,6 +31,9 @@ INERT: Final = (":sns:", ":logs:")
 """Services whose targets do nothing in a run; the reader of templates refuses a topic behind which something acts."""
 _OF_EXECUTIONS: Final = "aws.states"
 """Source of events of Step Functions itself: a run may end before the last of them arrives."""
+_MOST_ENTRIES: Final = 10
+_MOST_BYTES: Final = 262_144
+"""Of the entries of a request: the smaller of the limits that AWS has documented."""
 _PLACE: Final = re.compile(r"<([^<>\s]+)>")
 
 
@@ -88,13 +91,33 @@ class Events:
         """The API: ``PutEvents``."""
         if operation != "PutEvents":
             raise NotSimulatedError(f"events:{operation} is not simulated")
-        entries = []
-        for entry in params["Entries"]:
-            bus = str(entry.get("EventBusName", "default")).rpartition("/")[2]
-            detail = json.loads(entry["Detail"])
-            self.put.append((entry["Source"], entry["DetailType"], detail))
-            entries.append({"EventId": self.publish(bus, entry["Source"], entry["DetailType"], detail)})
-        return {"Entries": entries, "FailedEntryCount": 0}
+        asked = params["Entries"]
+        if not 1 <= len(asked) <= _MOST_ENTRIES:
+            raise invalid(f"Value at 'entries' failed to satisfy constraint: 1 to {_MOST_ENTRIES}, got {len(asked)}")
+        if sum(map(_size, asked)) > _MOST_BYTES:
+            raise invalid(f"Total size of the entries in the request is over the limit of {_MOST_BYTES} bytes")
+        refused = self._weather.unprocessed()
+        entries = [self._put(entry, busy=self._weather.share() < refused if refused else False) for entry in asked]
+        return {"Entries": entries, "FailedEntryCount": sum("ErrorCode" in entry for entry in entries)}
+
+    def _put(self, entry: Mapping[str, Any], *, busy: bool) -> dict[str, str]:
+        """Publish an entry, or refuse it: others of its request are published all the same."""
+        for member in ("Source", "DetailType", "Detail"):
+            if not entry.get(member):
+                return _refused("InvalidArgument", f"Parameter {member} is not valid. Reason: {member} is required.")
+        if str(entry["Source"]).startswith("aws."):
+            return _refused("NotAuthorizedForSourceException", "Not authorized for the source.")
+        try:
+            detail = json_of(entry["Detail"])
+        except ValueError:
+            detail = None
+        if not isinstance(detail, dict):
+            return _refused("MalformedDetail", "Detail is malformed.")
+        if busy:
+            return _refused("ThrottlingException", "Rate exceeded")
+        bus = str(entry.get("EventBusName", "default")).rpartition("/")[2]
+        self.put.append((entry["Source"], entry["DetailType"], detail))
+        return {"EventId": self.publish(bus, entry["Source"], entry["DetailType"], detail)}
 
     def waiting(self) -> dict[str, int]:
         """Number of events that a function has put and that are on their way to a target, by rule."""
@@ -204,6 +227,17 @@ class Events:
         if moment is not None:
             late = int(self._weather.share() * 60 * SECOND)
             self._kernel.at(moment * SECOND + late, partial(self._tick, rule.name, pause, busy))
+
+
+def _refused(code: str, message: str) -> dict[str, str]:
+    return {"ErrorCode": code, "ErrorMessage": message}
+
+
+def _size(entry: Mapping[str, Any]) -> int:
+    """Bytes that an entry counts for (user guide, "Calculating PutEvents event entry size")."""
+    texts = [str(entry.get(member, "")) for member in ("Source", "DetailType", "Detail")]
+    texts += map(str, entry.get("Resources", ()))
+    return sum(len(text.encode()) for text in texts) + (14 if "Time" in entry else 0)
 
 
 def _is_inert(target: TargetSpec) -> bool:

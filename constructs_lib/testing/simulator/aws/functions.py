@@ -19,13 +19,16 @@ from constructs_lib.testing.simulator.deployment.images import Image, Switch
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Kernel
 from constructs_lib.testing.simulator.engine.machine import Environment
-from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, json_of
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 from saga_runtime.protocol import TRANSIENT_ERRORS, CallField, ErrorName
 from saga_runtime.steps import atomic, atomic_compensation
 
 MOST_PAYLOAD_BYTES: Final = 6_291_456
+_MOST_LATER_BYTES: Final = 1_048_576
+"""Of an asynchronous invocation."""
+_SURROGATE: Final = r"\ud"
 _ATOMIC: Final = frozenset({atomic.__name__, atomic_compensation.__name__})
 """Modules that make the handlers of atomic steps and their compensations."""
 _COLD: Final = 300 * MILLISECOND
@@ -222,8 +225,13 @@ class Functions:
             raise NotSimulatedError(f"lambda:{operation} is not simulated")
         payload = params.get("Payload", b"{}")
         text = payload.decode() if isinstance(payload, bytes | bytearray) else str(payload)
-        if len(text.encode()) > MOST_PAYLOAD_BYTES:
-            raise ServiceError("RequestTooLargeException", "Request must be smaller than 6291456 bytes", status=413)
+        most = _MOST_LATER_BYTES if params.get("InvocationType") == "Event" else MOST_PAYLOAD_BYTES
+        if len(text.encode()) > most:
+            raise ServiceError("RequestTooLargeException", f"Request must be smaller than {most} bytes", status=413)
+        try:
+            json_of(text)
+        except ValueError:
+            raise ServiceError("InvalidRequestContentException", "Could not parse request body into json") from None
         if params.get("InvocationType") == "Event":
             self.invoke_later(str(params["FunctionName"]), text)
             return {"StatusCode": 202, "Payload": io.BytesIO(b"")}
@@ -290,6 +298,8 @@ class Functions:
             text = json.dumps(result)
         except (TypeError, ValueError) as error:
             return _failed("Runtime.MarshalError", f"Unable to marshal response: {error}")
+        if _SURROGATE in text and not _is_text(json.dumps(result, ensure_ascii=False)):
+            return _exited(1)  # the runtime spells it in UTF-8, which does not have half of a pair
         if len(text) > MOST_PAYLOAD_BYTES:
             return _failed(
                 "Function.ResponseSizeTooLarge", "Response payload size exceeded maximum allowed payload size"

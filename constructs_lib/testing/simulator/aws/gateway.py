@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from constructs_lib.testing.simulator.aws.functions import Functions, Outcome
+from constructs_lib.testing.simulator.aws.functions import MOST_PAYLOAD_BYTES, Functions, Outcome
 from constructs_lib.testing.simulator.aws.http_api import DEFAULT, Sent, authorizer_of, event_of, precedence, result_of
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, ApiSpec, RouteSpec
@@ -73,6 +73,9 @@ _HTTP: Final = _Own(
     late=(503, "Service Unavailable"),
     failed=(500, "Internal Server Error"),
 )
+
+
+_THROTTLED: Final = (429, "Too Many Requests")
 
 
 class ConnectionLostError(Exception):
@@ -154,7 +157,7 @@ class Gateway:
             raise ConnectionLostError
         if trouble is Trouble.THROTTLE:
             self._trace.note(actor.name, f"{told} -> 429")
-            return Response(status=429, headers={"retry-after": "1"})
+            return _own(_THROTTLED)
         if trouble is Trouble.ERROR_BEFORE:
             self._trace.note(actor.name, f"{told} -> 500")
             return Response(status=500)
@@ -180,7 +183,10 @@ class Gateway:
         if len(body.encode()) > _MOST_BYTES:
             return _own(own.large)
         event = self._event(spec, route, match.groupdict(), method, parts, headers or {}, body, user)
-        outcome = self._functions.invoke(route.function, json.dumps(event))
+        text = json.dumps(event)
+        if len(text) > MOST_PAYLOAD_BYTES:  # Lambda refuses it
+            return _own(own.large)
+        outcome = self._functions.invoke(route.function, text)
         try:
             handled = outcome.wait(route.timeout * MILLISECOND)
         except Elapsed:
@@ -306,6 +312,8 @@ def _response(outcome: Outcome) -> Response:
         return _own(_REST.failed)
     answer = json.loads(outcome.payload)
     if not isinstance(answer, dict) or not isinstance(answer.get("statusCode"), int):
+        return _own(_REST.failed)
+    if not isinstance(answer.get("body"), str | None):
         return _own(_REST.failed)
     headers = {name.lower(): str(value) for name, value in (answer.get("headers") or {}).items()}
     return Response(status=answer["statusCode"], headers=headers, body=str(answer.get("body") or ""))

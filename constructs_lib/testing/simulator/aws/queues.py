@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ _MOST_DELAY: Final = 900
 _REFUSED: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Outside of what a message may contain ("SendMessage" in the Amazon SQS API Reference)."""
 _DEDUPLICATION: Final = 300 * SECOND
+_MOST_RECEIVED: Final = 10
+_MOST_HIDDEN: Final = 43_200
+_RECEIPT: Final = re.compile(r"r[0-9]{8,}")
 _POLL: Final = 20 * MILLISECOND
 
 
@@ -135,19 +138,15 @@ class Queues:
             case "ReceiveMessage":
                 return self._receive(queue, params)
             case "DeleteMessage":
-                self.delete(queue, params["ReceiptHandle"])
+                self._delete(queue, params)
                 return {}
             case "DeleteMessageBatch":
-                for entry in params["Entries"]:
-                    self.delete(queue, entry["ReceiptHandle"])
-                return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]], "Failed": []}
+                return _each(params["Entries"], lambda entry: self._delete(queue, entry))
             case "ChangeMessageVisibility":
                 self._hide(queue, params)
                 return {}
             case "ChangeMessageVisibilityBatch":
-                for entry in params["Entries"]:
-                    self._hide(queue, entry)
-                return {"Successful": [{"Id": entry["Id"]} for entry in params["Entries"]], "Failed": []}
+                return _each(params["Entries"], lambda entry: self._hide(queue, entry))
             case "GetQueueUrl":
                 return {"QueueUrl": queue.spec.url}
             case "GetQueueAttributes":
@@ -176,6 +175,25 @@ class Queues:
                 else:
                     del queue.messages[number]
                 return
+
+    def _delete(self, queue: Queue, params: Mapping[str, Any]) -> None:
+        receipt = self._receipt(params)
+        if queue.spec.fifo and any(
+            message.receipt == receipt and message.visible <= self._kernel.now for message in queue.messages
+        ):
+            raise _invalid(f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: it has expired.")
+        self.delete(queue, receipt)
+
+    def _receipt(self, params: Mapping[str, Any]) -> str:
+        """The receipt handle of a request.
+
+        Raises:
+            ServiceError: if it is none.
+        """
+        receipt = str(params["ReceiptHandle"])
+        if not _RECEIPT.fullmatch(receipt):
+            raise ServiceError("ReceiptHandleIsInvalid", f'The input receipt handle "{receipt}" is not valid.')
+        return receipt
 
     def take(self, queue: Queue, most: int, hidden: int) -> list[Message]:
         """Receive messages, and hide them; those that were received too often go to the dead-letter queue."""
@@ -290,16 +308,25 @@ class Queues:
         return {"MessageId": message_id, **digest}
 
     def _receive(self, queue: Queue, params: Mapping[str, Any]) -> dict[str, Any]:
-        hidden = params.get("VisibilityTimeout")
-        seconds = queue.spec.visibility if hidden is None else int(hidden)
-        taken = self.take(queue, int(params.get("MaxNumberOfMessages") or 1), seconds * SECOND)
+        hidden, most = params.get("VisibilityTimeout"), int(params.get("MaxNumberOfMessages", 1))
+        seconds = queue.spec.visibility if hidden is None else _hidden(hidden)
+        if not 1 <= most <= _MOST_RECEIVED:
+            raise _invalid(f"Value {most} for parameter MaxNumberOfMessages is invalid. Reason: 1 to {_MOST_RECEIVED}.")
+        if not params.get("WaitTimeSeconds") and self._weather.happens(Event.MESSAGE_LATE, queue.spec.name):
+            return {}  # a short poll asks some of the servers only
+        taken = self.take(queue, most, seconds * SECOND)
         return {"Messages": [_received(message) for message in taken]} if taken else {}
 
     def _hide(self, queue: Queue, params: Mapping[str, Any]) -> None:
+        receipt, seconds = self._receipt(params), _hidden(params["VisibilityTimeout"])
         for message in queue.messages:
-            if message.receipt == params["ReceiptHandle"]:
-                message.visible = self._kernel.now + int(params["VisibilityTimeout"]) * SECOND
+            if message.receipt == receipt:
+                if message.visible <= self._kernel.now:
+                    raise ServiceError("MessageNotInflight", "The message is not in flight.")
+                message.visible = self._kernel.now + seconds * SECOND
                 self._wake(queue, message.visible)
+                return
+        raise _invalid(f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: Message does not exist.")
 
     def _attributes(self, queue: Queue) -> dict[str, str]:
         now = self._kernel.now
@@ -315,6 +342,35 @@ class Queues:
         poller = self._pollers.get(queue.spec.name)
         if poller is not None:
             poller.wake(at)
+
+
+def _each(entries: Sequence[Mapping[str, Any]], do: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
+    """Do what each entry of a batch asks for, whatever becomes of the others."""
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, Any]] = []
+    for entry in entries:
+        try:
+            do(entry)
+        except ServiceError as error:
+            failed.append({"Id": entry["Id"], "SenderFault": True, "Code": error.code, "Message": error.message})
+        else:
+            done.append({"Id": entry["Id"]})
+    return {"Successful": done, "Failed": failed}
+
+
+def _hidden(seconds: Any) -> int:
+    """Seconds for which a message is hidden.
+
+    Raises:
+        ServiceError: if it is too long.
+    """
+    if not 0 <= int(seconds) <= _MOST_HIDDEN:
+        raise _invalid(f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: 0 to {_MOST_HIDDEN}.")
+    return int(seconds)
+
+
+def _invalid(message: str) -> ServiceError:
+    return ServiceError("InvalidParameterValue", message)
 
 
 def _received(message: Message) -> dict[str, Any]:
@@ -381,7 +437,9 @@ class _Poller:
         self._busy -= 1
         failed = set(receipts) if outcome.error is not None else self._failed(receipts, outcome.payload)
         for message_id, receipt in receipts.items():
-            if message_id not in failed:
+            # What Lambda has not deleted comes again, whatever the function returned: at least once.
+            again = queue.spec.fifo and self._weather.happens(Event.MESSAGE_TWICE, queue.spec.name)
+            if message_id not in failed and not again:
                 self._queues.delete(queue, receipt)
         if failed:
             self._trace.note(queue.spec.name, f"{len(failed)} of {len(receipts)} messages come again")

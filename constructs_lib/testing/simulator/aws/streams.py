@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+from zlib import crc32
 
 from constructs_lib.testing.simulator.aws.dynamodb.service import DynamoDB
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Key, Table
@@ -17,12 +18,13 @@ from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
+_MOST_SHARDS: Final = 3
 _AT_MOST: Final = 86_400 * SECOND
 """Time for which DynamoDB keeps a change."""
 
 
 class Streams:
-    """Every stream that a function receives. A table is one shard."""
+    """Every stream that a function receives. Changes of one partition are in one shard, and keep their order there."""
 
     def __init__(self, kernel: Kernel, db: DynamoDB, functions: Functions, weather: Weather, trace: Trace) -> None:
         self._kernel = kernel
@@ -30,23 +32,29 @@ class Streams:
         self._functions = functions
         self._weather = weather
         self._trace = trace
-        self._shards: dict[tuple[str, str], _Shard] = {}
+        self._shards: dict[tuple[str, str], list[_Shard]] = {}
 
     def map(self, spec: StreamSpec) -> None:
         """Let a function receive the changes of a table from now on."""
         if (spec.table, spec.function) in self._shards:
             return
-        shard = _Shard(spec, self._kernel, self._functions, self._weather, self._trace)
-        self._shards[spec.table, spec.function] = shard
-        self._db.table(spec.table).listeners.append(shard.changed)
+        number = 1 if self._weather.is_over else 1 + int(self._weather.share() * _MOST_SHARDS)
+        shards = [_Shard(spec, self._kernel, self._functions, self._weather, self._trace) for _ in range(number)]
+        self._shards[spec.table, spec.function] = shards
+
+        def changed(table: Table, key: Key, item: Item | None) -> None:
+            shards[crc32(repr(key[0]).encode()) % number].changed(table, key, item)
+
+        self._db.table(spec.table).listeners.append(changed)
 
     def waiting(self) -> dict[str, int]:
         """Number of changes that wait for a function, by table."""
-        return {table: len(shard.changes) for (table, _), shard in self._shards.items() if shard.changes}
+        counted = ((table, sum(len(one.changes) for one in shards)) for (table, _), shards in self._shards.items())
+        return {table: count for table, count in counted if count}
 
 
 class _Shard:
-    """One event source mapping.
+    """Changes that one event source mapping receives one batch after another.
 
     Attributes:
         changes: those that were not received yet, with the time of each.

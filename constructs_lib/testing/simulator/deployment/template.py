@@ -41,6 +41,14 @@ _KEPT_BY: Final = ("DeletionPolicy", "UpdateReplacePolicy")
 _RATE: Final = re.compile(r"rate\((\d+) (minute|hour|day)s?\)")
 _FUNCTION_IN_URI: Final = re.compile(r"/functions/(?:arn:aws:lambda:[^/]*:function:)?([^/:]+)(?::[^/]*)?/invocations")
 _STREAM: Final = ".StreamArn"
+_WAITS: Final = re.compile(r":states:::[\w:.-]*\.(?:sync(?::2)?|waitForTaskToken)\b")
+_OF_STREAMS: Final = {
+    "BisectBatchOnFunctionError": "a batch that fails is not divided",
+    "DestinationConfig": "changes that are discarded are sent nowhere",
+    "ParallelizationFactor": "one batch of a shard at once",
+    "TumblingWindowInSeconds": "no windows",
+}
+"""Options of a stream's event source that have no effect here."""
 _ROUTE_KEY: Final = re.compile(r"([A-Z]+) (/\S*)")
 _ACTS: Final = frozenset({"lambda", "sqs", "firehose"})
 """Protocols of subscriptions behind which something of the stack acts; others notify a person, or another system."""
@@ -266,6 +274,8 @@ class _Reader:
 
     def _mapping(self, logical_id: str, given: dict[str, Any]) -> None:
         source = str(given["EventSourceArn"])
+        if given.get("Enabled") is False:
+            return  # its messages wait
         if source.endswith(_STREAM):
             self._stream(logical_id, source.removesuffix(_STREAM), given)
             return
@@ -299,6 +309,9 @@ class _Reader:
         if table not in self._seen.views:
             self._to.leave_out(f"event source {logical_id}: the table {table} is not in the assembly")
             return
+        for name, told in _OF_STREAMS.items():
+            if (value := given.get(name)) and (name, value) != ("ParallelizationFactor", 1):
+                self._to.leave_out(f"event source {logical_id}: {told}")
         self._to.streams.append(
             StreamSpec(
                 table=table,
@@ -314,8 +327,10 @@ class _Reader:
             )
         )
 
-    def _asynchronous(self, _logical_id: str, given: dict[str, Any]) -> None:
+    def _asynchronous(self, logical_id: str, given: dict[str, Any]) -> None:
         destination = given.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination")
+        if "OnSuccess" in given.get("DestinationConfig", {}):
+            self._to.leave_out(f"{logical_id}: the destination of invocations that succeed")
         self._to.asynchronous[str(given["FunctionName"]).rpartition(":")[2]] = AsyncSpec(
             retries=int(given.get("MaximumRetryAttempts", 2)),
             max_age=int(given.get("MaximumEventAgeInSeconds", 21_600)),
@@ -370,6 +385,8 @@ class _Reader:
         name = self._name(logical_id)
         resource = self._resources[logical_id]
         definition: Any = given.get("DefinitionString") or given.get("Definition")
+        if given.get("StateMachineType") == "EXPRESS" and _WAITS.search(json.dumps(definition)):
+            raise NotSimulatedError(f"{logical_id} is Express, and has a task that waits, which Step Functions refuses")
         self._to.machines[name] = MachineSpec(
             name=name,
             definition=json.loads(definition) if isinstance(definition, str) else definition,

@@ -13,7 +13,9 @@ from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, 
 from constructs_lib.testing.simulator.faults.climate import HOUR, MINUTE, Climate, Event, Trouble
 
 _OF_PROCESSES: Final = frozenset({Trouble.KILL_BEFORE, Trouble.KILL_AFTER, Trouble.HOLD})
-_OF_DYNAMODB: Final = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems"})
+_OF_DYNAMODB: Final = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "TransactGetItems"})
+_OVERTAKES: Final = 0.3
+"""Share of the writes that an index does not know yet of which it knows a later one."""
 _SLOW_SHARE: Final = 0.04
 """Of calls that take much longer than usual."""
 
@@ -114,6 +116,10 @@ class Weather:
         most = self.climate.index_lag
         return int(self._latencies.random() ** 2 * most) if most and not self.is_over else 0
 
+    def overtakes(self) -> bool:
+        """True if an index knows a write before earlier ones of other items."""
+        return not self.is_over and self._reads.random() < _OVERTAKES
+
     def commit_delay(self) -> int:
         """Microseconds for which a transaction holds its items before it is written."""
         most = self.climate.commit_delay
@@ -125,6 +131,10 @@ class Weather:
         """Share of the keys of a batch that are left unprocessed: some are as often as calls are throttled."""
         often = self.climate.troubles.get(Trouble.THROTTLE, 0.0)
         return self._random.random() if often and not self.is_over and self._random.random() < often else 0.0
+
+    def is_busy(self) -> bool:
+        """True if a service refuses a part of a request, or what it otherwise takes, for now: as often as calls."""
+        return self.unprocessed() > 0
 
     def page(self) -> int:
         """Items after which a page ends; 0: as many as fit."""

@@ -148,8 +148,8 @@ def query(
     else:
         found = table.partition(partition)
         if not source.get("ConsistentRead"):
-            seen = ((key, table.get_as_of(key, horizon)) for key, _ in found)
-            found = [(key, item) for key, item in seen if item is not None]
+            if table.written > horizon:
+                found = table.partition_as_of(partition, horizon)
         elif moments is not None and table.written > moments.begun:
             seen = ((key, table.get_at(key, moments)) for key, _ in found)
             found = [(key, item) for key, item in seen if item is not None]
@@ -177,7 +177,10 @@ def scan(
     if index is not None:
         index.known_at(horizon)
     items: Iterable[Item] = index.every() if index is not None else table.every()
-    if index is None and moments is not None and table.written > moments.begun:
+    if index is None and not source.get("ConsistentRead"):
+        if table.written > horizon:
+            items = table.every_as_of(horizon)
+    elif index is None and moments is not None and table.written > moments.begun:
         keys = [table.schema.key_of(item, of_item=True) for item in items]
         items = [item for key in keys if (item := table.get_at(key, moments)) is not None]
     if (segment := _segment(source)) is not None:

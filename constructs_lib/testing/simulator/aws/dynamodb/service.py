@@ -10,7 +10,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.tables import Moments, Table
 from constructs_lib.testing.simulator.aws.dynamodb.transactions import Tokens
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Condition
 from constructs_lib.testing.simulator.aws.dynamodb.values import copied_item, item_size, stored, stored_item
-from constructs_lib.testing.simulator.aws.dynamodb.writes import understood, write
+from constructs_lib.testing.simulator.aws.dynamodb.writes import Write, understood, write
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, invalid
 
 _WRITES: Final = {"PutItem": "Put", "UpdateItem": "Update", "DeleteItem": "Delete"}
@@ -239,15 +239,26 @@ class DynamoDB:
         return {"Responses": found, "UnprocessedKeys": unprocessed}
 
     def _batch_write(self, source: Mapping[str, Any], now: int) -> dict[str, Any]:
-        _check_batch("BatchWriteItem", sum(map(len, source["RequestItems"].values())))
-        for name, entries in source["RequestItems"].items():
-            table = self.table(name)
-            for entry in entries:
-                if "PutRequest" in entry:
-                    write("PutItem", understood("Put", table, entry["PutRequest"]), now)
-                else:
-                    write("DeleteItem", understood("Delete", table, entry["DeleteRequest"]), now)
-        return {"UnprocessedItems": {}}
+        """Write each entry on its own. AWS documents no order in which entries are left: here it is the last ones.
+
+        What a transaction holds is left, too.
+        """
+        asked = [
+            (name, entry, _understood_entry(self.table(name), entry))
+            for name, entries in source["RequestItems"].items()
+            for entry in entries
+        ]
+        _check_batch("BatchWriteItem", len(asked))
+        if len({(one.table.name, one.key) for _, _, one in asked}) < len(asked):
+            raise invalid("Provided list of item keys contains duplicates")
+        most = len(asked) - int(len(asked) * self.timing.unprocessed())
+        left: dict[str, list[Any]] = {}
+        for number, (name, entry, one) in enumerate(asked):
+            if number < most and one.key not in one.table.locks:
+                write("PutItem" if one.kind == "Put" else "DeleteItem", one, now)
+            else:
+                left.setdefault(name, []).append(entry)
+        return {"UnprocessedItems": left}
 
     # --- For tests, and for who prepares a run: no request, no fault, nothing is counted
 
@@ -260,6 +271,14 @@ class DynamoDB:
         found = self.table(table)
         kept = {name: stored(value) for name, value in item.items()}
         found.put(found.schema.key_of(kept, of_item=True), kept, self._clock())
+
+
+def _understood_entry(table: Table, entry: Mapping[str, Any]) -> Write:
+    """A write of a batch."""
+    if len(entry) != 1 or not entry.keys() <= {"PutRequest", "DeleteRequest"}:
+        raise invalid("Supplied WriteRequest must have either a PutRequest or a DeleteRequest")
+    ((kind, request),) = entry.items()
+    return understood(kind.removesuffix("Request"), table, request)
 
 
 def _check_batch(operation: str, count: int) -> None:

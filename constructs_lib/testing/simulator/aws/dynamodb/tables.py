@@ -123,12 +123,15 @@ class Index:
         schema: its key.
         projected: attributes that it holds; None: all.
         local: whether it is a local one.
+        overtakes: tests whether a write is known before earlier ones of other items: only those of one item keep their
+            order.
     """
 
     name: str
     schema: KeySchema
     projected: frozenset[str] | None
     local: bool = False
+    overtakes: Callable[[], bool] = lambda: False
     _entries: dict[Any, dict[tuple[Any, ...], Item]] = field(default_factory=dict)
     _places: dict[Key, tuple[Any, tuple[Any, ...]]] = field(default_factory=dict)
     _coming: deque[tuple[int, Key, Item | None]] = field(default_factory=deque)
@@ -143,6 +146,17 @@ class Index:
         while coming and coming[0][0] <= horizon:
             _, key, item = coming.popleft()
             self._apply(key, item)
+        if not coming:
+            return
+        left: deque[tuple[int, Key, Item | None]] = deque()
+        behind: set[Key] = set()
+        for moment, key, item in coming:
+            if key not in behind and self.overtakes():
+                self._apply(key, item)
+            else:
+                behind.add(key)
+                left.append((moment, key, item))
+        self._coming = left
 
     def partition(self, value: Any) -> Sequence[tuple[Key, Item]]:
         """List what it knows under a partition key, in the order of sort keys: primary keys and items."""
@@ -245,6 +259,18 @@ class Table:
         """Every item, in the order of keys."""
         for value in sorted(self._partitions):
             for _, item in self.partition(value):
+                yield item
+
+    def partition_as_of(self, value: Any, horizon: int) -> Sequence[tuple[Key, Item]]:
+        """Items under a partition key, as a reader sees them who knows writes until a moment; also deleted ones."""
+        keys = {*(key for key, _ in self.partition(value)), *(key for key in self._before if key[0] == value)}
+        seen = ((key, self.get_as_of(key, horizon)) for key in sorted(keys))
+        return [(key, item) for key, item in seen if item is not None]
+
+    def every_as_of(self, horizon: int) -> Iterator[Item]:
+        """Every item, as such a reader sees it."""
+        for value in sorted({*self._partitions, *(key[0] for key in self._before)}):
+            for _, item in self.partition_as_of(value, horizon):
                 yield item
 
     def expired(self, now: int) -> list[Key]:

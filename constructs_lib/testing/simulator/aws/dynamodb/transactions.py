@@ -125,10 +125,10 @@ def cancelled(reasons: Sequence[Mapping[str, Any]]) -> ServiceError:
     )
 
 
-def conflict(source: Mapping[str, Any], position: int) -> ServiceError:
-    """The error of a transaction that met another one at one of its items."""
+def refused_at(source: Mapping[str, Any], position: int, code: str, message: str) -> ServiceError:
+    """The error of a transaction for one of its items: it met another one, or its table has no room for now."""
     reasons: list[dict[str, Any]] = [{"Code": "None"} for _ in source["TransactItems"]]
-    reasons[position] = {"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
+    reasons[position] = {"Code": code, "Message": message}
     return cancelled(reasons)
 
 
@@ -182,6 +182,8 @@ def transact_get(source: Mapping[str, Any], find: Find) -> dict[str, Any]:
         table.schema.key_of({name: stored(value) for name, value in request["Key"].items()}, of_item=False)
         for table, request in requests
     ]
+    if len({(table.name, key) for (table, _), key in zip(requests, keys, strict=True)}) < len(keys):
+        raise invalid("Transaction request cannot include multiple operations on one item")
     held = [key in table.locks for (table, _), key in zip(requests, keys, strict=True)]
     if any(held):
         raise cancelled(

@@ -16,6 +16,8 @@ from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, 
 
 MOST_BYTES: Final = 262_144
 MOST_EVENTS: Final = 25_000
+_MOST_TOLD: Final = 248 * 1024
+"""Bytes of input and output, escaped, that a status change event has."""
 NAME_MICROSECONDS: Final = 90 * 86_400 * SECOND
 """For so long after its end the name of an execution is taken."""
 REDRIVE_MICROSECONDS: Final = 14 * 86_400 * SECOND
@@ -118,7 +120,8 @@ class Execution:
         return told | {member: value for member, value in ends.items() if value is not None}
 
     def event(self) -> dict[str, Any]:
-        """``detail`` of its status change event."""
+        """``detail`` of its status change event; input and output are left out if they are large together."""
+        small = len(json_text(self.input)) + len(json_text(self.output or "")) <= _MOST_TOLD
         return {
             "executionArn": self.arn,
             "stateMachineArn": self.machine.arn,
@@ -126,8 +129,8 @@ class Execution:
             "status": self.status,
             "startDate": self.started // MILLISECOND,
             "stopDate": None if self.stopped is None else self.stopped // MILLISECOND,
-            "input": self.input if len(self.input) < 248 * 1024 else None,
-            "output": self.output,
+            "input": self.input if small else None,
+            "output": self.output if small else None,
             "error": self.error,
             "cause": self.cause,
             "redriveCount": self.redrives,

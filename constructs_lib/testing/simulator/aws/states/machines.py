@@ -30,13 +30,15 @@ from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import MachineSpec, arn
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Future, Kernel, current_process
-from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, json_of
 from constructs_lib.testing.simulator.faults.climate import EXECUTIONS_GO, Event
 from constructs_lib.testing.simulator.faults.weather import Weather
 
 _MOST_CAUSE: Final = 32_768
 _MOST_ERROR: Final = 256
 _EXPRESS_SECONDS: Final = 300
+_BEHIND: Final = 60 * SECOND
+"""By which a description or a list of executions is behind at most."""
 _BOUNDARIES: Final = 10
 """An execution that is stopped is stopped at one of so many of its states."""
 
@@ -91,8 +93,14 @@ class StateMachines:
 
     # --- What others do with executions
 
-    def start(self, machine_arn: str, name: str | None, text: str) -> Execution:
+    def start(self, machine_arn: str, name: str | None, text: str, *, kind: str | None = None) -> Execution:
         """Start an execution.
+
+        Args:
+            machine_arn: of a state machine, its version or its alias.
+            name: of the execution; None: one that no other has.
+            text: its input.
+            kind: of the state machines that the operation is for; None: of both.
 
         Raises:
             ServiceError: as StartExecution refuses it.
@@ -100,6 +108,7 @@ class StateMachines:
         machine = self.published.started(machine_arn)
         if machine is None:
             raise ServiceError("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        _check_kind(machine, kind)
         express = machine.kind == "EXPRESS"
         if machine.arn in self.deleting and not express:
             raise ServiceError("StateMachineDeleting", f"State Machine is being deleted: '{machine_arn}'")
@@ -310,7 +319,8 @@ class StateMachines:
             case "StartExecution":
                 return self._start(params)
             case "StartSyncExecution":
-                child = self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
+                text = str(params.get("input", "{}"))
+                child = self.start(params["stateMachineArn"], params.get("name"), text, kind="EXPRESS")
                 answer: Future[dict[str, Any]] = Future(self._kernel)
                 child.ended.then(lambda: answer.set(child.described()))
                 return answer
@@ -347,36 +357,50 @@ class StateMachines:
     def _start(self, params: Mapping[str, Any]) -> dict[str, Any]:
         execution = self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
         if execution.express and self._weather.happens(Event.EXPRESS_TWICE, execution.machine.name):
-            self.start(params["stateMachineArn"], params.get("name"), str(params.get("input", "{}")))
+            # At the same time, or when the first one may have ended.
+            later = self._weather.long() if self._weather.share() < 0.5 else 0
+            self._kernel.after(later, partial(self._begin_again, execution))
         return {"executionArn": execution.arn, "startDate": moment_of(execution.started)}
+
+    def _begin_again(self, execution: Execution) -> None:
+        """Run an asynchronous Express execution a second time, of the definition that it has."""
+        self._number += 1
+        name = f"{execution.name.partition(':')[0]}:{self._number}"
+        self._begin(execution.machine, name, execution.input, express=True)
 
     def _execution(self, params: Mapping[str, Any]) -> Execution:
         found = self.executions.get(params["executionArn"])
+        if str(params["executionArn"]).split(":")[5] == "express":
+            raise ServiceError("InvalidArn", f"Invalid Arn: '{params['executionArn']}'")  # it keeps Standard ones only
         if found is None or self._is_forgotten(found) or self._went(found):
             raise ServiceError("ExecutionDoesNotExist", f"Execution Does Not Exist: '{params['executionArn']}'")
         return found
 
     def _describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        execution = self._execution(params)
-        if self._weather.happens(Event.DESCRIBE_BEHIND, execution.machine.name):
-            if execution.stopped is None:
-                if self._kernel.now - execution.started < 60 * SECOND:
-                    raise ServiceError("ExecutionDoesNotExist", f"Execution Does Not Exist: '{execution.arn}'")
-            elif self._kernel.now - execution.stopped < 60 * SECOND:
-                behind = dataclasses.replace(
-                    execution, status="RUNNING", stopped=None, output=None, error=None, cause=None
-                )
-                return behind.described()
+        execution = self._as_known(self._execution(params))
+        if execution is None:
+            raise ServiceError("ExecutionDoesNotExist", f"Execution Does Not Exist: '{params['executionArn']}'")
         return execution.described()
+
+    def _as_known(self, execution: Execution) -> Execution | None:
+        """The execution as a reader sees it who may be a minute behind; None: it is not known yet."""
+        now, changed = self._kernel.now, execution.started if execution.stopped is None else execution.stopped
+        if now - changed >= _BEHIND or not self._weather.happens(Event.DESCRIBE_BEHIND, execution.machine.name):
+            return execution
+        if execution.stopped is None:
+            return None
+        return dataclasses.replace(execution, status="RUNNING", stopped=None, output=None, error=None, cause=None)
 
     def _list(self, params: Mapping[str, Any]) -> dict[str, Any]:
         machine_arn, wanted = params["stateMachineArn"], params.get("statusFilter")
         if machine_arn not in self.machines:
             raise ServiceError("StateMachineDoesNotExist", f"State Machine Does Not Exist: '{machine_arn}'")
+        _check_kind(self.machines[machine_arn], "STANDARD")
+        known = (self._as_known(execution) for execution in reversed(self.executions.values()))
         found = [
             execution.described()
-            for execution in reversed(self.executions.values())
-            if execution.machine.arn == machine_arn and wanted in (None, execution.status)
+            for execution in known
+            if execution is not None and execution.machine.arn == machine_arn and wanted in (None, execution.status)
         ]
         start = int(params.get("nextToken") or 0)
         page = found[start : start + int(params.get("maxResults") or 100)]
@@ -416,14 +440,25 @@ def _check_answer(params: Mapping[str, Any]) -> None:
                 f"Member must have length less than or equal to {most}",
             )
     try:
-        json.loads(output)
+        json_of(output)
     except ValueError:
         raise ServiceError("InvalidOutput", "Invalid Output: 'Invalid JSON'") from None
 
 
+def _check_kind(machine: MachineSpec, kind: str | None) -> None:
+    """Refuse what is for the other kind of state machines only.
+
+    Raises:
+        ServiceError: StateMachineTypeNotSupported.
+    """
+    if kind not in (None, machine.kind):
+        message = "This operation is not supported by this type of state machine"
+        raise ServiceError("StateMachineTypeNotSupported", message)
+
+
 def _check_input(text: str) -> None:
     try:
-        json.loads(text)
+        json_of(text)
     except ValueError:
         raise ServiceError("InvalidExecutionInput", "Invalid State Machine Execution Input") from None
     if len(text.encode()) > MOST_BYTES:

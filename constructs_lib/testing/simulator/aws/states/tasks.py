@@ -14,7 +14,7 @@ from constructs_lib.testing.simulator.aws.states.interpreter import Place
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.engine.actors import Actor, Request
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Elapsed, Future, Kernel
-from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
+from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, json_of
 from constructs_lib.testing.simulator.faults.climate import Event, Trouble
 from constructs_lib.testing.simulator.faults.weather import Weather
 
@@ -46,7 +46,7 @@ _LOST_INVOCATION: Final = {
 class Machines(Protocol):
     """State machines, as far as tasks need them."""
 
-    def start(self, machine_arn: str, name: str | None, text: str) -> Execution:
+    def start(self, machine_arn: str, name: str | None, text: str, *, kind: str | None = None) -> Execution:
         """Start an execution."""
 
     def stop(self, execution: Execution, status: str) -> None:
@@ -139,9 +139,13 @@ class Tasks:
             raise StateFailedError(outcome.error, outcome.payload)
         if len(outcome.payload) > MOST_BYTES:
             raise StateFailedError(DATA_LIMIT, "The state/task returned a result with a size exceeding the limit.")
+        try:
+            payload = json_of(outcome.payload)
+        except ValueError as error:
+            raise NotSimulatedError(f"what Step Functions makes of a function's result is not known: {error}") from None
         return {
             "ExecutedVersion": "$LATEST",
-            "Payload": json.loads(outcome.payload),
+            "Payload": payload,
             "SdkHttpMetadata": {"HttpStatusCode": 200},
             "StatusCode": 200,
         }
@@ -183,6 +187,8 @@ class Tasks:
                 raise StateFailedError(TIMEOUT, "") from None
             raise StateFailedError(_error_name(service, "SdkClient", by_sdk=by_sdk), "no answer") from None
         at.execution.volume += len(repr(answer))
+        if service == "events" and not by_sdk and answer["FailedEntryCount"]:
+            raise StateFailedError("EventBridge.FailedEntry", json.dumps(answer))
         return _raised(answer) if service == "stepfunctions" else answer
 
     # --- Tokens
@@ -253,7 +259,8 @@ class Tasks:
             self._trace.call(at.actor, request, "fails")
             raise StateFailedError("StepFunctions.SdkClientException", "no answer")
         try:
-            child = self.machines.start(machine, arguments.get("Name"), text)
+            kind = "EXPRESS" if operation == "StartSyncExecution" else None
+            child = self.machines.start(machine, arguments.get("Name"), text, kind=kind)
         except ServiceError as error:
             raise StateFailedError(_error_name("stepfunctions", error.code, by_sdk=False), error.message) from None
         self._trace.call(at.actor, request, "")
