@@ -20,6 +20,7 @@ from .drawn.assembly import drawn_assembly
 from .drawn.releases import DrawnRelease
 from .drawn.sagas import (
     JOB_ROUTES,
+    LETTERS,
     MUTATING,
     SKIP,
     DrawnGroup,
@@ -124,6 +125,55 @@ def test_saga_continues_with_what_its_provider_refused_first() -> None:
     assert report.parked > report.statuses["COMPLETED"] / 2
 
 
+POSTING = (
+    DrawnSaga(
+        nodes=(
+            DrawnStep(name="H0", kind="atomic", undo=True, posts="hold"),
+            DrawnStep(name="D1", kind="atomic", undo=True, posts="debit"),
+            DrawnStep(name="K2", kind="atomic", pivot=True, posts="capture"),
+            DrawnStep(name="C3", kind="atomic", refusable=False, posts="credit"),
+            DrawnStep(name="S4", kind="event"),
+        )
+    ),
+    DrawnSaga(
+        nodes=(
+            DrawnStep(name="D1", kind="atomic", undo=True, posts="debit"),
+            DrawnStep(name="T2", kind="atomic", pivot=True, when="$request.a", posts="transfer"),
+            DrawnStep(name="B3", kind="atomic", undo=True, refusable=False, posts="book"),
+            DrawnStep(name="P4", kind="atomic", pivot=True, when="$not($request.a)", posts="pay out"),
+        )
+    ),
+)
+
+
+def test_postings_and_events_keep_their_promise() -> None:
+    with Deployment.of_assembly(drawn_assembly(POSTING)) as deployment:
+        report = simulate(deployment, Drawn(POSTING, only=[0, 1]), sagas=100)
+    report.require_kept()
+    assert min(report.checked[name] for name in ("books and rows agree", "events are consumed once")) > 100
+
+
+class _Forgetful(Drawn):
+    """Requests to sagas, on a database that takes an item of a table whatever it holds."""
+
+    table = ""
+
+    def prepare(self, world: World, random: Random) -> None:
+        super().prepare(world, random)
+        world.db.rewrite = lambda table, _, condition: Always() if self.table in table.name else condition
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"), [("Consumed", "events are consumed once"), ("Ledger", "balances equal their entries")]
+)
+def test_postings_and_events_without_their_conditions_are_found(table: str, kind: str) -> None:
+    workload = _Forgetful(POSTING, only=[0, 1])
+    workload.table = table
+    with Deployment.of_assembly(drawn_assembly(POSTING)) as deployment:
+        report = simulate(deployment, workload, sagas=200)
+    assert kind in {finding.kind for run in report.violated for finding in run.findings}
+
+
 class _Early(Drawn):
     """Requests to sagas whose waits have an outcome before an earlier step is done."""
 
@@ -198,6 +248,7 @@ def test_everything_is_drawn() -> None:
         True,
     }
     assert {saga.inline for saga in sagas} == {False, True}
+    assert {step.posts for saga in sagas for step in saga.steps} == {"", *LETTERS}
     for saga in sagas:
         assert any(step.kind in MUTATING for step in saga.steps)
     assert drawn_saga(7) == drawn_saga(7)

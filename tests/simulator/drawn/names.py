@@ -8,6 +8,12 @@ DIRECT: Final = "direct"
 """The operation without a saga."""
 OPEN: Final = "open"
 """The same, with refusals that are not stored."""
+LEDGER: Final = "LedgerTableName"
+"""The output with the ledger's table, of a stack whose sagas post."""
+CONSUMED: Final = "ConsumedTableName"
+"""The output with the table of what was consumed, of a stack that publishes."""
+PUBLISHED_BY: Final = ("drawn.outbox", "drawn")
+"""Sources of events: of the outbox, and of state machines."""
 
 
 def operation_of(number: int) -> str:

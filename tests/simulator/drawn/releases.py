@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from .sagas import DrawnGroup, DrawnSaga, DrawnStep, Node, drawn_saga, items_of, source_of, way_by, way_of
+from .sagas import (
+    DrawnGroup,
+    DrawnSaga,
+    DrawnStep,
+    Node,
+    drawn_saga,
+    items_of,
+    source_of,
+    way_by,
+    way_of,
+    with_each_step,
+)
 
 _KINDS: Final = ("same", "added", "replaced", "direct", "stricter")
 MOVED: Final = "moved"
@@ -89,7 +100,12 @@ def added(saga: DrawnSaga, kind: str) -> DrawnRelease:
 
 def replaced(other: DrawnSaga) -> DrawnRelease:
     """The release in which another saga takes an operation; requests state how functions behave by names of steps."""
-    return DrawnRelease(kind="replaced", saga=renamed(other).saga)
+    return DrawnRelease(kind="replaced", saga=renamed(_without_postings(other)).saga)
+
+
+def _without_postings(saga: DrawnSaga) -> DrawnSaga:
+    """The saga without postings: accounts are opened before the first release."""
+    return with_each_step(saga, lambda step: dataclasses.replace(step, posts=""))
 
 
 def bucketed(saga: DrawnSaga) -> DrawnRelease:

@@ -47,6 +47,23 @@ _ONE_WAY: Final = 0.5
 """Share of the steps behind a skipped one that only one of its routes reaches."""
 _SKIPPED: Final = 0.4
 """Share of inline sagas that begin with a step that is skipped by routes."""
+_POSTING_SAGAS: Final = 0.6
+"""Share of sagas that post to a ledger."""
+_POSTING: Final = 0.8
+"""Share of their atomic steps that do."""
+_HOLDING: Final = 0.7
+"""Share of these sagas that hold what they capture, if they have a step that can."""
+LETTERS: Final = {
+    "debit": "D",
+    "transfer": "T",
+    "pay out": "P",
+    "credit": "C",
+    "book": "B",
+    "hold": "H",
+    "hold long": "L",
+    "capture": "K",
+}
+"""First letters of the names of steps that post."""
 _BY_ROUTE: Final = re.compile(r'\$outputs\.(?P<step>\w+)\.instead = "(?P<route>\w+)"')
 _BY_OUTPUT: Final = re.compile(r"\$outputs\.(?P<step>\w+)\.items")
 
@@ -69,6 +86,9 @@ class DrawnStep:
         route: route of the refusals ``Routed``, and ``Rerouted`` if it is ``SKIP``: ``notify``, ``SKIP`` or None; of a
             job or a wait, of ``SoldOut``: ``SKIP`` or None.
         refusable: whether its refusal ends the saga, or is skipped, instead of having it parked.
+        posts: of ``atomic``, what it posts to the ledger in its transaction, with an event: ``debit``, which its
+            compensation refunds, ``transfer``, ``pay out``, ``credit``, ``book``, ``hold``, ``hold long`` or
+            ``capture``, of the saga's hold; "": nothing.
     """
 
     name: str
@@ -78,6 +98,12 @@ class DrawnStep:
     when: str | None = None
     route: str | None = None
     refusable: bool = True
+    posts: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """True if it is a pivot, or cannot be compensated."""
+        return self.pivot or not self.undo
 
     @property
     def steps(self) -> Iterator[DrawnStep]:
@@ -91,6 +117,7 @@ class DrawnStep:
             "PIVOT" if self.pivot else "",
             f"if {self.when}" if self.when else "",
             f"Routed: {self.route}" if self.route else "",
+            f"posts: {self.posts}" if self.posts else "",
         ]
         return f"{self.name} ({', '.join(filter(None, told))})"
 
@@ -168,6 +195,7 @@ def drawn_saga(seed: int) -> DrawnSaga:
         saga = _skipping(saga, skipped)
     elif not inline:
         saga = _with_jobs_behind(saga, Random(f"{seed}:jobs behind"))
+    saga = _posting(saga, Random(f"{seed}:posts"))
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
     # Two executions of an inline saga may see different outputs.
     saga = saga if inline else _of_outputs(saga, Random(f"{seed}:items"))
@@ -282,6 +310,40 @@ def _with_jobs_behind(saga: DrawnSaga, random: Random) -> DrawnSaga:
         for node in saga.nodes
     )
     return dataclasses.replace(saga, nodes=tuple(nodes))
+
+
+def _posting(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some atomic steps post to a ledger; perhaps the first one holds what another one captures."""
+    if random.random() >= _POSTING_SAGAS:
+        return saga
+
+    def changed(step: DrawnStep) -> DrawnStep:
+        if step.kind != "atomic" or step.route == SKIP or random.random() >= _POSTING:
+            return step
+        if step.undo:
+            return _posts(step, "debit" if step.refusable else "book")
+        return _posts(step, random.choice(("transfer", "pay out")) if step.refusable else "credit")
+
+    found = with_each_step(saga, changed)
+    last = [step for step in found.nodes if isinstance(step, DrawnStep) and step.posts and step.is_final]
+    if not last or random.random() >= _HOLDING:
+        return found
+    captures = random.choice(last)
+    hold = DrawnStep(name="S0", kind="atomic", undo=True)
+    nodes = (_posts(node, "capture") if node is captures else node for node in found.nodes)
+    return dataclasses.replace(found, nodes=(_posts(hold, "hold" if captures.refusable else "hold long"), *nodes))
+
+
+def _posts(step: DrawnStep, what: str) -> DrawnStep:
+    """The step that posts, whose function knows what by the first letter of its name."""
+    return dataclasses.replace(step, name=f"{LETTERS[what]}{step.name[1:]}", posts=what)
+
+
+def without_lost_captures(saga: DrawnSaga) -> DrawnSaga:
+    """The saga without captures of what no step holds."""
+    if any(step.posts.startswith("hold") for step in saga.steps):
+        return saga
+    return with_each_step(saga, lambda step: dataclasses.replace(step, posts="") if step.posts == "capture" else step)
 
 
 def needed_jobs(saga: DrawnSaga) -> Iterator[str]:
@@ -493,14 +555,15 @@ def smaller(saga: DrawnSaga) -> Iterator[DrawnSaga]:
 
     The synth does not take each of them.
     """
-    return filter(_always_acts, itertools.chain(_with_fewer_nodes(saga), _of_requests(saga), _with_less(saga)))
+    less = itertools.chain(_with_fewer_nodes(saga), _of_requests(saga), _with_less(saga))
+    return filter(_always_acts, map(without_lost_captures, less))
 
 
 def only(saga: DrawnSaga, names: Collection[str]) -> Iterator[DrawnSaga]:
     """The saga with the nodes alone that have steps of these names, if it is a smaller one."""
     nodes = tuple(node for node in saga.nodes if any(step.name in names for step in node.steps))
     if 0 < len(nodes) < len(saga.nodes):
-        yield from filter(_always_acts, [dataclasses.replace(saga, nodes=nodes)])
+        yield from filter(_always_acts, [without_lost_captures(dataclasses.replace(saga, nodes=nodes))])
 
 
 def _with_fewer_nodes(saga: DrawnSaga) -> Iterator[DrawnSaga]:
@@ -535,12 +598,20 @@ def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
                     others = (*node.branches[:place], *((left,) if left else ()), *node.branches[place + 1 :])
                     if others:
                         yield replace(saga, nodes=(*around[0], replace(node, branches=others), *around[1]))
-        if node.when is not None:
-            yield replace(saga, nodes=(*around[0], replace(node, when=None), *around[1]))
-        if isinstance(node, DrawnStep) and node.route is not None:
-            yield replace(saga, nodes=(*around[0], replace(node, route=None), *around[1]))
+        for plainer in _plainer(node):
+            yield replace(saga, nodes=(*around[0], plainer, *around[1]))
     for name in ("announced", "bucket", "inline", "queued"):
         if getattr(saga, name):
             yield replace(saga, **{name: False})
     if saga.body != SMALL:
         yield replace(saga, body=SMALL)
+
+
+def _plainer(node: Node) -> Iterator[Node]:
+    """The node without its condition, its routes, or what it posts."""
+    if node.when is not None:
+        yield dataclasses.replace(node, when=None)
+    if isinstance(node, DrawnStep) and node.route is not None:
+        yield dataclasses.replace(node, route=None)
+    if isinstance(node, DrawnStep) and node.posts:
+        yield dataclasses.replace(node, posts="")

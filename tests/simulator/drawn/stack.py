@@ -40,6 +40,7 @@ from constructs_lib import (
 )
 from constructs_lib.saga.steps.group import StepGroup
 
+from .accounts import Accounts
 from .names import DIRECT, OPEN, aside_of, operation_of, queue_of, second_of
 from .releases import DrawnRelease, moved_to
 from .sagas import JOB_ROUTES, PROVIDERS, ROUTES, SKIP, DrawnSaga, DrawnStep, Node
@@ -54,6 +55,8 @@ _RECONCILED: Final = 6
 """Sagas that a reconciler has room for."""
 _SHARDS: Final = 2
 """Of the requests: each sweep queries all of them, and few requests need few."""
+REFUSED: Final = ("InsufficientFunds", "CapExceeded", "HoldClosed")
+"""Refusals of steps that post."""
 _SCHEMA: Final = {"type": "object"}
 GUARANTEES: Final[dict[str, dict[str, Any]]] = {
     "asked": {"verify": True, "verify_undo": True},
@@ -93,6 +96,7 @@ class DrawnStack(Stack):
         )
         self._objects = s3.Bucket(self, "Objects")
         self._bus = events.EventBus(self, "Bus")
+        self._accounts = Accounts(self, self._bus, FUNCTIONS)
         undelivered = sqs.Queue(self, "Undelivered", fifo=True)
         self._notices = sqs.Queue(
             self, "Notices", fifo=True, dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5)
@@ -215,6 +219,7 @@ class DrawnStack(Stack):
             case "notify":
                 return Step.notify(step.name, queue=self._notices, **more)
             case "event":
+                self._accounts.consume()
                 return Step.event(step.name, bus=self._bus, source="drawn", detail_type="Happened", **more)
             case "look up":
                 return self._look_up(step)
@@ -268,6 +273,11 @@ class DrawnStack(Stack):
                 retry=Retry(in_doubt_attempts=3, in_doubt_interval=5, in_doubt_rate=2.0),
                 **more,
             )
+        if step.posts:
+            if step.refusable:
+                more["refusals"] += [*REFUSED]
+            undo = self._function("posting.undo") if step.undo else None
+            return Step.atomic(step.name, fn=self._function("posting.act"), compensate=undo, **more)
         undo = self._function("atomic.undo") if step.undo else None
         return Step.atomic(step.name, fn=self._function("atomic.act"), compensate=undo, **more)
 
@@ -315,6 +325,7 @@ class DrawnStack(Stack):
 
     def _function(self, handler: str, mode: str = "") -> StepFunction:
         name = "".join(part.title() for part in f"{mode}.{handler}".replace("_", ".").split("."))
+        posts = handler.startswith("posting")
         if name not in self._functions:
             function = StepFunction(
                 self,
@@ -322,9 +333,15 @@ class DrawnStack(Stack):
                 code=FUNCTIONS,
                 handler=f"work.{handler}",
                 timeout=Duration.seconds(10),
-                environment={"EFFECTS_TABLE": self._effects.table_name, "PROVIDER_MODE": mode},
+                environment={
+                    "EFFECTS_TABLE": self._effects.table_name,
+                    "PROVIDER_MODE": mode,
+                    **(self._accounts.environment if posts else {}),
+                },
             )
             self._effects.grant(function, "dynamodb:UpdateItem")
+            if posts:
+                self._accounts.serve(function)
             self._functions[name] = function
         return self._functions[name]
 

@@ -17,6 +17,7 @@ from constructs_lib.testing.simulator.promise import is_direct
 from saga_runtime.idempotency.identity import provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
+from .books import books_agree, events_were_consumed, open_accounts
 from .messages import KEYS, Messages, shared_key
 from .names import DIRECT, OPEN, operation_of, second_of
 from .provider import URL, DrawnProvider
@@ -84,9 +85,12 @@ class Drawn(Workload):
         self._moved = moved_to(self._releases)
         self._only = tuple(only if only is not None else range(len(sagas)))
         self._direct = only is None
+        self._posts = any(step.posts for saga in sagas for step in saga.steps)
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
+        if self._posts:
+            open_accounts(world)
         self._messages = messages = Messages(world)
         for number in self._only:
             if self._sagas[number].queued:
@@ -273,6 +277,27 @@ class Drawn(Workload):
                     violations.append(f"{name} of {saga_id} is done, and {step} was not skipped by {route}")
         return Invariant(name="each saga takes one way", checked=checked, violations=tuple(violations))
 
+    def _books(self, world: World) -> Iterator[Invariant]:
+        """Check what was posted and published."""
+        rows: dict[str, tuple[str, Item]] = {}
+        for name, sagas in self._logs():
+            posts = {step.name: step.posts for saga in sagas for step in saga.steps if step.posts}
+            for row in world.table(world.output(f"Log{name}")):
+                step = row[LogAttribute.STEP]["S"].partition("[")[0]
+                if step in posts:
+                    rows |= {key: (posts[step], row) for key, _ in _expected(row)}
+        if self._posts:
+            yield books_agree(world, rows)
+        told = {
+            step_key_of(record[RecordAttribute.SAGA_ID]["S"], node.name)
+            for record, number, _ in _requests(world)
+            if number not in self._releases and record[RecordAttribute.STATUS]["S"] == RecordStatus.COMPLETED
+            for node in self._sagas[number].nodes
+            if isinstance(node, DrawnStep) and node.kind == "event" and node.when is None
+        }
+        if self._posts or any(step.kind == "event" for saga in self._sagas for step in saga.steps):
+            yield events_were_consumed(world, rows.keys(), told)
+
     def audit(self, world: World) -> Iterable[Invariant]:
         effects = {item["id"]["S"]: int(item["times"]["N"]) for item in world.table(world.output("EffectsTableName"))}
         at_provider: list[Item] = []
@@ -306,6 +331,7 @@ class Drawn(Workload):
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
             ),
+            *self._books(world),
             *audit_provider(at_provider, self._provider.effects(), steps=names),
         ]
 

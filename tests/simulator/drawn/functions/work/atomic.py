@@ -12,7 +12,8 @@ from .behaviour import before, is_exact, is_whole, output_of
 TABLE = os.environ["EFFECTS_TABLE"]
 
 
-def _count(call: StepCall) -> Write:
+def count(call: StepCall) -> Write:
+    """The write that counts an effect."""
     told = "" if is_exact(call) else " in another amount"
     told += "" if is_whole(call) else " with references"
     return Write(
@@ -31,13 +32,13 @@ def _count(call: StepCall) -> Write:
 def act(call: StepCall) -> Commit:
     """Count the effect."""
     before(call)
-    return Commit(writes=[_count(call)], output=output_of(call))
+    return Commit(writes=[count(call)], output=output_of(call))
 
 
 @compensation
 def undo(call: StepCall, _output: dict[str, Any]) -> Commit:
     """Count the undo."""
-    return Commit(writes=[_count(call)])
+    return Commit(writes=[count(call)])
 
 
 @read_only_step
