@@ -21,10 +21,19 @@ from constructs_lib.testing.faults import RecordedCall
 from constructs_lib.testing.invariants import Invariant
 from constructs_lib.testing.proof import Case, Check, NotProvenError, Proof
 from constructs_lib.testing.proof.local import Local, _Ran
-from constructs_lib.testing.proof.stated import audit_failed
-from constructs_lib.testing.simulator import Deployment, Intent, Result, Workload, World, simulation
+from constructs_lib.testing.simulator import (
+    Deployment,
+    Intent,
+    PromiseBrokenError,
+    Result,
+    Workload,
+    World,
+    simulate,
+    simulation,
+)
 from constructs_lib.testing.simulator.aws.dynamodb import Condition, Table
 from constructs_lib.testing.simulator.aws.dynamodb.trees import Always
+from constructs_lib.testing.simulator.checks.effects import audit_failed
 from constructs_lib.testing.simulator.checks.requests import Requests
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.promise import result_of
@@ -101,7 +110,7 @@ def test_every_check_holds_and_is_reported(deployed: Deployed, tmp_path: Path) -
     first = document["checks"][0]
     assert first["enumerated"] == first["run"] == first["hit"] == len(first["cases"])
     assert first["invariants"]["log and ledger agree"] > 0
-    assert first["invariants"]["atomic steps write in their commits only"] > 0
+    assert first["invariants"]["functions write in their commits only"] > 0
     assert first["invariants"]["a failed saga leaves accounts as they were"] > 0
     page = (tmp_path / "new" / "proof.html").read_text("utf-8")
     assert "Every claim holds; nothing was stated about what a request does." in page
@@ -230,6 +239,17 @@ def test_compensation_without_writes_is_found(edited: Callable[[str, str, str], 
         proof.duplicates_are_one()
 
 
+def test_refund_from_another_clearing_account_is_found(edited: Callable[[str, str, str], Deployment]) -> None:
+    told = "failed saga leaves accounts as they were: saga .* failed, and changed clearing account refunds by -50 EUR"
+    deployment = edited(
+        "debit.py",
+        'account=debited["account"], amount=amount, clearing=CLEARING',
+        'account=debited["account"], amount=amount, clearing="refunds"',
+    )
+    with pytest.raises(PromiseBrokenError, match=told):
+        simulate(deployment, _ToMissing(), sagas=1).require_kept()
+
+
 def test_write_of_an_atomic_step_outside_of_its_commit_is_found(
     edited: Callable[[str, str, str], Deployment],
 ) -> None:
@@ -240,7 +260,7 @@ def test_write_of_an_atomic_step_outside_of_its_commit_is_found(
         'Key={"pk": {"S": "paid"}, "sk": {"S": call.key}}, UpdateExpression="SET kind = :k ADD amount :a", '
         'ExpressionAttributeValues={":k": {"S": "paid"}, ":a": {"N": "1"}})'
     )
-    told = "atomic steps write in their commits only: .*Credit.* makes dynamodb:UpdateItem outside of its commit"
+    told = "functions write in their commits only: .*Credit.* makes dynamodb:UpdateItem outside of its commit"
     with Proof(edited("credit.py", line, write), _ToPartner()) as proof, pytest.raises(NotProvenError, match=told):
         proof.duplicates_are_one()
 
@@ -353,18 +373,44 @@ def test_accounts_of_failed_sagas_are_audited() -> None:
     debit = _entry("account#a", -5, f"{saga}#Debit"), _entry("clearing#c#01", 5, f"{saga}#Debit", "a")
     back = _entry("account#a", 5, f"{saga}#Debit#undo"), _entry("clearing#c#01", -5, f"{saga}#Debit#undo", "a")
     waits = _entry("clearing#suspense#02", 5, f"{saga}#Debit#undo", "a"), back[1]
+    forward = _entry("clearing#suspense#02", 5, f"{saga}#Pay", "a"), _entry("clearing#c#01", -5, f"{saga}#Pay", "a")
     others = _entry("clearing#suspense#02", 5, f"{saga}#Debit#undo", "b"), back[1]
     collected = _entry("collecting#a#1#00", 5, f"{saga}#Credit"), _entry("clearing#c#01", -5, f"{saga}#Credit", "a")
 
-    def told(*items: dict[str, Any], failed: str = saga) -> tuple[str, ...]:
-        return audit_failed([failed], [items]).violations
+    elsewhere = back[0], _entry("clearing#other#01", -5, f"{saga}#Debit#undo", "a")
+    fee = _entry("account#b", -5, f"{saga}#Debit#undo"), _entry("clearing#fees#01", 5, f"{saga}#Debit#undo", "b")
+    moved = _entry("clearing#c#01", 5, f"{saga}#Move", "d"), _entry("clearing#d#01", -5, f"{saga}#Move", "c")
+    returned = (
+        _entry("clearing#d#01", 5, f"{saga}#Move#undo", "c"),
+        _entry("clearing#c#01", -5, f"{saga}#Move#undo", "d"),
+    )
 
-    assert told(*debit) == (f"saga {saga} failed, and changed account a by -5 EUR",)
-    assert told(*debit, failed=saga.replace("a", "b")) == ()
-    assert told(*debit, *back) == told(*debit, *waits) == ()
-    assert told(*debit, *others) != ()
-    assert told(*debit, *back, *back) != ()
-    assert told(*collected) == (f"saga {saga} failed, and changed account a by +5 EUR",)
+    def told(*items: dict[str, Any], failed: str = saga) -> list[str]:
+        return [one.removeprefix(f"saga {saga} failed, and ") for one in audit_failed([failed], [items]).violations]
+
+    assert told(*debit) == ["changed account a by -5 EUR", "changed clearing account c by +5 EUR"]
+    assert told(*debit, failed=saga.replace("a", "b")) == []
+    assert told(*debit, *back) == told(*debit, *waits) == told(*moved, *returned) == []
+    assert "changed account a by -5 EUR" in told(*debit, *others)
+    assert "changed account a by +5 EUR" in told(*debit, *back, *back)
+    assert "changed account a by -5 EUR" in told(*debit, *forward)
+    assert told(*collected) == ["changed account a by +5 EUR", "changed clearing account c by -5 EUR"]
+    assert told(*debit, *elsewhere) == [
+        "changed clearing account c by +5 EUR",
+        "changed clearing account other by -5 EUR",
+    ]
+    assert told(*fee) == ["changed account b by -5 EUR", "changed clearing account fees by +5 EUR"]
+
+
+@pytest.mark.parametrize(("state", "told"), [("OPEN", 1), ("VOIDED", 0), ("EXPIRED", 0)])
+def test_hold_of_a_failed_saga_is_found(state: str, told: int) -> None:
+    saga, a = f"{'a' * 26}-mdwqr4j1", LedgerAttribute
+    texts = {a.PK: "account#a", a.KIND: "hold", a.HOLD_ID: f"{saga}#Hold", a.CURRENCY: "EUR", a.STATE: state}
+    hold: dict[str, Any] = {**{name: {"S": text} for name, text in texts.items()}, a.AMOUNT: {"N": "5"}}
+
+    found = audit_failed([saga], [[hold]]).violations
+
+    assert found == (f"saga {saga} failed, and holds 5 EUR of account a",) * told
 
 
 class _Invalid(Workload):

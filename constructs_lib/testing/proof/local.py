@@ -24,6 +24,7 @@ from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, aud
 from constructs_lib.testing.local_aws import LocalAws
 from constructs_lib.testing.proof.checks import Case, counted
 from constructs_lib.testing.proof.layer import Cases, require_answered
+from constructs_lib.testing.simulator.checks.effects import audit_failed, failed_in
 from constructs_lib.testing.simulator.checks.requests import FINAL, Requests, requests_of
 from constructs_lib.testing.simulator.deployment.parts import Parts, parts_in
 from constructs_lib.testing.simulator.outside.clients import is_first_of_direct
@@ -448,6 +449,8 @@ class Local:
             rows = [row for log in sorted(logs) for row in self._local.table(log)]
             audits.append(audit_sagas([record for record in found if not is_direct(record)], rows))
         audits += [audit_ledger(self._local.table(ledger)) for ledger in parts.ledgers]
+        if parts.ledgers:
+            audits.append([audit_failed(failed_in(records.values()), map(self._local.table, parts.ledgers))])
         results = [
             result_of(one.intent, one.key, records, callers=[self._user(one.intent)[1]], known=(), response=one.settled)
             for one in sent

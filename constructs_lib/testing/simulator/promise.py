@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from constructs_lib.testing.invariants import Invariant, Item, audit_ledger, audit_sagas, together
 from constructs_lib.testing.simulator.aws.gateway import callers_of
+from constructs_lib.testing.simulator.checks.effects import audit_commits, audit_failed, failed_in
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.outside.clients import Fate
 from constructs_lib.testing.simulator.workload import Intent, Result
@@ -66,8 +67,11 @@ def audit(world: World, fates: Sequence[Fate]) -> list[Invariant]:
         rows = [row for log in sorted(logs) for row in world.table(log)]
         audits.append(audit_sagas([record for record in world.records(table) if not is_direct(record)], rows))
     audits.extend(audit_ledger(world.table(ledger)) for ledger in parts.ledgers)
+    failed = failed_in(record for table in parts.requests for record in world.records(table))
     return [
         *together(*audits),
+        *([audit_failed(failed, map(world.table, parts.ledgers))] if parts.ledgers else []),
+        audit_commits(world.committing_calls, world.uncommitted),
         _nothing_runs(world),
         _one_saga_per_request(world),
         _rows_moved_forward(world),

@@ -44,7 +44,8 @@ from constructs_lib.testing.simulator.faults.weather import Weather
 from constructs_lib.testing.simulator.outside.internet import Internet
 from constructs_lib.testing.simulator.outside.providers import Provider
 from constructs_lib.testing.simulator.rollout import Rollout
-from saga_runtime.protocol import LogAttribute, RecordAttribute, StepStatus
+from saga_runtime.ledger.items import SWEEP
+from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, StepStatus
 from saga_runtime.saga_log.rows import UNDER_WAY
 
 Changes = Callable[[str], Mapping[str, str]]
@@ -72,6 +73,8 @@ _EFFECTS: Final = frozenset(
     }
 )
 """Operations that change something. The purpose of an invocation of another function is not known."""
+_OF_AN_INTAKE: Final = frozenset({"SendMessage"})
+"""By which an intake keeps and parks its events."""
 STATUS_CHANGE: Final = "Step Functions Execution Status Change"
 
 
@@ -109,8 +112,8 @@ class World:
         rows_seen: every status that each saga log row has had, in order, by log and key.
         stated: rows of which an operator has stated that their compensation was not applied, by log and key.
         parked_for: each parking of each saga, in order, by its id.
-        atomic_calls: calls of atomic steps and their compensations.
-        uncommitted: effects of these that were not part of a write to a saga log.
+        committing_calls: calls of atomic steps, their compensations, and direct operations.
+        uncommitted: effects of these that were not part of a write to a saga log, or to a request table.
         failures: the first failure that each saga's record kept, by the saga's id.
         rollout: deploys releases.
     """
@@ -140,7 +143,7 @@ class World:
         self.rows_seen: dict[tuple[str, Key], list[str]] = {}
         self.stated: set[tuple[str, Key]] = set()
         self.parked_for: dict[str, list[Parking]] = {}
-        self.atomic_calls = 0
+        self.committing_calls = 0
         self.uncommitted: Counter[str] = Counter()
         self.calls.heard = self._called
         self.failures: dict[str, str] = {}
@@ -207,10 +210,15 @@ class World:
             seen.append(status)
 
     def _called(self, actor: Actor, request: Request) -> None:
-        if actor.kind is not ActorKind.FUNCTION or not self.functions.is_atomic(actor.of):
+        if actor.kind is not ActorKind.FUNCTION:
             return
-        self.atomic_calls += 1
-        if request.operation in _EFFECTS and not _tables(request.params) & {*self.parts.logs}:
+        atomic, direct = self.functions.is_atomic(actor.of), self.functions.is_direct(actor.of)
+        if not (atomic or direct):
+            return
+        self.committing_calls += 1
+        effects = _EFFECTS if atomic else _EFFECTS - _OF_AN_INTAKE
+        commits = {*self.parts.logs} if atomic else {*self.parts.requests}
+        if request.operation in effects and not (_tables(request.params) & commits or _is_sweep(request.params)):
             self.uncommitted[f"{actor.of} makes {request.service}:{request.operation} outside of its commit"] += 1
 
     def _record_written(self, _table: Table, _key: Key, item: Item | None) -> None:
@@ -334,6 +342,12 @@ def _tables(params: Mapping[str, Any]) -> set[str]:
     """Tables that a call of DynamoDB writes to."""
     entries = [entry for item in params.get("TransactItems", ()) for entry in item.values()]
     return {str(one["TableName"]) for one in (params, *entries) if "TableName" in one}
+
+
+def _is_sweep(params: Mapping[str, Any]) -> bool:
+    """Test whether a call is the ledger's own transaction that sweeps a collecting account, to debit it."""
+    puts = [item["Put"]["Item"] for item in params.get("TransactItems", ()) if "Put" in item]
+    return any(put.get(LedgerAttribute.ENTRY_ID, {}).get("S", "").startswith(SWEEP) for put in puts)
 
 
 def _table(spec: TableSpec, overtakes: Callable[[], bool]) -> Table:

@@ -25,8 +25,9 @@ _ACCOUNT_ID: Final = re.compile(ACCOUNT_ID_PATTERN)
 _ACCOUNT_SK: Final = "account"
 _SHARD_SK: Final = "shard"
 _OPENING: Final = "open#"
-_SWEEP: Final = "sweep#"
-_OWN_ENTRIES: Final = (_OPENING, _SWEEP)
+SWEEP: Final = "sweep#"
+"""With it the ids of entries begin that a sweep posts."""
+_OWN_ENTRIES: Final = (_OPENING, SWEEP)
 
 Item = Mapping[str, Mapping[str, Any]]
 Key = dict[str, dict[str, str]]
@@ -275,7 +276,7 @@ def opening_id(account_id: str) -> str:
 
 def sweep_id(shard: Shard) -> str:
     """Id of the entries of the sweep that takes what a shard holds, as it was read."""
-    return f"{_SWEEP}{shard.partition}#{shard.sequence}"
+    return f"{SWEEP}{shard.partition}#{shard.sequence}"
 
 
 def account_key(account_id: str) -> Key:

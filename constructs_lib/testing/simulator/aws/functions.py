@@ -22,8 +22,10 @@ from constructs_lib.testing.simulator.engine.machine import Environment
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, json_of
 from constructs_lib.testing.simulator.faults.climate import Event
 from constructs_lib.testing.simulator.faults.weather import Weather
+from saga_runtime.http import direct_operation
 from saga_runtime.protocol import TRANSIENT_ERRORS, CallField, ErrorName
 from saga_runtime.steps import atomic, atomic_compensation
+from saga_runtime.webhooks.intake import EventOperation
 
 MOST_PAYLOAD_BYTES: Final = 6_291_456
 _MOST_LATER_BYTES: Final = 1_048_576
@@ -31,6 +33,8 @@ _MOST_LATER_BYTES: Final = 1_048_576
 _SURROGATE: Final = r"\ud"
 _ATOMIC: Final = frozenset({atomic.__name__, atomic_compensation.__name__})
 """Modules that make the handlers of atomic steps and their compensations."""
+_DIRECT: Final = frozenset({direct_operation.__name__, EventOperation.__name__})
+"""Of direct operations: the module that makes the handlers of requests, and the class of those of events."""
 _COLD: Final = 300 * MILLISECOND
 _MEANWHILE: Final = frozenset({*TRANSIENT_ERRORS, ErrorName.FENCED, ErrorName.IN_DOUBT})
 """Errors by which a function is called again, or ends for another one's sake."""
@@ -124,8 +128,18 @@ class Functions:
 
     def is_atomic(self, name: str) -> bool:
         """True if a function that was loaded is an atomic step or its compensation."""
+        return self._module_of(name) in _ATOMIC
+
+    def is_direct(self, name: str) -> bool:
+        """True if a function that was loaded is a direct operation, of requests or of events."""
+        return self._module_of(name) in _DIRECT
+
+    def _module_of(self, name: str) -> str | None:
+        """Name of the module that made the handler of a function that was loaded."""
         handler = self._images[name].handler if name in self._images else None
-        return getattr(handler, "__globals__", {}).get("__name__") in _ATOMIC
+        module = getattr(handler, "__globals__", {}).get("__name__")
+        # An intake's handler is an object, and has the name of the function's module.
+        return module or (type(handler).__name__ if handler is not None else None)
 
     def spec(self, name: str) -> FunctionSpec:
         """A function, by name or ARN.
