@@ -10,9 +10,11 @@ from botocore.exceptions import ClientError
 from saga_runtime import (
     AccountClosed,
     AccountNotFound,
+    Clearing,
     Commit,
     CurrencyMismatch,
     DirectEntry,
+    DuplicatePosting,
     Ledger,
     LedgerBuilder,
     LedgerTerms,
@@ -25,6 +27,7 @@ from saga_runtime import (
     compensation,
 )
 from saga_runtime.errors import Invalid, SagaError
+from saga_runtime.ledger.items import Leg
 from saga_runtime.protocol import Env, Metric
 from saga_runtime.shared import aws
 from tests.unit.support.samples import step_event
@@ -213,6 +216,32 @@ def test_a_refund_to_an_account_that_was_closed_waits_in_suspense(world: World) 
     assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events
     assert ("posted_to_suspense", {"amount": "10", "unit": "EUR"}) in world.telemetry.events
     assert list(world.rows().values()) == ["COMPENSATED"]
+
+
+def test_what_waits_in_suspense_is_posted_once_to_any_account(world: World) -> None:
+    world.open_accounts(carol=10)
+    close: Any = [
+        w.action
+        for w in LEDGER.builder.post(
+            legs=[("carol", -TEN), ("bob", TEN)], accounts=LEDGER.accounts("carol", "bob"), entry_id="all", now_ms=1
+        )
+    ]
+    aws.dynamodb().transact_write_items(TransactItems=close)
+    close = [w.action for w in LEDGER.builder.close_account(account=LEDGER.accounts("carol")[0])]
+    aws.dynamodb().transact_write_items(TransactItems=close)
+    given = DirectEntry("refund-1")
+    LEDGER.commit(lambda: LEDGER.refund(given, account="carol", amount=TEN, clearing="fx"))
+
+    def settle(account: str) -> None:
+        legs: list[Leg] = [(account, TEN), (Clearing("suspense"), -TEN)]
+        LEDGER.commit(lambda: LEDGER.post(DirectEntry(f"settled:{given.key}"), legs))
+
+    settle("bob")
+    for account in ("bob", "alice"):
+        with pytest.raises(DuplicatePosting):
+            settle(account)
+
+    assert (world.balances(), clearing(world, "suspense")) == ({"alice": 500, "bob": 20, "carol": 0}, 0)
 
 
 @pytest.mark.parametrize("declared", [(), (Unit("POINT", 2),)])
