@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -45,7 +46,7 @@ from constructs_lib.testing.simulator.outside.internet import Internet
 from constructs_lib.testing.simulator.outside.providers import Provider
 from constructs_lib.testing.simulator.rollout import Rollout
 from saga_runtime.ledger.items import SWEEP
-from saga_runtime.protocol import LedgerAttribute, LogAttribute, RecordAttribute, StepStatus
+from saga_runtime.protocol import PAYLOAD_KEY_PATTERN, LedgerAttribute, LogAttribute, RecordAttribute, StepStatus
 from saga_runtime.saga_log.rows import UNDER_WAY
 
 Changes = Callable[[str], Mapping[str, str]]
@@ -73,6 +74,7 @@ _EFFECTS: Final = frozenset(
     }
 )
 """Operations that change something. The purpose of an invocation of another function is not known."""
+_PAYLOAD_KEY: Final = re.compile(PAYLOAD_KEY_PATTERN)
 _OF_AN_INTAKE: Final = frozenset({"SendMessage"})
 """By which an intake keeps and parks its events."""
 STATUS_CHANGE: Final = "Step Functions Execution Status Change"
@@ -218,7 +220,7 @@ class World:
         self.committing_calls += 1
         effects = _EFFECTS if atomic else _EFFECTS - _OF_AN_INTAKE
         commits = {*self.parts.logs} if atomic else {*self.parts.requests}
-        if request.operation in effects and not (_tables(request.params) & commits or _is_sweep(request.params)):
+        if request.operation in effects and not (_tables(request.params) & commits or _is_own(request.params)):
             self.uncommitted[f"{actor.of} makes {request.service}:{request.operation} outside of its commit"] += 1
 
     def _record_written(self, _table: Table, _key: Key, item: Item | None) -> None:
@@ -344,8 +346,13 @@ def _tables(params: Mapping[str, Any]) -> set[str]:
     return {str(one["TableName"]) for one in (params, *entries) if "TableName" in one}
 
 
-def _is_sweep(params: Mapping[str, Any]) -> bool:
-    """Test whether a call is the ledger's own transaction that sweeps a collecting account, to debit it."""
+def _is_own(params: Mapping[str, Any]) -> bool:
+    """Test whether the library makes a call before a commit, and may make it again.
+
+    It stores a large output under its hash, and sweeps a collecting account that is to be debited.
+    """
+    if _PAYLOAD_KEY.match(str(params.get("Key"))):
+        return True
     puts = [item["Put"]["Item"] for item in params.get("TransactItems", ()) if "Put" in item]
     return any(put.get(LedgerAttribute.ENTRY_ID, {}).get("S", "").startswith(SWEEP) for put in puts)
 
