@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -21,6 +22,8 @@ REPORT: Final = ROOT / "build" / "simulation-report.json"
 LEDGER: Final = ROOT / "docs" / "explanation" / "simulation.md"
 SEEDS: Final = 1_000_000
 _WIDTH: Final = 30
+_ROW: Final = re.compile(r"^\| [^|]+ \| [0-9]+ \| ([0-9,]+) \|", re.MULTILINE)
+_TOTAL: Final = re.compile(r"Together: [0-9,]+ sagas in [0-9,]+ runs\.")
 
 
 def main() -> int:
@@ -145,13 +148,18 @@ def _commit() -> str:
 
 
 def _record(total: dict[str, Any]) -> None:
-    """Add a row to the ledger, which ends its page."""
+    """Add a row to the ledger, which ends its page, and to its total."""
     row = (
         f"| `{_commit()}` | {total['seed']} | {total['sagas']:,} | {total['faults']:,} | {total['parked']} "
         f"| {total['violated']} | {total['processor_seconds']:,.0f} |"
     )
-    with LEDGER.open("a", encoding="utf-8") as page:
-        page.write(row + "\n")
+    LEDGER.write_text(with_total(LEDGER.read_text(encoding="utf-8") + row + "\n"), encoding="utf-8")
+
+
+def with_total(page: str) -> str:
+    """The page with the total of its ledger."""
+    sagas = [int(count.replace(",", "")) for count in _ROW.findall(page)]
+    return _TOTAL.sub(f"Together: {sum(sagas):,} sagas in {len(sagas):,} runs.", page)
 
 
 if __name__ == "__main__":

@@ -310,7 +310,7 @@ def refused_entries(of: Services) -> Any:
 
 
 def refused_receives(of: Services) -> Any:
-    """Refuse a receipt handle that is none, and to receive more messages than ten."""
+    """Refuse an invalid receipt handle, and to receive more messages than ten."""
     sqs = of.client("sqs")
     return [
         code_of(sqs.delete_message, QueueUrl=of.plain, ReceiptHandle="nonsense"),

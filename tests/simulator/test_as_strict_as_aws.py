@@ -1,4 +1,4 @@
-"""What AWS refuses, loses, leaves or reorders, and no emulator does: the simulator does it too."""
+"""The simulator refuses, leaves and reorders what AWS does, also where no emulator does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+from aws_cdk import App, CfnResource, Fn, Stack
 from botocore.exceptions import ClientError, ParamValidationError
 
 from constructs_lib.testing.simulator.aws.dynamodb import DynamoDB
@@ -24,6 +25,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     TableSpec,
     TargetSpec,
 )
+from constructs_lib.testing.simulator.deployment.template import blueprint_of
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
@@ -31,6 +33,7 @@ from constructs_lib.testing.simulator.faults.climate import CALM, Climate, Event
 from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
+from .examples import assembly_of
 from .support import HOUR, add_machine, blueprint, execute, invoke, world_of
 
 ALWAYS = Climate(troubles={Trouble.THROTTLE: 1.0}, ends=START + HOUR)
@@ -218,6 +221,25 @@ def test_state_machine_starts_no_standard_machine_synchronously() -> None:
         assert execute(world, "m")["error"] == "StepFunctions.StateMachineTypeNotSupportedException"
 
 
+def _express(app: App, resource: str) -> None:
+    stack = Stack(app, "Express")
+    task = {"Type": "Task", "Resource": f"arn:aws:states:::{resource}", "Arguments": {}, "End": True}
+    definition = {"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": task}}
+    CfnResource(
+        stack,
+        "Machine",
+        type="AWS::StepFunctions::StateMachine",
+        properties={"StateMachineType": "EXPRESS", "RoleArn": "role/r", "DefinitionString": json.dumps(definition)},
+    )
+
+
+@pytest.mark.parametrize("waits", [".sync", ".sync:2", ".waitForTaskToken"])
+def test_express_machine_with_a_task_that_waits_is_refused(waits: str) -> None:
+    assert blueprint_of(assembly_of(_express, "states:startExecution")).machines
+    with pytest.raises(NotSimulatedError, match="a task that waits"):
+        blueprint_of(assembly_of(_express, f"states:startExecution{waits}"))
+
+
 def test_list_of_executions_is_behind() -> None:
     made = blueprint()
     machine = add_machine(made, "m", _WAIT)
@@ -360,11 +382,50 @@ def test_fifo_message_that_a_function_handled_may_come_again() -> None:
         assert world.queues.queue("in.fifo").messages == []
 
 
+def _sources(app: App, name: str, value: str) -> None:
+    stack = Stack(app, "Sources")
+    CfnResource(stack, "Queue", type="AWS::SQS::Queue")
+    key = {"AttributeName": "id", "KeyType": "HASH"}
+    CfnResource(
+        stack,
+        "Table",
+        type="AWS::DynamoDB::Table",
+        properties={
+            "KeySchema": [key],
+            "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+            "StreamSpecification": {"StreamViewType": "NEW_IMAGE"},
+        },
+    )
+    for number, arn in enumerate((Fn.get_att("Queue", "Arn"), Fn.get_att("Table", "StreamArn"))):
+        CfnResource(
+            stack,
+            f"Source{number}",
+            type="AWS::Lambda::EventSourceMapping",
+            properties={"EventSourceArn": arn.to_string(), "FunctionName": "f", name: json.loads(value)},
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "maps", "told"),
+    [
+        ("Enabled", "false", False, False),
+        ("Enabled", "true", True, False),
+        ("ParallelizationFactor", "1", True, False),
+        ("ParallelizationFactor", "2", True, True),
+        ("BisectBatchOnFunctionError", "true", True, True),
+    ],
+)
+def test_options_of_event_sources_count_or_are_listed(name: str, value: str, maps: bool, told: bool) -> None:
+    made = blueprint_of(assembly_of(_sources, name, value))
+    assert [bool(made.mappings), bool(made.streams)] == [maps, maps]
+    assert any("event source Source1: " in text for text in made.left_out) is told
+
+
 # --- DynamoDB
 
 
 class _Timing(Prompt):
-    """What is not consistent is a second behind, and all but the first entry of a batch are left."""
+    """Timing of indexes and reads that are a second behind, and of batches of which the first entry alone is done."""
 
     def index_lag(self) -> int:
         return 1_000_000

@@ -96,7 +96,9 @@ def test_command_reports_seed_totals_and_findings(
     monkeypatch.setattr(campaigns, "ProcessPoolExecutor", _Pool)
     monkeypatch.setattr(campaigns, "assembly", Path)
     monkeypatch.setattr(command, "REPORT", tmp_path / "report.json")
-    monkeypatch.setattr(command, "LEDGER", tmp_path / "ledger.md")
+    ledger = tmp_path / "ledger.md"
+    ledger.write_text("Together: 5 sagas in 1 runs.\n\n| `0123456789ab` | 1 | 1,200 | 2 | 0 | 0 | 1 |\n")
+    monkeypatch.setattr(command, "LEDGER", ledger)
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(Block, "shortened", lambda _block, run: f"seed {run.seed} made shorter")
     arguments = ["--sagas", "100", "--seed", str(seed), "--examples", "funds_transfer", "--record"]
@@ -114,7 +116,13 @@ def test_command_reports_seed_totals_and_findings(
     assert {"sagas", "seed", "faults", "parked", "violated", "seconds", "coverage"} <= set(written)
     assert (written["seed"], written["sagas"], written["violated"]) == (seed, 100, seed == 20)
     # A run that broke the promise, or tried nothing, is not a row of the ledger.
-    assert (tmp_path / "ledger.md").exists() is not bool(status)
+    assert ("Together: 1,300 sagas in 2 runs." in ledger.read_text()) is not bool(status)
+
+
+def test_ledger_has_the_total_of_its_rows() -> None:
+    page = command.LEDGER.read_text(encoding="utf-8")
+    assert "Together: " in page
+    assert command.with_total(page) == page
 
 
 def test_seed_is_fresh_unless_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ class NotSimulatedError(NotImplementedError):
 
 
 def json_of(text: str | bytes) -> Any:
-    """Parse JSON as AWS does: ``NaN`` and ``Infinity``, which Python takes, are none.
+    """Parse JSON as AWS does: ``NaN`` and ``Infinity``, which Python takes, are not JSON.
 
     Raises:
         ValueError: if it is not JSON.

@@ -187,7 +187,7 @@ class Calls:
         current = getcurrent()
         actor = current.process if isinstance(current, Task) else None
         sent = _translated(client, operation, params) if traits.of_resource else dict(params)
-        if service != "dynamodb":  # which looks at every member itself
+        if service != "dynamodb":  # which checks every member itself
             _validate(client, operation, sent)
         if not isinstance(actor, Actor):
             try:

@@ -188,7 +188,7 @@ class Queues:
         """The receipt handle of a request.
 
         Raises:
-            ServiceError: if it is none.
+            ServiceError: if there is no such handle.
         """
         receipt = str(params["ReceiptHandle"])
         if not _RECEIPT.fullmatch(receipt):
@@ -345,7 +345,7 @@ class Queues:
 
 
 def _each(entries: Sequence[Mapping[str, Any]], do: Callable[[Mapping[str, Any]], None]) -> dict[str, Any]:
-    """Do what each entry of a batch asks for, whatever becomes of the others."""
+    """Do what each entry of a batch asks for, also if others fail."""
     done: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     for entry in entries:
