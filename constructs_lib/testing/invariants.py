@@ -273,7 +273,7 @@ def _holds_are_backed(
             violations.append(f"{key} holds {held} of a balance of {balance}")
         for hold in holds.get(key, ()):
             captured = int(hold[a.CAPTURED]["N"]) if a.CAPTURED in hold else 0
-            by = hold.get(a.CLOSED_BY, {}).get("S")
+            by = hold[a.CLOSED_BY]["S"] if hold[a.STATE]["S"] == HoldState.CAPTURED else None
             posted = -sum(_amount(entry) for entry in entries.get(key, ()) if entry[a.ENTRY_ID]["S"] == by)
             if captured > _amount(hold) or captured != posted:
                 violations.append(

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import Any
 
 from saga_runtime.errors import Invalid, PermanentError
-from saga_runtime.ledger.collecting import credit_shard
+from saga_runtime.ledger.collecting import check_takes, credit_shard
 from saga_runtime.ledger.errors import AccountNotFound, DuplicatePosting
 from saga_runtime.ledger.items import (
     Account,
@@ -27,6 +27,7 @@ from saga_runtime.ledger.items import (
     Clearing,
     Leg,
     Party,
+    Shard,
     account_key,
     check_account_id,
     check_entry_id,
@@ -334,8 +335,11 @@ class LedgerBuilder:
         suspense: str,
         entry_id: str,
         now_ms: int,
+        shard: Shard | None = None,
     ) -> tuple[list[Write], Party]:
         """Make the writes of ``refund``, and name who receives the amount: the account, or ``Clearing(suspense)``.
+
+        Of a collecting account, ``shard`` is what takes the amount, as it was read; None: nothing was credited to it.
 
         Raises:
             Invalid: if the amount is not positive, or clearing and suspense are one.
@@ -345,6 +349,8 @@ class LedgerBuilder:
             raise Invalid(f"a refund needs two clearing accounts, got {clearing!r} twice; name suspense differently")
         out: Leg = (Clearing(clearing), -amount)
         try:
+            if shard is not None:
+                check_takes(shard, amount)
             parties = grouped([(account_id, amount), out])
             return self._post(parties, [account] if account else [], entry_id, now_ms), account_id
         except PermanentError:

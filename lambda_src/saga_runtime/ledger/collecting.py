@@ -71,6 +71,23 @@ def shards_of(accounts: CollectingAccounts, account_id: str, window: str) -> lis
     ]
 
 
+def shard_of(accounts: CollectingAccounts, account_id: str, entry_id: str, now_ms: int) -> Shard:
+    """The shard that takes a credit, as if nothing was credited yet."""
+    return shards_of(accounts, account_id, window_of(now_ms))[spread(entry_id, accounts.shards)]
+
+
+def check_takes(shard: Shard, amount: Money) -> None:
+    """Refuse what a shard, as it was read, does not take; of a closed one another window's is credited.
+
+    Raises:
+        CurrencyMismatch, CapExceeded: if it collects another unit, or too much.
+    """
+    if shard.balance.unit != amount.unit:
+        raise CurrencyMismatch(f"account {shard.account_id} collects {shard.balance.currency}, not {amount.currency}")
+    if shard.balance.minor_units > MAX_MINOR_UNITS - amount.minor_units:
+        raise CapExceeded(f"account {shard.account_id} may not collect more than {MAX_MINOR_UNITS} minor units")
+
+
 def credit_shard(
     table: str,
     accounts: CollectingAccounts,
@@ -91,8 +108,7 @@ def credit_shard(
     unit = amounts[0].unit
     if unit != accounts.unit:
         raise CurrencyMismatch(f"account {account_id} is kept in {accounts.unit.code}, the amount is in {unit.code}")
-    window = window_of(now_ms)
-    shard = shards_of(accounts, account_id, window)[spread(entry_id, accounts.shards)]
+    shard = shard_of(accounts, account_id, entry_id, now_ms)
     entries = [
         entry_put(
             table,
@@ -125,11 +141,12 @@ def _credit(table: str, shard: Shard, amount: Money, entries: int) -> Write:
 
 def _refused(amount: Money, item: Item | None) -> SagaError:
     found = Shard.from_item(item) if item is not None else None
-    if found is None or found.state is not AccountState.OPEN:
-        return Conflict("the window of a collecting account was closed")
-    if found.balance.unit != amount.unit:
-        return CurrencyMismatch(f"account {found.account_id} collects {found.balance.currency}, not {amount.currency}")
-    return CapExceeded(f"account {found.account_id} may not collect more than {MAX_MINOR_UNITS} minor units")
+    if found is not None and found.state is AccountState.OPEN:
+        try:
+            check_takes(found, amount)
+        except PermanentError as refusal:
+            return refusal
+    return Conflict("the window of a collecting account was closed")
 
 
 def sweep_shard(

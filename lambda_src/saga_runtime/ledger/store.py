@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from saga_runtime.errors import Invalid, PermanentError, TransientError
 from saga_runtime.ledger.builder import LedgerBuilder
-from saga_runtime.ledger.collecting import shards_of, sweep_shard
+from saga_runtime.ledger.collecting import shard_of, shards_of, sweep_shard
 from saga_runtime.ledger.commit import DIRECT, commit_direct
 from saga_runtime.ledger.errors import AccountNotFound, DuplicatePosting, HoldClosed, HoldUnknown, InsufficientFunds
 from saga_runtime.ledger.holds import HoldBuilder
@@ -340,15 +340,19 @@ class Ledger:
 
         It waits in ``suspense``, and adds to ``PostedToSuspense``.
         """
-        collects = self.terms.collecting_of(account) is not None
+        collecting, shard = self.terms.collecting_of(account), None
+        if collecting is not None:
+            own = shard_of(collecting, check_account_id(account), call.key, call.now_ms)
+            shard = next(map(Shard.from_item, self._read([own.key])), None)
         writes, party = self.builder.refund_and_party(
-            account=None if collects else self._find([account]).get(account),
+            account=None if collecting is not None else self._find([account]).get(account),
             account_id=account,
             amount=amount,
             clearing=clearing,
             suspense=suspense,
             entry_id=call.key,
             now_ms=call.now_ms,
+            shard=shard,
         )
         self._tell_of_suspense(party, amount)
         return writes

@@ -28,6 +28,7 @@ from saga_runtime import (
     VersionedItem,
     atomic_step,
     commit_once,
+    compensation,
 )
 from saga_runtime.errors import Conflict, Invalid, TransientError
 from saga_runtime.ledger.collecting import sweep_shard
@@ -301,13 +302,45 @@ def test_a_debit_that_sweeps_counts_what_goes_to_suspense_for_the_table(world: W
     assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events
 
 
-def test_a_refund_to_a_collecting_account_reads_nothing(world: World) -> None:
+def test_a_refund_to_a_collecting_account_reads_its_shard_only(world: World) -> None:
     call = DirectEntry("r-1")
 
-    LEDGER.commit(lambda: LEDGER.refund(call, account=SHOP, amount=eur(10), clearing="fx"))
+    sent = world.calls_of(
+        lambda: LEDGER.commit(lambda: LEDGER.refund(call, account=SHOP, amount=eur(10), clearing="fx"))
+    )
 
+    assert sent == ["BatchGetItem", "TransactWriteItems"]
     assert balances(world) == (0, 10)
     sound(world)
+
+
+@pytest.mark.parametrize("collected", [1, MAX_MINOR_UNITS])
+def test_a_refund_that_a_shard_does_not_take_waits_in_suspense(world: World, collected: int) -> None:
+    """The shard collects what was declared before, or is full."""
+    load(collected)
+    unit = "EUR" if collected > 1 else "USD"
+    after = Ledger(
+        "ledger", LedgerTerms(collecting=(CollectingAccounts(prefix="merchant:", unit=unit, shards=SHARDS),))
+    )
+    given = Money(1, unit)
+    back = compensation(
+        lambda call, _: Commit(writes=after.refund(_as(call), account=SHOP, amount=given, clearing="fx"))
+    )
+    atomic_step(lambda _: Commit())(step_event(), Context())
+
+    back(step_event(), Context())
+
+    assert list(world.rows().values()) == ["COMPENSATED"]
+    assert balances(world) == (0, collected)
+    waits = [entry for entry in world.entries() if entry["pk"]["S"].startswith("clearing#suspense#")]
+    assert [(entry["counterparty"]["S"], entry["amount"]["N"]) for entry in waits] == [(SHOP, "1")]
+    assert (Metric.SUSPENDED, {"service": "ledger"}) in world.telemetry.events
+    sound(world)
+
+
+def _as(call: StepCall) -> DirectEntry:
+    """An entry that goes to the shard of ``p-1``."""
+    return DirectEntry(_twin("p-1"), time_ms=call.now_ms)
 
 
 def test_a_collecting_account_has_no_cap_and_one_unit() -> None:

@@ -207,6 +207,21 @@ def test_an_authorization_repeated_after_its_hold_has_ended_is_refused(world: Wo
     sound(world)
 
 
+def test_a_void_under_the_id_of_another_holds_capture_adds_up(world: World) -> None:
+    def hold(entry: DirectEntry) -> None:
+        in_an_hour = timedelta(hours=1)
+        LEDGER.commit(lambda: LEDGER.authorize(entry, account="alice", amount=Money(10, "EUR"), expires_in=in_an_hour))
+
+    hold(DirectEntry("h-1"))
+    hold(DirectEntry("h-2"))
+    both = DirectEntry("both")
+    LEDGER.commit(lambda: LEDGER.capture(both, account="alice", hold="h-1", legs=[("bob", Money(10, "EUR"))]))
+
+    LEDGER.commit(lambda: LEDGER.void(both, account="alice", hold="h-2"))
+
+    assert_all_hold(audit_ledger(world.items("ledger")))
+
+
 def test_another_capture_of_a_captured_hold_is_refused(world: World) -> None:
     authorize()
     capture()
