@@ -107,8 +107,9 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
     if saga.finding is Finding.ROWS_EXPIRED or saga.parked_reason.get("error") == ParkedFor.ROWS_EXPIRED:
         return [
             Advice(
-                text="Its log may have expired, without which its effects could repeat. Restore the saga log to "
-                "a time when its rows existed, or end the saga by hand: find its effects, and undo them."
+                text="Its log may have expired, without which its effects could repeat. Restore saga log and request "
+                "table to one time when its rows were kept: the record, too, has until when they are. Or end the saga "
+                "by hand: find its effects, and undo them."
             )
         ]
     if saga.finding is Finding.NOT_STARTED and saga.express:

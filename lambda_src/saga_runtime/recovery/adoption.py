@@ -167,7 +167,8 @@ class Adopter:
         if may_have_forgotten(record, now_ms, log_days):
             raise CannotAdopt(
                 f"rows of saga {record.saga_id} must be kept, got a saga that is older than its rows: its steps could "
-                "happen twice; restore the saga log to a time when they were there, or end the saga by hand"
+                "happen twice; restore the saga log and the request table to one time when they were kept, or end the "
+                "saga by hand"
             )
         if record.parked_by is None:
             owner = recoverer.owner(record)

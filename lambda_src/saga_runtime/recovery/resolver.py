@@ -286,8 +286,8 @@ class Resolver:
             raise CannotResolve(
                 f"rows of saga {record.saga_id} must be kept, got a saga that is older than the {self.log_days} days "
                 f"for which its rows are kept, or whose rows no reconciler has read for {LEAST_LOG_DAYS}: without them "
-                "its steps could happen twice; restore the saga log to a time when they were there, or end the saga by "
-                "hand"
+                "its steps could happen twice; restore the saga log and the request table to one time when they were "
+                "kept, or end the saga by hand"
             )
 
 
