@@ -1024,6 +1024,7 @@ class CallField(StrEnum):
     LOG_DAYS = "log_days"
     REQUEST = "request"
     OUTPUTS = "outputs"
+    """In a message of a waiting step: their JSON text instead, if they have a character that SQS refuses."""
     EXECUTION = "execution"
     QUEUE_URL = "queue_url"
     MESSAGE = "message"

@@ -6,7 +6,7 @@ from typing import Final
 
 from constructs_lib.saga.asl.plan import CompiledStep, SagaPlan, State
 from constructs_lib.saga.asl.states import step_retries
-from constructs_lib.saga.steps.jsonata import expression
+from constructs_lib.saga.steps.jsonata import bare, expression, sendable_json
 from saga_runtime.protocol import OUTPUT_FIELD, CallField, ErrorName, TaskField, WaitField
 
 NOT_IN_TIME: Final = ("States.HeartbeatTimeout", "States.Timeout")
@@ -37,6 +37,9 @@ def waiting_fields(plan: SagaPlan, step: CompiledStep, call: State) -> State:
         TaskField.ENTERED: f"{context}.State.EnteredTime",
         TaskField.RETRIED: f"{context}.State.RetryCount",
     }
+    call = call | {CallField.OUTPUTS: expression(_sendable(bare(call[CallField.OUTPUTS])))}
+    if CallField.ITEM in call:
+        call[CallField.ITEM] = expression(sendable_json(bare(call[CallField.ITEM])))
     return {
         "Type": "Task",
         "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
@@ -56,6 +59,15 @@ def waiting_fields(plan: SagaPlan, step: CompiledStep, call: State) -> State:
         "HeartbeatSeconds": step.wait.heartbeat,
         "TimeoutSeconds": step.wait.timeout,
     }
+
+
+def _sendable(outputs: str) -> str:
+    """Expression of outputs; of their JSON text, if they have a character that SQS refuses: a value cannot escape it.
+
+    As text they take more room, so others do not travel so.
+    """
+    sent = sendable_json("$text")
+    return f"($sent := {outputs}; $text := $string($sent); {sent} = $text ? $sent : {sent})"
 
 
 def waiting_retries(step: CompiledStep, *, no_way_back: bool) -> list[State]:

@@ -53,6 +53,17 @@ def outputs_named(texts: Iterable[str], steps: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
+def sendable_json(text: str) -> str:
+    """Expression of a JSON text with those characters escaped that SQS refuses, and JSON does not.
+
+    Args:
+        text: expression of the text.
+    """
+    for character in (r"\uFFFE", r"\uFFFF"):
+        text = f'$replace({text}, "{character}", "\\{character}")'
+    return text
+
+
 def message_of(message: str | None, default: str) -> str:
     """The text of a message, which SQS refuses if it is empty.
 

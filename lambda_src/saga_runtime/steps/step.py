@@ -169,9 +169,7 @@ class StepCall:
         request = event.get(f.REQUEST)
         if not isinstance(request, str):
             raise ProtocolMismatch(f"the request must travel as JSON text, got {type(request).__name__}")
-        outputs = event.get(f.OUTPUTS) or {}
-        if not isinstance(outputs, Mapping):
-            raise ProtocolMismatch("outputs must be an object")
+        outputs = _outputs_of(event)
         payloads = Payloads(saga_id=saga_id, bucket=event.get(f.PAYLOADS), inline=event.get(f.INLINE) is True)
         requested = payloads.later(parse_json(request), parse_json)
         return StepCall(
@@ -190,6 +188,18 @@ class StepCall:
             attempt=attempt,
             now_ms=now_ms,
         )
+
+
+def _outputs_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The outputs that were sent; as JSON text, if a queue refuses a character of them."""
+    sent = event.get(CallField.OUTPUTS) or {}
+    try:
+        outputs = json.loads(sent) if isinstance(sent, str) else sent
+    except ValueError:
+        outputs = None
+    if not isinstance(outputs, Mapping):
+        raise ProtocolMismatch("outputs must be an object")
+    return outputs
 
 
 def _logged(

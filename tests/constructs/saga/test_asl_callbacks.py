@@ -61,6 +61,35 @@ def test_a_jobs_message_contains_all_that_its_dispatcher_needs() -> None:
     assert message["provider"]["verify"] is True
 
 
+def test_a_job_is_sent_without_characters_that_a_queue_refuses() -> None:
+    output = {"of": "\ufffe\uffff\x01\x0b", "n": 999_999_999_999_999, "f": 0.1, "list": [1]}
+    sent = forward(JOBS, Reserve={"Payload": {"output": output}}).sent["Pay"]["MessageBody"]
+
+    text = json.dumps(sent, ensure_ascii=False)
+    assert not {"\ufffe", "\uffff"} & set(text)
+    assert json.loads(sent["outputs"]) == {"Reserve": output}
+
+
+def test_an_item_is_sent_without_characters_that_a_queue_refuses() -> None:
+    item = {"sku": "a", "note": "\ufffe\uffff\x01"}
+    group = CompiledGroup(
+        name="Each",
+        kind="map",
+        branches=((job("Pick", undo=True),),),
+        items="$outputs.Reserve.items",
+        key="$item.sku",
+        max_items=3,
+    )
+    saga = plan(step("Reserve", undo=True), group, step("Commit", pivot=True))
+    done = run(
+        definition_of(saga), answers({"Reserve": {"Payload": {"output": {"items": [item]}}}, "Pick": {"output": {}}})
+    )
+    sent = done.sent["Pick"]["MessageBody"]
+
+    assert not {"\ufffe", "\uffff"} & set(json.dumps(sent, ensure_ascii=False))
+    assert json.loads(sent["item"]) == {"item": item}
+
+
 def test_a_saga_that_only_waits_has_no_job() -> None:
     assert "provider" not in forward(JOBS).sent["Review"]["MessageBody"]
 

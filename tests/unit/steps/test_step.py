@@ -39,6 +39,11 @@ def test_outputs_of_earlier_steps_are_available_by_name() -> None:
     assert read(step_event(outputs={"Quote": {"price": "1"}})).outputs == {"Quote": {"price": "1"}}
 
 
+def test_outputs_may_travel_as_text_which_a_queue_takes() -> None:
+    event = {**step_event(), CallField.OUTPUTS: r'{"Quote": {"of": "\uFFFE"}}'}
+    assert read(event).outputs == {"Quote": {"of": "\ufffe"}}
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
@@ -65,6 +70,7 @@ def test_outputs_of_earlier_steps_are_available_by_name() -> None:
         (CallField.REQUEST, {"amount": 1}),
         (CallField.OUTPUTS, ["x"]),
         (CallField.OUTPUTS, "x"),
+        (CallField.OUTPUTS, '["x"]'),
     ],
 )
 def test_an_event_that_no_saga_of_this_release_sent_is_refused(field: CallField, value: Any) -> None:
