@@ -80,6 +80,16 @@ def test_a_failed_message_is_redelivered_and_dead_lettered() -> None:
         assert _bodies(world, "dead") == ["bad"]
 
 
+@pytest.mark.parametrize("character", ["\x00", "\x0b", "\x1f", "\ufffe", "\uffff"], ids=ascii)
+def test_a_queue_refuses_characters_that_xml_does_not_have(character: str) -> None:
+    with world_of(_queues()) as world:
+        url = world.queues.queue("out").spec.url
+        world.call("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": "\t\n\r \ud7ff\ue000\ufffd\U0001f4b6"})
+        with pytest.raises(ServiceError, match="InvalidMessageContents"):
+            world.call("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": f"a{character}b"})
+        assert len(_bodies(world, "out")) == 1
+
+
 CHANGES = """
 import boto3
 

@@ -14,6 +14,8 @@ from constructs_lib.testing.simulator import Event, Future, ProviderAnswer, Prov
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from saga_runtime.idempotency.identity import provider_key_of
 
+from .texts import told_text
+
 URL: Final = "http://provider.example.com"
 _WINDOW: Final = 86_400 * SECOND
 _LONGEST_JOB: Final = 3_000
@@ -56,6 +58,7 @@ class DrawnProvider:
         drawn = random.getrandbits(64)
         self._random = Random(drawn)
         self._foresees = Random(f"{drawn}:foresees")
+        self._says = Random(f"{drawn}:says")
         self._done: Counter[str] = Counter()
         self._first: dict[str, int] = {}
         self._in_work: Counter[str] = Counter()
@@ -132,7 +135,9 @@ class DrawnProvider:
         """End a job, and perhaps report it to the waiting task."""
         weather = self._world.weather
         row = reference.partition("#")[2]
-        done, refused = {"ok": True, "output": {"of": row}}, {"ok": False, "error": "SoldOut", "detail": "no"}
+        text = told_text(self._says)
+        done = {"ok": True, "output": {"of": row, **({} if text is None else {"note": text})}}
+        refused = {"ok": False, "error": "SoldOut", "detail": "no" if text is None else text}
         step = row.partition("[")[0]
         needed = mode == "job" and step in self._needed
         may_contradict = mode == "wait" or needed or step in self._undone

@@ -36,6 +36,7 @@ from .sagas import (
     on_the_way,
     way_of,
 )
+from .texts import note_of
 
 _DIRECT: Final = 0.12
 """Share of requests to the direct operations."""
@@ -51,6 +52,8 @@ _REFERENCED: Final = 0.3
 """Share of such requests where bodies may be larger than that."""
 _LARGE: Final = (40_000, 65_536, 150_000, 199_000, 200_000)
 """Bytes that these have in addition."""
+_NOTE: Final = 4
+"""Characters of a request's text that its items have."""
 _SKUS: Final = "abcdefghijkl"
 _LAVISH: Final = 0.05
 """Share of requests with all items, for which every function returns a large output."""
@@ -171,6 +174,10 @@ class Drawn(Workload):
                 for step in self._sagas[which].steps
                 if step.name in body["behave"] and (step in there or body["behave"][step.name] in _ANYWHERE)
             }
+        note = note_of(body)
+        if note is not None:
+            body["note"] = note
+            body["items"] = [{**item, "note": note[:_NOTE]} for item in body["items"]]
         return body
 
     def has_sent(self, world: World) -> bool:

@@ -21,6 +21,11 @@ _OWN = {"of", _INSTEAD}
 """Members of a step's output, or of its substitute output."""
 _ITEMS = 2
 """Items of an output, at most: those of a map behind it."""
+_NOTE = 8
+"""Characters of the request's text in an output, at most: all outputs of a saga have a limit."""
+_LONG = 1_000
+_TIMES = 40
+"""So often a refusal repeats a long text: a state machine's error has 32,768 characters at most."""
 
 
 class SoldOut(PermanentError):
@@ -33,6 +38,12 @@ class Routed(PermanentError):
 
 class Rerouted(PermanentError):
     """Another one: a call of the same step may be refused for another reason."""
+
+
+def told_of(call: StepCall, default: str) -> str:
+    """The text of a refusal: the request's, if it has one."""
+    note = str(call.request.get("note", ""))
+    return note * (_TIMES if len(note) > _LONG else 1) if note.strip() else default
 
 
 def behaviour(call: StepCall) -> str:
@@ -58,11 +69,12 @@ def output_of(call: StepCall) -> dict[str, Any]:
     if word == "large":
         return {"of": call.row_name, "items": [], "pad": "x" * int(size)}
     seen = _seen(call)
+    noted = {"note": str(call.request["note"])[:_NOTE]} if "note" in call.request else {}
     if call.item_key is not None:
-        return {"of": call.row_name, "saw": seen}
+        return {"of": call.row_name, "saw": seen, **noted}
     seen = {name: form for name, form in seen.items() if form != _ONE}
-    items = [{"sku": item["sku"]} for item in call.request["items"][:_ITEMS]]
-    return {"of": call.row_name, "items": items, **({"saw": seen} if seen else {})}
+    items = [{"sku": item["sku"], **noted} for item in call.request["items"][:_ITEMS]]
+    return {"of": call.row_name, "items": items, **({"saw": seen} if seen else {}), **noted}
 
 
 def sees_the_same(call: StepCall, output: Any) -> bool:
@@ -93,9 +105,9 @@ def before(call: StepCall) -> None:
     """Run the behaviour before the effect."""
     match behaviour(call):
         case "refuse":
-            raise SoldOut("sold out")
+            raise SoldOut(told_of(call, "sold out"))
         case "route":
-            raise random.choice((Routed, Rerouted))("routed")
+            raise random.choice((Routed, Rerouted))(told_of(call, "routed"))
         case "crash" if random.random() < 0.7:
             raise KeyError("a mistake")
         case "busy" if random.random() < 0.7:

@@ -17,7 +17,7 @@ from saga_runtime import (
 )
 from saga_runtime.steps.verdict import Verdict
 
-from .behaviour import Refused, after, ask, before, behaviour, output_of, sees_the_same
+from .behaviour import Refused, after, ask, before, behaviour, output_of, sees_the_same, told_of
 
 
 def _found(call: ExternalCall) -> str:
@@ -58,7 +58,7 @@ def _act(call: ExternalCall) -> dict[str, Any]:
             declined=behaviour(call) == "decline",
         )
     except Refused:
-        raise Declined("declined") from None
+        raise Declined(told_of(call, "declined")) from None
     after(call)
     return output_of(call)
 
