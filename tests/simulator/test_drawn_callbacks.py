@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -48,10 +49,22 @@ class Counting(Drawn):
 
     def audit(self, world: World) -> Iterable[Invariant]:
         for row in world.table(world.output("Log0")):
+            if row["step"]["S"][0] in "WJ" and row["status"]["S"] in ("DONE", "RECORDED"):
+                self.found[f"{row['step']['S'][0]} {row['status']['S']} behind the pivot"] += 1
+            if len(row.get("output", {"S": ""})["S"]) > 19_999:
+                self.found["large outputs"] += 1
             if set(REFUSED) & set(row.get("output", {"S": ""})["S"]):
                 self.found["outputs with refused characters"] += 1
-            if len(row.get("detail", {"S": ""})["S"]) == 1_000:
-                self.found["long details"] += 1
+        for name in world.db.tables:
+            for row in world.table(name) if "Tokens" in name else ():
+                self.found[f"{row['status']['S']} in the token table"] += 1
+                self.found["heartbeats"] += "heartbeat_at" in row
+                self.found["failed dispatches"] += "failed_dispatches" in row
+        for parkings in world.parked_for.values():
+            self.found.update(f"parked: {parking.error}" for parking in parkings)
+        for failure in map(json.loads, world.failures.values()):
+            self.found[failure["error"]] += 1
+            self.found["long details"] += len(failure["detail"]) >= 1_000
         return super().audit(world)
 
 
@@ -66,6 +79,33 @@ def counted(saga: DrawnSaga, sagas: int) -> tuple[SimulationReport, Counter[str]
 
 
 def test_texts_that_a_queue_refuses_keep_no_saga_from_its_end() -> None:
-    _, found = counted(JOBS, 120)
+    _, found = counted(JOBS, 200)
     assert found["outputs with refused characters"] > 10
     assert found["long details"] > 0
+
+
+BEHIND = DrawnSaga(
+    nodes=(
+        DrawnStep(name="S1", kind="job", undo=True),
+        DrawnStep(name="S2", kind="atomic", pivot=True),
+        DrawnStep(name="W3", kind="wait", refusable=False),
+        DrawnStep(name="W4", kind="wait", refusable=False, route=SKIP),
+        DrawnStep(name="J5", kind="job", refusable=False),
+        DrawnGroup(name="G1", kind="map", branches=((DrawnStep(name="W6", kind="wait", refusable=False),),)),
+        DrawnStep(name="S7", kind="both", refusable=False),
+    )
+)
+
+
+def test_what_a_provider_may_do_with_a_job_keeps_the_promise() -> None:
+    _, found = counted(BEHIND, 120)
+    assert found["ALIAS in the token table"] > 20
+    assert found["EARLY in the token table"] > 0
+    assert found["heartbeats"] > 10
+    assert found["failed dispatches"] > 0
+    assert found["parked: JobStillPending"] > 0
+    assert found["parked: ManualResolutionRequired"] > 0
+    assert found["Declined"] > 0
+    assert found["large outputs"] > 5
+    assert found["W RECORDED behind the pivot"] > 100
+    assert found["J DONE behind the pivot"] > 20

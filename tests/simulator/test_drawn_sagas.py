@@ -240,6 +240,8 @@ def test_everything_is_drawn() -> None:
     assert {sum(step.pivot for step in saga.steps) for saga in sagas} == {0, 1, 2}
     assert {step.route for saga in sagas for step in saga.steps} == {None, "notify", "continue"}
     assert {step.kind for saga in sagas for step in saga.steps if step.route == SKIP} >= {"atomic", "job", "wait"}
+    behind = {step.route for saga in sagas for step in saga.steps if step.kind == "wait" and not step.refusable}
+    assert behind == {None, SKIP}
     needed = [step for saga in sagas for step in saga.steps if step.name in needed_jobs(saga)]
     assert {step.undo for step in needed} == {False, True}
     assert not any(saga.inline for saga in sagas if any(needed_jobs(saga)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import partial
 from random import Random
 from typing import Final
@@ -14,6 +14,7 @@ from constructs_lib.testing.simulator import Event, Future, ProviderAnswer, Prov
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from saga_runtime.idempotency.identity import provider_key_of
 
+from .habits import Habit, habit_of
 from .texts import told_text
 
 URL: Final = "http://provider.example.com"
@@ -28,6 +29,8 @@ _DONE_FIRST: Final = 0.5
 """Share of contradicting reports of a wait of which the first one is a success."""
 _REFUSED_ONCE: Final = 0.5
 """Share of the refused jobs, of those that are needed, which are done only when they are begun again."""
+_LAST_BEATS: Final = 2
+"""Heartbeats after a job's end."""
 _EVENTS: Final = 2
 """Of a job, at most, each time that it is begun."""
 _SAME_EVENT: Final = 0.1
@@ -41,8 +44,8 @@ class DrawnProvider:
         world: whose time and trouble it has.
         random: what jobs and refusals are drawn from.
         undone: steps whose jobs it may do after it has refused them: each saga compensates them.
-        needed: steps whose jobs their sagas cannot continue without: one that it refuses is done after all, or when it
-            is begun again.
+        needed: steps whose jobs, or waits, their sagas cannot continue without: a job that it refuses is done after
+            all, or when it is begun again; what a saga waits for happens.
 
     Attributes:
         unreported: number of jobs whose contradicting report was not received yet.
@@ -59,6 +62,8 @@ class DrawnProvider:
         self._random = Random(drawn)
         self._foresees = Random(f"{drawn}:foresees")
         self._says = Random(f"{drawn}:says")
+        self._salt = drawn
+        self._queried: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
         self._first: dict[str, int] = {}
         self._in_work: Counter[str] = Counter()
@@ -80,9 +85,10 @@ class DrawnProvider:
         _, mode, operation = request.path.split("/")
         key = request.query["key"]
         if operation == "found":
-            return ProviderAnswer(document={"state": self.state_of(key)})
+            state = self.state_of(key) if mode != "job" else self._reported(key)
+            return ProviderAnswer(document={"state": state, "id": self._habit(key).own_id})
         if operation == "begin":
-            return self._begin(mode, key, request.query["reference"])
+            return self._begin(mode, key, request.query)
         if mode != "asked":
             if self._in_work[key]:
                 return ProviderAnswer(status=409)
@@ -120,32 +126,75 @@ class DrawnProvider:
 
         self._world.kernel.after(self._foresees.choice((0, weather.travel())), end)
 
-    def _begin(self, mode: str, key: str, reference: str) -> ProviderAnswer:
+    def _habit(self, key: str) -> Habit:
+        return habit_of(self._salt, key)
+
+    def _reported(self, key: str) -> str:
+        """State of a job as a query is answered."""
+        self._queried[key] += 1
+        return "unknown" if self._queried[key] <= self._habit(key).unknown else self.state_of(key)
+
+    def _begin(self, mode: str, key: str, query: Mapping[str, str]) -> ProviderAnswer:
+        habit, reference, weather = self._habit(key), query["reference"], self._world.weather
+        document = {"id": habit.own_id}
+        if query.get("declined"):
+            self._decline(mode, key, reference)
+            return ProviderAnswer(status=402, document=document)
         if self._jobs.get(key, "forgotten") != "forgotten":
-            return ProviderAnswer()
-        weather = self._world.weather
+            return ProviderAnswer(document=document)
         self._jobs[key] = "at work"
         self._asked[key] += 1
         early = weather.happens(Event.PROVIDER_EARLY, "provider")
         seconds = 0 if early else int(_LONGEST_JOB * self._random.random() ** 4)
-        self._world.kernel.after(seconds * SECOND, lambda: self._end(mode, key, reference))
-        return ProviderAnswer()
+        if habit.seconds is not None and mode == "job" and not early:
+            seconds = habit.seconds
+        size = int(query.get("large", 0))
+        self._world.kernel.after(seconds * SECOND, lambda: self._end(mode, key, reference, size))
+        if habit.beats is not None:
+            self._beat(mode, key, reference, habit.beats, seconds // habit.beats + _LAST_BEATS)
+        return ProviderAnswer(document=document)
 
-    def _end(self, mode: str, key: str, reference: str) -> None:
+    def _decline(self, mode: str, key: str, reference: str) -> None:
+        """Refuse a job at once, and perhaps do it after all."""
+        if key in self._jobs:
+            return
+        self._jobs[key] = "refused"
+        step = reference.partition("#")[2].partition("[")[0]
+        if step in self._undone and self._world.weather.happens(Event.PROVIDER_CONTRADICTS, "provider"):
+            self.unreported += 1
+            done = {"ok": True, "output": {"of": reference.partition("#")[2]}}
+            self._do_after_all(mode, key, reference, self._event(key, 0), done)
+
+    def _beat(self, mode: str, key: str, reference: str, every: int, left: int) -> None:
+        """Send heartbeats, for a while after the job's end, too."""
+
+        def beat() -> None:
+            self._tell(mode, {"job_id": self._name(key, reference), "outcome": {"heartbeat": True}}, 0)
+            if left > 1:
+                self._beat(mode, key, reference, every, left - 1)
+
+        self._world.kernel.after(every * SECOND, beat)
+
+    def _name(self, key: str, reference: str) -> str:
+        """The id by which a job is reported: the provider's own one, or the one that it was given."""
+        own = self._habit(key).own_id
+        return reference if own is None else self._says.choice((own, own, reference))
+
+    def _end(self, mode: str, key: str, reference: str, size: int = 0) -> None:
         """End a job, and perhaps report it to the waiting task."""
         weather = self._world.weather
         row = reference.partition("#")[2]
-        text = told_text(self._says)
-        done = {"ok": True, "output": {"of": row, **({} if text is None else {"note": text})}}
+        text = None if size else told_text(self._says)
+        done = {"ok": True, "output": {"of": row, **({} if text is None else {"note": text}), "pad": "x" * size}}
         refused = {"ok": False, "error": "SoldOut", "detail": "no" if text is None else text}
         step = row.partition("[")[0]
-        needed = mode == "job" and step in self._needed
+        needed = step in self._needed
         may_contradict = mode == "wait" or needed or step in self._undone
         if may_contradict and weather.happens(Event.PROVIDER_CONTRADICTS, "provider"):
-            first_done = mode == "wait" and self._foresees.random() < _DONE_FIRST
-            if needed and self._foresees.random() < _REFUSED_ONCE:
+            first_done = mode == "wait" and (self._foresees.random() < _DONE_FIRST or needed)
+            if needed and mode == "job" and self._foresees.random() < _REFUSED_ONCE:
                 self._jobs[key] = "forgotten"
-                told = {"job_id": reference, "event_id": self._event(key, 0), "outcome": refused}
+                told = {"job_id": self._name(key, reference), "event_id": self._event(key, 0), "outcome": refused}
                 self._tell(mode, told, _ALWAYS)
                 return
             outcomes = (done, refused) if first_done else (refused, done)
@@ -155,14 +204,15 @@ class DrawnProvider:
         self._jobs[key] = "refused" if is_refused else "done"
         if not is_refused and mode == "job":
             self._done[key] += 1  # a wait without a job has no effect
-        if weather.happens(Event.PROVIDER_NEVER, "provider"):
+        expected = needed and mode == "wait"  # a wait cannot be asked for
+        if not expected and weather.happens(Event.PROVIDER_NEVER, "provider"):
             if is_refused and mode == "job":
                 self._jobs[key] = "forgotten"  # asked again, it works at the job
             return
         times = 2 if weather.happens(Event.PROVIDER_TWICE, "provider") else 1
-        outcome, again = (refused, _ALWAYS) if is_refused else (done, _TOLD_AGAIN)
+        outcome, again = (refused, _ALWAYS) if is_refused else (done, _ALWAYS if expected else _TOLD_AGAIN)
         for number in range(times):
-            told = {"job_id": reference, "event_id": self._event(key, number), "outcome": outcome}
+            told = {"job_id": self._name(key, reference), "event_id": self._event(key, number), "outcome": outcome}
             self._world.kernel.after(number * weather.long(), partial(self._tell, mode, told, again))
 
     def _contradict(self, mode: str, key: str, reference: str, first: object, later: object) -> None:
@@ -170,13 +220,24 @@ class DrawnProvider:
         self._jobs[key] = "refused"
         self.unreported += 1
         event = self._event(key, 0)
-        self._tell(mode, {"job_id": reference, "event_id": event, "outcome": first}, _TOLD_AGAIN)
+        again = _ALWAYS if mode == "wait" else _TOLD_AGAIN
+        self._tell(mode, {"job_id": self._name(key, reference), "event_id": event, "outcome": first}, again)
+        self._do_after_all(mode, key, reference, event, later)
+
+    def _do_after_all(self, mode: str, key: str, reference: str, event: str, outcome: object) -> None:
+        """Do a job that was refused, and report that.
+
+        Its saga may have asked before it knew the provider's own id: so it is reported under the other one, too.
+        """
 
         def act_after_all() -> None:
             self._jobs[key] = "done"
             self._done[key] += mode == "job"
             other = self._random.choice((event, self._event(key, 1)))
-            self._tell(mode, {"job_id": reference, "event_id": other, "outcome": later}, _ALWAYS, counted=True)
+            own = self._habit(key).own_id
+            if own is not None:
+                self._tell(mode, {"job_id": own, "event_id": other, "outcome": outcome}, _TOLD_AGAIN)
+            self._tell(mode, {"job_id": reference, "event_id": other, "outcome": outcome}, _ALWAYS, counted=True)
 
         self._world.kernel.after(self._world.weather.long(), act_after_all)
 

@@ -36,6 +36,8 @@ _SKIPPED_BEHIND: Final = 0.2
 """Share of steps behind the pivot that may be skipped."""
 _JOBS_BEHIND: Final = 0.5
 """Share of the atomic steps behind the pivot that are jobs instead."""
+_WAITS_BEHIND: Final = 0.25
+"""Share of the others that are waits."""
 _ITEMS_OF_A_STEP: Final = 0.4
 """Share of maps whose items are from the output of a step that may be skipped, or from its substitute output."""
 _SOURCE: Final = "I1"
@@ -195,6 +197,7 @@ def drawn_saga(seed: int) -> DrawnSaga:
         saga = _skipping(saga, skipped)
     elif not inline:
         saga = _with_jobs_behind(saga, Random(f"{seed}:jobs behind"))
+        saga = _with_waits_behind(saga, Random(f"{seed}:waits behind"))
     saga = _posting(saga, Random(f"{seed}:posts"))
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
     # Two executions of an inline saga may see different outputs.
@@ -305,8 +308,29 @@ def _with_jobs_behind(saga: DrawnSaga, random: Random) -> DrawnSaga:
             return step
         return dataclasses.replace(step, name=step.name.replace("S", "J"), kind="job")
 
+    return _outside_of_express(saga, changed)
+
+
+def _with_waits_behind(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some steps that may not be refused are waits, of names that no other step has.
+
+    Half of them are skipped if nothing happens in time; without the others the saga cannot continue.
+    """
+
+    def changed(step: DrawnStep) -> DrawnStep:
+        if step.kind != "atomic" or step.refusable or random.random() >= _WAITS_BEHIND:
+            return step
+        route = random.choice((SKIP, None))
+        return dataclasses.replace(step, name=step.name.replace("S", "W"), kind="wait", undo=False, route=route)
+
+    found = _outside_of_express(saga, changed)
+    return found if _always_acts(found) else saga
+
+
+def _outside_of_express(saga: DrawnSaga, change: Callable[[DrawnStep], DrawnStep]) -> DrawnSaga:
+    """The saga with each step changed that is in no Express phase, where nothing waits."""
     nodes = (
-        node if isinstance(node, DrawnGroup) and node.kind == "express" else _each_step_of(node, changed)
+        node if isinstance(node, DrawnGroup) and node.kind == "express" else _each_step_of(node, change)
         for node in saga.nodes
     )
     return dataclasses.replace(saga, nodes=tuple(nodes))
@@ -349,6 +373,18 @@ def without_lost_captures(saga: DrawnSaga) -> DrawnSaga:
 def needed_jobs(saga: DrawnSaga) -> Iterator[str]:
     """Names of the jobs without which the saga cannot continue behind its pivot: their refusal has it parked."""
     yield from (step.name for step in saga.steps if step.kind == "job" and not step.refusable and step.route != SKIP)
+
+
+def needed_waits(saga: DrawnSaga) -> Iterator[str]:
+    """Names of the waits without which the saga cannot continue behind its pivot."""
+    yield from (step.name for step in saga.steps if step.kind == "wait" and not step.refusable and step.route != SKIP)
+
+
+def jobs_outside_of_maps(saga: DrawnSaga) -> Iterator[DrawnStep]:
+    """Jobs that a saga has once."""
+    for node in saga.nodes:
+        if not (isinstance(node, DrawnGroup) and node.kind == "map"):
+            yield from (step for step in node.steps if step.kind == "job")
 
 
 def with_each_step(saga: DrawnSaga, change: Callable[[DrawnStep], DrawnStep]) -> DrawnSaga:

@@ -32,7 +32,9 @@ from .sagas import (
     DrawnSaga,
     DrawnStep,
     can_route,
+    jobs_outside_of_maps,
     needed_jobs,
+    needed_waits,
     on_the_way,
     way_of,
 )
@@ -61,6 +63,10 @@ _SKIPPED: Final = 0.3
 """Share of requests to inline sagas, of which each step that has routes takes one."""
 _SIZES: Final = (20_000, 32_000, 32_700)
 """Bytes of an output, of which one may have 32,768, and all of a saga 98,304."""
+_LARGE_REPORTS: Final = 0.1
+"""Share of requests without such outputs in which jobs have one, as far as the provider reports it."""
+_MOST_REPORTS: Final = 2
+"""So many leave room for other outputs: what a provider reports is not refused for its size together with others."""
 _THREE_FIT: Final = 32_000
 """Bytes of each of three outputs that leave room for small ones. A saga that runs out of room behind its pivot stays
 parked until a release returns less: no operator who only resumes it ever settles it."""
@@ -102,7 +108,9 @@ class Drawn(Workload):
 
     def providers(self, world: World, random: Random) -> Mapping[str, Provider]:
         jobs = [step for _, sagas in self._logs() for saga in sagas for step in saga.steps if step.kind == "job"]
-        needed = {name for _, sagas in self._logs() for saga in sagas for name in needed_jobs(saga)}
+        needed = {
+            name for _, sagas in self._logs() for saga in sagas for name in (*needed_jobs(saga), *needed_waits(saga))
+        }
         undone = {step.name for step in jobs if step.name not in needed}
         undone -= {step.name for step in jobs if not step.undo}
         self._provider = self.provider_of(world, random, undone, needed)
@@ -119,7 +127,7 @@ class Drawn(Workload):
             world: where it is.
             random: what it draws from.
             undone: steps whose jobs it may do after it has refused them.
-            needed: steps whose jobs their sagas cannot continue without.
+            needed: steps whose jobs, or waits, their sagas cannot continue without.
         """
         return DrawnProvider(world, random, undone, needed)
 
@@ -174,6 +182,7 @@ class Drawn(Workload):
                 for step in self._sagas[which].steps
                 if step.name in body["behave"] and (step in there or body["behave"][step.name] in _ANYWHERE)
             }
+        _enlarge(self._sagas[which], body)
         note = note_of(body)
         if note is not None:
             body["note"] = note
@@ -424,12 +433,23 @@ def _size(saga: DrawnSaga, random: Random) -> int:
     return size if sum(map(_can_refuse, saga.steps)) < 3 else min(size, _THREE_FIT)
 
 
+def _enlarge(saga: DrawnSaga, body: dict[str, Any]) -> None:
+    """Let the provider report large outputs of some jobs, as drawn from the request itself."""
+    random, jobs = Random(f"reports {json.dumps(body)}"), list(jobs_outside_of_maps(saga))
+    if random.random() >= _LARGE_REPORTS or any(word.startswith("large") for word in body["behave"].values()):
+        return
+    for step in random.sample(jobs, min(len(jobs), _MOST_REPORTS)):
+        body["behave"][step.name] = f"large {random.choice(_SIZES)}"
+
+
 def _behaviour(saga: DrawnSaga, step: DrawnStep, random: Random) -> str | None:
     if random.random() < 0.65:
         return None
     words = [*_ANYWHERE]
-    if step.kind in PROVIDERS:
+    if step.kind in (*PROVIDERS, "job"):
         words += _AT_PROVIDERS
+    if step.kind == "job" and step.refusable:
+        words += ["refuse", "decline"]
     if _can_refuse(step):
         words += ["refuse", f"large {_size(saga, random)}"]
         words += ["decline"] if step.kind in PROVIDERS else []

@@ -128,13 +128,23 @@ def after(call: StepCall) -> None:
 
 
 class Refused(Exception):
-    """The provider refused."""
+    """The provider refused.
+
+    Attributes:
+        job_id: of a job, the provider's own id, if it has one.
+    """
+
+    def __init__(self, job_id: str | None) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
 
 
-def ask(method: str, path: str, *, key: str, reference: str, timeout: float, declined: bool = False) -> Any:
-    """Send a request to the provider, which declines if asked to."""
+def ask(
+    method: str, path: str, *, key: str, reference: str, timeout: float, declined: bool = False, large: str = ""
+) -> Any:
+    """Send a request to the provider, which declines if asked to, or reports an output of so many bytes."""
     mode = os.environ["PROVIDER_MODE"]
-    told = "&declined=yes" if declined else ""
+    told = ("&declined=yes" if declined else "") + (f"&large={large}" if large else "")
     connection = HTTPConnection("provider.example.com", timeout=timeout)
     try:
         connection.request(method, f"/{mode}/{path}?key={quote(key)}&reference={quote(reference)}{told}", body="")
@@ -145,7 +155,7 @@ def ask(method: str, path: str, *, key: str, reference: str, timeout: float, dec
     finally:
         connection.close()
     if answer.status == 402:
-        raise Refused
+        raise Refused(document.get("id"))
     if answer.status != 200:
         raise StepInDoubt(f"the provider answered {answer.status}")
     return document
