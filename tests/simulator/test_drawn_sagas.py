@@ -22,7 +22,9 @@ from .drawn.sagas import (
     JOB_ROUTES,
     LETTERS,
     MUTATING,
+    PHASES,
     SKIP,
+    STOCK,
     DrawnGroup,
     DrawnSaga,
     DrawnStep,
@@ -130,6 +132,7 @@ POSTING = (
         nodes=(
             DrawnStep(name="H0", kind="atomic", undo=True, posts="hold"),
             DrawnStep(name="D1", kind="atomic", undo=True, posts="debit"),
+            DrawnStep(name="S1", kind="dynamodb", undo=True, posts=STOCK),
             DrawnStep(name="K2", kind="atomic", pivot=True, posts="capture"),
             DrawnStep(name="C3", kind="atomic", refusable=False, posts="credit"),
             DrawnStep(name="S4", kind="event"),
@@ -164,7 +167,12 @@ class _Forgetful(Drawn):
 
 
 @pytest.mark.parametrize(
-    ("table", "kind"), [("Consumed", "events are consumed once"), ("Ledger", "balances equal their entries")]
+    ("table", "kind"),
+    [
+        ("Consumed", "events are consumed once"),
+        ("Ledger", "balances equal their entries"),
+        ("Effects", "what is in stock was not taken"),
+    ],
 )
 def test_postings_and_events_without_their_conditions_are_found(table: str, kind: str) -> None:
     workload = _Forgetful(POSTING, only=[0, 1])
@@ -250,7 +258,10 @@ def test_everything_is_drawn() -> None:
         True,
     }
     assert {saga.inline for saga in sagas} == {False, True}
-    assert {step.posts for saga in sagas for step in saga.steps} == {"", *LETTERS}
+    assert {step.posts for saga in sagas for step in saga.steps} == {"", STOCK, *LETTERS}
+    groups = [node for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)]
+    assert {node.short for node in groups if node.kind in PHASES} == {False, True}
+    assert {node.max_items for node in groups if node.kind == "map"} == {1, 2, 3, 12}
     for saga in sagas:
         assert any(step.kind in MUTATING for step in saga.steps)
     assert drawn_saga(7) == drawn_saga(7)

@@ -30,6 +30,7 @@ ROUTES: Final = ("Routed", "Rerouted")
 JOB_ROUTES: Final = ("SoldOut",)
 """Refusals for which a job, or a wait, of the route ``SKIP`` is skipped."""
 ITEMS: Final = "$request.items"
+_MOST_ITEMS: Final = 12
 _JOBS_SKIPPED: Final = 0.4
 """Share of jobs and waits that are skipped when they are refused."""
 _SKIPPED_BEHIND: Final = 0.2
@@ -55,6 +56,13 @@ _POSTING: Final = 0.8
 """Share of their atomic steps that do."""
 _HOLDING: Final = 0.7
 """Share of these sagas that hold what they capture, if they have a step that can."""
+_SELLING: Final = 0.5
+"""Share of the refusable ``dynamodb`` steps that take from a stock."""
+STOCK: Final = "stock"
+_FEW_ITEMS: Final = 0.4
+"""Share of the maps which may refuse their saga that take few items."""
+_SHORT: Final = 0.5
+"""Share of the phases with a timeout that they may exceed."""
 LETTERS: Final = {
     "debit": "D",
     "transfer": "T",
@@ -90,7 +98,7 @@ class DrawnStep:
         refusable: whether its refusal ends the saga, or is skipped, instead of having it parked.
         posts: of ``atomic``, what it posts to the ledger in its transaction, with an event: ``debit``, which its
             compensation refunds, ``transfer``, ``pay out``, ``credit``, ``book``, ``hold``, ``hold long`` or
-            ``capture``, of the saga's hold; "": nothing.
+            ``capture``, of the saga's hold; of ``dynamodb``: ``stock``, which may be sold out; "": nothing.
     """
 
     name: str
@@ -130,14 +138,16 @@ class DrawnGroup:
 
     Attributes:
         items: of a map, their path, in the request or in the output of an earlier step.
+        short: of a phase, whether it has a timeout that it may exceed.
     """
 
     name: str
     kind: str
     branches: tuple[tuple[DrawnStep, ...], ...]
     when: str | None = None
-    max_items: int = 12
+    max_items: int = _MOST_ITEMS
     items: str = ITEMS
+    short: bool = False
 
     @property
     def steps(self) -> Iterator[DrawnStep]:
@@ -148,7 +158,13 @@ class DrawnGroup:
     def __str__(self) -> str:
         branches = " | ".join(", ".join(map(str, branch)) for branch in self.branches)
         of = f" of {self.items}" if self.kind == "map" and self.items != ITEMS else ""
-        return f"{self.name} ({self.kind}{of}{f', if {self.when}' if self.when else ''}) [{branches}]"
+        told = [
+            f"{self.kind}{of}",
+            f"if {self.when}" if self.when else "",
+            f"at most {self.max_items} items" if self.max_items != _MOST_ITEMS else "",
+            "with a short timeout" if self.short else "",
+        ]
+        return f"{self.name} ({', '.join(filter(None, told))}) [{branches}]"
 
 
 Node = DrawnStep | DrawnGroup
@@ -202,6 +218,7 @@ def drawn_saga(seed: int) -> DrawnSaga:
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
     # Two executions of an inline saga may see different outputs.
     saga = saga if inline else _of_outputs(saga, Random(f"{seed}:items"))
+    saga = _with_bounds(_selling(saga, Random(f"{seed}:stock")), Random(f"{seed}:bounds"))
     bodies = Random(f"{seed}:body")
     if bodies.random() >= _LARGE_REQUESTS:
         return saga
@@ -361,6 +378,34 @@ def _posting(saga: DrawnSaga, random: Random) -> DrawnSaga:
 def _posts(step: DrawnStep, what: str) -> DrawnStep:
     """The step that posts, whose function knows what by the first letter of its name."""
     return dataclasses.replace(step, name=f"{LETTERS[what]}{step.name[1:]}", posts=what)
+
+
+def _selling(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some steps without a function take from a stock, or are refused."""
+
+    def changed(step: DrawnStep) -> DrawnStep:
+        sells = step.kind == "dynamodb" and step.refusable and random.random() < _SELLING
+        return dataclasses.replace(step, posts=STOCK) if sells else step
+
+    return with_each_step(saga, changed)
+
+
+def _with_bounds(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which some maps take few items, and some phases have short timeouts."""
+
+    def bounded(node: Node) -> Node:
+        if not isinstance(node, DrawnGroup):
+            return node
+        few = node.kind == "map" and may_refuse(node) and random.random() < _FEW_ITEMS
+        short = node.kind in PHASES and random.random() < _SHORT
+        return dataclasses.replace(node, short=short, max_items=random.randint(1, 3) if few else node.max_items)
+
+    return dataclasses.replace(saga, nodes=tuple(map(bounded, saga.nodes)))
+
+
+def may_refuse(group: DrawnGroup) -> bool:
+    """True if the group is before every pivot, and may refuse its saga."""
+    return all(step.refusable for step in group.steps)
 
 
 def without_lost_captures(saga: DrawnSaga) -> DrawnSaga:
@@ -644,10 +689,12 @@ def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
 
 
 def _plainer(node: Node) -> Iterator[Node]:
-    """The node without its condition, its routes, or what it posts."""
+    """The node without its condition, its routes, its bounds, or what it posts."""
     if node.when is not None:
         yield dataclasses.replace(node, when=None)
     if isinstance(node, DrawnStep) and node.route is not None:
         yield dataclasses.replace(node, route=None)
     if isinstance(node, DrawnStep) and node.posts:
         yield dataclasses.replace(node, posts="")
+    if isinstance(node, DrawnGroup) and (node.short or node.max_items != _MOST_ITEMS):
+        yield dataclasses.replace(node, short=False, max_items=_MOST_ITEMS)

@@ -48,6 +48,10 @@ from .sagas import JOB_ROUTES, PROVIDERS, ROUTES, SKIP, DrawnSaga, DrawnStep, No
 FUNCTIONS: Final = Path(__file__).parent / "functions"
 _DAY: Final = Duration.hours(24)
 _LONGEST_WAIT: Final = Duration.hours(1)
+_SHORT_EXPRESS: Final = Duration.seconds(45)
+_SHORT_CHILD: Final = Duration.minutes(2)
+_SHORT_WAITING: Final = Duration.minutes(65)
+"""Timeouts that phases may exceed; of one that waits, longer than its wait must be."""
 _HEARTBEAT: Final = Duration.minutes(10)
 _GRACE: Final = Duration.seconds(10)
 _PREFERRED: Final = Duration.seconds(10)
@@ -210,8 +214,11 @@ class DrawnStack(Stack):
                     when=node.when,
                 )
             case "express":
-                return Step.express(node.name, steps=branches[0], when=node.when)
-        return Step.child(node.name, steps=branches[0], timeout=Duration.days(2), when=node.when)
+                timeout = _SHORT_EXPRESS if node.short else None
+                return Step.express(node.name, steps=branches[0], when=node.when, timeout=timeout)
+        waits = any(step.kind in ("job", "wait") for step in node.steps)
+        timeout = (_SHORT_WAITING if waits else _SHORT_CHILD) if node.short else Duration.days(2)
+        return Step.child(node.name, steps=branches[0], timeout=timeout, when=node.when)
 
     def _step(self, step: DrawnStep) -> Step:
         more: dict[str, Any] = {"when": step.when}
@@ -244,8 +251,9 @@ class DrawnStack(Stack):
                 return Step.dynamodb(
                     step.name,
                     table=self._effects,
-                    writes=[_counted()],
-                    compensate=[_counted()] if step.undo else [],
+                    writes=[_counted(), *([_taken(step.posts)] if step.posts else [])],
+                    compensate=[_counted(), *([_put_back(step.posts)] if step.posts else [])] if step.undo else [],
+                    output='{"taken": 1}' if step.posts else None,
                     pivot=step.pivot,
                     **more,
                 )
@@ -368,6 +376,27 @@ def _counted() -> dict[str, Any]:
             "Key": {"id": {"S": "{% $step_key %}"}},
             "UpdateExpression": "ADD times :one",
             "ExpressionAttributeValues": {":one": {"N": "1"}},
+        }
+    }
+
+
+def _taken(stock: str) -> dict[str, Any]:
+    return {
+        "Update": {
+            "Key": {"id": {"S": stock}},
+            "UpdateExpression": "ADD pieces :less",
+            "ConditionExpression": "pieces > :none",
+            "ExpressionAttributeValues": {":less": {"N": "-1"}, ":none": {"N": "0"}},
+        }
+    }
+
+
+def _put_back(stock: str) -> dict[str, Any]:
+    return {
+        "Update": {
+            "Key": {"id": {"S": stock}},
+            "UpdateExpression": "ADD pieces :taken",
+            "ExpressionAttributeValues": {":taken": {"N": "{% $string($output.taken) %}"}},
         }
     }
 

@@ -24,15 +24,18 @@ from .provider import URL, DrawnProvider
 from .releases import RECONDITIONED, RENAMED, DrawnRelease, moved_to, new_name
 from .sagas import (
     ITEMS,
+    LETTERS,
     MEMBERS,
     PROVIDERS,
     REFERENCED,
     SKIP,
+    STOCK,
     DrawnGroup,
     DrawnSaga,
     DrawnStep,
     can_route,
     jobs_outside_of_maps,
+    may_refuse,
     needed_jobs,
     needed_waits,
     on_the_way,
@@ -57,6 +60,9 @@ _LARGE: Final = (40_000, 65_536, 150_000, 199_000, 200_000)
 _NOTE: Final = 4
 """Characters of a request's text that its items have."""
 _SKUS: Final = "abcdefghijkl"
+_INVALID: Final = 0.1
+"""Share of requests with an item whose key another one has, or that no key may be, where a map may refuse them."""
+_STOCKS: Final = (3, 10, 1_000)
 _LAVISH: Final = 0.05
 """Share of requests with all items, for which every function returns a large output."""
 _SKIPPED: Final = 0.3
@@ -94,12 +100,15 @@ class Drawn(Workload):
         self._moved = moved_to(self._releases)
         self._only = tuple(only if only is not None else range(len(sagas)))
         self._direct = only is None
-        self._posts = any(step.posts for saga in sagas for step in saga.steps)
+        self._posts = any(step.posts in LETTERS for saga in sagas for step in saga.steps)
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
         if self._posts:
             open_accounts(world)
+        self._stock = random.choice(_STOCKS)
+        pieces = {"id": {"S": STOCK}, "pieces": {"N": str(self._stock)}}
+        world.call("dynamodb", "PutItem", {"TableName": world.output("EffectsTableName"), "Item": pieces})
         self._messages = messages = Messages(world)
         for number in self._only:
             if self._sagas[number].queued:
@@ -172,6 +181,8 @@ class Drawn(Workload):
     def _body(self, which: int, random: Random) -> dict[str, Any]:
         """A request to one of the sagas."""
         body = drawn_body(self._sagas[which], random)
+        if not self._releases and _refuses_items(self._sagas[which]) and random.random() < _INVALID:
+            body["items"].append({"sku": random.choice(("a", "a b", "")), "amount": AMOUNT})
         release = self._releases.get(which)
         if release is not None and release.kind == "replaced":
             body["behave"] |= drawn_body(release.saga, random)["behave"]
@@ -293,11 +304,24 @@ class Drawn(Workload):
                     violations.append(f"{name} of {saga_id} is done, and {step} was not skipped by {route}")
         return Invariant(name="each saga takes one way", checked=checked, violations=tuple(violations))
 
+    def _pieces_are_left(self, world: World) -> Invariant:
+        """Check that the stock has what was not taken, and what was put back."""
+        taken: list[int] = []
+        for log, sagas in self._logs():
+            names = {step.name for saga in sagas for step in saga.steps if step.posts == STOCK}
+            for row in world.table(world.output(f"Log{log}")):
+                if row[LogAttribute.STEP]["S"].partition("[")[0] in names:
+                    taken += [-1 if key.endswith("#undo") else 1 for key, _ in _expected(row)]
+        (pieces,) = (item for item in world.table(world.output("EffectsTableName")) if item["id"]["S"] == STOCK)
+        left, wanted = int(pieces["pieces"]["N"]), self._stock - sum(taken)
+        wrong = [f"{left} pieces are left, not {wanted}"] if left != wanted or left < 0 else []
+        return Invariant(name="what is in stock was not taken", checked=len(taken), violations=tuple(wrong))
+
     def _books(self, world: World) -> Iterator[Invariant]:
         """Check what was posted and published."""
         rows: dict[str, tuple[str, Item]] = {}
         for name, sagas in self._logs():
-            posts = {step.name: step.posts for saga in sagas for step in saga.steps if step.posts}
+            posts = {step.name: step.posts for saga in sagas for step in saga.steps if step.posts in LETTERS}
             for row in world.table(world.output(f"Log{name}")):
                 step = row[LogAttribute.STEP]["S"].partition("[")[0]
                 if step in posts:
@@ -315,7 +339,11 @@ class Drawn(Workload):
             yield events_were_consumed(world, rows.keys(), told)
 
     def audit(self, world: World) -> Iterable[Invariant]:
-        effects = {item["id"]["S"]: int(item["times"]["N"]) for item in world.table(world.output("EffectsTableName"))}
+        effects = {
+            item["id"]["S"]: int(item["times"]["N"])
+            for item in world.table(world.output("EffectsTableName"))
+            if "times" in item
+        }
         at_provider: list[Item] = []
         names: set[str] = set()
         expected: dict[str, str] = {}
@@ -347,9 +375,16 @@ class Drawn(Workload):
             Invariant(
                 name="rows and effects agree", checked=len(expected), violations=(*sorted(orphans), *missing, *twice)
             ),
+            self._pieces_are_left(world),
             *self._books(world),
             *audit_provider(at_provider, self._provider.effects(), steps=names),
         ]
+
+
+def _refuses_items(saga: DrawnSaga) -> bool:
+    """True if the saga has maps, each of which may refuse it."""
+    maps = [node for node in saga.nodes if isinstance(node, DrawnGroup) and node.kind == "map"]
+    return bool(maps) and all(map(may_refuse, maps))
 
 
 def _new(row: str) -> str:
