@@ -33,7 +33,7 @@ class StepHost(Construct):
     Guaranteed: what ``Step.external`` guarantees. The hosts may invoke your functions, and do nothing else that the
     saga log does not need. A host waits for a function as long as that may run; when the host dies all the same, the
     function lives on, so the provider's ``grace`` must not be shorter than the longest timeout of your functions. Add
-    what their own requests can travel.
+    how long the host's call of a function, and the function's own request, can travel.
     Not guaranteed: anything that ``provider`` declares and the provider does not keep.
 
     Example::

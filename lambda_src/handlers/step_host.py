@@ -17,8 +17,8 @@ step recorded, for ``undo`` and ``verify_undo`` only. What a function answers:
 Everything else, a crash and a timeout included, leaves the outcome in doubt.
 
 A function may outlive the host that called it: Lambda does not stop it when its caller dies. The provider's grace must
-be as long as the longest timeout of the functions, or longer; then the host's rules hold for them, too. One call per
-invocation: the client never sends it again.
+be as long as the longest timeout of the functions, and as the host's call and the function's request can travel; then
+the host's rules hold for them, too. One call per invocation: the client never sends it again.
 """
 
 from __future__ import annotations

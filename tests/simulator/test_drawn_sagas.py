@@ -23,6 +23,7 @@ from .drawn.sagas import (
     LETTERS,
     MUTATING,
     PHASES,
+    PROVIDERS,
     SKIP,
     STOCK,
     DrawnGroup,
@@ -57,6 +58,7 @@ KINDS = {
     "notify",
     "event",
     "pause",
+    "token",
 }
 GROUPS = {"parallel", "map", "express", "child"}
 
@@ -259,6 +261,7 @@ def test_everything_is_drawn() -> None:
     }
     assert {saga.inline for saga in sagas} == {False, True}
     assert {step.posts for saga in sagas for step in saga.steps} == {"", STOCK, *LETTERS}
+    assert {step.kind for saga in sagas for step in saga.steps if step.hosted} == {*PROVIDERS}
     groups = [node for saga in sagas for node in saga.nodes if isinstance(node, DrawnGroup)]
     assert {node.short for node in groups if node.kind in PHASES} == {False, True}
     assert {node.max_items for node in groups if node.kind == "map"} == {1, 2, 3, 12}

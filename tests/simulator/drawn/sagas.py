@@ -59,6 +59,10 @@ _HOLDING: Final = 0.7
 _SELLING: Final = 0.5
 """Share of the refusable ``dynamodb`` steps that take from a stock."""
 STOCK: Final = "stock"
+_HOSTED: Final = 0.2
+"""Share of the steps at a provider whose functions a step host calls."""
+_TOKENS: Final = 0.4
+"""Share of the look-ups, where something may wait, that are states of the user's own which wait for a task token."""
 _FEW_ITEMS: Final = 0.4
 """Share of the maps which may refuse their saga that take few items."""
 _SHORT: Final = 0.5
@@ -89,7 +93,8 @@ class DrawnStep:
 
     Attributes:
         name: unique in its saga.
-        kind: of ``MUTATING``; or ``read``, ``look up``, ``wait``, ``notify``, ``event``, ``store``, ``pause``.
+        kind: of ``MUTATING``; or ``read``, ``look up``, ``wait``, ``notify``, ``event``, ``store``, ``pause``,
+            ``token``.
         undo: whether it has a compensation.
         pivot: whether it is a pivot.
         when: its condition.
@@ -99,6 +104,7 @@ class DrawnStep:
         posts: of ``atomic``, what it posts to the ledger in its transaction, with an event: ``debit``, which its
             compensation refunds, ``transfer``, ``pay out``, ``credit``, ``book``, ``hold``, ``hold long`` or
             ``capture``, of the saga's hold; of ``dynamodb``: ``stock``, which may be sold out; "": nothing.
+        hosted: whether a step host calls its functions.
     """
 
     name: str
@@ -109,6 +115,7 @@ class DrawnStep:
     route: str | None = None
     refusable: bool = True
     posts: str = ""
+    hosted: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -128,6 +135,7 @@ class DrawnStep:
             f"if {self.when}" if self.when else "",
             f"Routed: {self.route}" if self.route else "",
             f"posts: {self.posts}" if self.posts else "",
+            "hosted" if self.hosted else "",
         ]
         return f"{self.name} ({', '.join(filter(None, told))})"
 
@@ -214,6 +222,7 @@ def drawn_saga(seed: int) -> DrawnSaga:
     elif not inline:
         saga = _with_jobs_behind(saga, Random(f"{seed}:jobs behind"))
         saga = _with_waits_behind(saga, Random(f"{seed}:waits behind"))
+        saga = _with_hosts_and_tokens(saga, Random(f"{seed}:hosts"))
     saga = _posting(saga, Random(f"{seed}:posts"))
     saga = dataclasses.replace(_by_routes(saga, Random(f"{seed}:routes")), inline=inline)
     # Two executions of an inline saga may see different outputs.
@@ -413,6 +422,21 @@ def without_lost_captures(saga: DrawnSaga) -> DrawnSaga:
     if any(step.posts.startswith("hold") for step in saga.steps):
         return saga
     return with_each_step(saga, lambda step: dataclasses.replace(step, posts="") if step.posts == "capture" else step)
+
+
+def _with_hosts_and_tokens(saga: DrawnSaga, random: Random) -> DrawnSaga:
+    """The saga, in which a step host calls functions of some steps, and some look-ups wait for a task token."""
+
+    def changed(step: DrawnStep) -> DrawnStep:
+        if step.kind == "look up" and random.random() < _TOKENS:
+            return dataclasses.replace(step, kind="token")
+        return dataclasses.replace(step, hosted=step.kind in PROVIDERS and random.random() < _HOSTED)
+
+    nodes = (
+        node if isinstance(node, DrawnGroup) and node.kind == "express" else _each_step_of(node, changed)
+        for node in saga.nodes
+    )
+    return dataclasses.replace(saga, nodes=tuple(nodes))
 
 
 def needed_jobs(saga: DrawnSaga) -> Iterator[str]:
@@ -689,12 +713,12 @@ def _with_less(saga: DrawnSaga) -> Iterator[DrawnSaga]:
 
 
 def _plainer(node: Node) -> Iterator[Node]:
-    """The node without its condition, its routes, its bounds, or what it posts."""
+    """The node without its condition, its routes, its bounds, its host, or what it posts."""
     if node.when is not None:
         yield dataclasses.replace(node, when=None)
     if isinstance(node, DrawnStep) and node.route is not None:
         yield dataclasses.replace(node, route=None)
-    if isinstance(node, DrawnStep) and node.posts:
-        yield dataclasses.replace(node, posts="")
+    if isinstance(node, DrawnStep) and (node.posts or node.hosted):
+        yield dataclasses.replace(node, posts="", hosted=False)
     if isinstance(node, DrawnGroup) and (node.short or node.max_items != _MOST_ITEMS):
         yield dataclasses.replace(node, short=False, max_items=_MOST_ITEMS)

@@ -41,6 +41,7 @@ from constructs_lib import (
 from constructs_lib.saga.steps.group import StepGroup
 
 from .accounts import Accounts
+from .hosts import GRACE, RETRY, Hosts
 from .names import DIRECT, OPEN, aside_of, operation_of, queue_of, second_of
 from .releases import DrawnRelease, moved_to
 from .sagas import JOB_ROUTES, PROVIDERS, ROUTES, SKIP, DrawnSaga, DrawnStep, Node
@@ -101,6 +102,7 @@ class DrawnStack(Stack):
         self._objects = s3.Bucket(self, "Objects")
         self._bus = events.EventBus(self, "Bus")
         self._accounts = Accounts(self, self._bus, FUNCTIONS)
+        self._hosts = Hosts(self, FUNCTIONS)
         undelivered = sqs.Queue(self, "Undelivered", fifo=True)
         self._notices = sqs.Queue(
             self, "Notices", fifo=True, dead_letter_queue=sqs.DeadLetterQueue(queue=undelivered, max_receive_count=5)
@@ -222,6 +224,48 @@ class DrawnStack(Stack):
 
     def _step(self, step: DrawnStep) -> Step:
         more: dict[str, Any] = {"when": step.when}
+        plain = self._without_function(step, more)
+        if plain is not None:
+            return plain
+        more |= {"pivot": step.pivot}
+        if step.kind == "job":
+            return Step.callback(
+                step.name,
+                via=self._at("job"),
+                provider=_provider("both"),
+                compensate=self._function("external.cancel", "job") if step.undo else None,
+                timeout=_LONGEST_WAIT,
+                heartbeat=_HEARTBEAT,
+                refusals=[*JOB_ROUTES],
+                on_error={error: _instead(error) for error in JOB_ROUTES} if step.route == SKIP else {},
+                **more,
+            )
+        more |= {"refusals": ["SoldOut", *ROUTES], "on_error": self._routes(step)}
+        if step.hosted:
+            provider = Provider(grace=GRACE, **GUARANTEES[step.kind])
+            host = self._hosts.of(step.kind, provider)
+            undo = host.compensation if step.undo else None
+            return Step.external(step.name, fn=host.step, compensate=undo, provider=provider, retry=RETRY, **more)
+        if step.kind in PROVIDERS:
+            form = _EXTERNAL[step.kind]
+            return Step.external(
+                step.name,
+                fn=self._function(f"external.act_{form}", step.kind),
+                compensate=self._function(f"external.undo_{form}", step.kind) if step.undo else None,
+                provider=_provider(step.kind),
+                retry=Retry(in_doubt_attempts=3, in_doubt_interval=5, in_doubt_rate=2.0),
+                **more,
+            )
+        if step.posts:
+            if step.refusable:
+                more["refusals"] += [*REFUSED]
+            undo = self._function("posting.undo") if step.undo else None
+            return Step.atomic(step.name, fn=self._function("posting.act"), compensate=undo, **more)
+        undo = self._function("atomic.undo") if step.undo else None
+        return Step.atomic(step.name, fn=self._function("atomic.act"), compensate=undo, **more)
+
+    def _without_function(self, step: DrawnStep, more: dict[str, Any]) -> Step | None:
+        """A step that calls no function of its own, reads, or waits; None: it is another one."""
         match step.kind:
             case "notify":
                 return Step.notify(step.name, queue=self._notices, **more)
@@ -234,6 +278,8 @@ class DrawnStack(Stack):
                 return self._store(step)
             case "pause":
                 return Step.custom(step.name, state={"Type": "Wait", "Seconds": 2}, **more)
+            case "token":
+                return self._hosts.waiting(step.name, refusable=step.refusable, **more)
             case "read":
                 return Step.read_only(step.name, fn=self._function("atomic.read"), refusals=["SoldOut"], **more)
             case "wait":
@@ -257,37 +303,7 @@ class DrawnStack(Stack):
                     pivot=step.pivot,
                     **more,
                 )
-        more |= {"pivot": step.pivot}
-        if step.kind == "job":
-            return Step.callback(
-                step.name,
-                via=self._at("job"),
-                provider=_provider("both"),
-                compensate=self._function("external.cancel", "job") if step.undo else None,
-                timeout=_LONGEST_WAIT,
-                heartbeat=_HEARTBEAT,
-                refusals=[*JOB_ROUTES],
-                on_error={error: _instead(error) for error in JOB_ROUTES} if step.route == SKIP else {},
-                **more,
-            )
-        more |= {"refusals": ["SoldOut", *ROUTES], "on_error": self._routes(step)}
-        if step.kind in PROVIDERS:
-            form = _EXTERNAL[step.kind]
-            return Step.external(
-                step.name,
-                fn=self._function(f"external.act_{form}", step.kind),
-                compensate=self._function(f"external.undo_{form}", step.kind) if step.undo else None,
-                provider=_provider(step.kind),
-                retry=Retry(in_doubt_attempts=3, in_doubt_interval=5, in_doubt_rate=2.0),
-                **more,
-            )
-        if step.posts:
-            if step.refusable:
-                more["refusals"] += [*REFUSED]
-            undo = self._function("posting.undo") if step.undo else None
-            return Step.atomic(step.name, fn=self._function("posting.act"), compensate=undo, **more)
-        undo = self._function("atomic.undo") if step.undo else None
-        return Step.atomic(step.name, fn=self._function("atomic.act"), compensate=undo, **more)
+        return None
 
     def _look_up(self, step: DrawnStep) -> Step:
         """A call of a service that reads."""
