@@ -15,6 +15,9 @@ from constructs_lib.testing.simulator.run import START, RunResult, simulate_once
 
 from .beyond_examples.workloads import Hosted, Operated
 from .conftest import Deployed
+from .drawn.assembly import drawn_assembly
+from .drawn.sagas import drawn_saga
+from .drawn.workload import Drawn
 from .examples import assembly_of
 from .paths import STACKS
 from .workloads.transfers import Transfers
@@ -71,3 +74,17 @@ def test_operators_who_ask_a_function_break_nothing(cancels: bool) -> None:
 
     assert workload.answered["repaired"] > 100
     assert (workload.answered["cancelled"] > 10) is cancels
+
+
+@pytest.mark.parametrize("cancels", [False, True])
+@pytest.mark.parametrize("first", range(0, 8, 4))
+def test_operators_who_ask_about_drawn_sagas_break_nothing(first: int, cancels: bool) -> None:
+    """One operator proposes and repairs, another confirms; they resume several parked sagas by one list."""
+    sagas = [drawn_saga(first + number) for number in range(4)]
+    workload = Operated(Drawn(sagas), cancels=cancels)
+    with Deployment.of_assembly(drawn_assembly(sagas, operated=True)) as deployment:
+        for seed in range(first, first + 6):
+            assert simulate_once(deployment, workload, seed, sagas=10, coverage=Coverage()).findings == [], seed
+
+    assert workload.answered["repaired"] > 0
+    assert (workload.answered["cancelled"] > 0) is cancels

@@ -10,21 +10,31 @@ from .releases import DrawnRelease
 from .sagas import DrawnSaga
 
 
-def drawn_assembly(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease] = (), shift: str | None = None) -> Path:
+def drawn_assembly(
+    sagas: Sequence[DrawnSaga],
+    releases: Sequence[DrawnRelease] = (),
+    shift: str | None = None,
+    *,
+    operated: bool = False,
+) -> Path:
     """The synthesized assembly of one stack with these sagas, or of a later release of it.
 
     Args:
         sagas: what was drawn.
         releases: the change of each, in a later release.
         shift: how deployments move the aliases of sagas whose definitions are published; None: they have none.
+        operated: whether it has a function that two operators ask about the first sagas.
 
     Raises:
         Exception: whatever the synth raises for sagas that it does not take.
     """
-    return kept(f"{sagas!r} {releases!r} {shift}", lambda folder: _synthesize(sagas, releases, shift, folder))
+    named = f"{sagas!r} {releases!r} {shift}{' operated' if operated else ''}"
+    return kept(named, lambda folder: _synthesize(sagas, releases, shift, folder, operated=operated))
 
 
-def _synthesize(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], shift: str | None, folder: Path) -> None:
+def _synthesize(
+    sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], shift: str | None, folder: Path, *, operated: bool
+) -> None:
     # Imported here: the CDK takes seconds, and what is kept does not need it.
     from aws_cdk import App
 
@@ -32,5 +42,9 @@ def _synthesize(sagas: Sequence[DrawnSaga], releases: Sequence[DrawnRelease], sh
 
     unlimited = {"@aws-cdk/core:stackResourceLimit": 0}  # never deployed
     app = App(outdir=str(folder), analytics_reporting=False, stack_traces=False, context=unlimited)
-    DrawnStack(app, sagas, releases, shift)
+    stack = DrawnStack(app, sagas, releases, shift)
+    if operated:
+        from tests.simulator.beyond_examples.stacks import add_operators
+
+        add_operators(stack, stack.reconciler)
     app.synth()

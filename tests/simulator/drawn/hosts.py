@@ -14,7 +14,7 @@ from constructs import Construct
 from constructs_lib import Provider, Retry, Step, StepFunction, StepHost
 
 GRACE: Final = Duration.minutes(2)
-"""For which the host's call of a function, the function, and its request may travel together."""
+"""Time that the host's call of a function, the function, and its request may take together."""
 RETRY: Final = Retry(in_doubt_attempts=2, in_doubt_interval=120, in_doubt_cap=240)
 _SECONDS: Final = 5
 _ANSWERING: Final = 20

@@ -84,6 +84,9 @@ class DrawnStack(Stack):
         sagas: what was drawn.
         releases: the change of each saga, if this is a later release.
         shift: how a deployment moves their aliases; None: they have none.
+
+    Attributes:
+        reconciler: of the first sagas.
     """
 
     def __init__(
@@ -123,8 +126,11 @@ class DrawnStack(Stack):
             if release.kind == "replaced"
         }
         every = [*made, *others.values()]
-        for first in range(0, len(every), _RECONCILED):
+        self.reconciler, *_ = [
             TimeoutReconciler(self, f"Reconciler{first}", sagas=every[first : first + _RECONCILED])
+            for first in range(0, len(every), _RECONCILED)
+        ]
+        CfnOutput(self, "OperatorsQueueUrl", value=made[0].operators.queue_url)
         operations: dict[str, Operation | DirectOperation] = {
             operation_of(n): _operation(others.get(n, saga), changed[n].saga if n in changed else sagas[n])
             for n, saga in enumerate(made)

@@ -145,7 +145,10 @@ class Drawn(Workload):
         known: set[str] = set()
 
         def begun(_table: Table, _key: Key, record: Item | None) -> None:
-            if record is None or is_direct(record) or record[RecordAttribute.SAGA_ID]["S"] in known:
+            # Operators' decisions are beside the records, and have no execution.
+            if record is None or RecordAttribute.EXECUTION_ARN not in record or is_direct(record):
+                return
+            if record[RecordAttribute.SAGA_ID]["S"] in known:
                 return
             saga_id = record[RecordAttribute.SAGA_ID]["S"]
             known.add(saga_id)

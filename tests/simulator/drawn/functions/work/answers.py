@@ -1,4 +1,4 @@
-"""What answers tasks of states of the user's own that wait: late, twice, with a failure, or never."""
+"""Answers to tasks that wait in states of the user's own: late, twice, with a failure, or never."""
 
 from __future__ import annotations
 
