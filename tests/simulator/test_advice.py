@@ -33,7 +33,7 @@ _COMPENSATING = DrawnSaga(
         DrawnGroup(name="G1", kind="map", branches=((DrawnStep(name="S3", kind="keyed", undo=True),),)),
         DrawnStep(name="S4", kind="both", pivot=True),
         DrawnGroup(name="G2", kind="map", branches=((DrawnStep(name="S5", kind="asked"),),)),
-        DrawnStep(name="S6", kind="job"),
+        DrawnStep(name="S6", kind="job", refusable=False),
     )
 )
 

@@ -100,13 +100,14 @@ class Drawn(Workload):
         self._moved = moved_to(self._releases)
         self._only = tuple(only if only is not None else range(len(sagas)))
         self._direct = only is None
+        self._sells = any(step.posts == STOCK for saga in sagas for step in saga.steps)
         self._posts = any(step.posts in LETTERS for saga in sagas for step in saga.steps)
 
     def prepare(self, world: World, random: Random) -> None:
         super().prepare(world, random)
         if self._posts:
             open_accounts(world)
-        self._stock = random.choice(_STOCKS)
+        self._stock = random.choice(_STOCKS) if self._sells else 0
         pieces = {"id": {"S": STOCK}, "pieces": {"N": str(self._stock)}}
         world.call("dynamodb", "PutItem", {"TableName": world.output("EffectsTableName"), "Item": pieces})
         self._messages = messages = Messages(world)
@@ -145,7 +146,7 @@ class Drawn(Workload):
         known: set[str] = set()
 
         def begun(_table: Table, _key: Key, record: Item | None) -> None:
-            # Operators' decisions are beside the records, and have no execution.
+            # The table has operators' decisions, too, which have no execution.
             if record is None or RecordAttribute.EXECUTION_ARN not in record or is_direct(record):
                 return
             if record[RecordAttribute.SAGA_ID]["S"] in known:
