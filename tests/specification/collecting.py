@@ -61,7 +61,7 @@ class CollectingCondition(Condition):
     PLANS_AGAIN = Because(
         "a credit is planned for the window of the moment at which it is planned",
         COLLECTING,
-        "window = window_of(now_ms)",
+        "shards_of(accounts, account_id, window_of(now_ms))[spread",
     )
 
 
