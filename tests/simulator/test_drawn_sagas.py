@@ -232,7 +232,7 @@ class _Unconditional(_Direct):
 
 
 def test_direct_operation_is_applied_once(deployment: Deployment) -> None:
-    report = simulate(deployment, _Direct(SAGAS), sagas=200)
+    report = simulate(deployment, _Direct(SAGAS), sagas=500)
     report.require_kept()
     assert set(report.statuses) == {"COMPLETED", "FAILED"}
     assert {trouble for where, trouble in report.coverage.faults if "Direct" in where} >= {"kill after", "lose answer"}

@@ -60,7 +60,7 @@ _LARGE: Final = (40_000, 65_536, 150_000, 199_000, 200_000)
 _NOTE: Final = 4
 """Characters of a request's text that its items have."""
 _SKUS: Final = "abcdefghijkl"
-_INVALID: Final = 0.1
+_INVALID: Final = 0.05
 """Share of requests with an item whose key another one has, or that no key may be, where a map may refuse them."""
 _STOCKS: Final = (3, 10, 1_000)
 _LAVISH: Final = 0.05
