@@ -16,7 +16,7 @@ from .examples import EXAMPLES
 
 pytestmark = pytest.mark.proof
 
-SAGAS = {"funds_transfer": 120, "order_processing": 120, "agentic_payout": 210, "cart_fulfilment": 130, "wallet": 200}
+SAGAS = {"funds_transfer": 400, "order_processing": 240, "agentic_payout": 300, "cart_fulfilment": 130, "wallet": 300}
 """Few: ``make simulate`` runs thousands."""
 
 

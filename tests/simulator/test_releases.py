@@ -476,7 +476,7 @@ def test_sagas_go_by_the_conditions_of_one_release() -> None:
         Deployment.of_assembly(drawn_assembly(sagas, [reconditioned(saga) for saga in sagas])) as after,
     ):
         workload = Renaming(sagas, [before, after], reconditioned)
-        report = simulate(before, workload, sagas=60, releases=[after, before, after])
+        report = simulate(before, workload, sagas=300, releases=[after, before, after])
     report.require_kept()
     assert report.parked
 
