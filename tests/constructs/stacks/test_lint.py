@@ -144,6 +144,7 @@ def test_cloudformations_linter_would_find_a_wrong_value(reference: Cloud) -> No
     assert any("PAY_PER_WISH" in finding for finding in _findings(wrong))
 
 
+@pytest.mark.proof
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_cloudformations_linter_finds_nothing_in_an_example(shipped: Shipped) -> None:
     clouds = shipped.clouds(EXAMPLES)
