@@ -464,3 +464,14 @@ def test_a_batch_returns_sixteen_megabytes_at_most(db: DynamoDB) -> None:
 def test_a_batch_is_refused_as_a_whole(db: DynamoDB, names: tuple[str, ...], message: str) -> None:
     with pytest.raises(ServiceError, match=message):
         _batch(db, *names)
+
+
+def test_a_table_whose_name_none_can_have_is_refused_as_that(db: DynamoDB) -> None:
+    codes = {}
+    for name in ("other", "a b", "t\x1b[2J", ""):
+        with pytest.raises(ServiceError) as refused:
+            db.call("GetItem", {"TableName": name, "Key": _key("a")})
+        codes[name] = refused.value.code
+    assert codes == {"other": "ResourceNotFoundException"} | dict.fromkeys(
+        ("a b", "t\x1b[2J", ""), "ValidationException"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -13,6 +14,7 @@ from constructs_lib.testing.simulator.aws.dynamodb.values import copied_item, it
 from constructs_lib.testing.simulator.aws.dynamodb.writes import Write, understood, write
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, invalid
 
+_NAME: Final = re.compile("[a-zA-Z0-9_.-]+")
 _WRITES: Final = {"PutItem": "Put", "UpdateItem": "Update", "DeleteItem": "Delete"}
 _EXPRESSIONS: Final = frozenset({"ExpressionAttributeNames", "ExpressionAttributeValues"})
 _WRITTEN: Final = _EXPRESSIONS | {
@@ -140,9 +142,14 @@ class DynamoDB:
         """The table of a name or an ARN.
 
         Raises:
-            ServiceError: ResourceNotFoundException.
+            ServiceError: ResourceNotFoundException; ValidationException for what can be no table's name.
         """
-        found = self.tables.get(name) or self.tables.get(str(name).rpartition("table/")[2])
+        plain = str(name).rpartition("table/")[2]
+        found = self.tables.get(name) or self.tables.get(plain)
+        if found is None and not _NAME.fullmatch(plain):
+            raise invalid(
+                "Invalid table/index name. Names must contain only the characters a-z, A-Z, 0-9, '_', '-', '.'"
+            )
         if found is None:
             raise ServiceError("ResourceNotFoundException", "Requested resource not found")
         return found
