@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from textwrap import wrap
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.checks.coverage import Coverage
@@ -13,6 +15,7 @@ from constructs_lib.testing.simulator.run import RunResult
 _LINES: Final = 60
 _FINDINGS: Final = 10
 _FAULTS: Final = 25
+_WIDTH: Final = 110
 
 
 class PromiseBrokenError(AssertionError):
@@ -140,10 +143,11 @@ class SimulationReport:
             f"{f', {self.moved} moved to other state machines' if self.moved else ''}"
         )
         yield (
-            f"reached {len(reached.states)} of {len(reached.known_states)} states, {len(reached.transitions)} "
-            f"transitions, {len(reached.faults)} pairs of call and fault; "
-            f"{len(self.checked)} invariants were checked of {sum(self.checked.values())} things"
+            f"reached {len(reached.states)} of {len(reached.known_states)} states, "
+            f"{len(reached.transitions)} transitions"
         )
+        yield from _counted("pairs of call and fault", Counter(fault for _, fault in reached.faults))
+        yield from _counted("things were checked", Counter(self.checked))
         if self.left_out:
             yield "not simulated:"
             yield from (f"  {text}" for text in self.left_out)
@@ -159,6 +163,12 @@ class SimulationReport:
 def _add(counts: dict[str, int], further: Mapping[str, int]) -> None:
     for name, count in further.items():
         counts[name] = counts.get(name, 0) + count
+
+
+def _counted(what: str, counts: Counter[str]) -> Iterator[str]:
+    yield f"{counts.total()} {what}{':' if counts else ''}"
+    told = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+    yield from wrap(told, _WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
 def told(run: RunResult) -> Iterator[str]:
