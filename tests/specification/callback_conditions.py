@@ -110,8 +110,8 @@ class CallbackCondition(Condition):
     )
     ALIAS_KEEPS_BOTH = Because(
         "of two contradicting outcomes under an unknown id, both are kept",
-        RECEIPT,
-        "entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome, now_ms))",
+        WRITES,
+        "opposite = next((one for one in others if one.ok != first.ok), None)",
     )
     SUCCESS_FIRST = Because(
         "of conflicting outcomes under one id the success counts: a refusal after it changes no row",

@@ -49,8 +49,8 @@ class ForgetCondition(Condition):
     )
     LISTED_AGAIN = Because(
         "an outcome that no operator has seen must be listed",
-        RECEIPT,
-        "token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome, now_ms))",
+        WRITES,
+        "changes = {**contradicts, **listed, **kept_change(found, now_ms, UNKNOWN_DAYS), a.FORGOTTEN_AT: None}",
     )
 
 

@@ -34,18 +34,16 @@ from saga_runtime.callbacks.store import (
 from saga_runtime.callbacks.subscriptions import ServedStepOf, served
 from saga_runtime.callbacks.task_tokens import heartbeat_row, parked_over, settle_row
 from saga_runtime.callbacks.writes import (
-    UNKNOWN_DAYS,
     adopted_update,
     conflict_change,
     early_put,
     kept_change,
     late_change,
-    listed_change,
     marker_put,
     settling_changes,
     token_check,
     token_update,
-    unforgotten_change,
+    unknown_entry,
 )
 from saga_runtime.errors import TransientError
 from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
@@ -164,20 +162,9 @@ def _saga_of(job: JobId, token: TokenRow | None) -> ServedStepOf | None:
 def _receive_unknown(callback: Callback, outcome: Outcome, marker: Marker, found: TokenRow | None) -> Receipt | None:
     """Store an outcome of an unknown job, under its id."""
     table, now_ms, row_id = token_table(), clock.now_ms(), alias_id(callback.job_id)
-    if found is None:
-        entry = early_put(
-            table=table,
-            row_id=row_id,
-            outcome=outcome,
-            event_id=marker.event_id,
-            now_ms=now_ms,
-            keep_days=UNKNOWN_DAYS,
-            more=listed_change(row_id, now_ms, UNKNOWN_DAYS),
-        )
-    elif found.outcome is not None and found.outcome.ok != outcome.ok and found.conflict != outcome:
-        entry = token_update(table, found, found.status, now_ms, unforgotten_change(found, outcome, now_ms))
-    else:
-        entry = token_check(table, row_id, found)
+    entry = unknown_entry(
+        table=table, row_id=row_id, found=found, outcomes=[outcome], event_id=marker.event_id, now_ms=now_ms
+    )
     # A task may register right now: its registration reads this row after its own write.
     nobody = [token_check(table, callback.job_id, None)] if JobId.parse(callback.job_id) else []
     refused = transact([marker_put(table, marker, now_ms), entry, *nobody], retry=PATIENT)

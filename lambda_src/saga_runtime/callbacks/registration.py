@@ -14,13 +14,11 @@ from saga_runtime.callbacks.task_tokens import settle_row
 from saga_runtime.callbacks.writes import (
     UNKNOWN_DAYS,
     Waiting,
-    conflict_change,
     dispatch_error_update,
-    early_put,
     kept_change,
-    listed_change,
     token_put,
     token_update,
+    unknown_entry,
 )
 from saga_runtime.errors import StepInDoubt, TransientError
 from saga_runtime.protocol import TokenAttribute, TokenStatus
@@ -94,17 +92,10 @@ def _kept_elsewhere(waiting: Waiting, row: TokenRow, now_ms: int) -> Sequence[An
     """
     if row.status is not TokenStatus.EARLY or row.outcome is None or row.log_table in ("", waiting.log_table):
         return []
-    row_id = alias_id(waiting.job_id)
-    contradicts = {} if row.conflict is None else conflict_change(row.conflict)
-    kept = early_put(
-        table=token_table(),
-        row_id=row_id,
-        outcome=row.outcome,
-        event_id=row.event_id,
-        now_ms=now_ms,
-        keep_days=UNKNOWN_DAYS,
-        more={**listed_change(row_id, now_ms, UNKNOWN_DAYS), **contradicts},
-    )
+    table, row_id = token_table(), alias_id(waiting.job_id)
+    outcomes = [row.outcome] if row.conflict is None else [row.outcome, row.conflict]
+    found, event_id = read_token(row_id), row.event_id
+    kept = unknown_entry(table=table, row_id=row_id, found=found, outcomes=outcomes, event_id=event_id, now_ms=now_ms)
     return [kept]
 
 

@@ -6,7 +6,7 @@ again and decides again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -340,17 +340,36 @@ def conflict_change(outcome: Outcome) -> dict[TokenAttribute, Value]:
     return {TokenAttribute.CONFLICT: {"S": outcome.encode()}}
 
 
-def unforgotten_change(found: TokenRow, outcome: Outcome, now_ms: int) -> dict[TokenAttribute, Value]:
-    """Attributes of another outcome of an unknown job: operators see it, also if they have forgotten the first one.
+def unknown_entry(
+    *, table: str, row_id: str, found: TokenRow | None, outcomes: Sequence[Outcome], event_id: str, now_ms: int
+) -> Any:
+    """Store outcomes of an unknown job with what is stored of it; on condition that this is as it was read.
 
-    Both are kept for as long from now as the first one was.
+    Operators see both outcomes if they contradict each other, also if they have forgotten the first one. Both are kept
+    for as long from now as the first one was. A row of an earlier job's outcomes, which that job has, is used again.
     """
-    return {
-        **conflict_change(outcome),
-        **listed_change(found.id, now_ms, UNKNOWN_DAYS),
-        **kept_change(found, now_ms, UNKNOWN_DAYS),
-        TokenAttribute.FORGOTTEN_AT: None,
-    }
+    kept = found.outcome if found is not None else None
+    first, *others = outcomes if kept is None else [kept, *outcomes]
+    opposite = next((one for one in others if one.ok != first.ok), None)
+    listed = listed_change(row_id, now_ms, UNKNOWN_DAYS)
+    contradicts = {} if opposite is None else conflict_change(opposite)
+    if found is None:
+        more = {**listed, **contradicts}
+        return early_put(
+            table=table,
+            row_id=row_id,
+            outcome=first,
+            event_id=event_id,
+            now_ms=now_ms,
+            keep_days=UNKNOWN_DAYS,
+            more=more,
+        )
+    if kept is not None and opposite in (None, found.conflict):
+        return token_check(table, row_id, found)
+    a = TokenAttribute
+    said: dict[TokenAttribute, Value] = {a.OUTCOME: {"S": first.encode()}, a.EVENT_ID: {"S": event_id}}
+    changes = {**contradicts, **listed, **kept_change(found, now_ms, UNKNOWN_DAYS), a.FORGOTTEN_AT: None}
+    return token_update(table, found, TokenStatus.EARLY, now_ms, {**(said if kept is None else {}), **changes})
 
 
 def late_change(row_id: str, now_ms: int) -> dict[TokenAttribute, Value]:

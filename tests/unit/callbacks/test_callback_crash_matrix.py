@@ -85,6 +85,14 @@ def _early_elsewhere(job_saga: JobSaga) -> None:
     job_saga.enter()
 
 
+def _early_elsewhere_and_unknown(job_saga: JobSaga) -> None:
+    """The provider reported a refusal before any saga was served, and a success while only another one was."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        job_saga.reports("e0", REFUSED)
+    _early_elsewhere(job_saga)
+
+
 def _unknown(job_saga: JobSaga) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(Env.CALLBACKS, "[]")
@@ -226,10 +234,20 @@ PARTIES: dict[str, Party] = {
     "registration after an outcome that another saga's log has": Party(
         before=_early_elsewhere,
         act=_register,
-        calls=("PutItem", "GetItem", "TransactWriteItems", "GetItem", *_ADOPT),
+        calls=("PutItem", "GetItem", "GetItem", "TransactWriteItems", "GetItem", *_ADOPT),
         log=StepStatus.DONE,
         token=_TOLD,
         woken="output",
+    ),
+    "registration after outcomes of an unknown job, and in another saga's log": Party(
+        before=_early_elsewhere_and_unknown,
+        act=_register,
+        calls=("PutItem", "GetItem", "GetItem", "TransactWriteItems", "GetItem", *_ADOPT),
+        log=StepStatus.DONE,
+        token=_TOLD,
+        woken="output",
+        operators=True,
+        notices=(TokenStatus.NOTIFIED,),
     ),
     "registration after an outcome of an unknown job": Party(
         before=_unknown,

@@ -323,6 +323,50 @@ def test_an_outcome_that_another_sagas_log_has_is_delivered(
     assert job_saga.log.output == ('{"parcel":"p-1"}' if DONE in outcomes else None)
 
 
+@pytest.mark.parametrize("unknown", [[DONE], [REFUSED], [REFUSED, DONE], [DONE, REFUSED]])
+@pytest.mark.parametrize("outcomes", [[DONE], [REFUSED], [REFUSED, DONE], [DONE, REFUSED]])
+def test_outcomes_that_came_before_and_after_another_saga_was_served_are_delivered(
+    world: World, monkeypatch: pytest.MonkeyPatch, unknown: list[Succeeded | Failed], outcomes: list[Succeeded | Failed]
+) -> None:
+    job_saga = JobSaga.open(world, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        for number, outcome in enumerate(unknown):
+            assert job_saga.reports(f"u{number}", outcome) is Receipt.UNKNOWN
+    for number, outcome in enumerate(outcomes):
+        job_saga.reports(f"e{number}", outcome)
+    job_saga.misplace()
+
+    assert job_saga.register() is Registration.ANSWERED
+
+    told = job_saga.outcome()
+    assert told is not None
+    assert ("output" in told) is (DONE in unknown + outcomes)
+    assert (TokenAttribute.CONFLICT in job_saga.token) is (DONE in unknown + outcomes and REFUSED in unknown + outcomes)
+    assert job_saga.token_row(alias_of("", JOB_ID))["status"] == TokenStatus.ALIAS
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_an_outcome_of_a_job_whose_rows_are_gone_is_kept_with_its_adopted_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch, elsewhere: bool
+) -> None:
+    job_saga = JobSaga.open(world, monkeypatch, record=elsewhere)
+    with monkeypatch.context() as patch:
+        patch.setenv(Env.CALLBACKS, "[]")
+        job_saga.reports("u1", REFUSED)
+    job_saga.register()
+    aws.dynamodb().delete_item(TableName="tokens", Key={TokenAttribute.ID: {"S": JOB_ID}})
+    aws.dynamodb().delete_item(TableName="log", Key=log_key(SAGA_ID, STEP))
+
+    assert job_saga.reports("e1") is (Receipt.EARLY if elsewhere else Receipt.UNKNOWN)
+    if elsewhere:
+        job_saga.misplace()
+
+    assert job_saga.register() is Registration.ANSWERED
+    assert job_saga.log is not None
+    assert job_saga.log.status is StepStatus.DONE
+
+
 @pytest.mark.parametrize("registered", [True, False])
 def test_an_outcome_is_not_taken_over_once_it_was_resolved(
     world: World, monkeypatch: pytest.MonkeyPatch, registered: bool
