@@ -694,6 +694,8 @@ class ProposalField(StrEnum):
     ROW_STATUS = "row_status"
     """Of the row, as it was read; absent: there was none."""
     ROW_ATTEMPT = "row_attempt"
+    LOG_DAYS = "log_days"
+    """For how many days rows of the saga's log were always kept; absent: the proposer stated nothing."""
     STATUS = "status"
     """Of the record, as it was read."""
     OWNER = "owner"

@@ -17,6 +17,8 @@ from saga_runtime.recovery.takeover import Finding
 
 OUTPUT: Final = "OUTPUT"
 """The output in a command that is printed for an operator to complete; it is not JSON, and refused."""
+DAYS: Final = "DAYS"
+"""The same for a number of days."""
 _OUTPUT_IS: Final = f"{OUTPUT} is what the step would have returned, as JSON: later steps and its compensation read it."
 
 
@@ -107,9 +109,11 @@ def _about_the_saga(saga: Inspection, command: Callable[..., str]) -> list[Advic
     if saga.finding is Finding.ROWS_EXPIRED or saga.parked_reason.get("error") == ParkedFor.ROWS_EXPIRED:
         return [
             Advice(
-                text="Its log may have expired, without which its effects could repeat. Restore saga log and request "
-                "table to one time when its rows were kept: the record, too, has until when they are. Or end the saga "
-                "by hand: find its effects, and undo them."
+                text="Its log may have expired, without which its effects could repeat. If the saga is younger than "
+                "the smallest log_retention_days that was deployed since it began, its rows are there. Else restore "
+                "saga log and request table to one time when its rows were kept: the record, too, has until when they "
+                "are. Or end the saga by hand: find its effects, and undo them.",
+                commands=(("its rows are there", command("resolve", "--resume", "--log-retention-days", DAYS)),),
             )
         ]
     if saga.finding is Finding.NOT_STARTED and saga.express:

@@ -60,6 +60,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     said.add_argument("--resume", action="store_true", help="nothing is in doubt: the cause is fixed, resume")
     parser.add_argument("--compensation", action="store_true", help="the answer is about the step's compensation")
     parser.add_argument("--output", metavar="JSON", help="with --applied: what the step would have returned ({})")
+    parser.add_argument(
+        "--log-retention-days",
+        type=int,
+        metavar="DAYS",
+        help="with --resume, of a saga parked as SagaLogExpired: the smallest log_retention_days that was deployed "
+        "since it began; its rows are there if it is younger",
+    )
     parser.add_argument("--attempt", help="the attempt that you saw: refused if another one wrote the row since")
     add_decision_options(parser)
 
@@ -91,7 +98,7 @@ def _resolve(options: argparse.Namespace, statement: Statement | None) -> int:
             sys.stdout.write(_say(options.step, change, statement) + "\n")
         if found.record.settled and statement is not None:
             return 0  # what was left to undo is undone; the saga itself has ended
-        resumed = resolver.resume(found.record, found.now_ms)
+        resumed = resolver.resume(found.record, found.now_ms, options.log_retention_days)
     except (CannotResolve, Conflict, MachineGone, ValueError) as refusal:
         raise CommandError(str(refusal)) from None
     _say_resumed(options.saga, resumed.finding, resumed.started)
@@ -117,7 +124,8 @@ def _asked(options: argparse.Namespace, statement: Statement | None) -> Mapping[
         return None
     seen = dict(shown["shown"])
     if statement is None:
-        return ask(do="resolve", resume=True, seen=seen, **of_hold(options))
+        stated = {} if options.log_retention_days is None else {"log_days": options.log_retention_days}
+        return ask(do="resolve", resume=True, **stated, seen=seen, **of_hold(options))
     if statement.attempt is not None:
         seen["attempt"] = statement.attempt
     answer = {"applied": statement.applied, "compensation": statement.undo, "output": statement.output}
@@ -158,6 +166,8 @@ def _statement(options: argparse.Namespace) -> Statement | None:
         if given:
             raise CommandError(f"--resume decides nothing; leave {', '.join(given)} out")
         return None
+    if options.log_retention_days is not None:
+        raise CommandError("--log-retention-days is of a saga that is resumed; use it with --resume")
     if options.step is None:
         raise CommandError("name the step that was or was not applied, or use --resume")
     if not options.step.strip() or len(options.step.encode()) > _LONGEST_NAME:

@@ -55,7 +55,7 @@ _UNDECIDED: Final = (Finding.NAME_EXPIRED, Finding.OWNER_SUCCEEDED)
 _ALTHOUGH_HELD: Final = "although_held"
 _OF_ALL: Final = frozenset({"do", "saga", "reason"})
 _MEMBERS: Final[Mapping[str, frozenset[str]]] = {
-    "resolve": frozenset({"step", "applied", "compensation", "output", "resume", "seen", _ALTHOUGH_HELD}),
+    "resolve": frozenset({"step", "applied", "compensation", "output", "resume", "log_days", "seen", _ALTHOUGH_HELD}),
     "confirm": frozenset({"proposal", "digest", _ALTHOUGH_HELD}),
     "show": frozenset({"step", "proposal"}),
     "cancel": frozenset({_ALTHOUGH_HELD}),
@@ -190,8 +190,9 @@ class Operators:
         _require_as_seen(found, request)
         self._require_own(request, caller)
         resolver = self.resolver(found, audit)
+        log_days = _log_days(request)
         if self.second is None:
-            return _carried_out(resolver, found, step, statement, now_ms)
+            return _carried_out(resolver, found, step, statement, now_ms, log_days)
         require_principal(caller)
         change, row = None, None
         if statement is not None and step is not None:
@@ -200,7 +201,7 @@ class Operators:
                 return _told(change, None)
             statement = replace(statement, attempt=row.attempt if row is not None else None, rowless=row is None)
         else:
-            self._require_undecided(resolver, found.record, now_ms)
+            self._require_undecided(resolver, found.record, now_ms, log_days)
         proposal = Proposal(
             number=0,
             at_ms=now_ms,
@@ -214,6 +215,7 @@ class Operators:
             status=found.record.status,
             owner=found.record.owner,
             parked_at=found.record.parked_at if found.record.parked_by is not None else None,
+            log_days=log_days,
         )
         return self._proposed(found, proposal, resolver)
 
@@ -254,10 +256,11 @@ class Operators:
             found = self._found({"saga": record.saga_id})
         raise CannotResolve(f"saga {proposal.owner} keeps changing; repeat this")
 
-    def _require_undecided(self, resolver: Resolver, record: RequestRecord, now_ms: int) -> None:
-        """Refuse to propose to resume a saga that continues without a decision."""
+    def _require_undecided(self, resolver: Resolver, record: RequestRecord, now_ms: int, log_days: int | None) -> None:
+        """Refuse to propose to resume a saga that continues without a decision, or whose rows may be gone."""
         resolver.require_unsettled(record)
         if record.parked_by is not None:
+            resolver.rows_end(record, now_ms, log_days)
             return
         finding = what_to_do(record, resolver.recoverer.owner(record), now_ms, log_days=resolver.log_days)
         if finding not in _UNDECIDED:
@@ -281,7 +284,8 @@ class Operators:
         confirmed = {"confirmed": {"number": proposal.number, "what": proposal.what}}
         if not proposal.is_decided(decisions):
             require_confirmable(proposal, found.proposals, record, caller, second, now_ms)
-            return confirmed | _carried_out(resolver, found, proposal.step, proposal.statement, now_ms)
+            step, statement = proposal.step, proposal.statement
+            return confirmed | _carried_out(resolver, found, step, statement, now_ms, proposal.log_days)
         # It was confirmed before, and that command may have died before it resumed the saga.
         if record.settled:
             return confirmed | _told(None, Resumed(finding=Finding.SETTLED, started=None))
@@ -557,6 +561,16 @@ def _statement(request: Mapping[str, Any]) -> tuple[str | None, Statement | None
     )
 
 
+def _log_days(request: Mapping[str, Any]) -> int | None:
+    """For how long rows of the saga's log were always kept, as of ``Resolver.resume``."""
+    days = request.get("log_days")
+    if days is not None and (not isinstance(days, int) or isinstance(days, bool)):
+        raise CannotResolve(f"log_days must be a whole number, got {days!r}")
+    if days is not None and request.get("resume") is not True:
+        raise CannotResolve("log_days is part of a request to resume; leave it out")
+    return days
+
+
 def _seen(request: Mapping[str, Any]) -> Mapping[str, Any]:
     seen = request.get("seen")
     if not isinstance(seen, Mapping) or not {"owner", "parked_at"} <= set(seen):
@@ -583,14 +597,19 @@ def _numbered(found: FoundSaga, number: object) -> Proposal:
 
 
 def _carried_out(
-    resolver: Resolver, found: FoundSaga, step: str | None, statement: Statement | None, now_ms: int
+    resolver: Resolver,
+    found: FoundSaga,
+    step: str | None,
+    statement: Statement | None,
+    now_ms: int,
+    log_days: int | None = None,
 ) -> Answer:
     change = None
     if step is not None and statement is not None:
         change, _ = resolver.answer(found.record, step, found.steps, statement, now_ms)
         if found.record.settled:
             return _told(change, None)  # what was left to undo is undone; the saga itself has ended
-    return _told(change, resolver.resume(found.record, now_ms))
+    return _told(change, resolver.resume(found.record, now_ms, log_days))
 
 
 def _told(change: Change | None, resumed: Resumed | None) -> Answer:

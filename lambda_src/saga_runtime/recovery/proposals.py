@@ -71,6 +71,7 @@ class Proposal:
         statement: the answer; None likewise. Its attempt, or that there is no row, is what the proposer saw.
         row_status: of the row that the proposer saw; None: there was none.
         status, owner, parked_at: of the record that the proposer saw.
+        log_days: as of ``Resolver.resume``.
     """
 
     number: int
@@ -85,6 +86,7 @@ class Proposal:
     status: RecordStatus
     owner: str
     parked_at: int | None
+    log_days: int | None = None
 
     @property
     def parked(self) -> bool:
@@ -95,7 +97,7 @@ class Proposal:
     def what(self) -> str:
         """The decision in a few words. What a terminal would not show of an output is escaped, as JSON has it."""
         if self.statement is None:
-            return "resume"
+            return self.stated
         if self.statement.output is None:
             return self.stated
         return f"{self.stated}, output {_NOT_SHOWN.sub(_escaped, self.statement.output)}"
@@ -108,7 +110,11 @@ class Proposal:
     @property
     def stated(self) -> str:
         """The same without the output, which may be private: decisions are kept for longer than proposals."""
-        return "resume" if self.statement is None else f"{self.step}: {self.statement.text}"
+        if self.statement is not None:
+            return f"{self.step}: {self.statement.text}"
+        return (
+            "resume" if self.log_days is None else f"resume: rows of its log were always kept for {self.log_days} days"
+        )
 
     @property
     def without_output(self) -> Proposal:
@@ -171,6 +177,7 @@ class Proposal:
             status=RecordStatus(entry[f.STATUS]["S"]),
             owner=entry[f.OWNER]["S"],
             parked_at=int(entry[f.PARKED_AT]["N"]) if f.PARKED_AT in entry else None,
+            log_days=int(entry[f.LOG_DAYS]["N"]) if f.LOG_DAYS in entry else None,
         )
 
     @property
@@ -189,6 +196,8 @@ class Proposal:
         }
         if self.parked_at is not None:
             entry[f.PARKED_AT] = {"N": str(self.parked_at)}
+        if self.log_days is not None:
+            entry[f.LOG_DAYS] = {"N": str(self.log_days)}
         if statement is None or self.step is None:
             return entry
         entry |= {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from saga_runtime.idempotency.record import RequestRecord
-from saga_runtime.protocol import LEAST_LOG_DAYS, WAYS_AT, LogAttribute, Side, StepStatus
+from saga_runtime.protocol import LEAST_LOG_DAYS, WAYS_AT, LogAttribute, RecordAttribute, Side, StepStatus
 from saga_runtime.recovery.audit import appended, decision_update
 from saga_runtime.recovery.late_effects import late_log
 from saga_runtime.recovery.proposals import Proposal, as_proposed, require_row
@@ -31,10 +31,13 @@ from saga_runtime.recovery.resolution import (
 from saga_runtime.recovery.takeover import Finding, Recoverer, may_have_forgotten, recovery_name, take_over_update
 from saga_runtime.saga_log.rows import TOOK_EFFECT_AND_FELL, LogRow, log_key
 from saga_runtime.shared import writes
+from saga_runtime.shared.clock import moment
 from saga_runtime.shared.decisions import Audit, Decision
 
 RESUMED: Final = "resumed"
 """The decision to resume a saga."""
+_DAY_SECONDS: Final = 86_400
+_RESTORE: Final = "restore the saga log and the request table to one time when they were kept, or end the saga by hand"
 _LOOKS: Final = 4
 """Only another person, or an execution that will be fenced, writes rows of a parked saga meanwhile."""
 
@@ -196,18 +199,25 @@ class Resolver:
             beyond_a_pivot=late_log(self.recoverer, record, self.log_table).needed,
         )
 
-    def resume(self, record: RequestRecord, now_ms: int) -> Resumed:
+    def resume(self, record: RequestRecord, now_ms: int, log_days: int | None = None) -> Resumed:
         """Resume a parked saga, under its next recovery; one that is not parked is only read and recovered.
 
+        Args:
+            record: the record, read strongly.
+            now_ms: the time.
+            log_days: the operator's statement that rows of the saga's log were always kept for so many days, or more;
+                None: without one.
+
         Raises:
-            CannotResolve: if the saga is settled, or was parked again since it was read.
+            CannotResolve: if the saga is settled, or was parked again since it was read; if its rows may be gone.
             MachineGone: if its state machine was deleted. Nothing was written: it stays parked, with its reason.
         """
         self.require_unsettled(record)
         if record.parked_by is None:
-            self._require_young(record, now_ms)
+            self.rows_end(record, now_ms, log_days)
             return self._recovered(record, now_ms)
-        started = self.unpark(record, now_ms, parked_at=self.proposal.parked_at if self.proposal is not None else None)
+        parked_at = self.proposal.parked_at if self.proposal is not None else None
+        started = self.unpark(record, now_ms, parked_at=parked_at, log_days=log_days)
         if started is not None:
             return Resumed(finding=Finding.PARKED, started=started)
         # Another process did it in between, or this command's response was lost and the update was sent again.
@@ -226,6 +236,7 @@ class Resolver:
         what: str = RESUMED,
         parked_at: int | None = None,
         before: Sequence[Decision] = (),
+        log_days: int | None = None,
     ) -> str | None:
         """Resume a parked saga that is as it was read; the name of its recovery; None: it changed meanwhile.
 
@@ -235,13 +246,20 @@ class Resolver:
             what: the decision.
             parked_at: as of ``unpark_update``.
             before: decisions that are kept before it.
+            log_days: as of ``resume``.
 
         Raises: as ``resume``; ValueError if the record's list of decisions is full.
         """
-        self._require_young(record, now_ms)
+        rows_end = self.rows_end(record, now_ms, log_days)
         self.recoverer.require_machine(record.recovery_machine_arn)
-        noted = appended(self.audit, what, record, now_ms, *before, most=self.most)
-        change = unpark_update(record, now_ms, self.recoverer.due_after_ms, noted, parked_at)
+        what = what if rows_end is None else f"{what}: rows of its log were always kept for {log_days} days"
+        sets, values = appended(self.audit, what, record, now_ms, *before, most=self.most)
+        if rows_end is not None:
+            sets, values = (
+                {**sets, RecordAttribute.LOG_EXPIRES_AT: ":rows_end"},
+                {**values, "rows_end": {"N": str(rows_end)}},
+            )
+        change = unpark_update(record, now_ms, self.recoverer.due_after_ms, (sets, values), parked_at)
         return self._next(record) if self.recoverer.updated(change) else None
 
     def _recovered(self, record: RequestRecord, now_ms: int) -> Resumed:
@@ -281,13 +299,46 @@ class Resolver:
         if record.settled:
             raise CannotResolve(f"saga {record.saga_id} is settled as {record.status}; nothing is left to decide")
 
+    def rows_end(self, record: RequestRecord, now_ms: int, log_days: int | None) -> int | None:
+        """Until when no row of a saga's log is deleted by an operator's statement; epoch seconds.
+
+        Args:
+            record: the record, read strongly.
+            now_ms: the time.
+            log_days: as of ``resume``.
+
+        Returns:
+            None: the record itself shows that they are kept.
+
+        Raises:
+            CannotResolve: if they may be gone, or will be before a reconciler extends them.
+        """
+        if log_days is None:
+            self._require_young(record, now_ms)
+            return None
+        if not LEAST_LOG_DAYS <= log_days <= (self.log_days or log_days):
+            raise CannotResolve(
+                f"the days for which rows were kept must be {LEAST_LOG_DAYS} to {self.log_days}, which is the deployed "
+                f"log_retention_days, got {log_days}; give the smallest that was deployed since the saga began"
+            )
+        if not may_have_forgotten(record, now_ms, self.log_days):
+            return None
+        ends = record.created_at // 1_000 + log_days * _DAY_SECONDS
+        if now_ms // 1_000 + _DAY_SECONDS >= ends:
+            raise CannotResolve(
+                f"rows of saga {record.saga_id} must be kept for a day more, got rows that expire from "
+                f"{moment(ends * 1_000)} on, {log_days} days after it began: without them its steps could happen "
+                f"twice; {_RESTORE}"
+            )
+        return ends
+
     def _require_young(self, record: RequestRecord, now_ms: int) -> None:
         if may_have_forgotten(record, now_ms, self.log_days):
             raise CannotResolve(
                 f"rows of saga {record.saga_id} must be kept, got a saga that is older than the {self.log_days} days "
                 f"for which its rows are kept, or whose rows no reconciler has read for {LEAST_LOG_DAYS}: without them "
-                "its steps could happen twice; restore the saga log and the request table to one time when they were "
-                "kept, or end the saga by hand"
+                f"its steps could happen twice; if the saga is younger than the smallest log_retention_days that was "
+                f"deployed since it began, state that number with --resume --log-retention-days; else {_RESTORE}"
             )
 
 

@@ -189,12 +189,16 @@ def test_a_job_that_its_provider_works_on_is_not_called_again() -> None:
     assert "While its provider works on it" not in undone.text
 
 
-def test_a_saga_whose_log_has_expired_is_not_resumed() -> None:
-    """Without its rows its effects could repeat; the command would refuse."""
+def test_a_saga_whose_log_may_have_expired_is_resumed_by_a_statement_only() -> None:
+    """Without its rows its effects could repeat."""
     expired = replace(PARKED, parked_reason={"step": "", "error": "SagaLogExpired", "detail": "gone"}, steps=())
     (only,) = advice(expired, [])
 
-    assert (only.text.partition(",")[0], only.commands) == ("Its log may have expired", ())
+    words = f"cdk-sagas resolve {expired.saga_id} --resume --log-retention-days DAYS --reason WHY"
+    assert (only.text.partition(",")[0], only.commands) == (
+        "Its log may have expired",
+        (("its rows are there", words),),
+    )
 
 
 def test_a_parked_saga_with_a_step_in_doubt() -> None:

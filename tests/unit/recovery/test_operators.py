@@ -40,7 +40,7 @@ from tests.unit.support.asked_function import (
 )
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.gateway import STEP
-from tests.unit.support.operated_saga import WHY, OperatedSaga, operated_saga_in
+from tests.unit.support.operated_saga import LOG_DAYS, WHY, OperatedSaga, operated_saga_in
 from tests.unit.support.samples import DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import FUNCTION, Context, World
@@ -564,6 +564,70 @@ def test_resumption_is_proposed_and_confirmed(asked: AskedFunction) -> None:
     assert asked.operated.owner == (R1, False)
 
 
+ROWS = f"rows of its log were always kept for {LOG_DAYS} days"
+STATED = ("resolve", "--resume", "--log-retention-days", str(LOG_DAYS))
+
+
+def not_read_for_long(operated: OperatedSaga) -> None:
+    operated.rows_are_kept_until(operated.now)
+
+
+def test_statement_about_rows_resumes_the_saga(alone: AskedFunction) -> None:
+    not_read_for_long(alone.operated)
+    assert "its steps could happen twice" in refused(alone, BEN, "resolve", "--resume")
+
+    assert alone.by(BEN, *STATED)[0] == 0
+
+    assert [one[0] for one in decisions(alone)] == [f"resumed: {ROWS}"]
+    assert alone.operated.owner == (R1, False)
+
+
+def test_statement_about_rows_is_proposed_and_confirmed(asked: AskedFunction) -> None:
+    not_read_for_long(asked.operated)
+    assert "its steps could happen twice" in refused(asked, ANN, "resolve", "--resume")
+    assert f"proposed as 1: resume: {ROWS}\n" in asked.by(ANN, *STATED)[1]
+
+    status, told = asked.by(EVE, *CONFIRM)
+
+    assert (status, f"resume: {ROWS}" in told) == (0, True)
+    assert [one[0] for one in decisions(asked)] == [f"proposed 1: resume: {ROWS}", f"resumed: {ROWS}"]
+    assert asked.operated.record.log_expires_at == (NOW_MS + LOG_DAYS * DAY_MS) // 1_000
+
+
+@pytest.mark.parametrize("crash", [Moment.BEFORE, Moment.AFTER])
+def test_confirmed_statement_about_rows_that_died_is_repeated(asked: AskedFunction, crash: Moment) -> None:
+    not_read_for_long(asked.operated)
+    asked.by(ANN, *STATED)
+    asked.operated.world.wire.plan(Fault(operation="UpdateItem", action=Action.KILL, moment=crash, times=1))
+    with pytest.raises(Killed):
+        asked.by(EVE, *CONFIRM)
+
+    assert asked.by(EVE, *CONFIRM)[0] == 0
+
+    assert [one[0] for one in decisions(asked)] == [f"proposed 1: resume: {ROWS}", f"resumed: {ROWS}"]
+    assert asked.operated.owner == (R1, False)
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ({"resume": True, "log_days": "400"}, "log_days must be a whole number, got '400'"),
+        ({"resume": True, "log_days": True}, "log_days must be a whole number, got True"),
+        (
+            {"step": STEP, "applied": True, "compensation": False, "log_days": 400},
+            "log_days is part of a request to resume",
+        ),
+    ],
+)
+def test_wrong_statement_about_rows_is_refused(alone: AskedFunction, members: dict[str, Any], why: str) -> None:
+    seen = Operators.from_env().answer(request(do="show"), CALLER)["shown"] | {"attempt": None}
+    asks = json.dumps({"do": "resolve", "saga": SAGA_ID, "reason": "y", "seen": seen, **members})
+
+    answer = Operators.from_env().answer(asks, CALLER)
+
+    assert why in answer["refused"]
+
+
 def test_resumption_of_a_saga_that_decides_for_itself_is_not_proposed(asked: AskedFunction) -> None:
     unparked(asked.operated)
 
@@ -720,7 +784,7 @@ def test_proposal_is_stored_as_it_is_read(asked: AskedFunction) -> None:
     (proposal,) = Proposal.all_of(item_of(asked))
 
     assert proposal.stored == stored["M"]
-    assert set(stored["M"]) == set(ProposalField)
+    assert set(stored["M"]) == set(ProposalField) - {ProposalField.LOG_DAYS}
 
 
 # --- What is confirmed is what was shown

@@ -12,16 +12,16 @@ import boto3
 import pytest
 
 from constructs_lib.cli.shared.saga import time_of
-from saga_runtime.protocol import Direction, Env, LogAttribute, RecordStatus, Side, StepStatus
-from saga_runtime.recovery.decisions import rows_kept_update
+from saga_runtime.protocol import LEAST_LOG_DAYS, Direction, Env, LogAttribute, RecordStatus, Side, StepStatus
 from saga_runtime.recovery.resolution import CannotResolve, DeclaredStep, Statement, Subject, decide
 from saga_runtime.saga_log.rows import LogRow, done_put
 from saga_runtime.shared import aws, clock
 from tests.unit.support import resolving, settling
+from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.gateway import LIFE_MS, STEP
 from tests.unit.support.operated_saga import LOG_DAYS, OperatedSaga, operated_saga_in
 from tests.unit.support.reconciled import put_row
-from tests.unit.support.samples import DAY_MS, REQUEST_ID, SAGA_ID
+from tests.unit.support.samples import DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID
 from tests.unit.support.wire import Action, Fault, Killed, Moment
 from tests.unit.support.world import World
 
@@ -436,6 +436,7 @@ def test_without_the_definition_the_longest_grace_counts(operated: OperatedSaga)
         (["Charge", "--not-applied", "--output", "{}"], "has no output"),
         (["--applied"], "name the step"),
         (["Charge", "--resume"], "--resume decides nothing; leave step out"),
+        (["Charge", "--applied", "--log-retention-days", "400"], "is of a saga that is resumed; use it with --resume"),
     ],
 )
 def test_a_typing_error_is_reported_in_one_line_and_writes_nothing(
@@ -568,11 +569,71 @@ def test_a_saga_with_a_possibly_expired_log_is_not_run_again(operated: OperatedS
     assert "its steps could happen twice" in operated.is_refused("--resume")
 
 
+def not_read_for_long(operated: OperatedSaga, days: int) -> None:
+    """A reconciler has read the rows once, when the saga was ten days old, and never again."""
+    operated.park()
+    operated.rows_are_kept_until(NOW_MS + (10 + LEAST_LOG_DAYS) * DAY_MS)
+    operated.shop.passes(days * DAY_MS)
+
+
+def test_a_saga_whose_rows_were_not_read_for_long_continues_by_a_statement(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    not_read_for_long(operated, LOG_DAYS - 2)
+    assert "--resume --log-retention-days" in operated.is_refused("--resume")
+
+    told = operated.resolves("--resume", "--log-retention-days", str(LOG_DAYS))
+
+    assert told == f"saga {SAGA_ID} resumes: started by {R1}\n"
+    assert operated.record.log_expires_at == (NOW_MS + LOG_DAYS * DAY_MS) // 1_000
+    assert operated.decisions == [f"resumed: rows of its log were always kept for {LOG_DAYS} days"]
+    assert operated.resolves("--resume", "--log-retention-days", str(LOG_DAYS)).endswith("is running\n")
+
+
+def test_a_saga_that_is_not_parked_yet_continues_by_a_statement(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    operated.world.executions.end(SAGA_ID, ExecutionStatus.FAILED)
+    operated.rows_are_kept_until(NOW_MS + 40 * DAY_MS)
+    operated.shop.passes(40 * DAY_MS)
+    assert "its steps could happen twice" in operated.is_refused("--resume")
+
+    told = operated.resolves("--resume", "--log-retention-days", str(LOG_DAYS))
+
+    assert told == f"saga {SAGA_ID} was resumed before, and interrupted: taken over by {R1}\n"
+
+
+@pytest.mark.parametrize(
+    ("days", "stated", "why"),
+    [
+        (LOG_DAYS - 1, LOG_DAYS, "must be kept for a day more, got rows that expire from "),
+        (100, 100, "must be kept for a day more"),
+        (100, 29, f"must be 30 to {LOG_DAYS}, which is the deployed log_retention_days, got 29"),
+        (100, LOG_DAYS + 1, f"got {LOG_DAYS + 1}; give the smallest"),
+        (1, 5, "got 5; give the smallest"),
+    ],
+)
+def test_a_statement_by_which_rows_may_be_gone_is_refused(
+    operated: OperatedSaga, days: int, stated: int, why: str
+) -> None:
+    not_read_for_long(operated, days)
+
+    assert why in operated.is_refused("--resume", "--log-retention-days", str(stated))
+
+
+def test_a_statement_that_is_not_needed_changes_no_end_of_rows(operated: OperatedSaga) -> None:
+    operated.shop.run()
+    not_read_for_long(operated, 11)
+    ends = operated.record.log_expires_at
+
+    operated.resolves("--resume", "--log-retention-days", str(LOG_DAYS))
+
+    assert operated.record.log_expires_at == ends
+    assert operated.decisions == ["resumed"]
+
+
 def test_a_saga_with_kept_rows_continues_at_any_age(operated: OperatedSaga) -> None:
     operated.park()
     operated.shop.passes(LOG_DAYS * DAY_MS)
-    record: Any = rows_kept_update(operated.record, operated.now)
-    aws.dynamodb().update_item(TableName="requests", **record)
+    operated.rows_are_kept_until(operated.now + LEAST_LOG_DAYS * DAY_MS)
 
     operated.resolves("--resume")
 

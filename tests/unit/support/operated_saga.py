@@ -20,17 +20,18 @@ from moto.core.botocore_stubber import BotocoreStubber
 from constructs_lib.cli.main import main
 from constructs_lib.cli.shared import saga as saga_command
 from saga_runtime.idempotency.record import RequestRecord, reserve_put
-from saga_runtime.protocol import Direction, Env, Side
+from saga_runtime.protocol import LEAST_LOG_DAYS, Direction, Env, Side
+from saga_runtime.recovery.decisions import rows_kept_update
 from saga_runtime.recovery.resolution import DeclaredStep
 from saga_runtime.recovery.resolver import Resolver
 from saga_runtime.recovery.takeover import Recoverer
 from saga_runtime.shared import aws
-from saga_runtime.shared.decisions import Audit
+from saga_runtime.shared.decisions import Audit, Decision
 from tests.unit.support import settling
 from tests.unit.support.executions import ExecutionStatus
 from tests.unit.support.gateway import GRACE_MS, Shop
 from tests.unit.support.manifests import described, manifest, saga_entry
-from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
+from tests.unit.support.samples import DAY_MS, NOW_MS, REQUEST_ID, SAGA_ID, reservation_of
 from tests.unit.support.wire import body_of, error_response, response
 from tests.unit.support.world import World
 
@@ -156,6 +157,17 @@ class OperatedSaga:
         found = self.recoverer.read(REQUEST_ID)
         assert found is not None
         return found
+
+    @property
+    def decisions(self) -> list[str]:
+        """Decisions about the saga, the earliest first."""
+        (item,) = self.world.items("requests")
+        return [one.what for one in Decision.all_of(item)]
+
+    def rows_are_kept_until(self, moment_ms: int) -> None:
+        """Record until when the rows of its log are kept, as a reconciler that has read them does."""
+        update: Any = rows_kept_update(self.record, moment_ms - LEAST_LOG_DAYS * DAY_MS)
+        aws.dynamodb().update_item(TableName="requests", **update)
 
     @property
     def recoverer(self) -> Recoverer:
