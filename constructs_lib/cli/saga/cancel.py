@@ -26,7 +26,7 @@ _THEN: Final = {
     "SETTLED": "it has settled as FAILED, without remaining effects",
     "PARKED": "it was parked; see cdk-sagas inspect",
     "NOT_STARTED": "its owner had not been started; a recovery settles it",
-    "RUNNING": "its execution is being stopped, or a recovery runs",
+    "RUNNING": "its execution is being stopped, or a recovery runs; cdk-sagas inspect shows whether this was in time",
     "DEAD": "a recovery compensates it, or goes forward if its pivot is applied",
 }
 _JOBS: Final = (

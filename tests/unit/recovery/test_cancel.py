@@ -101,7 +101,8 @@ def test_repeated_cancellation_changes_nothing(operated: OperatedSaga) -> None:
     status, told = operated.run(*CANCEL)
 
     assert (status, operated.state) == (0, before)
-    assert told == f"saga {SAGA_ID} was cancelled; its execution is being stopped, or a recovery runs\n"
+    words = "its execution is being stopped, or a recovery runs; cdk-sagas inspect shows whether this was in time"
+    assert told == f"saga {SAGA_ID} was cancelled; {words}\n"
 
 
 def test_repeated_cancellation_starts_the_recovery_that_was_not_started(operated: OperatedSaga) -> None:
@@ -130,7 +131,11 @@ def ended(operated: OperatedSaga, direction: Direction | None, status: RecordSta
 @pytest.mark.parametrize(
     ("direction", "status", "expected"),
     [
-        (Direction.COMPENSATE, None, (0, "was cancelled; its execution is being stopped, or a recovery runs")),
+        (
+            Direction.COMPENSATE,
+            None,
+            (0, "was cancelled; its execution is being stopped, or a recovery runs; cdk-sagas inspect shows"),
+        ),
         (Direction.COMPENSATE, RecordStatus.FAILED, (0, "was cancelled; it has settled as FAILED, without remaining")),
         (Direction.FORWARD, None, (1, "was cancelled too late, behind its pivot; what it did is undone by")),
         (Direction.FORWARD, RecordStatus.COMPLETED, (1, "was cancelled too late, and is settled as COMPLETED; what")),
