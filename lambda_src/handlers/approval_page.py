@@ -66,7 +66,7 @@ def _answer(event: Any) -> HttpAnswer:
             telemetry.count(Metric.UNSIGNED, reason="LINK")
             return forged_page()
         return _answer_link(claims, request)
-    except (ClientError, BotoCoreError, TransientError) as error:
+    except (ClientError, BotoCoreError, Invalid, TransientError) as error:
         telemetry.event("approval_failed", error=type(error).__name__, code=aws.error_code(error))
         if isinstance(error, SecretUnusable):
             telemetry.count(Metric.CALLBACK_REFUSED, reason="SECRET")
@@ -109,6 +109,10 @@ def _decide(claims: Claims, request: HttpRequest, standing: Standing) -> HttpAns
         return _ask(claims, standing, status=400, complaint="Press Approve or Reject.")
     attempt = standing.waiting.order if standing.waiting is not None else ""
     decision = decide(claims, approved=choice, note=note, attempt=attempt, now_ms=clock.now_ms())
+    if not standing.has_room_for(decision):
+        return _ask(
+            claims, standing, status=400, complaint="Shorten the note: there is no room for one of this length."
+        )
     counts = write_decision(claims.job_id, decision, instead_of=standing.decision)
     receipt = receive(counts.callback(claims.job_id))
     verdict = APPROVED if counts.approved else REJECTED

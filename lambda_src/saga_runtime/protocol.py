@@ -260,6 +260,8 @@ class TokenAttribute(StrEnum):
     """Of a job: URL of the queue to notify if it is never reported."""
     REPORTED_UNANSWERED_AT = "reported_unanswered_at"
     """When that queue was notified."""
+    MAX_OUTPUT = "max_output"
+    """Bytes that the job's output may have."""
     ENTRY = "entry"
     """Of a notice: the entry for operators, JSON text."""
     QUEUE_URL = "queue_url"

@@ -163,9 +163,11 @@ class Decision:
 
     def callback(self, job_id: str) -> Callback:
         """Callback with the decision."""
-        refusal = Failed(Rejected.__name__, "a reviewer rejected it")
-        outcome = Succeeded(self.output()) if self.approved else refusal
-        return Callback(job_id=job_id, event_id=self.event_id, outcome=outcome)
+        return Callback(job_id=job_id, event_id=self.event_id, outcome=self.outcome())
+
+    def outcome(self) -> Succeeded | Failed:
+        """Outcome of the step."""
+        return Succeeded(self.output()) if self.approved else Failed(Rejected.__name__, "a reviewer rejected it")
 
 
 def decide(claims: Claims, *, approved: bool, note: str, attempt: str, now_ms: int) -> Decision:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from saga_runtime.approvals.links import Claims, Decision
-from saga_runtime.callbacks.rows import JobId, TokenRow
+from saga_runtime.callbacks.rows import JobId, Outcome, TokenRow
 from saga_runtime.callbacks.store import is_received, read_record, read_token, token_table
 from saga_runtime.callbacks.writes import token_key, token_put
 from saga_runtime.errors import TransientError
@@ -43,6 +43,10 @@ class Standing:
     def is_answered(self) -> bool:
         """True if the job has its outcome, from any source."""
         return self.waiting is not None and self.waiting.outcome is not None
+
+    def has_room_for(self, decision: Decision) -> bool:
+        """Test whether the saga has room for the decision's output, which has the note."""
+        return self.waiting is None or self.waiting.has_room_for(Outcome.of(decision.outcome()))
 
     @property
     def is_lost(self) -> bool:

@@ -174,7 +174,7 @@ class Job:
         match verdict:
             case Applied(output=output, job_id=own):
                 # Before what is stored under its own id: of contradicting outcomes the success counts.
-                self._say(_success(call.step, output))
+                self._say_done(output)
                 self._know_as(own)
             case Pending(job_id=own):
                 self._know_as(own)
@@ -255,6 +255,13 @@ class Job:
         event_id = f"dispatch:{self.invocation.call.attempt}"
         receive(Callback(job_id=self.message.waiting.job_id, event_id=event_id, outcome=outcome))
 
+    def _say_done(self, output: Any) -> None:
+        step = self.invocation.call.step
+        try:
+            self._say(Succeeded(output))
+        except Invalid as error:
+            raise StepInDoubt(f"step {step} took effect, and its output cannot be kept: {error.message}") from error
+
 
 def _replayed(waiting: Waiting, row: LogRow) -> bool:
     """Test whether the row decides; then its outcome is delivered.
@@ -271,13 +278,6 @@ def _replayed(waiting: Waiting, row: LogRow) -> bool:
         nobody_waits(waiting.job_id, waiting.request_table)
     telemetry.event("outcome_replayed", job_id=waiting.job_id, found=row.status, delivered=told)
     return True
-
-
-def _success(step: str, output: Any) -> Succeeded:
-    try:
-        return Succeeded(output)
-    except Invalid as error:
-        raise StepInDoubt(f"step {step} took effect, and its output cannot be kept: {error.message}") from error
 
 
 def _adopt(step: str, provider_id: str, waiting: Waiting) -> None:

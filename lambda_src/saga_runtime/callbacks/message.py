@@ -15,7 +15,7 @@ from saga_runtime.saga_log.external_rows import Entry, Holder, entry_of, is_over
 from saga_runtime.saga_log.provider import ProviderSettings
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.steps.external_call import ExternalCall
-from saga_runtime.steps.step import StepCall
+from saga_runtime.steps.step import Share, StepCall
 
 _SECOND_MS: Final = 1_000
 
@@ -101,6 +101,7 @@ class Message:
             heartbeat_seconds=_seconds(wait, WaitField.HEARTBEAT),
             timeout_seconds=_seconds(wait, WaitField.TIMEOUT),
             keep_days=call.log_days,
+            max_output=(call.share or Share()).most(call.outputs),
             dead_letters=dead_letters if job else "",
         )
         return cls(event=event, call=call, waiting=waiting, entered_at=entered_at_of(order), job=job)

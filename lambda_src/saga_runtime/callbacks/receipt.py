@@ -45,7 +45,7 @@ from saga_runtime.callbacks.writes import (
     token_update,
     unknown_entry,
 )
-from saga_runtime.errors import TransientError
+from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.protocol import Metric, RecordStatus, TokenAttribute, TokenStatus
 from saga_runtime.saga_log.rows import LogRow
 from saga_runtime.shared import aws, clock, telemetry
@@ -66,7 +66,7 @@ def receive(callback: Callback) -> Receipt:
     Not guaranteed: delivery when this returns ``RECEIVED``; it follows.
 
     Raises:
-        Invalid: an outcome has no event id.
+        Invalid: an outcome has no event id, or an output that its saga has no room for; nothing is written.
         TransientError: nothing is written, or it is unknown; receive the same event again.
     """
     if isinstance(callback.outcome, Heartbeat):
@@ -242,9 +242,12 @@ class Subject:
 
         Raises:
             _Reused: the marker is there, of another job or outcome.
+            Invalid: the saga has no room for the output.
         """
         now_ms = clock.now_ms()
         decision = receipt_of(self.token, self.log, outcome, job=self.saga.step.job, refusal=refusal)
+        if decision.told is outcome:
+            self._require_room(outcome)
         late = decision.log is LogChange.APPLIED_LATE
         # Of a task that registered, the delivery resumes the saga.
         early = self.token is None and decision.log is not LogChange.NONE
@@ -268,6 +271,18 @@ class Subject:
                 raise _Reused
             return self._again()
         return self._written(decision, now_ms) if refused is None else None
+
+    def _require_room(self, outcome: Outcome) -> None:
+        """Refuse an output with which the saga's outputs exceeded a state: no execution could continue with it.
+
+        What is known of a late effect is stored whatever its size. Before a task waits, the room is not known.
+        """
+        if self.token is not None and not self.token.has_room_for(outcome):
+            raise Invalid(
+                f"the output of job {self.job_id} must have at most {self.token.max_output} bytes, which the saga's "
+                f"other outputs leave, got {len(outcome.output.encode())}; report less, or lower max_items of its map",
+                job_id=self.job_id,
+            )
 
     @property
     def _requests(self) -> str:
@@ -399,6 +414,7 @@ def adopt(found: TokenRow, job_id: str) -> None:
 
     Raises:
         Unserved: the function does not serve the job's saga, or its record is gone.
+        Invalid: the saga has no room for the output.
         TransientError: nothing is written, or it is unknown; call again.
     """
     said, refusal = _success_first(found)

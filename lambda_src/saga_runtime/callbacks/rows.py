@@ -353,6 +353,7 @@ class TokenRow:
         applied_late_at: time of the late effect.
         dead_letters: of a job, the queue to notify if it is never reported.
         reported_unanswered_at: when that queue was notified.
+        max_output: bytes that the job's output may have; 0: unknown.
         entry, queue_url: of a notice, what is sent to operators, and where.
         forgotten_at: of an outcome of an unknown job, when an operator closed it.
         decisions: of the same, the decisions of operators to close it, as they are stored; None: none.
@@ -380,6 +381,7 @@ class TokenRow:
     applied_late_at: int = 0
     dead_letters: str = ""
     reported_unanswered_at: int = 0
+    max_output: int = 0
     entry: str = ""
     queue_url: str = ""
     forgotten_at: int = 0
@@ -392,6 +394,10 @@ class TokenRow:
     def is_unknown(self) -> bool:
         """True if it has the outcome of a job that no saga has registered."""
         return self.status is TokenStatus.EARLY and self.id.startswith(ALIAS_PREFIX)
+
+    def has_room_for(self, outcome: Outcome) -> bool:
+        """Test whether a state of its saga has room for an outcome's output, with all others."""
+        return not self.max_output or len(outcome.output.encode()) <= self.max_output
 
     @property
     def time_is_up_at(self) -> int:
@@ -439,6 +445,7 @@ class TokenRow:
                 applied_late_at=number(a.APPLIED_LATE_AT),
                 dead_letters=text(a.DEAD_LETTER_QUEUE_URL),
                 reported_unanswered_at=number(a.REPORTED_UNANSWERED_AT),
+                max_output=number(a.MAX_OUTPUT),
                 entry=text(a.ENTRY),
                 queue_url=text(a.QUEUE_URL),
                 forgotten_at=number(a.FORGOTTEN_AT),

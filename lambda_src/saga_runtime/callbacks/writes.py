@@ -14,6 +14,7 @@ from saga_runtime.callbacks.rows import Marker, Outcome, TokenRow
 from saga_runtime.idempotency.identity import due_shard_of
 from saga_runtime.protocol import (
     DELIVERING_SECONDS,
+    MAX_OUTPUT_BYTES,
     TOKEN_DUE_SHARDS,
     TokenAttribute,
     TokenStatus,
@@ -93,6 +94,7 @@ class Waiting:
         timeout_seconds: how long it waits.
         keep_days: how long the row is kept: as long as the saga log's.
         dead_letters: of a job, URL of the queue to notify if it is never reported; empty: none.
+        max_output: bytes that its output may have: with all others it must fit into a state.
     """
 
     job_id: str
@@ -107,6 +109,7 @@ class Waiting:
     timeout_seconds: int
     keep_days: int
     dead_letters: str = ""
+    max_output: int = MAX_OUTPUT_BYTES
 
     def __repr__(self) -> str:
         return f"Waiting(job_id={self.job_id!r}, order={self.order!r})"
@@ -151,6 +154,7 @@ class Waiting:
             a.HEARTBEAT_AT: None,
             a.DEAD_LETTER_QUEUE_URL: {"S": self.dead_letters} if self.dead_letters else None,
             a.REPORTED_UNANSWERED_AT: None,
+            a.MAX_OUTPUT: {"N": str(self.max_output)},
             **due_change(self.job_id, expected_at),
         }
 

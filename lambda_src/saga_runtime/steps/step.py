@@ -28,6 +28,7 @@ from saga_runtime.protocol import (
     ITEM_KEY_PATTERN,
     ITEM_MEMBER,
     MAX_EXACT_INTEGER,
+    MAX_OUTPUT_BYTES,
     MAX_OUTPUTS_BYTES,
     MAX_TRANSACT_ITEMS,
     PROTOCOL_VERSION,
@@ -363,12 +364,18 @@ class Share:
         own = sum(self.taken(_size(others[name])) for name in self.own if name in others)
         return (MAX_OUTPUTS_BYTES - before) // self.of - own
 
+    def most(self, others: Mapping[str, Any]) -> int:
+        """Bytes that the step's output may have; 2 at least: an empty one always fits."""
+        room = self.room(others.raw if isinstance(others, Outputs) else others) - self.taken(0)
+        return max(_EMPTY, min(room, MAX_OUTPUT_BYTES))
+
     def taken(self, size: int) -> int:
         """Bytes that an output of this size takes, among all others."""
         return size + (len(self.key.encode("utf-8")) + _PUNCTUATION if self.shared else 0)
 
 
 _PUNCTUATION: Final = len('"":,')
+_EMPTY: Final = len("{}")
 
 
 def _size(value: Any) -> int:

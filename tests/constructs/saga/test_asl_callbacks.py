@@ -88,6 +88,7 @@ def test_an_item_is_sent_without_characters_that_a_queue_refuses() -> None:
 
     assert not {"\ufffe", "\uffff"} & set(json.dumps(sent, ensure_ascii=False))
     assert json.loads(sent["item"]) == {"item": item}
+    assert sent["share"] == {"of": 3, "own": [], "left": 1}
 
 
 def test_a_saga_that_only_waits_has_no_job() -> None:

@@ -31,7 +31,7 @@ from saga_runtime.protocol import APPROVAL_PREFIX, Env, Metric, StepStatus, Toke
 from saga_runtime.shared import aws
 from tests.unit.support.receiving import TOKEN, WAIT_ID, Reception, open_reception
 from tests.unit.support.samples import NOW_MS, REQUEST_ID, SAGA_ID
-from tests.unit.support.wire import Action, Fault, Killed, Moment
+from tests.unit.support.wire import Action, Fault, Killed, Moment, before
 from tests.unit.support.world import World
 
 html = import_module("saga_runtime.approvals.html")
@@ -382,6 +382,39 @@ def test_a_form_may_be_in_base64(reception: Reception) -> None:
 def test_a_form_that_is_too_large_is_refused(reception: Reception) -> None:
     assert press(link(), note="x" * approval_page.MAX_FORM_BYTES)["statusCode"] == 413
     assert reception.written() == []
+
+
+def has_room(most: int) -> None:
+    """Let the saga's other outputs leave so many bytes."""
+    aws.dynamodb().update_item(
+        TableName="tokens",
+        Key={TokenAttribute.ID: {"S": WAIT_ID}},
+        UpdateExpression="SET max_output = :most",
+        ExpressionAttributeValues={":most": {"N": str(most)}},
+    )
+
+
+def test_a_note_that_the_saga_has_no_room_for_is_not_decided_with(reception: Reception) -> None:
+    has_room(300)
+    rows = reception.world.items("tokens")
+
+    refused = press(link(), note="x" * 300)
+
+    assert refused["statusCode"] == 400
+    assert "Shorten the note" in text_of(refused)
+    assert reception.world.items("tokens") == rows
+    assert press(link(), decision="reject", note="x" * 300)["statusCode"] == 200
+
+
+def test_a_decision_that_the_saga_has_no_room_for_any_more_is_reported(reception: Reception) -> None:
+    """Another attempt began to wait, with less room, while the decision was written."""
+    before(reception.world.wire, "PutItem", lambda: has_room(20))
+    assert press(link())["statusCode"] == 503
+
+    has_room(300)
+    visit(link())
+
+    assert reception.outcome["decision"] == "approved"
 
 
 def test_a_note_is_kept_up_to_its_limit(reception: Reception) -> None:

@@ -14,6 +14,7 @@ from saga_runtime import (
     CallbackCall,
     Declined,
     Failed,
+    Invalid,
     ManualResolutionRequired,
     NotApplied,
     Pending,
@@ -25,7 +26,11 @@ from saga_runtime import (
 from saga_runtime.callbacks.store import alias_id, read_token
 from saga_runtime.errors import PermanentError, ProtocolMismatch
 from saga_runtime.idempotency.identity import provider_key_of
+from saga_runtime.payloads.claim_check import Outputs, Payloads
 from saga_runtime.protocol import (
+    MAX_OUTPUT_BYTES,
+    MAX_OUTPUTS_BYTES,
+    REFERENCE_FIELD,
     CallField,
     LogAttribute,
     Metric,
@@ -35,6 +40,8 @@ from saga_runtime.protocol import (
     WaitField,
 )
 from saga_runtime.saga_log.rows import row_put
+from saga_runtime.shared import aws
+from saga_runtime.steps.step import Share
 from tests.unit.support.gateway import GRACE_MS, IDEMPOTENT, LIFE_MS, REMAINING_MS, WINDOW_MS
 from tests.unit.support.job_saga import JOB_ID, PARCEL, REFUSED, STEP
 from tests.unit.support.samples import SAGA_ID
@@ -547,6 +554,94 @@ def test_an_outcome_under_an_unknown_id_is_adopted(picking: Picking) -> None:
 
     assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
     picking.check()
+
+
+LARGE = {"label": "x" * 2_450}
+
+
+@pytest.mark.parametrize(
+    ("more", "most"),
+    [
+        ({}, MAX_OUTPUT_BYTES),
+        (
+            {CallField.OUTPUTS: {"Charge": {"pad": "x" * 98_000}}},
+            MAX_OUTPUTS_BYTES - 98_000 - len('{"Charge": {"pad": ""}}'),
+        ),
+        ({CallField.OUTPUTS: {"Charge": {"pad": "x" * 98_300}}}, 2),
+        ({CallField.SHARE: {"of": 40, "own": [], "left": 1}}, MAX_OUTPUTS_BYTES // 40 - len(f'"{STEP}":,')),
+        ({CallField.SHARE: {"of": 40, "own": ["A"], "left": 1}, CallField.OUTPUTS: {"A": {"pad": "x" * 2_500}}}, 2),
+    ],
+)
+def test_a_success_with_more_output_than_its_saga_has_room_for_is_refused(
+    picking: Picking, more: dict[str, Any], most: int
+) -> None:
+    assert picking.dispatch(picking.send(**more))
+    rows = picking.world.items("tokens")
+    assert picking.job_saga.token["max_output"] == str(most)
+
+    def labelled(size: int) -> dict[str, str]:
+        """An output of so many bytes; of two in each character, if that is possible."""
+        left = size - len('{"label":""}')
+        return {"label": "x" * (left % 2) + "é" * (left // 2)} if left >= 0 else {"a": "b"} if size > 2 else {}
+
+    for size in (most + 1, most + 100):
+        with pytest.raises(Invalid, match=rf"{most} bytes,.* got \d+"):
+            picking.calls_back(outcome=Succeeded(labelled(size)))
+    assert picking.world.items("tokens") == rows
+
+    picking.calls_back(outcome=Succeeded(labelled(most)))
+    assert (picking.outcome(), picking.status) == (labelled(most), "DONE")
+
+
+def test_a_refusal_and_a_late_effect_have_room(picking: Picking) -> None:
+    full = {CallField.OUTPUTS: {"Charge": {"pad": "x" * 98_300}}}
+    picking.dispatch(picking.send(**full))
+    picking.calls_back(outcome=REFUSED)
+
+    assert (picking.outcome(), picking.status) == ("OutOfStock", "REFUSED")
+    picking.calls_back(outcome=Succeeded(LARGE))
+    assert picking.status == "APPLIED_LATE"
+
+
+def test_a_verdict_with_more_output_than_its_saga_has_room_for_decides_nothing(picking: Picking) -> None:
+    message = picking.send(**{CallField.SHARE: {"of": 40, "own": [], "left": 1}})
+    picking.world.wire.plan(LOST)
+    assert not picking.dispatch(message)
+    picking.pass_every_deadline()
+    picking.warehouse.says = Applied(output=LARGE | PARCEL)
+
+    assert not picking.dispatch(message)
+
+    assert (picking.outcome(), picking.status) == (None, "INTENT")
+    assert f"step {STEP} took effect, and its output cannot be kept" in picking.job_saga.token["dispatch_error"]
+    picking.warehouse.says = Applied(output=PARCEL)
+    assert picking.dispatch(message)
+    assert (picking.outcome(), picking.status) == (PARCEL, "DONE")
+
+
+def test_a_room_that_an_earlier_attempt_had_is_replaced(picking: Picking) -> None:
+    """A release may have raised or lowered ``max_items``; rows of earlier releases have no room."""
+    picking.dispatch(picking.send(**{CallField.SHARE: {"of": 40, "own": [], "left": 1}}))
+    picking.dispatch(picking.send_again())
+
+    assert picking.job_saga.token["max_output"] == str(MAX_OUTPUT_BYTES)
+
+
+def test_a_row_of_an_earlier_release_has_the_room_of_one_output(picking: Picking) -> None:
+    picking.dispatch()
+    row = picking.world.items("tokens")[0]
+    del row["max_output"]
+    aws.dynamodb().put_item(TableName="tokens", Item=row)
+
+    picking.calls_back(outcome=Succeeded(LARGE))
+
+    assert (picking.outcome(), picking.status) == (LARGE, "DONE")
+
+
+def test_outputs_that_travel_by_reference_are_not_read_for_the_room() -> None:
+    raw = {"Charge": {REFERENCE_FIELD: f"{SAGA_ID}/{'0' * 64}"}}
+
+    assert Share(of=4, key=STEP).most(Outputs(raw, Payloads(saga_id=SAGA_ID))) > 24_000
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(PARCEL), REFUSED])
