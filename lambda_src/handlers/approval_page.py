@@ -13,13 +13,11 @@ from urllib.parse import parse_qs
 from botocore.exceptions import BotoCoreError, ClientError
 
 from saga_runtime.approvals.html import (
-    LATE,
     ask_page,
     closed_page,
     decided_page,
     expired_page,
     forged_page,
-    late_page,
     refused_page,
     settled_page,
     unknown_page,
@@ -27,7 +25,7 @@ from saga_runtime.approvals.html import (
 )
 from saga_runtime.approvals.links import APPROVED, REJECTED, TOKEN_PARAMETER, Claims, decide, link_claims
 from saga_runtime.approvals.store import Standing, read_standing, write_decision
-from saga_runtime.callbacks import receive
+from saga_runtime.callbacks import Receipt, receive
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.http.request import HttpRequest
 from saga_runtime.http.response import HttpAnswer
@@ -80,16 +78,16 @@ def _answer(event: Any) -> HttpAnswer:
 
 def _answer_link(claims: Claims, request: HttpRequest) -> HttpAnswer:
     standing = read_standing(claims.job_id)
-    decision, late = standing.decision, standing.is_late
+    decision, receipt = standing.decision, Receipt.UNDELIVERED if standing.is_unheard else None
     if decision is not None and standing.is_lost:
-        late = receive(decision.callback(claims.job_id)) in LATE
+        receipt = receive(decision.callback(claims.job_id))
     if claims.is_over(clock.now_ms()):
         # Nothing more: links are kept in mail boxes for years.
         return expired_page()
     if decision is not None and not standing.is_open_anew:
         if not standing.is_of(decision):
             return settled_page(claims)
-        return late_page(claims) if late else used_page(claims, decision)
+        return used_page(claims, decision, receipt)
     if standing.waiting is None:
         return unknown_page(claims)
     if standing.is_answered:

@@ -59,7 +59,12 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
 }
-LATE: Final = frozenset({Receipt.UNDELIVERED, Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
+_LATE: Final = frozenset({Receipt.APPLIED_LATE, Receipt.CONFLICT, Receipt.UNKNOWN})
+_TOO_LATE: Final = "is recorded, but it came too late: this was settled without it."
+_UNHEARD: Final = (
+    "is recorded. Nothing waits for it now: it counts if this continues, not if this was settled without it."
+)
+"""The next attempt may be on its way, or a recovery: then the saga continues with it."""
 
 
 def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: str = "") -> HttpAnswer:
@@ -89,20 +94,17 @@ def ask_page(claims: Claims, *, closes_at: int, status: int = 200, complaint: st
 
 def decided_page(claims: Claims, decision: Decision, receipt: Receipt) -> HttpAnswer:
     """The answer to a decision."""
-    if receipt in LATE:
-        return _over(claims, 200, "Your decision is recorded, but it came too late: this was settled without it.")
+    if status := _without_task(receipt):
+        return _over(claims, 200, f"Your decision {status}")
     verb, tone = ("Approved", "ok") if decision.approved else ("Rejected", "bad")
     told = f'<p class="told {tone}" role="status">{verb}. Thank you; you can close this page.</p>'
     return _page(200, _title(claims), told + _note(decision) + _details(claims))
 
 
-def late_page(claims: Claims) -> HttpAnswer:
-    """It was decided before, and that decision came too late."""
-    return _over(claims, 409, "A decision is recorded, but it came too late: this was settled without it.")
-
-
-def used_page(claims: Claims, decision: Decision) -> HttpAnswer:
+def used_page(claims: Claims, decision: Decision, receipt: Receipt | None = None) -> HttpAnswer:
     """It was decided before. The note is shown to its own reviewer only: it may not be meant for others."""
+    if status := _without_task(receipt):
+        return _over(claims, 409, f"A decision {status}")
     verb, tone = ("approved", "ok") if decision.approved else ("rejected", "bad")
     when = _moment(datetime.fromisoformat(decision.at))
     told = f"Already decided: {verb} by <bdi>{escape(decision.reviewer)}</bdi>"
@@ -141,6 +143,13 @@ def forged_page() -> HttpAnswer:
 def refused_page(status: int, title: str, body: str, headers: dict[str, str] | None = None) -> HttpAnswer:
     """A request that no browser sends, or that could not be answered now."""
     return _page(status, title, f"<p>{escape(body)}</p>", headers)
+
+
+def _without_task(receipt: Receipt | None) -> str:
+    """Status of a decision that no task has received; empty: one has, or will."""
+    if receipt is Receipt.UNDELIVERED:
+        return _UNHEARD
+    return _TOO_LATE if receipt in _LATE else ""
 
 
 def _over(claims: Claims, status: int, text: str) -> HttpAnswer:

@@ -59,8 +59,8 @@ class Standing:
         return self.decision is not None and self.received and self.waiting is not None and not self.is_answered
 
     @property
-    def is_late(self) -> bool:
-        """True if no task waited any more for what was decided."""
+    def is_unheard(self) -> bool:
+        """True if no task waited for what was decided, when it was delivered."""
         return self.waiting is not None and self.waiting.status is TokenStatus.UNDELIVERED
 
     def is_of(self, decision: Decision) -> bool:

@@ -445,15 +445,33 @@ def test_a_job_that_was_settled_in_another_way_cannot_be_decided(reception: Rece
     assert reception.written() == written
 
 
-def test_a_late_decision_is_reported_as_late(reception: Reception) -> None:
+@pytest.mark.parametrize("decision", ["approve", "reject"])
+def test_a_decision_between_two_attempts_is_not_called_late(reception: Reception, decision: str) -> None:
+    """The heartbeat has expired, and the next attempt's message waits in the queue: the saga continues with it."""
     reception.world.tasks.time_out(TOKEN)
+
+    first = press(link(), decision)
+    seen = [first, visit(link()), press(link(), decision)]
+    reception.wait(WAIT_ID, attempt=2, token="second-token")
+
+    assert reception.world.tasks.woken["second-token"]
+    assert [answer["statusCode"] for answer in seen] == [200, 409, 409]
+    for answer in seen:
+        assert "recorded. Nothing waits for it now" in text_of(answer)
+        assert "too late" not in text_of(answer)
+    assert "Already decided" in text_of(visit(link()))
+
+
+def test_a_decision_that_another_outcome_precedes_is_reported_as_late(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = approval_store.read_standing(WAIT_ID)
+    receive(Callback(job_id=WAIT_ID, event_id="by-hand", outcome=Failed("Rejected", "")))
+    monkeypatch.setattr(approval_page, "read_standing", lambda _: before)
 
     answer = press(link())
     assert answer["statusCode"] == 200
     assert "came too late" in text_of(answer)
-    for again in (visit(link()), press(link(), "reject")):
-        assert again["statusCode"] == 409
-        assert "came too late" in text_of(again)
 
 
 def _decide_without_a_receipt(reception: Reception) -> None:
@@ -462,7 +480,7 @@ def _decide_without_a_receipt(reception: Reception) -> None:
     reception.world.wire.forget()
 
 
-def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_late(reception: Reception) -> None:
+def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_unheard(reception: Reception) -> None:
     _decide_without_a_receipt(reception)
     reception.world.tasks.time_out(TOKEN)
     set_record(status="FAILED")
@@ -470,7 +488,7 @@ def test_a_decision_whose_receipt_failed_until_the_wait_was_over_is_reported_as_
     for _ in range(2):
         answer = visit(link())
         assert answer["statusCode"] == 409
-        assert "came too late" in text_of(answer)
+        assert "recorded. Nothing waits for it now" in text_of(answer)
 
 
 def test_a_decision_that_another_outcome_preceded_is_reported_so(reception: Reception) -> None:
@@ -728,7 +746,8 @@ PAGES = {
     "ask": approval_html.ask_page(ASKED, closes_at=NOW_MS),
     "complaint": approval_html.ask_page(ASKED, closes_at=NOW_MS, status=400, complaint=EVIL),
     "decided": approval_html.decided_page(ASKED, NOTED, Receipt.DELIVERED),
-    "late": approval_html.decided_page(ASKED, NOTED, Receipt.UNDELIVERED),
+    "unheard": approval_html.decided_page(ASKED, NOTED, Receipt.UNDELIVERED),
+    "late": approval_html.decided_page(ASKED, NOTED, Receipt.CONFLICT),
     "used": approval_html.used_page(ASKED, NOTED),
     "settled": approval_html.settled_page(ASKED),
     "closed": approval_html.closed_page(ASKED),
