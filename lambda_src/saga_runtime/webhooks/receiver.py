@@ -165,14 +165,15 @@ def signed(event: Any, expected: Scheme, take: Callable[[WebhookEvent], HttpAnsw
         kind, detail = _REFUSALS[found]
         return problem(kind, detail)
     headers = HeaderValues(request.headers)
-    answers = []
-    for body in expected.events(request.body):
-        answers.append(take(WebhookEvent(body=body, headers=headers, query=request.query, received_at=received_at)))
-        if answers[-1].status >= 400:
-            break  # the provider sends all again; those that were taken are known by then
-    if answers[-1].status < 400 and expected.accepted is not None:
+    # Each is taken, also behind one that fails: the provider sends all again, and those that were taken are known then.
+    answers = [
+        take(WebhookEvent(body=body, headers=headers, query=request.query, received_at=received_at))
+        for body in expected.events(request.body)
+    ]
+    worst = max(answers, key=lambda one: one.status)
+    if worst.status < 400 and expected.accepted is not None:
         return HttpAnswer(status=200, body=expected.accepted, content_type="text/plain")
-    return answers[-1]
+    return worst
 
 
 def _received(receiver: str, read: Callable[[], Callback | None], event_id: str | None) -> Receipt | None:

@@ -13,7 +13,7 @@ from Adyen.util import generate_notification_sig, is_valid_hmac_notification
 from hypothesis import given
 from hypothesis import strategies as st
 
-from saga_runtime import Callback, Succeeded, WebhookEvent, webhook
+from saga_runtime import Callback, Invalid, Succeeded, WebhookEvent, webhook
 from saga_runtime.protocol import Metric, SchemeKind
 from saga_runtime.webhooks.signatures import AdyenScheme, Signature, check_signature
 from tests.unit.support.receiving import JOB_ID, Reception, open_reception, rest_event, sign_by
@@ -225,15 +225,29 @@ def test_a_notification_that_is_not_signed_right_leaves_no_trace(reception: Rece
     assert reception.world.telemetry.counts[Metric.SIGNATURE_REFUSED] == 1
 
 
-def test_a_failure_at_one_item_brings_the_notification_again(reception: Reception) -> None:
-    """The items before it are recognized when they come again."""
+@pytest.mark.parametrize("broken_first", [False, True])
+def test_a_failure_at_one_item_brings_the_notification_again(reception: Reception, *, broken_first: bool) -> None:
+    """The other items are received, before it or behind it, and recognized when they come again."""
     reception.wait()
     broken = signed(merchantReference="not a job id \u00e9")
+    items = (broken, signed()) if broken_first else (signed(), broken)
 
-    first, again = (from_adyen(rest_event(notification(signed(), broken), {}), None) for _ in range(2))
+    first, again = (from_adyen(rest_event(notification(*items), {}), None) for _ in range(2))
 
     assert first["statusCode"] == again["statusCode"] == 400
     assert reception.outcome == {"psp": "7914073381342284"}
+
+
+@pytest.mark.usefixtures("reception")
+def test_a_notification_comes_again_if_any_of_its_items_may_pass() -> None:
+    """Whatever is wrong with another one: a provider may take a 400 for the end."""
+
+    @webhook
+    def failing(event: WebhookEvent) -> None:
+        raise Invalid("never") if event.json["pspReference"] == "never" else RuntimeError
+
+    body = notification(signed(pspReference="never"), signed(), signed(pspReference="never"))
+    assert failing(rest_event(body, {}), None)["statusCode"] == 503
 
 
 def test_the_oracle_signs_as_documented() -> None:
