@@ -30,6 +30,7 @@ from constructs_lib.monitoring.alarms import (
     SagaAlarm,
     counted_alarm,
     depth_alarm,
+    errors_of,
     runtime_metric,
     total_of,
 )
@@ -131,7 +132,7 @@ class CallbackIntegration(Construct):
         approval: the approval page, if one was added.
         event_dead_letter_queue: where events end that could not be delivered or handled, if events are received.
         event_dead_letter_queue_alarm: there is one.
-        alarms: all of them. They have no actions: add yours.
+        alarms: all of them, and one of each webhook's function. They have no actions: add yours.
 
     Raises:
         ValueError: for a wrong argument, naming it, its value and the remedy.
@@ -326,6 +327,8 @@ class CallbackIntegration(Construct):
         require_function(f"the scheme of webhook {id}", scheme, fn)
         function = self._receiver(f"fn of webhook {id}", fn, "webhook")
         text = scheme.to_json()
+        if function not in self._schemes:
+            self._alarm_failures(id, function)
         if self._schemes.setdefault(function, text) != text:
             raise ValueError(
                 f"fn of webhook {id} must check one scheme, got {function.node.path}, which already checks another; "
@@ -556,6 +559,17 @@ class CallbackIntegration(Construct):
                 "their outcomes; make a function for each"
             )
         return function
+
+    def _alarm_failures(self, id: str, function: lambda_.Function) -> None:
+        """An alarm of its own: a function that cannot be started, or is ended, counts no report as refused."""
+        alarm = SagaAlarm(
+            self._alarm_scope,
+            f"{id}Failed",
+            runbook=Runbook.CALLBACK_REFUSED,
+            text="The function of a webhook failed, or ran out of time: its provider's reports may not be stored",
+            metric=errors_of(function),
+        )
+        self.alarms.append(alarm)
 
     def _keep_lost_events_of(self, function: lambda_.Function) -> sqs.Queue:
         """The queue for events that could not be handled; failures of the function go there too."""

@@ -23,7 +23,15 @@ from constructs_lib.functions.conflict_backoff import backoff_environment
 from constructs_lib.functions.function_options import FunctionOptions
 from constructs_lib.functions.handlers import require_made_by
 from constructs_lib.functions.runtime_function import StepFunction
-from constructs_lib.monitoring.alarms import Runbook, counted_alarm, depth_alarm, runtime_metric
+from constructs_lib.monitoring.alarms import (
+    Runbook,
+    SagaAlarm,
+    counted_alarm,
+    depth_alarm,
+    errors_of,
+    runtime_metric,
+    total_of,
+)
 from constructs_lib.rest.rest_api import GATEWAY_SECONDS
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.saga.synthesis.begin import begin_environment
@@ -106,7 +114,8 @@ class EventIntake(Construct):
         parked: the queue of parked events.
         function: what reads and plans.
         parked_alarm: an event is parked.
-        refused_alarm: an event could not be handled, and will not be without a change; its sender sends it again.
+        refused_alarm: an event could not be handled, and will not be without a change, or the function failed as a
+            whole; its sender sends it again.
         signature_alarm: a signature was wrong or too old.
         alarms: all of them. They have no actions: add yours.
 
@@ -227,13 +236,12 @@ class EventIntake(Construct):
             "An event was refused, or kept for too long: correct its cause, then redrive it",
             self.parked,
         )
-        self.refused_alarm: cloudwatch.Alarm = counted_alarm(
+        self.refused_alarm: cloudwatch.Alarm = SagaAlarm(
             alarms,
             "Refused",
-            Runbook.EVENT_REFUSED,
-            "An event could not be handled, and will not be without a change: see the log event receiver_failed",
-            [Metric.EVENT_REFUSED, *([Metric.START_REFUSED] if saga is not None else [])],
-            [service_of(fn)],
+            runbook=Runbook.EVENT_REFUSED,
+            text="An event could not be handled, and will not be without a change: see the log event receiver_failed",
+            metric=self._failures(starts=saga is not None),
         )
         self.signature_alarm: cloudwatch.Alarm = counted_alarm(
             alarms,
@@ -439,6 +447,11 @@ class EventIntake(Construct):
     def metric_signatures_rejected(self) -> cloudwatch.Metric:
         """Webhooks whose signature was wrong or too old: the sum of 5 minutes."""
         return self._metric(Metric.SIGNATURE_REFUSED)
+
+    def _failures(self, *, starts: bool) -> cloudwatch.IMetric:
+        """Refused events and starts, and failures of the function as a whole, which it cannot count."""
+        counted = [Metric.EVENT_REFUSED, *([Metric.START_REFUSED] if starts else [])]
+        return total_of([*map(self._metric, counted), errors_of(self.function.function)], "Refused")
 
     def _metric(self, metric: Metric) -> cloudwatch.Metric:
         return runtime_metric(metric, service_of(self.function), "Sum")

@@ -9,6 +9,7 @@ from typing import Final, cast
 
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
@@ -192,6 +193,11 @@ def counted_alarm(
     """More of these were counted within 5 minutes, by any of these services."""
     parts = [runtime_metric(metric, service, "Sum") for metric in metrics for service in services]
     return SagaAlarm(scope, id, runbook=runbook, text=text, metric=total_of(parts, id), above=above)
+
+
+def errors_of(function: lambda_.IFunction) -> cloudwatch.Metric:
+    """Invocations that failed, or were ended: such a function counts nothing of its own. The sum of 5 minutes."""
+    return function.metric_errors(statistic="Sum", period=whole_minutes(5))
 
 
 def depth_alarm(scope: Construct, id: str, runbook: Runbook, text: str, queue: sqs.IQueue) -> SagaAlarm:

@@ -508,6 +508,18 @@ class TestAlarms:
         assert alarm["MetricName"] == "ApproximateNumberOfMessagesVisible"
         assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": "${Warehouse/DeadLetters.QueueName}"}]
 
+    def test_cover_a_webhooks_function_that_cannot_run(self, stack: Stack) -> None:
+        """One that cannot be imported, or is ended, counts nothing, and its provider gives up after some days."""
+        via, received = CallbackIntegration(stack, "Warehouse"), own(stack, "From")
+        scheme = StripeSignature(secrets=[secret(stack)])
+        for name in ("One", "Two"):
+            via.add_webhook(name, fn=received, scheme=scheme)
+
+        assert [alarm.node.path for alarm in via.alarms[7:]] == ["Test/Warehouse/Alarms/OneFailed"]
+        alarm = Cloud(stack).one("Warehouse/Alarms/OneFailed", ALARM).properties
+        assert (alarm["MetricName"], alarm["Namespace"], alarm["Threshold"]) == ("Errors", "AWS/Lambda", 0)
+        assert alarm["Dimensions"] == [{"Name": "FunctionName", "Value": "${From/Function}"}]
+
     def test_are_all_in_one_list(self, warehouse: WarehouseStack, cloud: Cloud) -> None:
         made = [alarm for alarm in cloud.of_type(ALARM) if alarm.path.startswith("Warehouse/")]
         assert sorted(alarm.node.path for alarm in warehouse.warehouse.alarms) == sorted(

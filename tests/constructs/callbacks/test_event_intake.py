@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -105,11 +106,24 @@ def test_events_of_a_bus_come_through_the_same_queue(cloud: Cloud) -> None:
     assert target["DeadLetterConfig"] == {"Arn": "${Stripe/Parked.Arn}"}
 
 
+def _counted(alarm: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    parts = [part["MetricStat"]["Metric"] for part in alarm["Metrics"] if not part["ReturnData"]]
+    return [(part["MetricName"], part["Dimensions"]) for part in parts]
+
+
+def test_a_function_that_cannot_run_sets_off_an_alarm(cloud: Cloud) -> None:
+    """One that cannot be imported, or is ended, counts nothing, and its provider gives up after some days."""
+    alarm = cloud.one("Stripe/Alarms/Refused").properties
+
+    assert ("Errors", [{"Name": "FunctionName", "Value": "${Credit/Function}"}]) in _counted(alarm)
+    assert alarm["Threshold"] == 0
+
+
 def test_a_parked_and_a_refused_event_set_off_alarms(cloud: Cloud) -> None:
     alarms = {r.path: r.properties for r in cloud.of_type("AWS::CloudWatch::Alarm")}
 
     assert set(alarms) == {"Stripe/Alarms/Parked", "Stripe/Alarms/Refused", "Stripe/Alarms/Signature"}
-    assert alarms["Stripe/Alarms/Refused"]["MetricName"] == "EventRefused"
+    assert [name for name, _ in _counted(alarms["Stripe/Alarms/Refused"])] == ["EventRefused", "Errors"]
     assert alarms["Stripe/Alarms/Signature"]["MetricName"] == "SignatureRejected"
 
 

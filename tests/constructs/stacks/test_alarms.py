@@ -59,7 +59,10 @@ def test_of_each_construct_are_as_many_as_documented(new_app: AppFactory, docume
         "TransactionApi": [_alarms(stack, "Api/") // 2],
         "CallbackIntegration": [
             _alarms(stack, "Warehouse/"),
-            _alarms(whole, "Warehouse/") - _alarms(stack, "Warehouse/"),
+            _alarms(whole, "Warehouse/Alarms/WebhookFailed"),
+            _alarms(whole, "Warehouse/")
+            - _alarms(stack, "Warehouse/")
+            - _alarms(whole, "Warehouse/Alarms/WebhookFailed"),
         ],
         "EventIntake": [_alarms(stack, "Intake/")],
         "LedgerTable": [_alarms(stack, "Plain ledger/"), _alarms(stack, "Ledger/") - _alarms(stack, "Plain ledger/")],
