@@ -107,6 +107,10 @@ def heartbeat(job_id: str) -> Receipt:
     return heartbeat_row(row)
 
 
+class NotServed(TransientError):
+    """The function serves no saga that has the job for which a task waits: it stays so until a deployment."""
+
+
 class Unserved(TransientError):
     """An outcome of an unknown job cannot be adopted: the function serves no saga that has the job."""
 
@@ -131,9 +135,9 @@ def _receive(callback: Callback, outcome: Outcome, marker: Marker) -> Receipt | 
     return subject.write(outcome, marker.event_id, guard, marker)
 
 
-def _not_served(job: JobId) -> TransientError:
+def _not_served(job: JobId) -> NotServed:
     """Another integration's job, in a table that both share; or a function that was deployed before its saga."""
-    return TransientError(f"this function does not serve step {job.step} of the saga that waits; deploy it")
+    return NotServed(f"this function does not serve step {job.step} of the saga that waits; deploy it")
 
 
 def _parsed(job_id: str) -> JobId:

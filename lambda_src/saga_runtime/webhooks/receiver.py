@@ -13,6 +13,7 @@ from traceback import walk_tb
 from typing import Any, Final
 
 from saga_runtime.callbacks import Receipt, receive
+from saga_runtime.callbacks.receipt import NotServed
 from saga_runtime.callbacks.rows import Callback
 from saga_runtime.errors import Invalid, TransientError
 from saga_runtime.http.request import HttpRequest
@@ -197,8 +198,9 @@ def _received(receiver: str, read: Callable[[], Callback | None], event_id: str 
     except Exception as error:
         job_id = said.job_id if isinstance(said, Callback) else getattr(error, "job_id", None)
         log_failure(receiver, error, job_id)
-        if said is None or not (isinstance(error, TransientError) or aws.is_transient(error)):
-            reason = "INVALID" if isinstance(error, Invalid) else "FAILED"
+        unserved = isinstance(error, NotServed)
+        if said is None or unserved or not (isinstance(error, TransientError) or aws.is_transient(error)):
+            reason = "UNSERVED" if unserved else "INVALID" if isinstance(error, Invalid) else "FAILED"
             telemetry.count(Metric.CALLBACK_REFUSED, reason=reason, job_id=job_id or "")
         raise
 

@@ -383,6 +383,18 @@ def test_only_the_named_field_of_a_json_secret_signs(reception: Reception, monke
     assert [status(signed(secret=secret)) for secret in (ONE, TWO)] == [202, 401]
 
 
+def test_a_report_of_a_step_that_is_not_served_is_counted(
+    reception: Reception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release has renamed it, or given it to another integration: the provider sends it again in vain."""
+    reception.wait()
+    monkeypatch.setenv(Env.CALLBACKS, "[]")
+
+    assert status(signed()) == 503
+
+    assert reception.world.telemetry.events[-1] == (Metric.CALLBACK_REFUSED, {"reason": "UNSERVED", "job_id": JOB_ID})
+
+
 def test_an_outage_is_not_a_refusal(reception: Reception) -> None:
     reception.wait()
     reception.world.wire.plan(Fault(operation="TransactWriteItems", action=Action.THROTTLE, times=60))
