@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from constructs_lib.testing.simulator.deployment.parts import parts_in
@@ -38,3 +39,13 @@ def test_operation_that_a_release_gives_another_saga_keeps_the_first_one() -> No
     parts = parts_in([_gatekeeper(1), _gatekeeper(2)]).with_those_of(parts_in([_gatekeeper(3), _gatekeeper(2)]))
 
     assert parts.logs == ("log-1", "log-2", "log-3")
+
+
+def test_saga_that_events_begin_is_audited_without_a_reconciler() -> None:
+    intake = {name: value for name, value in _gatekeeper(1).items() if name != Env.LOG_TABLE}
+    arns = {"arn": intake[Env.STATE_MACHINE_ARN], "recovery": intake[Env.RECOVERY_MACHINE_ARN]}
+    saga = {**arns, "log": "log-1", "days": 400, "definition": "d", "steps": {}, "always": []}
+
+    parts = parts_in([intake], [("CdkSagas", json.dumps({"sagas": [saga]})), ("Url", "https://")])
+
+    assert parts.logs == ("log-1",)

@@ -136,7 +136,7 @@ def test_operation_of_which_no_request_settles_is_not_kept() -> None:
     assert SimulationReport(seed=0, requests={"orders": orders, "refunds": Requests(sent=1, known=known)}).kept
 
 
-def _stack(folder: Path, module: str, **options: Any) -> Stack:
+def _stack(folder: Path, module: str, *, reconciled: bool = True, **options: Any) -> Stack:
     """A stack with one saga, whose function is this text."""
     (folder / "functions").mkdir()
     (folder / "functions" / "transfer.py").write_text(module, encoding="utf-8")
@@ -144,7 +144,8 @@ def _stack(folder: Path, module: str, **options: Any) -> Stack:
     fn = StepFunction(stack, "TransferFunction", code=folder / "functions", handler="transfer.handler")
     steps = [Step.atomic("Transfer", fn=fn, **options)]
     saga = SagaStateMachine(stack, "Transfer", requests=IdempotencyTable(stack, "Requests"), steps=steps)
-    TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+    if reconciled:
+        TimeoutReconciler(stack, "Reconciler", sagas=[saga])
     TransactionApi(stack, "Api", operations={"transfers": saga})
     return stack
 
@@ -191,6 +192,14 @@ def test_no_check_passes_if_a_function_always_fails(check: str, broken: str, tmp
     )
     with pytest.raises(PromiseBrokenError, match=told):
         CHECKS[check](_stack(tmp_path, module), _Anything())
+
+
+@pytest.mark.parametrize("reconciled", [True, False])
+def test_stopped_saga_is_recovered_by_a_reconciler_only(reconciled: bool, tmp_path: Path) -> None:
+    module = "from saga_runtime import Commit, atomic_step\nhandler = atomic_step(lambda call: Commit(output={}))\n"
+    report = break_each_call(_stack(tmp_path, module, reconciled=reconciled), _Anything())
+    assert report.kept == reconciled
+    assert reconciled or "no request is left in progress" in str(report)
 
 
 def test_proof_of_a_function_that_always_fails_does_not_hold(tmp_path: Path) -> None:

@@ -110,9 +110,13 @@ class LocalWorld:
     @cached_property
     def outputs(self) -> dict[str, str]:
         """Outputs of every stack."""
+        return dict(self._outputs)
+
+    @cached_property
+    def _outputs(self) -> list[tuple[str, str]]:
         pages = self._aws.client("cloudformation").get_paginator("describe_stacks").paginate()
         found = [output for page in pages for stack in page["Stacks"] for output in stack.get("Outputs", [])]
-        return {output["OutputKey"]: output["OutputValue"] for output in found}
+        return [(output["OutputKey"], output["OutputValue"]) for output in found]
 
     @cached_property
     def environments(self) -> dict[str, dict[str, str]]:
@@ -128,7 +132,7 @@ class LocalWorld:
     @cached_property
     def parts(self) -> Parts:
         """Tables and machines, by the part that they play."""
-        return parts_in(list(self.environments.values()))
+        return parts_in(list(self.environments.values()), self._outputs)
 
     def output(self, name: str) -> str:
         """An output of the stack that has it."""

@@ -120,24 +120,26 @@ class Parts:
 
 def parts_of(blueprint: Blueprint) -> Parts:
     """Find the parts of a blueprint."""
-    manifests = [outputs[OUTPUT] for outputs in blueprint.outputs.values() if OUTPUT in outputs]
-    return parts_in([function.environment for function in blueprint.functions.values()], manifests)
+    outputs = [output for stack in blueprint.outputs.values() for output in stack.items()]
+    return parts_in([function.environment for function in blueprint.functions.values()], outputs)
 
 
-def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str] = ()) -> Parts:
-    """Find the parts that the environments of all functions, and manifests of stacks, name."""
-    operators, log_days, logs = {}, {}, {}
+def parts_in(environments: Sequence[Mapping[str, str]], outputs: Iterable[tuple[str, str]] = ()) -> Parts:
+    """Find the parts that the environments of all functions, and the manifests among the outputs, name."""
+    operators, log_days = {}, {}
     for environment in environments:
         for served in json.loads(environment.get(Env.RECONCILED, "[]")):
             operators[served[ReconciledField.MACHINE]] = served[ReconciledField.OPERATORS]
             log_days[served[ReconciledField.LOG]] = served[ReconciledField.DAYS]
-            logs[served[ReconciledField.MACHINE]] = served[ReconciledField.LOG]
+    manifests = [json.loads(value) for name, value in outputs if name == OUTPUT]
+    sagas = [saga for manifest in manifests for saga in manifest.get(Part.SAGAS, ())]
+    logs = {saga[ManifestField.ARN]: saga[ManifestField.LOG] for saga in sagas}
     operations = _once(
         Operation(
             name=environment[Env.OPERATION],
             requests=environment[Env.REQUEST_TABLE],
-            # Only its reconciler knows the log of a saga that events begin.
-            log=environment.get(Env.LOG_TABLE) or logs[environment[Env.STATE_MACHINE_ARN].rpartition(":")[2]],
+            # An intake does not read the log of the saga that it begins.
+            log=environment.get(Env.LOG_TABLE) or logs[environment[Env.STATE_MACHINE_ARN]],
             machine=environment[Env.STATE_MACHINE_ARN],
             recovery=environment[Env.RECOVERY_MACHINE_ARN],
         )
@@ -149,7 +151,6 @@ def parts_in(environments: Sequence[Mapping[str, str]], manifests: Iterable[str]
         for environment in environments
         if Env.OPERATION in environment and Env.STATE_MACHINE_ARN not in environment
     )
-    sagas = [saga for text in manifests for saga in json.loads(text).get(Part.SAGAS, ())]
     return Parts(
         operations=operations,
         ledgers=_once(env[Env.LEDGER_TABLE] for env in environments if Env.LEDGER_TABLE in env),

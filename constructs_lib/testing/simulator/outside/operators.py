@@ -195,11 +195,15 @@ class Operator:
                     yield operation, item
 
     def _care(self) -> None:
-        """Move and recover what no reconciler serves, and resume what is parked."""
-        served = self._world.rollout.latest.parts.operators
+        """Move and recover what a release left without its reconciler, and resume what is parked.
+
+        A saga that none ever served is left alone: that nothing recovers it is the finding.
+        """
+        served, once_served = self._world.rollout.latest.parts.operators, self._world.parts.operators
         try:
             for operation, item in self._sagas():
-                if operation.machine.rpartition(":")[2] not in served:
+                machine = operation.machine.rpartition(":")[2]
+                if machine in once_served and machine not in served:
                     self._care_for(operation, item)
                 elif RecordAttribute.PARKED_BY in item:
                     self._resume(operation, item)
