@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from aws_cdk import Token
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib.saga.description.description import FunctionDescription
@@ -44,18 +46,37 @@ class ContinueWith:
     The step is fenced first, so that a delayed attempt of it can never be applied.
 
     Attributes:
-        output: what the steps that follow see as the step's output.
+        output: what the steps that follow see as the step's output. A token is refused: a saga in flight could see
+            another value after a deployment.
     """
 
     output: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if _has_token(self.output):
+            raise ValueError(
+                "output of ContinueWith must be known at synth, got a token, which may have another value after each "
+                "deployment; write the value, or let a Step.read_only answer it"
+            )
         encode_output(self.output)
 
 
 Route = Notify | ContinueWith
 """What a step does about an error of a certain name."""
+
+
+def _has_token(value: object) -> bool:
+    match value:
+        case Mapping():
+            return any(_has_token(part) for pair in value.items() for part in pair)
+        case list() | tuple():
+            return bool(Token.is_unresolved(value)) or any(_has_token(part) for part in value)
+        case str():
+            return bool(Token.is_unresolved(value))
+        case float():
+            return math.isfinite(value) and bool(Token.is_unresolved(value))
+    return False
 
 
 def check_fifo(queue: sqs.IQueue) -> None:

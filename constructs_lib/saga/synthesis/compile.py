@@ -23,7 +23,6 @@ from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
 from constructs_lib.saga.steps.wait import CallbackVia
 from constructs_lib.saga.validation.checks import leaves_of, pivots_of, sides_of
-from constructs_lib.saga.validation.jsonata_reads import TOKEN
 from constructs_lib.shared.accepted import AnyFunction
 from saga_runtime.protocol import PROTOCOL_VERSION, WAYS_AT, ServedStepField
 
@@ -169,7 +168,7 @@ def fingerprint_of(steps: Sequence[Step | StepGroup]) -> str:
 def _compensated_items(steps: Sequence[Step | StepGroup]) -> dict[str, list[str]]:
     """Items, keys and limits by which a compensation visits a map's steps, whose functions may be at work on others."""
     return {
-        step.name: [TOKEN.sub("", text) for text in (node.items or "", node.key or "", str(node.max_items))]
+        step.name: [node.items or "", node.key or "", str(node.max_items)]
         for node in steps
         if isinstance(node, StepGroup) and group_kind(node.kind).per_item
         for step in node.steps
@@ -187,7 +186,7 @@ def ways_of(steps: Sequence[Step | StepGroup]) -> dict[str, str]:
         The texts, by the name of the step or group, and the argument: ``Ship items``.
     """
     return {
-        f"{name} {argument}": TOKEN.sub("", text)  # the number of a token changes from one synth to the next
+        f"{name} {argument}": text
         for name, texts in _deciding(steps)
         for argument, text in texts.items()
         if text is not None

@@ -12,7 +12,7 @@ from constructs_lib.saga.steps.group import StepGroup
 from constructs_lib.saga.steps.jsonata import bare, is_expression
 from constructs_lib.saga.steps.routes import Notify
 from constructs_lib.saga.steps.step import Step
-from constructs_lib.saga.validation.jsonata_reads import BadExpressionError, Path, Reads, reads_of
+from constructs_lib.saga.validation.jsonata_reads import TOKEN, BadExpressionError, Path, Reads, reads_of
 from saga_runtime.protocol import MAX_EXPRESSION_LEVELS
 
 _REQUEST: Final[Mapping[str, Path | None]] = {"request": ("request",), "outputs": ("outputs",)}
@@ -136,6 +136,8 @@ def _check_functions(reads: Reads, why: str, remedy: str) -> None:
 def _check_steady(text: str, reads: Reads, rowless: frozenset[str]) -> None:
     """Refuse what may come out otherwise in a recovery: the saga would go two ways."""
     remedy = "let a Step.read_only answer it, and read its output, which is recorded"
+    if TOKEN.search(text):
+        raise BadExpressionError("where a token may have another value after each deployment", f"write it, or {remedy}")
     _check_functions(reads, "is another one in each run of the saga", remedy)
     for path in sorted(reads.paths):
         match path:

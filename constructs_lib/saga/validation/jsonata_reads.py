@@ -40,6 +40,8 @@ _OF_ITEMS: Final = {"filter": 1, "map": 1, "single": 1, "sort": 2}
 _KEEPS_ITEMS: Final = frozenset({"distinct", "filter", "reverse", "shuffle", "single", "sort"})
 TOKEN: Final = re.compile(r"\$\{Token\[[^\]]*\]\}")
 """A value in a text that the deployment fills in."""
+_NUMBER_TOKEN: Final = re.compile(r"-1\.88815458\d*e\+289")
+"""What the CDK gives for a number of the deployment. In a text it stays that number: nothing fills it in."""
 _BROKEN: Final = (
     JException,
     re.error,
@@ -88,6 +90,8 @@ def reads_of(text: str, names: Mapping[str, Path | None]) -> Reads:
     Raises:
         BadExpressionError: if it is not JSONata, or reads an unknown variable, function or member.
     """
+    if (number := _NUMBER_TOKEN.search(text)) is not None:
+        raise BadExpressionError(f"where {number[0]} is a token that nothing resolves in a text", "use value_as_string")
     try:
         # A deployment value is inside a string, or a number: it cannot change what is read.
         tree = Parser().parse(TOKEN.sub("0", text))

@@ -8,12 +8,13 @@ from random import Random
 from typing import Any
 
 import pytest
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration, Stack, Token
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import (
+    ContinueWith,
     Effect,
     IdempotencyTable,
     Notify,
@@ -324,6 +325,47 @@ def test_an_unsteady_value_does_not_decide(shop: Shop, case: str) -> None:
     )
 
 
+DECIDING: dict[str, Callable[[Shop, str], object]] = {
+    "a condition": lambda s, token: s.saga(s.atomic("Check", when=f'$request.to = "{token}"')),
+    "a condition as a whole": lambda s, token: s.saga(s.atomic("Check", when=token)),
+    "a condition of a group": lambda s, token: s.saga(Step.express("Quick", steps=[s.atomic("A")], when=token)),
+    "items": lambda s, token: s.saga(Step.map("Ship", items=token, key="$item.id", steps=[s.atomic("A")])),
+    "a key": lambda s, token: s.saga(
+        Step.map("Ship", items="$request.i", key=f"$item.id & '{token}'", steps=[s.atomic("A")])
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DECIDING)
+def test_a_token_does_not_decide(shop: Shop, case: str) -> None:
+    told = (
+        r"must be a JSONata expression that can work, got .*, where a token may have another value after each "
+        r"deployment; write it, or let a Step\.read_only answer it, and read its output, which is recorded"
+    )
+    with pytest.raises(ValueError, match=told):
+        DECIDING[case](shop, Token.as_string({"Ref": "Limit"}))
+
+
+def test_the_text_of_a_token_for_a_number_is_refused(shop: Shop) -> None:
+    told = r"where -1\.888\d+e\+289 is a token that nothing resolves in a text; use value_as_string"
+    with pytest.raises(ValueError, match=rf"output of step Mark must .*, {told}"):
+        shop.saga(shop.writes(output=f'{{"limit": {Token.as_number({"Ref": "Limit"})}}}'))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        lambda: {"limit": Token.as_string({"Ref": "Limit"})},
+        lambda: {"limit": Token.as_number({"Ref": "Limit"})},
+        lambda: {"limits": [{"of": Token.as_list({"Ref": "Limits"})}]},
+        lambda: {Token.as_string({"Ref": "Limit"}): 1},
+    ],
+)
+def test_a_token_in_the_output_of_a_refused_step_is_refused(output: Callable[[], dict[str, Any]]) -> None:
+    with pytest.raises(ValueError, match="output of ContinueWith must be known at synth, got a token, which may have"):
+        ContinueWith(output=output())
+
+
 @pytest.mark.parametrize("function", ["millis", "now", "random", "shuffle", "uuid"])
 def test_the_output_of_a_transaction_is_the_same_in_its_row_and_in_its_saga(shop: Shop, function: str) -> None:
     with pytest.raises(
@@ -377,7 +419,7 @@ RIGHT: dict[str, Make] = {
         })
     ),
     "a text without delimiters": lambda s: s.saga(s.service(parameters={"Key": TYPO})),
-    "a token of the CDK": lambda s: s.saga(s.atomic("Check", when=f"$request.queue = '{s.fifo.queue_arn}'")),
+    "a token of the CDK": lambda s: s.saga(s.writes(output=f'{{"queue": "{s.fifo.queue_arn}"}}')),
 }  # fmt: skip
 
 
