@@ -12,19 +12,30 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
+from constructs_lib.functions.runtime_function import RuntimeFunction
 from constructs_lib.shared.accepted import AnySecret
+from constructs_lib.shared.arguments import known_to_differ
 from constructs_lib.shared.stacks import root_of
 
 _POLL: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Actions of an event source mapping (docs.aws.amazon.com/lambda, "Using Lambda with Amazon SQS")."""
 
 
-def grant_value(secret: AnySecret, grantee: iam.IGrantable) -> None:
+def grant_value(secret: AnySecret, grantee: RuntimeFunction | lambda_.Function) -> None:
     """Allow to read a secret's value; ``ISecret.grant_read`` allows to describe it, too.
 
     The key is granted to the role, as every key of ours: an imported key's policy cannot be changed from here, and that
     of a key in another stack would make each stack depend on the other.
+
+    Raises:
+        ValueError: for a secret of another region: a function asks the Secrets Manager of its own.
     """
+    here, there = Stack.of(grantee).region, secret.env.region
+    if known_to_differ(here, there):
+        raise ValueError(
+            f"secret {secret.node.path} must be of the region of {grantee.node.path}, {here}, got {there}; replicate "
+            "it there, and name the replica by secretsmanager.Secret.from_secret_name_v2"
+        )
     iam.Grant.add_to_principal(
         grantee=grantee,
         actions=["secretsmanager:GetSecretValue"],

@@ -11,6 +11,7 @@ import pytest
 from aws_cdk import App, Environment, Stack, Stage
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_events as events
+from aws_cdk import aws_secretsmanager as secretsmanager
 from aws_cdk import aws_sqs as sqs
 
 from constructs_lib import (
@@ -25,6 +26,7 @@ from constructs_lib import (
     OperatorAccess,
     PayloadBucket,
     SagaStateMachine,
+    StandardWebhooks,
     Step,
     StepFunction,
     TimeoutReconciler,
@@ -204,3 +206,36 @@ def test_a_table_of_another_stack_is_written(new_app: AppFactory) -> None:
     app: App = new_app()
 
     _transaction(Stack(app, "Here", env=HERE), _table(Stack(app, "There", env=HERE)))
+
+
+def _hook(here: Stack, secret: secretsmanager.ISecret, *, of_intake: bool) -> None:
+    scheme = StandardWebhooks(secrets=[secret])
+    if of_intake:
+        fn = StepFunction(here, "Intake", code=FUNCTIONS, handler="intake.handler")
+        intake = EventIntake(here, "Events", operation="stripe", fn=fn, requests=IdempotencyTable(here, "Requests"))
+        intake.add_webhook("Webhook", scheme=scheme)
+    else:
+        integration = CallbackIntegration(here, "Carrier", fn=step_function(here))
+        integration.add_webhook("Webhook", fn=step_function(here, "Receiver"), scheme=scheme)
+
+
+@pytest.mark.parametrize("of_intake", [False, True])
+@pytest.mark.parametrize("imported", [False, True])
+def test_secret_of_another_region_is_refused(new_app: AppFactory, *, of_intake: bool, imported: bool) -> None:
+    """The webhook's function asks the Secrets Manager of its own region, which has none of that name."""
+    app: App = new_app()
+    here, near = Stack(app, "Here", env=HERE), Stack(app, "Near", env=HERE)
+    there = Stack(app, "There", env=ELSEWHERE["region"])
+    arn = "arn:aws:secretsmanager:us-east-1:111111111111:secret:theirs-AbCdEf"
+    secret = (
+        secretsmanager.Secret.from_secret_complete_arn(here, "Secret", arn)
+        if imported
+        else secretsmanager.Secret(there, "Secret", secret_name="made")
+    )
+
+    with pytest.raises(
+        ValueError,
+        match=r"^secret \w+/Secret must be of the region of Here/.+, eu-west-1, got us-east-1; replicate it",
+    ):
+        _hook(here, secret, of_intake=of_intake)
+    _hook(near, secretsmanager.Secret(here, "Own"), of_intake=of_intake)
