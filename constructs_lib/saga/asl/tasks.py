@@ -153,7 +153,7 @@ def direct_states(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[
     fields: State = bind_all(step.direct.fields, known, row=row)
     output = f'{{"{step.name}": {bound(step.direct.output, known, row=row)}}}'
     may_fail: State = {}
-    if fields["Type"] not in ("Pass", "Wait"):
+    if step.direct.retried:
         may_fail = {"Retry": fields.get("Retry", _retries(step, exits)), "Catch": _catches(plan, flow, step, exits)}
     assigned = {**fields.get("Assign", {}), **flow.assigned(index, output)}
     return {step.name: {**fields, "Assign": assigned, **may_fail, **_leads_on(flow, index, exits, output)}}

@@ -15,7 +15,7 @@ from saga_runtime.saga_log.provider import ProviderSettings
 
 METADATA_TYPE: Final = "cdk-sagas:saga"
 """Type of the construct metadata that holds a saga's description in the cloud assembly."""
-SCHEMA: Final = 4
+SCHEMA: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +149,7 @@ class StepDescription(StepFacts):
         compensated: whether something undoes it.
         writes: items that a step writes straight from the state machine; None if a function decides.
         timeout: of a phase, of one call straight from the state machine, or of waiting for an answer, in seconds.
+        retried: whether its state may fail and be entered again; one that only waits, or passes data on, is not.
         routes: what named errors lead to: ``notify`` or ``continue``.
         branches: of a group; empty for a plain step.
         max_items: of a map; 0 for anything else.
@@ -161,6 +162,7 @@ class StepDescription(StepFacts):
     compensated: bool = False
     writes: int | None = None
     timeout: int = 0
+    retried: bool = True
     routes: Mapping[str, str] = field(default_factory=dict)
     branches: tuple[tuple[StepDescription, ...], ...] = ()
     max_items: int = 0

@@ -55,6 +55,11 @@ class DirectCall:
     timeout: int = CALL_SECONDS
     bus: events.IEventBus | None = None
 
+    @property
+    def retried(self) -> bool:
+        """True if the state has ``Retry`` and ``Catch``: not if it only waits, or passes data on."""
+        return self.fields["Type"] not in ("Pass", "Wait")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectTransaction:

@@ -68,6 +68,7 @@ def _describe(node: Step | StepGroup, sides: Mapping[str, str]) -> StepDescripti
         compensated=node.compensated,
         writes=len(node.transaction.writes) if node.transaction is not None else None,
         timeout=_own_timeout(node),
+        retried=node.direct is None or node.direct.retried,
         constant=_constant(node),
         instead=max((_size(route.output) for route in node.going_on.values()), default=0),
         routes={error: "continue" if error in node.going_on else "notify" for error in node.on_error},

@@ -352,6 +352,8 @@ def _waits(wait: Wait) -> Need:
 
 def _attempts(step: StepDescription, function: FunctionDescription | None, *, long: bool) -> Need:
     """Both classes of failures have retries of their own; at worst, one comes after the other."""
+    if not step.retried:
+        return _once(step)
     delays = [delay for retry in (step.retry.transient, step.retry.in_doubt) for delay in _delays(retry, long=long)]
     attempts = len(delays) + 1
     if step.wait is not None and function is step.function:

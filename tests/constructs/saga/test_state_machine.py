@@ -220,3 +220,11 @@ def test_an_imported_function_may_run_a_step_when_its_timeout_is_declared(stack:
     )
     cloud = Cloud(stack)
     assert ("lambda:InvokeFunction", arn) in cloud.permissions("Saga/StateMachine/Role")
+
+
+def test_saga_may_wait_for_weeks_behind_its_pivot(stack: Stack) -> None:
+    """A state that waits never fails: the default timeout has the wait once, and not as often as a call is retried."""
+    wait = Step.custom("Pause", state={"Type": "Wait", "Seconds": 1_209_600})
+    pay = Step.atomic("Pay", fn=plain_function(stack, "Function"))
+    made = SagaStateMachine(stack, "Saga", requests=IdempotencyTable(stack, "Requests"), steps=[pay, wait])
+    assert 1_209_600 < made.description.timeout < 1_209_600 + 86_400

@@ -133,6 +133,12 @@ def test_the_state_machines_own_calls_have_their_own_timeout() -> None:
     assert worst_case(saga(writes, PIVOT)).seconds == 6 * 40 + 63 + 153 + 600
 
 
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_state_that_waits_takes_its_time_once(side: str) -> None:
+    waits = step("Pause", side=side, kind="custom", function=None, timeout=1_209_600, retried=False)
+    assert worst_case(saga(waits, PIVOT)) == Need(seconds=1_209_600, events=2) + worst_case(saga(PIVOT))
+
+
 def test_writes_of_the_state_machine_are_compensated_after_fence_and_read() -> None:
     made = saga(step("Mark", kind="dynamodb", function=None, compensation=None, compensated=True), PIVOT)
     undo = Need(seconds=41 * 40 + (511 + 11 * 300) + (310 + 15 * 300), events=125) + Need(seconds=80, events=14)
