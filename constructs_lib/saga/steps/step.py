@@ -45,6 +45,8 @@ _ERROR_NAME = r"^[A-Za-z][A-Za-z0-9_.]{0,99}$"
 _NOT_A_REFUSAL = frozenset(
     {*(str(name) for name in TRANSIENT_ERRORS), "SagaFenced", "StepInDoubt", "ManualResolutionRequired"}
 )
+_OF_STATES = "States."
+"""How names begin of errors that a state machine reports: of a timeout, or of whatever a task ended with."""
 _NOT_TRANSIENT = frozenset({"SagaFenced", "StepInDoubt", "ManualResolutionRequired", "States.ALL", "States.Timeout"})
 
 
@@ -82,7 +84,7 @@ class Step(StepContents):
         require_unique(f"transient of step {self.name}", self.transient)
         for refusal in self.refusals:
             require_match(f"refusals of step {self.name}", refusal, _ERROR_NAME, "give the name of an error class")
-            if refusal in _NOT_A_REFUSAL:
+            if refusal in _NOT_A_REFUSAL or refusal.startswith(_OF_STATES):
                 raise ValueError(
                     f"refusals of step {self.name} must be permanent errors, got {refusal!r}, which may pass; remove it"
                 )

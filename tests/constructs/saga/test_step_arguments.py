@@ -177,7 +177,17 @@ def test_names_of_errors_are_names(shop: Shop, kind: str, argument: str, name: s
 
 
 @pytest.mark.parametrize(
-    "error", ["SagaFenced", "StepInDoubt", "ManualResolutionRequired", "TransientError", "Conflict"]
+    "error",
+    [
+        "SagaFenced",
+        "StepInDoubt",
+        "ManualResolutionRequired",
+        "TransientError",
+        "Conflict",
+        "States.ALL",
+        "States.TaskFailed",
+        "States.Timeout",
+    ],
 )
 def test_a_transient_error_cannot_be_a_refusal(shop: Shop, error: str) -> None:
     message = f"refusals of step Move must be permanent errors, got '{error}', which may pass; remove it"
