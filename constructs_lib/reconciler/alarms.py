@@ -12,6 +12,7 @@ from constructs import Construct
 
 from constructs_lib.monitoring.alarms import Runbook, SagaAlarm, depth_alarm, runtime_metric
 from constructs_lib.shared.arguments import require_between, require_seconds
+from constructs_lib.shared.types import shown
 from constructs_lib.tables.units import AmountsByUnit, unit_argument
 from saga_runtime.protocol import CURRENCY_DIMENSION, Metric
 
@@ -84,7 +85,7 @@ class AlarmLimits:
             if not 0 <= amount <= _MOST_MONEY:
                 raise ValueError(
                     f"max_money_in_flight[{currency!r}] must be 0 to {_MOST_MONEY} minor units, got "
-                    f"{amount!r}; metrics are doubles, and hold no larger one exactly"
+                    f"{shown(amount)}; metrics are doubles, and hold no larger one exactly"
                 )
         return cls(
             looks_minutes=looks_minutes,

@@ -93,7 +93,8 @@ class OperatorAccess(Construct):
         require_same_place(self, f"reconciler of {id}", reconciler, "make the OperatorAccess where the reconciler is")
         Construct(reconciler, _OPERATED)
         self._operators: list[str] = []
-        self.node.add_validation(WhenAllIsKnown(self._require_one))
+        self._second_person = second_person
+        self.node.add_validation(WhenAllIsKnown(self._require_enough))
         steps = steps_told(reconciler.sagas)
         require_room(self, reconciler.sagas, steps)
         self.function = RuntimeFunction(
@@ -164,12 +165,18 @@ class OperatorAccess(Construct):
             resource_arns=[self.function.function.function_arn],
         )
 
-    def _require_one(self) -> None:
+    def _require_enough(self) -> None:
         if not self._operators:
             Validations.of(self).add_error(
                 "cdk-sagas-operators",
                 f"{self.node.path} must have an operator, got none: the function refuses every caller; "
                 "call grant_operate",
+            )
+        elif self._second_person is SecondPerson.OTHER_ROLE and len(self._operators) == 1:
+            Validations.of(self).add_error(
+                "cdk-sagas-second-operator",
+                f"{self.node.path} must have two operators for SecondPerson.OTHER_ROLE, got one, whose proposals "
+                "only another may confirm; call grant_operate for another user or role, or choose OTHER_SESSION",
             )
 
 

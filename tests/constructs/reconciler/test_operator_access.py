@@ -129,6 +129,30 @@ def test_there_must_be_an_operator(stack: Stack) -> None:
     assert "must have an operator, got none" in str(error.entry.data)
 
 
+@pytest.mark.parametrize(
+    ("second", "operators", "found"),
+    [
+        (SecondPerson.OTHER_ROLE, 1, 1),
+        (SecondPerson.OTHER_ROLE, 2, 0),
+        (SecondPerson.OTHER_SESSION, 1, 0),
+        (None, 1, 0),
+    ],
+)
+def test_second_role_must_have_another_operator(
+    stack: Stack, second: SecondPerson | None, operators: int, found: int
+) -> None:
+    reconciler = TimeoutReconciler(stack, "Reconciler", sagas=[saga_in(stack)])
+    access = OperatorAccess(stack, "Operators", reconciler=reconciler, second_person=second)
+    for number in range(operators):
+        role = iam.Role(stack, f"Operator{number}", assumed_by=iam.AccountRootPrincipal())
+        access.grant_operate(role)
+        access.grant_operate(role)
+
+    errors = Annotations.from_stack(stack).find_error("/Test/Operators", Match.any_value())
+    assert len(errors) == found
+    assert all("must have two operators for SecondPerson.OTHER_ROLE, got one" in str(one.entry.data) for one in errors)
+
+
 def test_a_reconciler_has_one_operator_access(stack: Stack) -> None:
     reconciler = TimeoutReconciler(stack, "Reconciler", sagas=[saga_in(stack)])
     OperatorAccess(stack, "Operators", reconciler=reconciler)

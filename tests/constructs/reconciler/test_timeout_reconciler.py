@@ -17,6 +17,7 @@ from aws_cdk import (
     RemovalPolicy,
     Stack,
     Stage,
+    Token,
     Validations,
 )
 from aws_cdk import aws_kms as kms
@@ -410,6 +411,10 @@ def test_customer_managed_keys_are_granted_for_what_they_encrypt(regional_stack:
         (
             {"max_money_in_flight": {"POINT": 1}},
             r"a currency of max_money_in_flight must be an ISO 4217 code or a Unit",
+        ),
+        (
+            {"max_money_in_flight": {"EUR": Token.as_number({"Ref": "Most"})}},
+            r"max_money_in_flight\['EUR'\] must be 0 to \d+ minor units, got a token, which only the",
         ),
         (
             {"max_money_in_flight": {"EUR": -1}},
