@@ -223,7 +223,7 @@ class OperationsApi(Construct):
         self.alarms.extend(self.start_refused_alarms.values())
         for name, operation in self.operations.items():
             if isinstance(operation, Operation) and self._identity == "iam":
-                operation.saga.begin_by_requests(partial(self._methods_of, name))
+                operation.saga.begin_by_requests(partial(self._methods_of, name), money=operation.money)
 
     def _methods_of(self, name: str) -> list[str]:
         """ARNs of an operation's methods."""

@@ -215,7 +215,7 @@ class EventIntake(Construct):
             table.grant_look(fn)
         else:
             saga.grant_begin(fn)
-            saga.begin_by_events(intake=self.node.path)
+            saga.begin_by_events(intake=self.node.path, money=money)
         for queue in (self.kept, self.parked):
             iam.Grant.add_to_principal(grantee=fn, actions=["sqs:SendMessage"], resource_arns=[queue.queue_arn])
         for variable, value in {

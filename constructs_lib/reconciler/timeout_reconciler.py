@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Duration, RemovalPolicy, Validations
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
@@ -23,6 +23,7 @@ from constructs_lib.reconciler.sagas import fields_of, require_sagas, told_of
 from constructs_lib.saga.state_machine import SagaStateMachine
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.arguments import require_between, require_minutes
+from constructs_lib.shared.at_synth import WhenAllIsKnown
 from constructs_lib.shared.manifest import Manifest
 from constructs_lib.shared.manifest_format import Part, QueueRole
 from constructs_lib.shared.operator_actions import HOLD_ACTIONS
@@ -178,6 +179,7 @@ class TimeoutReconciler(Construct):
         }
         self.sagas, self.environment = tuple(sagas), told
         self._look_after(sagas, every, measured, told, limits, encryption_key, removal_policy)
+        self.node.add_validation(WhenAllIsKnown(lambda: self._warn_of_unmeasured(limits.money)))
 
     def metric_in_flight(self) -> cloudwatch.Metric:
         """Number of sagas that are not settled, parked ones included: the maximum of 5 minutes."""
@@ -222,6 +224,17 @@ class TimeoutReconciler(Construct):
         for requests in self._requests:
             requests.grant_look(grantee)
         return self.hold.grant_hold(grantee)
+
+    def _warn_of_unmeasured(self, currencies: Iterable[str]) -> None:
+        """Warn of alarms that cannot fire: no request states an amount in their currency."""
+        amounts = [money for saga in self.sagas for money in saga.amounts]
+        for currency in sorted(currencies):
+            if not any(money.may_be_in(currency) for money in amounts):
+                Validations.of(self).add_warning(
+                    "cdk-sagas-money-unmeasured",
+                    f"max_money_in_flight[{currency!r}] of {self.node.path} must be of a currency that requests state, "
+                    "got none that do; give the operations, or intakes, of its sagas money=MoneyField(…)",
+                )
 
     def _look_after(
         self,

@@ -69,6 +69,7 @@ from constructs_lib.shared.manifest_format import Part
 from constructs_lib.shared.stacks import require_same_place
 from constructs_lib.shared.types import checked
 from constructs_lib.tables.interfaces import IIdempotencyTable
+from constructs_lib.tables.money_field import MoneyField
 from constructs_lib.tables.payload_bucket import PayloadBucket
 from constructs_lib.tables.saga_log import SagaLog
 from saga_runtime.protocol import PROTOCOL_VERSION, STATUS_OF_REFUSAL
@@ -144,6 +145,7 @@ class SagaStateMachine(Construct):
         description: the saga as plain data, which is in the cloud assembly, too.
         run: as given.
         alias: name of the alias by which sagas start; None: by the state machine itself.
+        amounts: where requests of its operations and intakes, declared so far, have their amounts.
         express_machine: the state machine in which an inline saga begins; None otherwise.
         express_definition: its definition as data.
         delegated_alarm: alarm while Express executions leave too many sagas to the Standard machine. It has no action.
@@ -242,6 +244,7 @@ class SagaStateMachine(Construct):
         self._looked_at_every: int | None = None
         self._entrances = Entrances(self)
         self._intakes: list[str] = []
+        self.amounts: list[MoneyField] = []
         warn_of_size(Stack.of(self))
         self.node.add_validation(WhenAllIsKnown(self._report_recoveries))
         self._grant()
@@ -363,15 +366,17 @@ class SagaStateMachine(Construct):
             )
         self._reconciler, self._looked_at_every = reconciler, every
 
-    def begin_by_events(self, *, intake: str) -> None:
+    def begin_by_events(self, *, intake: str, money: MoneyField | None) -> None:
         """Register an intake whose events begin this saga.
 
         ``EventIntake`` calls it; an app has no need to.
 
         Args:
             intake: its path.
+            money: where a request has its amount.
         """
         self._intakes.append(intake)
+        self.amounts += [money] if money is not None else []
 
     def _report_recoveries(self) -> None:
         """Add findings that depend on the saga's reconciler, which may be declared later."""
@@ -379,15 +384,17 @@ class SagaStateMachine(Construct):
         if self._looked_at_every is None and self.run is not Run.STANDARD:
             self._report([unreconciled(intake, self.run) for intake in self._intakes])
 
-    def begin_by_requests(self, arns: Callable[[], Sequence[str]]) -> None:
+    def begin_by_requests(self, arns: Callable[[], Sequence[str]], *, money: MoneyField | None) -> None:
         """Register an operation whose requests begin this saga.
 
         ``TransactionApi`` and ``HttpTransactionApi`` call it; an app has no need to.
 
         Args:
             arns: the operation's methods that IAM authorizes.
+            money: where a request has its amount.
         """
         self._entrances.add(arns)
+        self.amounts += [money] if money is not None else []
 
     @staticmethod
     @checked

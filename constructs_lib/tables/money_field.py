@@ -10,7 +10,7 @@ from typing import Any
 from constructs_lib.shared.types import check_fields
 from constructs_lib.tables.units import unit_argument
 from saga_runtime.idempotency.amounts import tokens_of
-from saga_runtime.money import Unit
+from saga_runtime.money import EXPONENTS, Unit
 from saga_runtime.protocol import MoneyPathField
 
 
@@ -59,6 +59,12 @@ class MoneyField:
             unit_argument("units", unit)
         if self.units and self.currency is None:
             raise ValueError("units of money must be given with currency, got currency_code; leave them out")
+
+    def may_be_in(self, unit: str) -> bool:
+        """Test whether amounts may be in a unit, of this code."""
+        if self.currency_code is not None:
+            return unit_argument("currency_code", self.currency_code).code == unit
+        return unit in EXPONENTS or unit in {each.code for each in self.units}
 
     @property
     def environment_value(self) -> str:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 from aws_cdk import Stack
+from aws_cdk.assertions import Annotations, Match
 
-from constructs_lib import MoneyField, Operation, Step, TransactionApi, Unit
+from constructs_lib import (
+    EventIntake,
+    MoneyField,
+    Operation,
+    Step,
+    StepFunction,
+    TimeoutReconciler,
+    TransactionApi,
+    Unit,
+)
 from constructs_lib.api.schema_paths import may_lead_to
 from saga_runtime.idempotency.amounts import MoneyPath, StatedMoney, tokens_of
 from saga_runtime.protocol import Env
 from tests.constructs.support.cloud import Cloud
 from tests.constructs.support.integrations import own, saga_of
+from tests.constructs.support.sagas import FUNCTIONS, saga
 
 CLOSED: dict[str, Any] = {
     "type": "object",
@@ -152,3 +164,45 @@ def test_the_gatekeeper_receives_the_money_field(stack: Stack) -> None:
     assert MoneyPath.from_json(told_text).read(body) == StatedMoney(amount=5, currency="EUR")
     assert MoneyPath.from_json(fixed_text).read(body) == StatedMoney(amount=7, currency="JPY")
     assert told("silent") is None
+
+
+POINT = Unit("POINT", 0)
+FIELDS: dict[str, MoneyField | None] = {
+    "none": None,
+    "one currency": MoneyField(amount="/amount", currency_code="EUR"),
+    "any": MoneyField(amount="/amount", currency="/currency"),
+    "units": MoneyField(amount="/amount", currency="/currency", units=[POINT]),
+    "one unit": MoneyField(amount="/amount", currency_code=POINT),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "limited", "silent"),
+    [
+        ("none", {"EUR": 1}, ["EUR"]),
+        ("one currency", {"EUR": 1, "USD": 1}, ["USD"]),
+        ("any", {"EUR": 1, "USD": 1, POINT: 1}, ["POINT"]),
+        ("units", {"EUR": 1, POINT: 1}, []),
+        ("one unit", {"EUR": 1, POINT: 1}, ["EUR"]),
+        ("none", {}, []),
+    ],
+)
+@pytest.mark.parametrize("by_events", [False, True])
+def test_alarm_for_money_that_no_request_states_is_a_warning(
+    stack: Stack, field: str, limited: dict[str | Unit, int], silent: list[str], *, by_events: bool
+) -> None:
+    made, money = saga(stack), FIELDS[field]
+    TimeoutReconciler(stack, "Reconciler", sagas=[made], max_money_in_flight=limited)
+    if by_events:
+        fn = StepFunction(stack, "Intake", code=FUNCTIONS, handler="intake_saga.handler")
+        EventIntake(stack, "Events", operation="moved", fn=fn, saga=made, money=money)
+    else:
+        TransactionApi(stack, "Api", operations={"moves": Operation(saga=made, money=money)})
+
+    found = Annotations.from_stack(stack).find_warning("/Test/Reconciler", Match.string_like_regexp("max_money"))
+
+    told = [
+        re.match(r"max_money_in_flight\['(\w+)'\] of Test/Reconciler must be of a c", str(one.entry.data))
+        for one in found
+    ]
+    assert [one and one[1] for one in told] == silent
