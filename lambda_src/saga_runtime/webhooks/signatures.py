@@ -51,6 +51,7 @@ _ADYEN_VALUE: Final = re.compile(r"-?[0-9]{1,30}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9-]{1,100}")
 _BODY: Final = "{body}"
 _TIMESTAMP: Final = "{timestamp}"
+_PLACEHOLDER: Final = re.compile(r"\{\w*\}")
 _DIGESTS: Final[Mapping[str, Callable[..., Any]]] = {"sha256": hashlib.sha256, "sha512": hashlib.sha512}
 
 Headers = Mapping[str, Sequence[str]]
@@ -298,6 +299,11 @@ class HmacScheme(Scheme):
             raise ValueError(
                 f"template must have {_TIMESTAMP} once with a timestamp_header and never without, got "
                 f"template={self.template!r} timestamp_header={self.timestamp_header!r}"
+            )
+        if unknown := set(_PLACEHOLDER.findall(self.template)) - {_BODY, _TIMESTAMP}:
+            raise ValueError(
+                f"placeholders of template must be {_BODY} or {_TIMESTAMP}, got {', '.join(sorted(unknown))}; nothing "
+                "fills in another one"
             )
 
     @property

@@ -256,6 +256,12 @@ class TestSchemes:
         with pytest.raises(ValueError, match=r"^template must have {timestamp} once with a timestamp_header"):
             HmacSignature(secrets=[secret(stack)], header="X-Signature", timestamp_header="X-Time")
 
+    def test_with_a_part_that_nothing_fills_in_are_refused(self, stack: Stack) -> None:
+        with pytest.raises(
+            ValueError, match=r"^placeholders of template must be {body} or {timestamp}, got {id}; noth"
+        ):
+            HmacSignature(secrets=[secret(stack)], header="X-Signature", template="{id}.{body}")
+
     @pytest.mark.parametrize("seconds", [0, 86_401])
     def test_take_a_tolerance_in_range(self, stack: Stack, seconds: int) -> None:
         with pytest.raises(ValueError, match=rf"^tolerance must be 1 s to 86400 s, got {seconds} s"):
