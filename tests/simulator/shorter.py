@@ -23,7 +23,7 @@ _LEAST: Final = 24
 _FEWEST_SEEDS: Final = 8
 _PATIENCE: Final = 2
 """So many times as many are simulated as it took to find the failure that is made shorter."""
-_DELAYS: Final = ("index_lag", "commit_delay", "skew", "page")
+_DELAYS: Final = ("index_lag", "commit_delay", "secret_lag", "skew", "page")
 
 
 @dataclass(slots=True)

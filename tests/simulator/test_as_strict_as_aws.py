@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -16,15 +18,20 @@ from constructs_lib.testing.simulator.aws.dynamodb.service import Prompt
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Index, KeySchema, Table
 from constructs_lib.testing.simulator.deployment.blueprint import (
     ApiSpec,
+    AsyncSpec,
     Blueprint,
+    BucketSpec,
+    ExpirationSpec,
     MappingSpec,
     QueueSpec,
+    RequestChecks,
     RouteSpec,
     RuleSpec,
     StreamSpec,
     TableSpec,
     TargetSpec,
 )
+from constructs_lib.testing.simulator.deployment.deployment import Deployment
 from constructs_lib.testing.simulator.deployment.template import blueprint_of
 from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND
@@ -34,7 +41,7 @@ from constructs_lib.testing.simulator.run import START
 from constructs_lib.testing.simulator.world import World
 
 from .examples import assembly_of
-from .support import HOUR, add_machine, blueprint, execute, invoke, world_of
+from .support import HOUR, add_function, add_machine, blueprint, execute, invoke, world_of
 
 ALWAYS = Climate(troubles={Trouble.THROTTLE: 1.0}, ends=START + HOUR)
 """Each call, or a part of it, is refused for now."""
@@ -74,7 +81,7 @@ def _client(service: str) -> Any:
 def test_parameters_that_an_sdk_does_not_send_are_refused(service: str, operation: str, given: dict[str, Any]) -> None:
     made = blueprint()
     made.queues["q"] = QueueSpec(name="q")
-    made.buckets.append("b")
+    made.buckets["b"] = BucketSpec(name="b")
 
     def act(_world: World) -> None:
         with pytest.raises(ParamValidationError):
@@ -90,7 +97,7 @@ _KEYS = ("s3:GetObject", "s3:PutObject")
 
 def _bucket() -> Blueprint:
     made = blueprint()
-    made.buckets.append("b")
+    made.buckets["b"] = BucketSpec(name="b")
     return made
 
 
@@ -144,6 +151,156 @@ def test_version_of_a_secret_is_refused() -> None:
         world.secrets.put("arn:secret", "first")
         with pytest.raises(NotSimulatedError):
             world.call("secretsmanager", "GetSecretValue", {"SecretId": "arn:secret", "VersionId": "1"})
+
+
+# --- Lifecycles
+
+_EXPIRES = ExpirationSpec(days=1, prefix="short/")
+DAY = 24 * HOUR
+
+
+def _keys_at(world: World, moment: int) -> set[str]:
+    world.kernel.run(until=moment)
+    listed = world.call("s3", "ListObjectsV2", {"Bucket": "b"})
+    return {one["Key"] for one in listed.get("Contents", ())}
+
+
+def _put(world: World, *keys: str) -> None:
+    for key in keys:
+        world.call("s3", "PutObject", {"Bucket": "b", "Key": key, "Body": b"1"})
+
+
+def test_object_expires_with_the_midnight_that_follows_its_days() -> None:
+    made = blueprint()
+    made.buckets["b"] = BucketSpec(name="b", expirations=(_EXPIRES, ExpirationSpec(days=3)))
+    with world_of(made, Climate(expiry_lag=0)) as world:
+        _put(world, "short/at-midnight")
+        world.kernel.run(until=START + HOUR)
+        _put(world, "short/later", "short/written-again", "long")
+        assert _keys_at(world, START + DAY - SECOND) >= {"short/at-midnight"}
+        assert _keys_at(world, START + DAY + HOUR) == {"short/later", "short/written-again", "long"}
+        _put(world, "short/written-again")
+        assert _keys_at(world, START + 2 * DAY - SECOND) == {"short/later", "short/written-again", "long"}
+        assert _keys_at(world, START + 2 * DAY + HOUR) == {"short/written-again", "long"}
+        assert _raw(world, "s3", "GetObject", Bucket="b", Key="short/later") == "NoSuchKey"
+        assert _keys_at(world, START + 4 * DAY - SECOND) == {"long"}
+        assert _keys_at(world, START + 4 * DAY + HOUR) == set()
+
+
+def test_object_that_has_expired_is_deleted_later() -> None:
+    made = blueprint()
+    made.buckets["b"] = BucketSpec(name="b", expirations=(_EXPIRES,))
+    with world_of(made, Climate(expiry_lag=24 * HOUR)) as world:
+        keys = {f"short/{number}" for number in range(100)}
+        _put(world, *keys)
+        left = [len(_keys_at(world, START + days * DAY + HOUR)) for days in (1, 2, 10)]
+        assert left[0] > 90 > left[1] > left[2]
+
+
+def test_release_gives_a_bucket_a_lifecycle() -> None:
+    later = _bucket()
+    later.buckets["b"] = BucketSpec(name="b", expirations=(_EXPIRES,))
+    with world_of(_bucket(), Climate(expiry_lag=0)) as world, Deployment(later) as release:
+        _put(world, "short/object")
+        world.provide(release)
+        assert _keys_at(world, START + DAY - SECOND) == {"short/object"}
+        assert _keys_at(world, START + DAY + HOUR) == set()
+
+
+def test_releases_begin_no_second_sweep() -> None:
+    later = _bucket()
+    later.buckets["b"] = BucketSpec(name="b", expirations=(_EXPIRES,))
+    moments: list[int] = []
+    with world_of(later) as world, Deployment(later) as release, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.weather, "deletes_expired", lambda _: moments.append(world.kernel.now))
+        _put(world, "short/object")
+        world.provide(release)
+        world.kernel.run(until=START + 2 * DAY - SECOND)
+    assert len(moments) == len(set(moments)) == 48
+
+
+def _lifecycle(app: App, text: str) -> None:
+    properties = {"LifecycleConfiguration": {"Rules": json.loads(text)}}
+    CfnResource(Stack(app, "Lifecycle"), "Bucket", type="AWS::S3::Bucket", properties=properties)
+
+
+_ON = {"Status": "Enabled"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "expirations", "refused"),
+    [
+        ([{**_ON, "ExpirationInDays": 9}], (ExpirationSpec(days=9),), False),
+        ([{**_ON, "ExpirationInDays": 9, "Prefix": "a/"}], (ExpirationSpec(days=9, prefix="a/"),), False),
+        ([{"Status": "Disabled", "ExpirationInDays": 9, "TagFilters": []}], (), False),
+        ([{**_ON, "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 1}}], (), False),
+        ([{**_ON, "ExpirationInDays": 9, "TagFilters": []}], (ExpirationSpec(days=9),), True),
+        ([{**_ON, "Transitions": []}], (), True),
+    ],
+)
+def test_rules_of_a_lifecycle_are_read(rules: Any, expirations: tuple[ExpirationSpec, ...], refused: bool) -> None:
+    made = blueprint_of(assembly_of(_lifecycle, json.dumps(rules)))
+    (bucket,) = made.buckets.values()
+    assert (bucket.expirations, bucket.refused is not None, made.left_out != []) == (expirations, refused, refused)
+
+
+# --- Secrets
+
+SECRET = "arn:secret"
+
+
+def _stages(world: World) -> tuple[str, ...]:
+    """Values of the current and the previous version, or the code of the error."""
+    found = []
+    for stage in ("AWSCURRENT", "AWSPREVIOUS"):
+        try:
+            answer = world.call("secretsmanager", "GetSecretValue", {"SecretId": SECRET, "VersionStage": stage})
+            found.append(str(answer["SecretString"]))
+        except ServiceError as error:
+            found.append(error.code)
+    return tuple(found)
+
+
+def _new_value(world: World, value: str) -> None:
+    world.call("secretsmanager", "PutSecretValue", {"SecretId": SECRET, "SecretString": value})
+
+
+def test_stages_of_a_secret_are_read_as_they_were_for_a_while() -> None:
+    climate = Climate(secret_lag=10 * SECOND, ends=START + HOUR)
+    seen = set()
+    for seed in range(20):
+        with world_of(blueprint(), climate, str(seed)) as world:
+            world.secrets.put(SECRET, "a")
+            assert _stages(world)[0] == "a"
+            world.kernel.run(until=START + SECOND)
+            _new_value(world, "b")
+            for _ in range(11):
+                seen.add(_stages(world))
+                world.kernel.run(until=world.kernel.now + SECOND)
+            assert _stages(world) == ("b", "a")
+            for value in "cd":
+                _new_value(world, value)
+            seen.add(_stages(world))
+            world.kernel.run(until=START + HOUR)
+            assert _stages(world) == ("d", "c")
+            _new_value(world, "e")  # the faults are over
+            assert _stages(world) == ("e", "d")
+    missing = "ResourceNotFoundException"
+    assert seen == {("a", missing), ("b", missing), ("a", "a"), ("b", "a")}
+
+
+def test_versions_of_a_secret_within_a_day_are_limited() -> None:
+    with world_of(blueprint()) as world:
+        world.secrets.put(SECRET, "0")
+        for number in range(1, 100):
+            _new_value(world, str(number))
+        given = {"SecretId": SECRET, "SecretString": "100"}
+        assert _raw(world, "secretsmanager", "PutSecretValue", **given) == "LimitExceededException"
+        assert _stages(world) == ("99", "98")
+        world.kernel.run(until=START + DAY)
+        for number in range(100, 200):
+            _new_value(world, str(number))
+        assert _raw(world, "secretsmanager", "PutSecretValue", **given) == "LimitExceededException"
 
 
 # --- EventBridge
@@ -340,6 +497,212 @@ def test_request_that_lambda_refuses_is_too_large() -> None:
         return [world.gateway.send(actor, "POST", "/", body="x" * size).status for size in sizes]
 
     assert _in(made, act) == [200, 413]
+
+
+# --- Loops
+
+_SENDS = """
+import boto3
+
+def handler(event, context):
+    boto3.client("sqs").send_message(QueueUrl="https://sqs/1/{to}", MessageBody=context.function_name)
+"""
+
+
+def _loop(**functions: str) -> Blueprint:
+    """Functions by name and queue, each of which receives from the queue of its name."""
+    made = blueprint(**{name: _SENDS.format(to=to) for name, to in functions.items()})
+    made.queues["dead"] = dead = QueueSpec(name="dead")
+    for name in functions:
+        made.queues[name] = QueueSpec(name=name, visibility=1, dead_letters=dead.arn, max_receives=3)
+        made.mappings.append(MappingSpec(queue=name, function=name, batch=1, partial=False))
+    return made
+
+
+def _invocations(made: Blueprint, *sent: str) -> tuple[Counter[str], World]:
+    """Send messages to queues, and count the invocations of each function."""
+    counted: Counter[str] = Counter()
+    with world_of(made) as world:
+        world.calls.heard = lambda actor, _request: counted.update([actor.of])
+        for queue in sent:
+            world.call("sqs", "SendMessage", {"QueueUrl": made.queues[queue].url, "MessageBody": "m"})
+        world.kernel.run(until=START + 30 * SECOND)
+    return counted, world
+
+
+def test_loop_of_a_function_and_its_queue_is_stopped() -> None:
+    counted, world = _invocations(_loop(a="a"), "a")
+    assert counted == {"a": 16}
+    (message,) = world.queues.queue("dead").messages
+    assert message.body == "a"
+
+
+def test_loop_of_two_functions_is_stopped() -> None:
+    assert _invocations(_loop(a="b", b="a"), "a")[0] == {"a": 16, "b": 16}
+
+
+def test_each_message_has_its_own_chain() -> None:
+    assert _invocations(_loop(a="a"), *["a"] * 3)[0] == {"a": 3 * 16}
+
+
+def test_batch_continues_the_longest_chain() -> None:
+    made = _loop(a="a")
+    made.mappings = [replace(mapping, batch=2) for mapping in made.mappings]
+    counted: Counter[str] = Counter()
+    with world_of(made) as world:
+        world.calls.heard = lambda actor, _request: counted.update([actor.of])
+        url = made.queues["a"].url
+        for chain in ({"a": 15}, {"a": 3}):
+            sender = world.actor("sender")
+            sender.chain = chain
+            world.calls.direct("sqs", "SendMessage", {"QueueUrl": url, "MessageBody": "m"}, sender)
+        world.kernel.run(until=START + HOUR)
+        assert counted == {"a": 1}
+
+
+def test_function_that_may_loop_is_not_stopped() -> None:
+    made = _loop(a="a")
+    made.functions["a"] = replace(made.functions["a"], may_loop=True)
+    assert _invocations(made, "a")[0]["a"] > 100
+
+
+def test_loop_by_way_of_a_dead_letter_queue_is_stopped() -> None:
+    made = _loop(back="fails")
+    add_function(made, "fails", "def handler(event, context):\n    raise RuntimeError\n")
+    made.queues["fails"] = QueueSpec(name="fails", visibility=1, dead_letters=made.queues["back"].arn, max_receives=1)
+    made.mappings.append(MappingSpec(queue="fails", function="fails", batch=1, partial=False))
+    assert _invocations(made, "fails")[0] == {"back": 16}
+
+
+def test_loop_by_way_of_an_event_is_not_stopped() -> None:
+    made = _loop(a="a")
+    source = """
+import boto3
+
+def handler(event, context):
+    boto3.client("events").put_events(Entries=[{"Source": "s", "DetailType": "t", "Detail": "{}"}])
+"""
+    add_function(made, "a", source)
+    target = TargetSpec(arn=made.queues["a"].arn)
+    made.rules.append(RuleSpec(name="r", bus="default", pattern={"source": ["s"]}, every=None, targets=(target,)))
+    assert _invocations(made, "a")[0]["a"] > 100
+
+
+_BY_INVOKE = """
+import boto3
+
+def handler(event, context):
+    sqs, functions = boto3.client("sqs"), boto3.client("lambda")
+    sqs.send_message_batch(QueueUrl="https://sqs/1/out", Entries=[{"Id": "a", "MessageBody": "invoked"}])
+    try:
+        functions.invoke(FunctionName="a", InvocationType="TYPE", Payload=b"{}")
+    except functions.exceptions.ClientError as error:
+        sqs.send_message(QueueUrl="https://sqs/1/out", MessageBody=error.response["Error"]["Code"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "ends"), [("RequestResponse", ["RecursiveInvocationException"]), ("Event", ["failure"])]
+)
+def test_loop_of_invocations_is_stopped(kind: str, ends: list[str]) -> None:
+    made = blueprint()
+    add_function(made, "a", _BY_INVOKE.replace("TYPE", kind), timeout=30)
+    made.queues |= {name: QueueSpec(name=name) for name in ("out", "failed")}
+    made.asynchronous["a"] = AsyncSpec(on_failure=made.queues["failed"].arn)
+    with world_of(made) as world:
+        world.functions.invoke("a", "{}")
+        world.kernel.run(until=START + HOUR)
+        messages = world.queues.queue("out").messages
+        bodies = [message.body for message in messages]
+        bodies += ["failure" for _ in world.queues.queue("failed").messages]
+    assert bodies == ["invoked"] * 16 + ends
+    assert [message.chain for message in messages[:16]] == [{"a": number} for number in range(1, 17)]
+
+
+_SENDS_AND_FAILS = _SENDS.format(to="out") + "    raise RuntimeError\n"
+
+
+def test_asynchronous_invocation_continues_its_chain_when_it_is_tried_again() -> None:
+    made = blueprint(fails=_SENDS_AND_FAILS)
+    made.queues |= {name: QueueSpec(name=name) for name in ("out", "failed")}
+    made.asynchronous["fails"] = AsyncSpec(on_failure=made.queues["failed"].arn)
+    with world_of(made, Climate(events={Event.EVENT_TWICE: 1.0}, ends=START + 24 * HOUR)) as world:
+        world.functions.invoke_later("fails", "{}", chain={"first": 1})
+        world.kernel.run(until=START + 20 * HOUR)
+        for name, messages in (("out", 6), ("failed", 2)):
+            chains = [message.chain for message in world.queues.queue(name).messages]
+            assert chains == [{"first": 1, "fails": 1}] * messages
+
+
+def _looping(app: App, mode: str) -> None:
+    properties = {
+        "Code": {"ZipFile": ""},
+        "Handler": "index.handler",
+        "Runtime": "python3.12",
+        "Role": "role/r",
+        "RecursiveLoop": mode,
+    }
+    CfnResource(Stack(app, "Looping"), "Function", type="AWS::Lambda::Function", properties=properties)
+
+
+@pytest.mark.parametrize(("mode", "may"), [("Allow", True), ("Terminate", False)])
+def test_template_lets_a_function_loop(mode: str, may: bool) -> None:
+    (function,) = blueprint_of(assembly_of(_looping, mode)).functions.values()
+    assert function.may_loop is may
+
+
+# --- What a REST API checks
+
+
+def _answers(checks: RequestChecks, *requests: dict[str, Any]) -> list[tuple[int, str]]:
+    made = blueprint(door="def handler(event, context):\n    return {'statusCode': 200}\n")
+    route = RouteSpec(method="POST", path="/{id}", function="door", authorization="NONE", checks=checks)
+    made.apis["api"] = ApiSpec(id="api", stage="v1", routes=(route,))
+
+    def act(world: World) -> list[tuple[int, str]]:
+        actor, found = world.actor("client"), []
+        for request in requests:
+            answer = world.gateway.send(actor, "POST", request.pop("path", "/1"), **request)
+            found.append((answer.status, answer.body))
+        return found
+
+    answers: list[tuple[int, str]] = _in(made, act)
+    return answers
+
+
+def _with(**headers: str) -> dict[str, Any]:
+    return {"headers": {name.replace("_", "-"): value for name, value in headers.items()}}
+
+
+def test_request_needs_an_api_key() -> None:
+    answers = _answers(
+        RequestChecks(keys=frozenset({"known"})), {}, _with(X_Api_Key="another"), _with(X_Api_Key="known")
+    )
+    assert answers == [(403, '{"message":"Forbidden"}')] * 2 + [(200, "")]
+
+
+def test_request_needs_its_parameters() -> None:
+    checks = RequestChecks(parameters=("header.X-Name", "path.id", "querystring.q"))
+    answers = _answers(
+        checks, {}, _with(X_Name=""), {**_with(x_name="1"), "path": "/1?q="}, {**_with(x_name="1"), "path": "/1?q=1"}
+    )
+    both = '{"message":"Missing required request parameters: [X-Name, q]"}'
+    one = '{"message":"Missing required request parameters: [q]"}'
+    assert answers == [(400, both), (400, both), (400, one), (200, "")]
+
+
+def test_body_must_be_json() -> None:
+    checks = RequestChecks(json=frozenset({"application/json"}))
+    kinds = ("application/json", "Application/JSON; charset=utf-8", "text/plain")
+    requests = [{"headers": {"Content-Type": kind}, "body": "{"} for kind in kinds]
+    answers = _answers(checks, *requests, {"body": "{"}, {"body": ""}, {"body": "1"})
+    refused = (400, '{"message":"Invalid request body"}')
+    assert answers == [refused, refused, (200, ""), refused, refused, (200, "")]
+
+
+def test_body_of_every_type_must_be_json() -> None:
+    ((status, _),) = _answers(RequestChecks(json=frozenset({"$default"})), {**_with(Content_Type="a/b"), "body": "{"})
+    assert status == 400
 
 
 # --- SQS

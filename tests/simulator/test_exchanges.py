@@ -11,6 +11,7 @@ import pytest
 
 from constructs_lib.testing.simulator.deployment.blueprint import (
     ApiSpec,
+    BucketSpec,
     QueueSpec,
     RouteSpec,
     RuleSpec,
@@ -49,7 +50,7 @@ def services() -> Iterator[tuple[World, Services]]:
         for method, _, path in [key.partition(" ")]
     )
     made.apis["http"] = ApiSpec(id="http", stage="$default", routes=http_routes, http=True)
-    made.buckets.append("bucket")
+    made.buckets["bucket"] = BucketSpec(name="bucket")
     machines = {name: add_machine(made, name, given(plain.url)) for name, given in MACHINES.items()}
     with world_of(made, Climate(unproven=frozenset({EXECUTIONS_GO}))) as world:
         secret = arn("secretsmanager", "secret:one-abcdef")

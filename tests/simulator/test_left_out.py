@@ -15,15 +15,18 @@ from constructs_lib.testing.proof import Proof
 from constructs_lib.testing.simulator import World, break_each_call, simulate
 from constructs_lib.testing.simulator.deployment.blueprint import (
     ApiSpec,
+    BucketSpec,
     IndexSpec,
     MappingSpec,
     QueueSpec,
+    RequestChecks,
     RouteSpec,
     RuleSpec,
     TableSpec,
     TargetSpec,
 )
 from constructs_lib.testing.simulator.deployment.schedules import cron_of
+from constructs_lib.testing.simulator.deployment.template import blueprint_of
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.run import START
@@ -266,6 +269,129 @@ def test_request_to_such_a_route_ends_the_run() -> None:
         world.kernel.spawn(actor, lambda: void(world.gateway.send(actor, "GET", "/x")))
         with pytest.raises(NotSimulatedError, match="a request is sent to GET /x, and"):
             world.kernel.run(until=START + 60 * SECOND)
+
+
+def test_object_in_a_bucket_with_such_a_lifecycle_is_refused() -> None:
+    made = blueprint()
+    made.buckets["b"] = BucketSpec(name="b", refused=NOT_THERE)
+    with world_of(made) as world:
+        assert "Contents" not in world.call("s3", "ListObjectsV2", {"Bucket": "b"})
+        with pytest.raises(NotSimulatedError, match=NOT_THERE):
+            world.call("s3", "PutObject", {"Bucket": "b", "Key": "k", "Body": b""})
+
+
+# --- What a REST API checks
+
+
+def _checked(app: Any, *more: str) -> None:
+    from aws_cdk import CfnOutput, Stack
+    from aws_cdk import aws_apigateway as apigateway
+
+    from constructs_lib import TransactionApi
+
+    stack = Stack(app, "Checked")
+    api = TransactionApi(stack, "Api", operations={"transfers": add_saga(stack)}, api_key_required=True).api
+    if "source" in more:
+        source: Any = api.node.default_child
+        source.add_property_override("ApiKeySourceType", "AUTHORIZER")
+    CfnOutput(stack, "ApiId", value=api.rest_api_id)
+    other = apigateway.RestApi(stack, "Other", cloud_watch_role=False)
+    other.root.add_method("GET", apigateway.MockIntegration())
+    for name, stage in (("plan", api.deployment_stage), ("elsewhere", other.deployment_stage)):
+        if name in more:
+            plan = stack_plan(api, name, stage)
+            plan.add_api_key(api.add_api_key(f"{name}-on", value="k" * 20 + name))
+            plan.add_api_key(apigateway.ApiKey(stack, f"{name}-off", enabled=False, value="k" * 20 + "off"))
+
+
+def stack_plan(api: Any, name: str, stage: Any) -> Any:
+    """A usage plan of a stage."""
+    plan = api.add_usage_plan(name)
+    plan.add_api_stage(api=stage.rest_api, stage=stage)
+    return plan
+
+
+def _routes(*more: str) -> tuple[Any, list[RouteSpec]]:
+    made = blueprint_of(assembly_of(_checked, *more))
+    (outputs,) = made.outputs.values()
+    return made, list(made.apis[outputs["ApiId"]].routes)
+
+
+def test_clients_of_a_run_have_an_api_key_of_the_stage() -> None:
+    _, routes = _routes("plan", "elsewhere")
+    assert [route.checks.keys for route in routes] == [frozenset({"k" * 20 + "plan"})] * 2
+    simulate(assembly_of(_checked, "plan", "elsewhere"), Transfers(), sagas=20).require_kept()
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["elsewhere"], "needs an API key, and no usage plan of its stack has one"),
+        (["plan", "source"], "has its API key from an authorizer"),
+    ],
+)
+def test_api_key_that_is_not_known_is_refused(more: list[str], told: str) -> None:
+    made, routes = _routes(*more)
+    assert all(told in str(route.refused) for route in routes)
+    assert len([text for text in made.left_out if told in text]) == 2
+    with pytest.raises(NotSimulatedError, match=told):
+        simulate(assembly_of(_checked, *more), Transfers(), sagas=1)
+
+
+def test_methods_of_an_operation_check_bodies_and_parameters() -> None:
+    _, routes = _routes("plan")
+    checks = {route.method: (route.checks.json, route.checks.parameters) for route in routes}
+    assert checks == {"POST": (frozenset({"application/json"}), ()), "GET": (frozenset(), ("path.saga_id",))}
+
+
+_PROXY: Final = {
+    "Type": "AWS_PROXY",
+    "Uri": "arn:aws:apigateway:us-east-1:lambda:path/2015-03-31/functions/f/invocations",
+}
+
+
+def _method(app: Any, given: str) -> None:
+    from aws_cdk import CfnResource, Stack
+
+    stack = Stack(app, "Method")
+
+    def add(name: str, kind: str, **properties: Any) -> Any:
+        of = {"RestApiId": {"Ref": "Api"}, **properties} if kind != "RestApi" else {}
+        return CfnResource(stack, name, type=f"AWS::ApiGateway::{kind}", properties=of)
+
+    add("Api", "RestApi")
+    add("Body", "RequestValidator", ValidateRequestBody=True)
+    add("Parameters", "RequestValidator", ValidateRequestParameters=True)
+    add("Any", "Model", Name="Any", Schema={"title": "Any"})
+    add("Thing", "Model", Name="Thing", Schema={"type": "object"})
+    add("Elsewhere", "Model", RestApiId="elsewhere", Name="Elsewhere", Schema={})
+    add("Method", "Method", HttpMethod="POST", ResourceId="root", Integration=_PROXY, **json.loads(given))
+
+
+_ASKED: Final = {"RequestModels": {"Text/JSON": "Any"}, "RequestParameters": {"method.request.header.X": True}}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (_ASKED, RequestChecks()),
+        ({**_ASKED, "RequestValidatorId": {"Ref": "Body"}}, RequestChecks(json=frozenset({"text/json"}))),
+        ({**_ASKED, "RequestValidatorId": {"Ref": "Parameters"}}, RequestChecks(parameters=("header.X",))),
+        ({"RequestValidatorId": "elsewhere"}, "has a request validator that is not in its stack"),
+        *(
+            ({"RequestValidatorId": {"Ref": "Body"}, "RequestModels": {"a/b": model}}, f"has the request model {model}")
+            for model in ("Thing", "Elsewhere", "Empty")
+        ),
+    ],
+)
+def test_checks_of_a_method_are_read_or_refused(given: dict[str, Any], found: RequestChecks | str) -> None:
+    made = blueprint_of(assembly_of(_method, json.dumps(given)))
+    ((route,),) = (api.routes for api in made.apis.values())
+    if isinstance(found, RequestChecks):
+        assert (route.checks, route.refused) == (found, None)
+    else:
+        assert found in str(route.refused)
+        assert route.refused in made.left_out
 
 
 # --- cron(…)

@@ -15,6 +15,7 @@ _EVERYTHING = Climate(
     outages=_OUTAGES,
     index_lag=1,
     commit_delay=1,
+    secret_lag=1,
     skew=1,
     page=1,
 )

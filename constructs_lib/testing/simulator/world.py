@@ -57,7 +57,7 @@ def _no_changes(_function: str) -> Mapping[str, str]:
 
 
 _EXPIRY: Final = 1_800 * SECOND
-"""Between two sweeps of time to live."""
+"""Between two sweeps of what has expired."""
 _EFFECTS: Final = frozenset(
     {
         "BatchWriteItem",
@@ -171,8 +171,8 @@ class World:
             self.machines.published.publish(machine_arn, number)
         for alias in blueprint.aliases:
             self.machines.published.point(alias.arn, {alias.version: 100})
-        self.buckets = Buckets(blueprint.buckets, self.calls.may, self.weather.is_busy)
-        self.secrets = Secrets(self.kernel)
+        self.buckets = Buckets(self.kernel, self.calls.may, self.weather.is_busy)
+        self.secrets = Secrets(self.kernel, self.weather.secret_lag)
         self._drawn = Random(f"{seed}:secrets")
         self.internet = Internet(self.kernel, self.weather, self.trace)
         self.gateway = Gateway(self.kernel, self.functions, self.weather, self.trace, blueprint.apis)
@@ -185,19 +185,22 @@ class World:
             "s3": self.buckets,
             "secretsmanager": self.secrets,
         }
+        self._sweeps = False
         self.provide(deployment)
         self.connect_services(deployment)
-        if any(table.ttl for table in self.db.tables.values()):
-            self.kernel.after(_EXPIRY, self._delete_expired)
         self.rollout = Rollout(self)
 
     def _delete_expired(self) -> None:
-        """Delete items whose time is over, some sooner and some later, as time to live does."""
+        """Delete items and objects whose time is over, some sooner and some later."""
         for table in self.db.tables.values():
             for key in table.expired(self.kernel.now):
                 if self.weather.deletes_expired(_EXPIRY):
                     self.trace.note(table.name, f"time to live deletes {' '.join(map(str, key))}")
                     table.put(key, None, self.kernel.now)
+        for bucket, name in self.buckets.expired():
+            if self.weather.deletes_expired(_EXPIRY):
+                self.trace.note(bucket, f"its lifecycle deletes {name}")
+                del self.buckets.objects[bucket][name]
         self.kernel.after(_EXPIRY, self._delete_expired)
 
     def _writes(self) -> int:
@@ -285,12 +288,16 @@ class World:
         for queue in blueprint.queues.values():
             if queue.name not in self.queues.queues:
                 self.queues.add(queue)
-        for bucket in blueprint.buckets:
-            self.buckets.objects.setdefault(bucket, {})
+        for bucket in blueprint.buckets.values():
+            self.buckets.add(bucket)
         for secret in blueprint.secrets.values():
             if secret not in self.secrets.versions:
                 self.secrets.put(secret, self._new_secret())
         self.outputs.update(blueprint.outputs)
+        expires = any(spec.ttl for spec in blueprint.tables.values())
+        if not self._sweeps and (expires or any(bucket.expirations for bucket in blueprint.buckets.values())):
+            self._sweeps = True
+            self.kernel.after(_EXPIRY, self._delete_expired)
 
     def connect_services(self, deployment: Deployment) -> None:
         """Let queues and rules of a deployment invoke its functions."""

@@ -121,13 +121,15 @@ class Calls:
         with mock.patch.object(BaseClient, "_make_api_call", make_api_call):
             yield
 
-    def direct(self, service: str, operation: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a call as the one who prepares or audits a run: at once, without faults.
+    def direct(
+        self, service: str, operation: str, params: Mapping[str, Any], actor: Actor | None = None
+    ) -> dict[str, Any]:
+        """Make a call at once, without faults: as the one who prepares or audits a run, or as a service.
 
         Raises:
             ServiceError: as the service refuses it.
         """
-        answer = self._service(service).call(operation, params, None)
+        answer = self._service(service).call(operation, params, actor)
         if isinstance(answer, Future):
             raise NotSimulatedError(f"{service}:{operation} takes time; only a task can wait for it")
         return answer.finish() if isinstance(answer, Later) else answer

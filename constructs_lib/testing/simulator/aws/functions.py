@@ -16,7 +16,7 @@ from constructs_lib.testing.simulator.aws.roles import Demand
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import REGION, AsyncSpec, FunctionSpec
 from constructs_lib.testing.simulator.deployment.images import Image, Switch
-from constructs_lib.testing.simulator.engine.actors import Actor, ActorKind
+from constructs_lib.testing.simulator.engine.actors import NO_CHAIN, Actor, ActorKind
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Future, Kernel
 from constructs_lib.testing.simulator.engine.machine import Environment
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError, json_of
@@ -39,6 +39,9 @@ _COLD: Final = 300 * MILLISECOND
 _MEANWHILE: Final = frozenset({*TRANSIENT_ERRORS, ErrorName.FENCED, ErrorName.IN_DOUBT})
 """Errors by which a function is called again, or ends for another one's sake."""
 _LONGEST: Final = 300
+_MOST_IN_A_CHAIN: Final = 16
+"""Invocations of a function that continue one chain of requests: AWS documents that it stops the next one."""
+_RECURSIVE: Final = "RecursiveInvocationException"
 _RETRY_SECONDS: Final = (60, 120)
 """Before an asynchronous invocation that failed is tried again."""
 
@@ -162,17 +165,31 @@ class Functions:
         self._idle.pop(name, None)
         self._environments.pop(name, None)
 
-    def invoke(self, name: str, payload: str, *, scheduled: bool = False) -> Future[Outcome]:
-        """Invoke a function, and have its outcome later; it runs when the present task waits."""
+    def invoke(
+        self, name: str, payload: str, *, scheduled: bool = False, chain: Mapping[str, int] = NO_CHAIN
+    ) -> Future[Outcome]:
+        """Invoke a function, and have its outcome later; it runs when the present task waits.
+
+        Args:
+            name: its name or ARN.
+            payload: JSON text.
+            scheduled: whether a schedule invokes it.
+            chain: how often each function was invoked in the chain of requests that this invocation continues.
+        """
         spec = self.spec(name)
-        number = self._numbers[spec.name] = self._numbers.get(spec.name, 0) + 1
         outcome: Future[Outcome] = Future(self._kernel)
+        if self.is_loop(spec, chain):
+            self._trace.note(spec.name, "is not invoked: it is in a loop")
+            outcome.set(_failed(_RECURSIVE, "Lambda has detected a recursive loop, and stopped this invocation."))
+            return outcome
+        number = self._numbers[spec.name] = self._numbers.get(spec.name, 0) + 1
         image = self._images[spec.name]
         if spec.name not in self._observed:
             self._observed.add(spec.name)
             self._calls.uses(spec.role, demands_of_invocation(spec))
         actor = self._actor(spec, number, outcome)
         actor.scheduled = scheduled
+        actor.chain = _continued(chain, spec.name)
         idle = self._idle.get(spec.name, 0)
         if idle:
             self._idle[spec.name] = idle - 1
@@ -202,14 +219,26 @@ class Functions:
         self._kernel.at(begins if idle else self._kernel.now, lambda: self._begin(actor, work))
         return outcome
 
+    @staticmethod
+    def is_loop(spec: FunctionSpec, chain: Mapping[str, int]) -> bool:
+        """Test whether Lambda stops a chain of requests before it invokes a function."""
+        return chain.get(spec.name, 0) >= _MOST_IN_A_CHAIN and not spec.may_loop
+
     def invoke_later(
-        self, name: str, payload: str, *, attempt: int = 0, since: int | None = None, scheduled: bool = False
+        self,
+        name: str,
+        payload: str,
+        *,
+        attempt: int = 0,
+        since: int | None = None,
+        scheduled: bool = False,
+        chain: Mapping[str, int] = NO_CHAIN,
     ) -> None:
         """Invoke a function asynchronously: what fails is tried again, then given to where failures go."""
         spec = self.spec(name)
         asynchronous = self.asynchronous.get(spec.name, AsyncSpec())
         began = self._kernel.now if since is None else since
-        outcome = self.invoke(name, payload, scheduled=scheduled)
+        outcome = self.invoke(name, payload, scheduled=scheduled, chain=chain)
 
         def look() -> None:
             if outcome.value().error is None:
@@ -217,7 +246,10 @@ class Functions:
             delay = _RETRY_SECONDS[min(attempt, 1)] * SECOND
             too_old = self._kernel.now + delay - began > asynchronous.max_age * SECOND
             if attempt < asynchronous.retries and not too_old:
-                self._kernel.after(delay, lambda: self.invoke_later(name, payload, attempt=attempt + 1, since=began))
+                again = attempt + 1
+                self._kernel.after(
+                    delay, lambda: self.invoke_later(name, payload, attempt=again, since=began, chain=chain)
+                )
             elif asynchronous.on_failure is not None:
                 document = {
                     "requestPayload": json.loads(payload),
@@ -227,13 +259,19 @@ class Functions:
                 if ":sqs:" not in queue:
                     raise NotSimulatedError(f"the destination {queue} of failed invocations is not simulated")
                 if self._calls.needs(spec.name, spec.role, Demand("sqs:SendMessage", queue)):
-                    self._calls.direct("sqs", "SendMessage", {"QueueUrl": queue, "MessageBody": json.dumps(document)})
+                    sender = Actor(spec.name, ActorKind.SERVICE)
+                    sender.chain = _continued(chain, spec.name)
+                    sent = {"QueueUrl": queue, "MessageBody": json.dumps(document)}
+                    self._calls.direct("sqs", "SendMessage", sent, sender)
 
         outcome.then(look)
         if attempt == 0 and since is None and self._weather.happens(Event.EVENT_TWICE, spec.name):
-            self._kernel.after(self._weather.long(), lambda: self.invoke_later(name, payload, since=self._kernel.now))
+            self._kernel.after(
+                self._weather.long(),
+                lambda: self.invoke_later(name, payload, since=self._kernel.now, chain=chain),
+            )
 
-    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> Any:
+    def call(self, operation: str, params: Mapping[str, Any], actor: Actor | None) -> Any:
         """The API: ``Invoke``."""
         if operation != "Invoke":
             raise NotSimulatedError(f"lambda:{operation} is not simulated")
@@ -246,10 +284,13 @@ class Functions:
             json_of(text)
         except ValueError:
             raise ServiceError("InvalidRequestContentException", "Could not parse request body into json") from None
+        name, chain = str(params["FunctionName"]), NO_CHAIN if actor is None else actor.chain
         if params.get("InvocationType") == "Event":
-            self.invoke_later(str(params["FunctionName"]), text)
+            self.invoke_later(name, text, chain=chain)
             return {"StatusCode": 202, "Payload": io.BytesIO(b"")}
-        outcome = self.invoke(str(params["FunctionName"]), text)
+        if self.is_loop(self.spec(name), chain):
+            raise ServiceError(_RECURSIVE, "Lambda has detected a recursive loop, and stopped this invocation.")
+        outcome = self.invoke(name, text, chain=chain)
         answer: Future[dict[str, Any]] = Future(self._kernel)
         outcome.then(lambda: answer.set(_invoked(outcome.value())))
         return answer
@@ -326,6 +367,11 @@ class Functions:
             return
         told = " ".join(f"{_short(spec.name)} raised {name}: {error}".split())[:_LONGEST]
         self.raised.setdefault(str(call[CallField.SAGA_ID]), {}).setdefault(str(call.get(CallField.STEP)), told)
+
+
+def _continued(chain: Mapping[str, int], name: str) -> Mapping[str, int]:
+    """The chain of requests that an invocation of a function sends."""
+    return {**chain, name: chain.get(name, 0) + 1}
 
 
 def function_name(name: str) -> str:

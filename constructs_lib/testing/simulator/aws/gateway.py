@@ -13,10 +13,10 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 from constructs_lib.testing.simulator.aws.functions import MOST_PAYLOAD_BYTES, Functions, Outcome
 from constructs_lib.testing.simulator.aws.http_api import DEFAULT, Sent, authorizer_of, event_of, precedence, result_of
 from constructs_lib.testing.simulator.checks.trace import Trace
-from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, ApiSpec, RouteSpec
+from constructs_lib.testing.simulator.deployment.blueprint import ACCOUNT, ApiSpec, RequestChecks, RouteSpec
 from constructs_lib.testing.simulator.engine.actors import Actor
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, Elapsed, Kernel
-from constructs_lib.testing.simulator.errors import NotSimulatedError
+from constructs_lib.testing.simulator.errors import NotSimulatedError, json_of
 from constructs_lib.testing.simulator.faults.climate import Trouble
 from constructs_lib.testing.simulator.faults.weather import Weather
 
@@ -76,6 +76,10 @@ _HTTP: Final = _Own(
 
 
 _THROTTLED: Final = (429, "Too Many Requests")
+_KEYLESS: Final = (403, "Forbidden")
+_NO_JSON: Final = (400, "Invalid request body")
+KEY_HEADER: Final = "x-api-key"
+"""Header of a request with a client's API key."""
 
 
 class ConnectionLostError(Exception):
@@ -99,6 +103,7 @@ class Gateway:
         """Replace the APIs."""
         self._apis = dict(apis)
         self._paths: dict[str, str] = {}
+        self._keys: dict[str, str | None] = {}
         routes = [
             (api, route)
             for api in apis.values()
@@ -113,6 +118,14 @@ class Gateway:
         if operation not in self._paths:
             self._paths[operation] = path_of(self._apis, operation) or f"/{operation}"
         return self._paths[operation]
+
+    def key_of(self, operation: str) -> str | None:
+        """An API key for requests of an operation; None: they need none."""
+        if operation not in self._keys:
+            path = self.path_of(operation)
+            found = (route.checks.keys for _, route, pattern in self._routes if pattern.fullmatch(path))
+            self._keys[operation] = next((min(keys) for keys in found if keys), None)
+        return self._keys[operation]
 
     def behind(self, url: str) -> tuple[str, str]:
         """Id of the API that a URL is of, and the path behind its stage."""
@@ -182,6 +195,8 @@ class Gateway:
             return _own((401, "Unauthorized") if route.authorization == "JWT" else own.unsigned)
         if len(body.encode()) > _MOST_BYTES:
             return _own(own.large)
+        if (refused := _checked(route.checks, match.groupdict(), parts, headers or {}, body)) is not None:
+            return _own(refused)
         event = self._event(spec, route, match.groupdict(), method, parts, headers or {}, body, user)
         text = json.dumps(event)
         if len(text) > MOST_PAYLOAD_BYTES:  # Lambda refuses it
@@ -291,6 +306,36 @@ def _pattern(path: str) -> re.Pattern[str]:
         if number + 1 < len(parts):
             text += f"(?P<{parts[number + 1]}>{'.+' if parts[number + 2] else '[^/]+'})"
     return re.compile(text)
+
+
+def _checked(
+    checks: RequestChecks, path: Mapping[str, str], parts: SplitResult, headers: Mapping[str, str], body: str
+) -> tuple[int, str] | None:
+    """The response to a request that a REST API refuses; None: it does not."""
+    named = {name.lower(): value for name, value in headers.items()}
+    if checks.keys is not None and named.get(KEY_HEADER) not in checks.keys:
+        return _KEYLESS
+    if checks.parameters:
+        given = {f"header.{name}": value for name, value in named.items()}
+        given |= {f"path.{name}": value for name, value in path.items()}
+        given |= {f"querystring.{name}": values[-1] for name, values in parse_qs(parts.query).items()}
+        missing = [one for one in checks.parameters if not given.get(_lower(one))]
+        if missing:
+            names = ", ".join(one.partition(".")[2] for one in missing)
+            return 400, f"Missing required request parameters: [{names}]"
+    if checks.json:
+        kind = named.get("content-type", "application/json").partition(";")[0].strip().lower()
+        if kind in checks.json or "$default" in checks.json:
+            try:
+                json_of(body)
+            except ValueError:
+                return _NO_JSON
+    return None
+
+
+def _lower(parameter: str) -> str:
+    """Names of headers have no case."""
+    return parameter.lower() if parameter.startswith("header.") else parameter
 
 
 def _own(given: tuple[int, str]) -> Response:

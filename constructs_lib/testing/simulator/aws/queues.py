@@ -12,7 +12,7 @@ from typing import Any, Final
 from constructs_lib.testing.simulator.aws.functions import Functions
 from constructs_lib.testing.simulator.checks.trace import Trace
 from constructs_lib.testing.simulator.deployment.blueprint import MappingSpec, QueueSpec
-from constructs_lib.testing.simulator.engine.actors import Actor
+from constructs_lib.testing.simulator.engine.actors import NO_CHAIN, Actor
 from constructs_lib.testing.simulator.engine.kernel import MILLISECOND, SECOND, Kernel
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
 from constructs_lib.testing.simulator.faults.climate import Event
@@ -38,6 +38,7 @@ class Message:
         body: its text.
         sent: when it was sent.
         visible: when it can be received.
+        chain: how often each function was invoked in the chain of requests that sent it.
         group: its message group, in a FIFO queue.
         receives: how often it was received.
         receipt: handle of the last receive.
@@ -48,6 +49,7 @@ class Message:
     body: str
     sent: int
     visible: int
+    chain: Mapping[str, int]
     group: str | None = None
     receives: int = 0
     receipt: str = ""
@@ -127,14 +129,14 @@ class Queues:
             raise ServiceError("AWS.SimpleQueueService.NonExistentQueue", "The specified queue does not exist.")
         return found
 
-    def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
+    def call(self, operation: str, params: Mapping[str, Any], actor: Actor | None) -> dict[str, Any]:
         """The API."""
         queue = self.queue(params.get("QueueUrl") or params.get("QueueName"))
         match operation:
             case "SendMessage":
-                return self._send(queue, params)
+                return self._send(queue, params, NO_CHAIN if actor is None else actor.chain)
             case "SendMessageBatch":
-                return self._send_batch(queue, params["Entries"])
+                return self._send_batch(queue, params["Entries"], NO_CHAIN if actor is None else actor.chain)
             case "ReceiveMessage":
                 return self._receive(queue, params)
             case "DeleteMessage":
@@ -162,7 +164,7 @@ class Queues:
         given = {"MessageBody": body}
         if queue.spec.fifo:
             given |= {"MessageGroupId": group or "events", "MessageDeduplicationId": self._next("d")}
-        self._send(queue, given)
+        self._send(queue, given, NO_CHAIN)
 
     def delete(self, queue: Queue, receipt: str) -> None:
         """Delete the message of a receipt; it may be delivered once more all the same."""
@@ -224,8 +226,10 @@ class Queues:
                 visible=self._kernel.now,
                 group=message.group,
                 attributes=message.attributes,
+                chain=message.chain,
             )
         )
+        self._wake(to, self._kernel.now)
 
     def _check_source(self, queue: Queue) -> None:
         """Refuse a message to a queue from which something receives that is not simulated.
@@ -240,7 +244,9 @@ class Queues:
         self._number += 1
         return f"{prefix}{self._number:08d}"
 
-    def _send_batch(self, queue: Queue, entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def _send_batch(
+        self, queue: Queue, entries: Sequence[Mapping[str, Any]], chain: Mapping[str, int]
+    ) -> dict[str, Any]:
         if sum(len(str(entry["MessageBody"]).encode("utf-8", "replace")) for entry in entries) > MOST_BYTES:
             raise ServiceError(
                 "AWS.SimpleQueueService.BatchRequestTooLong", "The messages are longer than a batch may be."
@@ -249,14 +255,14 @@ class Queues:
         failed: list[dict[str, Any]] = []
         for entry in entries:
             try:
-                sent.append({"Id": entry["Id"], **self._send(queue, entry)})
+                sent.append({"Id": entry["Id"], **self._send(queue, entry, chain)})
             except ServiceError as refused:
                 failed.append(
                     {"Id": entry["Id"], "SenderFault": True, "Code": refused.code, "Message": refused.message}
                 )
         return {"Successful": sent, "Failed": failed}
 
-    def _send(self, queue: Queue, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _send(self, queue: Queue, params: Mapping[str, Any], chain: Mapping[str, int]) -> dict[str, Any]:
         self._check_source(queue)
         body = params["MessageBody"]
         if not isinstance(body, str) or not body:
@@ -302,6 +308,7 @@ class Queues:
             visible=now + delay,
             group=group,
             attributes=params.get("MessageAttributes") or {},
+            chain=chain,
         )
         queue.messages.append(message)
         self._wake(queue, message.visible)
@@ -428,7 +435,7 @@ class _Poller:
             self.wake(message.visible)
         receipts = {message.id: message.receipt for message in batch}
         event = json.dumps({"Records": [_record(message, queue.spec) for message in batch]})
-        outcome = self._functions.invoke(self._spec.function, event)
+        outcome = self._functions.invoke(self._spec.function, event, chain=_longest(batch))
         outcome.then(lambda: self._handled(queue, receipts, outcome.value()))
         if len(batch) == self._spec.batch:
             self.wake(self._kernel.now)
@@ -456,6 +463,15 @@ class _Poller:
         if any(name not in receipts for name in named):
             return set(receipts)
         return set(named)
+
+
+def _longest(batch: Sequence[Message]) -> Mapping[str, int]:
+    """The chain that an invocation with several messages continues: of each function the longest one."""
+    found: dict[str, int] = {}
+    for message in batch:
+        for name, times in message.chain.items():
+            found[name] = max(times, found.get(name, 0))
+    return found
 
 
 def _record(message: Message, spec: QueueSpec) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from constructs_lib.testing.simulator.aws.roles import Demand
+from constructs_lib.testing.simulator.deployment.blueprint import BucketSpec
 from constructs_lib.testing.simulator.engine.actors import Actor
 from constructs_lib.testing.simulator.engine.kernel import SECOND, Kernel
 from constructs_lib.testing.simulator.errors import NotSimulatedError, ServiceError
@@ -24,23 +25,63 @@ _TAKEN: Final = {
 }
 _PAGE: Final = 1_000
 _MOST_KEY_BYTES: Final = 1_024
+_DAY: Final = 86_400 * SECOND
+_MOST_VERSIONS: Final = 100
+"""Of a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of a bucket.
+
+    Attributes:
+        body: its bytes.
+        written_at: virtual time in microseconds.
+    """
+
+    body: bytes
+    written_at: int
 
 
 class Buckets:
     """Every bucket of a run.
 
     Args:
-        names: of the buckets.
+        kernel: keeps the time.
         may: tests whether an actor may do something.
         is_busy: tests whether another conditional write of the same object is under way.
+
+    Attributes:
+        objects: by bucket and key.
     """
 
     def __init__(
-        self, names: list[str], may: Callable[[Actor | None, Demand], bool], is_busy: Callable[[], bool]
+        self, kernel: Kernel, may: Callable[[Actor | None, Demand], bool], is_busy: Callable[[], bool]
     ) -> None:
-        self.objects: dict[str, dict[str, bytes]] = {name: {} for name in names}
+        self.objects: dict[str, dict[str, StoredObject]] = {}
+        self._specs: dict[str, BucketSpec] = {}
+        self._kernel = kernel
         self._may = may
         self._is_busy = is_busy
+
+    def add(self, spec: BucketSpec) -> None:
+        """Create a bucket, or give one that exists another lifecycle."""
+        self.objects.setdefault(spec.name, {})
+        self._specs[spec.name] = spec
+
+    def expired(self) -> list[tuple[str, str]]:
+        """Bucket and key of each object that has expired, though it is still there.
+
+        It expires with the midnight, in UTC, that its days end at or before.
+        """
+        return list(self._expired(self._kernel.now // _DAY * _DAY))
+
+    def _expired(self, midnight: int) -> Iterator[tuple[str, str]]:
+        for name, spec in self._specs.items():
+            for key, stored in self.objects[name].items() if spec.expirations else ():
+                days = (rule.days for rule in spec.expirations if key.startswith(rule.prefix))
+                if any(stored.written_at + each * _DAY <= midnight for each in days):
+                    yield name, key
 
     def call(self, operation: str, params: Mapping[str, Any], actor: Actor | None) -> dict[str, Any]:
         """The API."""
@@ -59,12 +100,14 @@ class Buckets:
             raise self._missing(operation, Demand("s3:ListBucket", f"arn:aws:s3:::{bucket}"), actor)
         match operation:
             case "PutObject":
+                if (reason := self._specs[bucket].refused) is not None:
+                    raise NotSimulatedError(reason)
                 return self._put(objects, key, params)
             case "GetObject":
-                body = objects[key]
+                body = objects[key].body
                 return {"Body": io.BytesIO(body), "ContentLength": len(body), "ETag": _tag(body)}
             case "HeadObject":
-                return {"ContentLength": len(objects[key]), "ETag": _tag(objects[key])}
+                return {"ContentLength": len(objects[key].body), "ETag": _tag(objects[key].body)}
             case "DeleteObject":
                 objects.pop(key, None)
                 return {}
@@ -81,7 +124,7 @@ class Buckets:
             return ServiceError("NoSuchKey", "The specified key does not exist.", status=404)
         return ServiceError("AccessDenied", "Access Denied", status=403)
 
-    def _put(self, objects: dict[str, bytes], key: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    def _put(self, objects: dict[str, StoredObject], key: str, params: Mapping[str, Any]) -> dict[str, Any]:
         given = params.get("Body", b"")
         body = given if isinstance(given, bytes) else given.encode() if isinstance(given, str) else given.read()
         told = params.get("ChecksumSHA256")
@@ -94,17 +137,17 @@ class Buckets:
                 raise ServiceError("PreconditionFailed", "At least one of the pre-conditions did not hold", status=412)
             if self._is_busy():
                 raise ServiceError("ConditionalRequestConflict", "A conflicting operation is under way", status=409)
-        objects[key] = bytes(body)
+        objects[key] = StoredObject(bytes(body), self._kernel.now)
         return {"ETag": _tag(body)}
 
 
-def _listed(objects: Mapping[str, bytes], params: Mapping[str, Any]) -> dict[str, Any]:
+def _listed(objects: Mapping[str, StoredObject], params: Mapping[str, Any]) -> dict[str, Any]:
     """A page of the objects under a prefix."""
     prefix, after = str(params.get("Prefix", "")), str(params.get("ContinuationToken", ""))
     names = sorted(name for name in objects if name.startswith(prefix) and name > after)
     page = names[: min(int(params.get("MaxKeys", _PAGE)), _PAGE)]
     more = {"NextContinuationToken": page[-1]} if page and len(page) < len(names) else {}
-    found = [{"Key": name, "Size": len(objects[name])} for name in page]
+    found = [{"Key": name, "Size": len(objects[name].body)} for name in page]
     contents = {"Contents": found} if found else {}  # S3 leaves the member out
     return {**contents, "KeyCount": len(found), "IsTruncated": bool(more), **more}
 
@@ -127,11 +170,22 @@ class SecretVersion:
 
 
 class Secrets:
-    """Every secret of a run: versions by stage."""
+    """Every secret of a run: versions by stage. All its operations are eventually consistent.
 
-    def __init__(self, kernel: Kernel) -> None:
+    Args:
+        kernel: keeps the time.
+        lag: draws for how many microseconds a stage is read as it was before a new value was put.
+
+    Attributes:
+        versions: as they were put, by secret and stage.
+    """
+
+    def __init__(self, kernel: Kernel, lag: Callable[[], int]) -> None:
         self._kernel = kernel
+        self._lag = lag
         self.versions: dict[str, dict[str, SecretVersion]] = {}
+        self._behind: dict[tuple[str, str], tuple[int, SecretVersion | None]] = {}
+        self._put_at: dict[str, list[int]] = {}
         self._signing: dict[str, SecretVersion] = {}
 
     def rotate(self, secret_arn: str, value: str, *, lag: int) -> None:
@@ -159,8 +213,29 @@ class Secrets:
         """Put a new value: the former one is ``AWSPREVIOUS`` now."""
         stages = self.versions.setdefault(secret_arn, {})
         if "AWSCURRENT" in stages:
+            for stage in ("AWSCURRENT", "AWSPREVIOUS"):
+                self._behind[secret_arn, stage] = (self._kernel.now + self._lag(), self._seen(secret_arn, stage))
             stages["AWSPREVIOUS"] = stages["AWSCURRENT"]
         stages["AWSCURRENT"] = SecretVersion(value, self._kernel.now)
+        self._put_at.setdefault(secret_arn, []).append(self._kernel.now)
+
+    def _seen(self, secret_arn: str, stage: str) -> SecretVersion | None:
+        """The version that a read of a stage finds."""
+        until, former = self._behind.get((secret_arn, stage), (0, None))
+        return former if self._kernel.now < until else self.versions[secret_arn].get(stage)
+
+    def _check_quota(self, secret_arn: str) -> None:
+        """Refuse one version more than a secret may have. Those of a day and more go, and so make room.
+
+        A stage keeps a version. After two new values no version that is older than these has one.
+
+        Raises:
+            ServiceError: LimitExceededException.
+        """
+        since = self._kernel.now - _DAY
+        self._put_at[secret_arn] = [moment for moment in self._put_at[secret_arn] if moment > since]
+        if len(self._put_at[secret_arn]) >= _MOST_VERSIONS:
+            raise ServiceError("LimitExceededException", f"A secret has at most {_MOST_VERSIONS} versions.")
 
     def call(self, operation: str, params: Mapping[str, Any], _actor: Actor | None) -> dict[str, Any]:
         """The API: ``GetSecretValue`` and ``PutSecretValue``."""
@@ -171,12 +246,13 @@ class Secrets:
         if secret_arn is None:
             raise ServiceError("ResourceNotFoundException", "Secrets Manager can't find the specified secret.")
         if operation == "PutSecretValue":
+            self._check_quota(secret_arn)
             self.put(secret_arn, str(params["SecretString"]))
             return {"ARN": secret_arn}
         if operation != "GetSecretValue":
             raise NotSimulatedError(f"secretsmanager:{operation} is not simulated")
         stage = str(params.get("VersionStage", "AWSCURRENT"))
-        version = self.versions[secret_arn].get(stage)
+        version = self._seen(secret_arn, stage)
         if version is None:
             raise ServiceError(
                 "ResourceNotFoundException", f"Secrets Manager can't find the value for staging label: {stage}"

@@ -36,6 +36,7 @@ class FunctionSpec:
         memory: MiB.
         log_group: name of its log group; None: the one that Lambda names after it.
         traced: whether the Lambda service sends traces of it.
+        may_loop: whether Lambda lets a chain of requests invoke it again and again.
     """
 
     name: str
@@ -47,6 +48,7 @@ class FunctionSpec:
     memory: int = 128
     log_group: str | None = None
     traced: bool = False
+    may_loop: bool = False
 
     @property
     def arn(self) -> str:
@@ -112,6 +114,29 @@ class QueueSpec:
     def url(self) -> str:
         """Its URL."""
         return f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpirationSpec:
+    """Objects of a bucket that expire: days after they were written, and what their keys begin with."""
+
+    days: int
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSpec:
+    """A bucket.
+
+    Attributes:
+        name: its name.
+        expirations: rules of its lifecycle by which objects expire.
+        refused: reason for which no object can be put there; None: they can.
+    """
+
+    name: str
+    expirations: tuple[ExpirationSpec, ...] = ()
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +302,21 @@ class AsyncSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestChecks:
+    """Checks of a request that a REST API makes before it invokes a function.
+
+    Attributes:
+        keys: API keys of which a request needs one; None: it needs none.
+        parameters: those that a request needs, as ``header.X-Name``, ``querystring.name`` or ``path.name``.
+        json: types of content that must be JSON; ``$default``: whatever no other one is.
+    """
+
+    keys: frozenset[str] | None = None
+    parameters: tuple[str, ...] = ()
+    json: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
     """A method of a REST API, or a route of an HTTP API.
 
@@ -287,6 +327,7 @@ class RouteSpec:
         authorization: ``AWS_IAM``, ``NONE``, ``COGNITO_USER_POOLS`` or ``CUSTOM``; of an HTTP API ``JWT``.
         scopes: of which a token needs one.
         timeout: milliseconds for which the API waits for the function.
+        checks: what a REST API checks before.
         refused: reason for which no request can be sent there; None: they can.
     """
 
@@ -296,6 +337,7 @@ class RouteSpec:
     authorization: str
     scopes: tuple[str, ...] = ()
     timeout: int = 29_000
+    checks: RequestChecks = RequestChecks()
     refused: str | None = None
 
     @property
@@ -350,7 +392,7 @@ class Blueprint:
     rules: list[RuleSpec] = field(default_factory=list)
     buses: set[str] = field(default_factory=lambda: {"default"})
     apis: dict[str, ApiSpec] = field(default_factory=dict)
-    buckets: list[str] = field(default_factory=list)
+    buckets: dict[str, BucketSpec] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     asynchronous: dict[str, AsyncSpec] = field(default_factory=dict)
     roles: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)

@@ -21,11 +21,14 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     ApiSpec,
     AsyncSpec,
     Blueprint,
+    BucketSpec,
+    ExpirationSpec,
     FunctionSpec,
     IndexSpec,
     MachineSpec,
     MappingSpec,
     QueueSpec,
+    RequestChecks,
     RouteSpec,
     RuleSpec,
     StreamSpec,
@@ -33,6 +36,7 @@ from constructs_lib.testing.simulator.deployment.blueprint import (
     TargetSpec,
 )
 from constructs_lib.testing.simulator.deployment.intrinsics import Resolver
+from constructs_lib.testing.simulator.deployment.request_checks import checks_of, keys_of
 from constructs_lib.testing.simulator.deployment.schedules import cron_of
 from constructs_lib.testing.simulator.errors import NotSimulatedError
 
@@ -49,6 +53,19 @@ _OF_STREAMS: Final = {
     "TumblingWindowInSeconds": "no windows",
 }
 """Options of a stream's event source that have no effect here."""
+_OF_LIFECYCLES: Final = frozenset(
+    {
+        "AbortIncompleteMultipartUpload",
+        "ExpirationInDays",
+        "ExpiredObjectDeleteMarker",
+        "Id",
+        "NoncurrentVersionExpiration",
+        "NoncurrentVersionExpirationInDays",
+        "Prefix",
+        "Status",
+    }
+)
+"""Members of a lifecycle's rule that are simulated, and those of uploads and versions, which no call here makes."""
 _ROUTE_KEY: Final = re.compile(r"([A-Z]+) (/\S*)")
 _ACTS: Final = frozenset({"lambda", "sqs", "firehose"})
 """Protocols of subscriptions behind which something of the stack acts; others notify a person, or another system."""
@@ -245,6 +262,7 @@ class _Reader:
             memory=int(given.get("MemorySize", 128)),
             log_group=given.get("LoggingConfig", {}).get("LogGroup"),
             traced=given.get("TracingConfig", {}).get("Mode") == "Active",
+            may_loop=given.get("RecursiveLoop") == "Allow",
         )
 
     def _code(self, logical_id: str, given: Mapping[str, Any]) -> Path | str:
@@ -443,7 +461,21 @@ class _Reader:
         self._to.buses.add(str(given.get("Name") or self._name(logical_id)))
 
     def _bucket(self, logical_id: str, given: dict[str, Any]) -> None:
-        self._to.buckets.append(str(given.get("BucketName") or self._name(logical_id)))
+        name, refused = self._name(logical_id), None
+        given_rules = given.get("LifecycleConfiguration", {}).get("Rules", ())
+        rules = [rule for rule in given_rules if rule["Status"] == "Enabled"]
+        if unknown := sorted({member for rule in rules for member in rule} - _OF_LIFECYCLES):
+            refused = f"the lifecycle of bucket {logical_id} has {', '.join(unknown)}, which is not simulated"
+            self._to.leave_out(refused)
+        self._to.buckets[name] = BucketSpec(
+            name=name,
+            expirations=tuple(
+                ExpirationSpec(days=int(rule["ExpirationInDays"]), prefix=rule.get("Prefix", ""))
+                for rule in rules
+                if "ExpirationInDays" in rule
+            ),
+            refused=refused,
+        )
 
     def _secret(self, logical_id: str, _given: dict[str, Any]) -> None:
         self._to.secrets[logical_id] = str(self._resolver.reference(logical_id))
@@ -460,21 +492,22 @@ class _Reader:
 
     def _api(self, logical_id: str, given: dict[str, Any]) -> None:
         routes = []
-        stage = "prod"
+        api = str(self._resolver.reference(logical_id))
+        stages = [str(one["StageName"]) for _, one in self._of_apis("Stage") if one["RestApiId"] == api]
+        stage = stages[-1] if stages else "prod"
+        keys, source = keys_of(api, stage, self._of_apis), str(given.get("ApiKeySourceType", "HEADER"))
         for method_id, resource in self._resources.items():
-            if resource["Type"] not in ("AWS::ApiGateway::Stage", "AWS::ApiGateway::Method"):
+            if resource["Type"] != "AWS::ApiGateway::Method":
                 continue
             properties = self._resolver.resolve(resource.get("Properties", {}))
-            if properties.get("RestApiId") != self._resolver.reference(logical_id):
-                continue
-            if resource["Type"] == "AWS::ApiGateway::Stage":
-                stage = str(properties["StageName"])
-            if resource["Type"] == "AWS::ApiGateway::Method" and properties["HttpMethod"] != "OPTIONS":
+            if properties.get("RestApiId") == api and properties["HttpMethod"] != "OPTIONS":
                 integration = properties.get("Integration", {})
                 found = _FUNCTION_IN_URI.search(str(integration.get("Uri", "")))
-                refused = None
-                if integration.get("Type") != "AWS_PROXY" or found is None:
-                    refused = f"method {method_id} has no Lambda proxy integration, which alone is simulated"
+                checks: RequestChecks | str = "has no Lambda proxy integration, which alone is simulated"
+                if integration.get("Type") == "AWS_PROXY" and found is not None:
+                    checks = checks_of(properties, keys, source, self._of_apis)
+                refused = f"method {method_id} {checks}" if isinstance(checks, str) else None
+                if refused is not None:
                     self._to.leave_out(refused)
                 routes.append(
                     RouteSpec(
@@ -482,13 +515,19 @@ class _Reader:
                         path=self._path(resource["Properties"]["ResourceId"]),
                         function=found[1] if found is not None else "",
                         authorization=properties.get("AuthorizationType", "NONE"),
+                        checks=RequestChecks() if isinstance(checks, str) else checks,
                         refused=refused,
                     )
                 )
-        api = str(self._resolver.reference(logical_id))
         self._to.apis[api] = ApiSpec(
             id=api, stage=stage, binary="*/*" in given.get("BinaryMediaTypes", ()), routes=tuple(routes)
         )
+
+    def _of_apis(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Resources of REST APIs of a type, each with its ``Ref`` and its properties."""
+        for logical_id, resource in self._resources.items():
+            if resource["Type"] == f"AWS::ApiGateway::{kind}":
+                yield str(self._resolver.reference(logical_id)), self._resolver.resolve(resource.get("Properties", {}))
 
     def _statements(self, role: str, document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         found = document["Statement"] if isinstance(document["Statement"], list) else [document["Statement"]]

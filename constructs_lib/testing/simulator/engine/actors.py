@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from constructs_lib.testing.simulator.engine.kernel import Process
 
@@ -35,6 +35,10 @@ class Request:
     params: Mapping[str, Any]
 
 
+NO_CHAIN: Final[Mapping[str, int]] = {}
+"""Chain of what no invocation has sent."""
+
+
 class Actor(Process):
     """A process with an identity.
 
@@ -46,9 +50,10 @@ class Actor(Process):
         travelling: its request that is on its way, and may still arrive when its sender is dead.
         sent: when its last request was sent.
         scheduled: whether a schedule began it: its writes alone do not speed the schedule up.
+        chain: how often each function was invoked in the chain of requests that it continues, itself included.
     """
 
-    __slots__ = ("environment", "kind", "of", "role", "scheduled", "sent", "travelling")
+    __slots__ = ("chain", "environment", "kind", "of", "role", "scheduled", "sent", "travelling")
 
     def __init__(
         self,
@@ -69,6 +74,7 @@ class Actor(Process):
         self.travelling: Request | None = None
         self.sent: int | None = None
         self.scheduled = False
+        self.chain = NO_CHAIN
 
     @property
     def must_succeed(self) -> bool:

@@ -142,6 +142,7 @@ class Climate:
         index_lag: microseconds by which an index is behind at most.
         commit_delay: microseconds for which a transaction holds its items at most.
         page: items after which a page of a query or a scan ends; 0: as many as fit.
+        secret_lag: microseconds for which a secret is read as it was before a new value was put, at most.
         skew: microseconds by which two clocks differ at most.
         expiry_lag: microseconds after its expiration by which DynamoDB has deleted an item, on average.
         ends: when it is over: afterwards nothing goes wrong.
@@ -156,6 +157,7 @@ class Climate:
     index_lag: int = 0
     commit_delay: int = 0
     page: int = 0
+    secret_lag: int = 0
     skew: int = 0
     expiry_lag: int = 2 * 86_400 * SECOND
     ends: int = 0
@@ -210,7 +212,8 @@ def drawn_climate(random: Random, *, start: int, length: int, services: tuple[st
         unproven=_half(random, HEARTBEAT_MATCHED),
         page=random.choice((0, 0, 1, 2, 5)),
     )
-    return replace(drawn, unproven=drawn.unproven | _half(random, LIMIT_MATCHED) | _half(random, EXECUTIONS_GO))
+    unproven = drawn.unproven | _half(random, LIMIT_MATCHED) | _half(random, EXECUTIONS_GO)
+    return replace(drawn, unproven=unproven, secret_lag=random.choice((0, SECOND, 10 * SECOND, MINUTE)))
 
 
 def _half(random: Random, claim: str) -> frozenset[str]:

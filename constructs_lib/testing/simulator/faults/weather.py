@@ -127,6 +127,11 @@ class Weather:
             return 0
         return int(self._latencies.random() ** 2 * most)
 
+    def secret_lag(self) -> int:
+        """Microseconds for which a stage of a secret is read as it was."""
+        most = self.climate.secret_lag
+        return int(self._latencies.random() * most) if most and not self.is_over else 0
+
     def unprocessed(self) -> float:
         """Share of the keys of a batch that are left unprocessed: some are as often as calls are throttled."""
         often = self.climate.troubles.get(Trouble.THROTTLE, 0.0)

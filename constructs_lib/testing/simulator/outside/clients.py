@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from constructs_lib.testing.simulator.aws.gateway import ConnectionLostError, Response
+from constructs_lib.testing.simulator.aws.gateway import KEY_HEADER, ConnectionLostError, Response
 from constructs_lib.testing.simulator.checks.requests import FINAL
 from constructs_lib.testing.simulator.engine.kernel import SECOND
 from constructs_lib.testing.simulator.faults.climate import Event
@@ -145,6 +145,8 @@ class Client:
     def _send(self, method: str, path: str, body: Mapping[str, Any] | None) -> Response | None:
         fate = self._fate
         headers = {"content-type": "application/json"}
+        if (api_key := self._world.gateway.key_of(fate.intent.operation)) is not None:
+            headers[KEY_HEADER] = api_key
         if body is not None:
             headers[IDEMPOTENCY_KEY_HEADER] = fate.key
             if fate.intent.wait:
