@@ -350,21 +350,25 @@ _PROXY: Final = {
 }
 
 
-def _method(app: Any, given: str) -> None:
+def _method(app: Any, given: str, *planned: str) -> None:
     from aws_cdk import CfnResource, Stack
 
     stack = Stack(app, "Method")
 
     def add(name: str, kind: str, **properties: Any) -> Any:
-        of = {"RestApiId": {"Ref": "Api"}, **properties} if kind != "RestApi" else {}
+        of = {"RestApiId": {"Ref": "Api"}, **properties} if kind != "RestApi" else properties
         return CfnResource(stack, name, type=f"AWS::ApiGateway::{kind}", properties=of)
 
-    add("Api", "RestApi")
+    add("Api", "RestApi", ApiKeySourceType="AUTHORIZER")
     add("Body", "RequestValidator", ValidateRequestBody=True)
     add("Parameters", "RequestValidator", ValidateRequestParameters=True)
     add("Any", "Model", Name="Any", Schema={"title": "Any"})
     add("Thing", "Model", Name="Thing", Schema={"type": "object"})
     add("Elsewhere", "Model", RestApiId="elsewhere", Name="Elsewhere", Schema={})
+    if planned:
+        add("Key", "ApiKey", Enabled=True)
+        add("Plan", "UsagePlan", ApiStages=[{"ApiId": {"Ref": "Api"}, "Stage": "prod"}])
+        add("Planned", "UsagePlanKey", KeyId={"Ref": "Key"}, KeyType="API_KEY", UsagePlanId={"Ref": "Plan"})
     add("Method", "Method", HttpMethod="POST", ResourceId="root", Integration=_PROXY, **json.loads(given))
 
 
@@ -392,6 +396,11 @@ def test_checks_of_a_method_are_read_or_refused(given: dict[str, Any], found: Re
     else:
         assert found in str(route.refused)
         assert route.refused in made.left_out
+
+
+def test_method_without_a_key_takes_every_request_of_a_stage_with_keys() -> None:
+    ((route,),) = (api.routes for api in blueprint_of(assembly_of(_method, "{}", "planned")).apis.values())
+    assert route.checks == RequestChecks()
 
 
 # --- cron(…)
