@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from random import Random
 from typing import Any
 
 import pytest
 
 from constructs_lib.testing.invariants import Invariant
-from constructs_lib.testing.simulator import Deployment, World, simulate
+from constructs_lib.testing.simulator import Deployment, Intent, World, simulate
+from constructs_lib.testing.simulator.checks.coverage import Coverage
+from constructs_lib.testing.simulator.faults.climate import CALM
 from constructs_lib.testing.simulator.report import SimulationReport
+from constructs_lib.testing.simulator.run import simulate_once
 
 from .drawn.assembly import drawn_assembly
 from .drawn.sagas import SKIP, DrawnGroup, DrawnSaga, DrawnStep, items_of
 from .drawn.texts import REFUSED
-from .drawn.workload import Drawn
+from .drawn.workload import AMOUNT, Drawn
 
 pytestmark = pytest.mark.proof
 
@@ -109,3 +113,34 @@ def test_what_a_provider_may_do_with_a_job_keeps_the_promise() -> None:
     assert found["large outputs"] > 5
     assert found["W RECORDED behind the pivot"] > 100
     assert found["J DONE behind the pivot"] > 20
+
+
+WAITING_ITEMS = DrawnSaga(
+    nodes=(
+        DrawnGroup(
+            name="G1",
+            kind="map",
+            branches=((DrawnStep(name="S1", kind="wait"), DrawnStep(name="S2", kind="atomic", undo=True)),),
+        ),
+        PIVOT,
+    )
+)
+
+
+class Invalid(Drawn):
+    """Half of the requests have an item whose key no item may have."""
+
+    def intent(self, number: int, random: Random) -> Intent:
+        intent = super().intent(number, random)
+        if number % 2:
+            intent.body["items"].append({"sku": "a b", "amount": AMOUNT})
+        return intent
+
+
+def test_a_request_with_a_key_that_no_item_may_have_is_taken_where_items_wait() -> None:
+    workload = Invalid([WAITING_ITEMS], only=[0])
+    with Deployment.of_assembly(drawn_assembly([WAITING_ITEMS])) as deployment:
+        run = simulate_once(deployment, workload, 1, sagas=10, coverage=Coverage(), climate=CALM, traced=True)
+    assert not run.findings
+    assert any("POST" in line and "-> 202" in line for line in run.trace)
+    assert not any("-> 502" in line for line in run.trace)

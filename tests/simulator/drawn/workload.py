@@ -14,7 +14,7 @@ from constructs_lib.testing.simulator import Intent, Provider, Workload, World
 from constructs_lib.testing.simulator.aws.dynamodb import Table
 from constructs_lib.testing.simulator.aws.dynamodb.tables import Key
 from constructs_lib.testing.simulator.promise import is_direct
-from saga_runtime.idempotency.identity import provider_key_of, step_key_of
+from saga_runtime.idempotency.identity import is_item_key, provider_key_of, step_key_of
 from saga_runtime.protocol import LogAttribute, RecordAttribute, RecordStatus, StepStatus
 
 from .books import books_agree, events_were_consumed, open_accounts
@@ -165,7 +165,7 @@ class Drawn(Workload):
             items: list[str | None] = [None]
             if isinstance(node, DrawnGroup) and node.kind == "map":
                 known = RecordAttribute.INPUT in record and node.items == ITEMS
-                items = [item["sku"] for item in _body_of(record)["items"]] if known else []
+                items = [item["sku"] for item in _body_of(record)["items"] if is_item_key(item["sku"])] if known else []
             yield from ((step.name, item) for step in node.steps if step.kind == "wait" for item in items)
 
     def intent(self, number: int, random: Random) -> Intent:
