@@ -21,7 +21,7 @@ from constructs_lib.saga.asl.states import (
     step_retries,
 )
 from constructs_lib.saga.steps.jsonata import expression
-from saga_runtime.protocol import NOTHING_STANDS, CallField, CallMode, LogAttribute, StepStatus
+from saga_runtime.protocol import NOTHING_STANDS, CallField, CallMode, ErrorName, LogAttribute, StepStatus
 
 _DAY_SECONDS: Final = 86_400
 
@@ -37,6 +37,7 @@ def fence_states(
     stuck: str,
     known: str | None = None,
     instead: str | None = None,
+    again: str | None = None,
     buried_outputs: State | None = None,
     standing_outputs: State | None = None,
 ) -> dict[str, State]:
@@ -55,6 +56,8 @@ def fence_states(
         known: expression of the outputs that are at hand; None where none are.
         instead: output (JSON) that the tombstone keeps for a skipped step: another run of the saga finds it there, and
             skips the step too.
+        again: next state if the row has a refusal that no attempt was answered with before its time was over: the
+            refusal decides. None: the one that led here is in the row, or none is.
         buried_outputs: what the outputs become in the first case, if anything.
         standing_outputs: what they become in the second, and where another execution's tombstone keeps an output.
     """
@@ -72,6 +75,9 @@ def fence_states(
         # Another execution may have been refused by another error: the row decides which route the saga took.
         kept = f'{status} = "{StepStatus.TOMBSTONE}" and $exists(${flow.row}.{LogAttribute.OUTPUT}.S)'
         skipped = [{"Condition": expression(kept), "Next": buried} | _assign(standing_outputs)]
+    if again is not None:
+        other = f'${flow.row}.{LogAttribute.ERROR}.S != "{ErrorName.CALLBACK_TIMED_OUT}"'
+        skipped.append({"Condition": expression(f'{status} = "{StepStatus.REFUSED}" and {other}'), "Next": again})
     states: dict[str, State] = {
         name: _tombstone(plan, flow, step, instead)
         | {"Catch": [refused_write(look)], "Next": buried}

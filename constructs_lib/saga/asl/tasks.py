@@ -221,9 +221,11 @@ def _service_refusals(step: CompiledStep) -> tuple[str, ...]:
 
 def _meant_by(step: CompiledStep, error: str) -> list[str]:
     """Error names that mean a refusal: a state's own timeouts are one, where nothing can be in doubt."""
-    if error == ErrorName.CALLBACK_TIMED_OUT and step.wait is not None and not step.job:
-        return [error, *NOT_IN_TIME]
-    return [error]
+    return [error, *NOT_IN_TIME] if _is_end_of_wait(step, error) else [error]
+
+
+def _is_end_of_wait(step: CompiledStep, error: str) -> bool:
+    return error == ErrorName.CALLBACK_TIMED_OUT and step.wait is not None and not step.job
 
 
 def _call_payload(plan: SagaPlan, flow: Flow, index: int) -> State:
@@ -315,7 +317,11 @@ def _going_on_name(step: CompiledStep, error: str) -> str:
 
 
 def _going_on(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str, State]:
-    """A refusal that does not end the saga. The step is fenced first: an attempt that still travels must not land."""
+    """A refusal that does not end the saga. The step is fenced first: an attempt that still travels must not land.
+
+    An outcome may be stored, and not delivered before its wait is over: it is asked for again, since recoveries and
+    compensations go by it.
+    """
     step = _step(flow, index)
     states: dict[str, State] = {}
     behind = flow.following(index)
@@ -331,6 +337,7 @@ def _going_on(plan: SagaPlan, flow: Flow, index: int, exits: Exits) -> dict[str,
             stuck=exits.stuck,
             known=flow.known(index),
             instead=instead,
+            again=step.name if _is_end_of_wait(step, error) else None,
             buried_outputs={flow.variable: expression(flow.with_output(index, f'{{"{step.name}": {instead}}}'))},
             standing_outputs={flow.variable: replayed(flow, index)},
         )

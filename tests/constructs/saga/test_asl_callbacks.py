@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from constructs_lib import ContinueWith
 from constructs_lib.saga.asl import (
     CompiledGroup,
     SagaPlan,
@@ -160,6 +161,23 @@ def test_an_outcome_that_arrives_before_the_skip_is_used() -> None:
     done = run(definition_of(PLANS["a wait that may be skipped"]), answers({"Review": TIME_IS_UP, **known}))
 
     assert body(done)["result"]["Review"] == {"ok": 1}
+
+
+@pytest.mark.parametrize("error", ["Rejected", "Unclear", TIMED_OUT])
+def test_a_refusal_that_arrives_before_the_skip_is_used(error: str) -> None:
+    """A recovery, and compensations, go by the row: here it is asked for, and decides by its own name."""
+    instead = {"Unclear": {"review": "another"}, TIMED_OUT: {"review": "none"}}
+    routes = {name: ContinueWith(output=output) for name, output in instead.items()}
+    saga = plan(wait("Review", refusals=("Rejected", *instead), going_on=routes), step("Commit", pivot=True))
+    there = {"Item": row("REFUSED")["Item"] | {"error": {"S": error}}}
+    met = {f"Skip Review ({way})": Failure("DynamoDB.ConditionalCheckFailedException") for way in instead}
+    read = {f"Skip Review ({way}) - read row": there for way in instead}
+    done = run(definition_of(saga), answers({"Review": [refusal(TIMED_OUT), refusal(error)], **met, **read}))
+
+    if error in instead:
+        assert body(done)["result"]["Review"] == instead[error]
+    else:
+        assert (body(done, "Settle failed")["error"], "Commit" in done.trace) == (error, False)
 
 
 def test_a_saga_that_is_fenced_while_it_waits_touches_nothing() -> None:
