@@ -18,7 +18,7 @@ from .drawn.sagas import ROUTES, SKIP, DrawnGroup, DrawnSaga, DrawnStep, way_by
 
 pytestmark = pytest.mark.proof
 
-_SKIPPING = DrawnSaga(
+SKIPPING = DrawnSaga(
     nodes=(
         DrawnStep(name="S1", kind="both", pivot=True),
         DrawnStep(name="S2", kind="both", route=SKIP, refusable=False),
@@ -42,8 +42,8 @@ _CASES: Final = 4
 """Kinds of advice that are followed, at least."""
 
 
-class _Skipped(Advised):
-    """Requests of each of which a step is skipped, for a reason that is drawn in each call."""
+class Skipped(Advised):
+    """Requests to ``SKIPPING``, of each of which a step is skipped, for a reason that is drawn in each call."""
 
     def intent(self, number: int, random: Random) -> Intent:
         intent = super().intent(number, random)
@@ -66,7 +66,7 @@ def test_who_does_what_is_advised_keeps_the_promise() -> None:
 
 
 def test_who_decides_behind_a_skipped_step_keeps_the_promise() -> None:
-    workload, report = _simulated(_SKIPPING, 80, _Skipped)
+    workload, report = _simulated(SKIPPING, 80, Skipped)
 
     report.require_kept()
     assert workload.done["fixed, call it again"] > 0
@@ -78,6 +78,6 @@ def test_advice_to_call_a_skipped_step_again_is_found() -> None:
         mock.patch.object(Subject, "is_skipped", never),
         mock.patch("constructs_lib.cli.saga.inspection._is_skipped", return_value=False),
     ):
-        _, report = _simulated(_SKIPPING, 200, _Skipped)
+        _, report = _simulated(SKIPPING, 200, Skipped)
 
     assert not report.kept

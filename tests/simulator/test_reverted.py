@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
+
+from tests.docs.pages import DOCS
 
 from .reverted.__main__ import ROOT, look_for, reverted
 from .reverted.reverts import REVERTS, Edit, Revert
 from .reverted.stacks import STACKS
+
+_SIMULATION: Final = (DOCS / "explanation/simulation.md").read_text(encoding="utf-8")
+_DEFECTS: Final = (DOCS / "explanation/defects-found.md").read_text(encoding="utf-8")
+_NAME: Final = re.compile(r"`([\w-]+)`")
 
 
 @pytest.mark.parametrize("name", REVERTS)
@@ -28,6 +37,37 @@ def test_edit_of_a_text_that_is_gone_is_refused(tmp_path: Path) -> None:
     gone = Revert(name="gone", defect="", edits=[Edit("requirements/bundle.txt", "not in there", "")])
     with pytest.raises(ValueError, match=r"requirements/bundle.txt must have this text once, got 0"):
         reverted(gone, tmp_path)
+
+
+def _rows(page: str, heading: str) -> Iterator[list[str]]:
+    """Cells of each row of a section's tables."""
+    (text,) = re.findall(rf"^#+ {re.escape(heading)}$(.*?)(?=^#+ |\Z)", page, re.MULTILINE | re.DOTALL)
+    for line in re.findall(r"^\| (?!defect )(.+) \|$", text, re.MULTILINE):
+        yield line.split(" | ")
+
+
+def _found_in() -> list[str]:
+    """Last cell of each defect that moved money, or left a saga stuck: its reverts, or its class."""
+    return [cells[-1] for section in ("Money", "Stuck sagas") for cells in _rows(_DEFECTS, section)]
+
+
+def test_each_defect_has_a_revert_or_is_of_a_class_that_the_page_defines() -> None:
+    classes = re.findall(r"^- \*\*(\w+)\*\*: ", _SIMULATION.partition("### What it cannot find\n")[2], re.MULTILINE)
+    found = _found_in()
+    others = [cell for cell in found if not _NAME.search(cell)]
+
+    assert {name for cell in found for name in _NAME.findall(cell)} <= REVERTS.keys()
+    assert set(others) == set(classes)
+
+
+def test_each_revert_has_its_row_and_its_defect() -> None:
+    (without,) = re.findall(r"No defect was found of ([^.]+)\.", _SIMULATION)
+    of_defects = {name for cell in _found_in() for name in _NAME.findall(cell)}
+
+    assert sorted(_NAME.findall(cells[1])[0] for cells in _rows(_SIMULATION, "Does it find defects?")) == sorted(
+        REVERTS
+    )
+    assert REVERTS.keys() - of_defects == {*_NAME.findall(without)}
 
 
 @pytest.mark.proof

@@ -403,6 +403,226 @@ REVERTS: Final = {
             stack="jobs-behind",
         ),
         Revert(
+            name="substitutes-not-fenced",
+            defect="A recovery saw no substitute output: items of a map over it were not fenced",
+            edits=[
+                Edit(f"{_ASL}outputs.py", "    if step.going_on:\n        seen =", "    if False:\n        seen ="),
+                Edit(f"{_ASL}outputs.py", "    if step.going_on:\n        page =", "    if False:\n        page ="),
+            ],
+            stack="items-of-outputs",
+        ),
+        Revert(
+            name="substitutes-not-given",
+            defect="A compensation at a provider was given no output of a skipped step, or that of its late effect",
+            edits=[
+                Edit(f"{_RUNTIME}saga_log/outputs.py", "        if a.SUBSTITUTE in row:", "        if False:"),
+                Edit(
+                    f"{_RUNTIME}saga_log/outputs.py",
+                    'if a.ERROR in row and row[a.STATUS]["S"] != StepStatus.DONE:',
+                    "if False:",
+                ),
+            ],
+        ),
+        Revert(
+            name="items-by-reference",
+            defect="Steps behind a map were given references in place of its items' large outputs",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}payloads/claim_check.py",
+                    "self._payloads.whole(self.raw[step])",
+                    "self._payloads.read(self.raw[step])",
+                )
+            ],
+        ),
+        Revert(
+            name="early-to-the-first-saga",
+            defect="Of two sagas with one request table and one step's name, the first one got an early outcome",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/receipt.py",
+                    "return of_request[0] if len(of_request) == 1 else None",
+                    "return of_request[0] if of_request else None",
+                ),
+                Edit(
+                    f"{_RUNTIME}callbacks/registration.py",
+                    "elsewhere = _kept_elsewhere(waiting, row, now_ms) if",
+                    "elsewhere: list[Any] = [] if",
+                ),
+            ],
+            stack="waits-behind",
+        ),
+        Revert(
+            name="early-to-the-first-attempt",
+            defect="An early outcome was not delivered to a later attempt, if the first registration died",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/registration.py",
+                    "took that up.\n                    return _early(waiting, Registration.NEWER)",
+                    "took that up.\n                    return Registration.NEWER",
+                )
+            ],
+            stack="waits-behind",
+        ),
+        Revert(
+            name="decided-not-adopted",
+            defect="A success that was reported early, and contradicted before its dispatch, stayed an unknown job's",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/dispatch.py",
+                    "        adopt_unknown(waiting.job_id, waiting.keep_days)\n",
+                    "        pass\n",
+                )
+            ],
+            stack="waits-behind",
+        ),
+        Revert(
+            name="adopted-as-it-was",
+            defect="What contradicted an unknown job's outcome was lost if it arrived while that was adopted",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/writes.py",
+                    "    change = update(when(unknown, **values), sets, removes=removes)\n",
+                    '    change = update(when("#status = :found", found=values["found"]), sets, removes=removes)\n',
+                )
+            ],
+            stack="waits-behind",
+        ),
+        Revert(
+            name="adopted-one-by-one",
+            defect="A registration that died between two outcomes of an unknown job left the second one",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/receipt.py",
+                    "guard, refusal=refusal)\n",
+                    "guard)\n"
+                    "    again = Subject.read(job_id, job) if refusal is not None else None\n"
+                    "    if again is not None:\n"
+                    '        again.write(refusal, found.event_id, token_check(token_table(), "nothing", None))\n',
+                )
+            ],
+            stack="waits-behind",
+        ),
+        Revert(
+            name="characters-as-they-are",
+            defect="A character that SQS refuses, in a text of a client or provider, kept a saga from settling",
+            edits=[
+                Edit(
+                    "lambda_src/handlers/notifier.py",
+                    "MessageBody=accepted_text(message),",
+                    "MessageBody=message,",
+                ),
+                Edit(
+                    f"{_RUNTIME}callbacks/task_tokens.py",
+                    '{"errorMessage": accepted_text(outcome.detail)}',
+                    '{"errorMessage": outcome.detail}',
+                ),
+                Edit(
+                    f"{_RUNTIME}idempotency/record.py",
+                    r"""    request = request.replace("\ufffe", r"\ufffe").replace("\uffff", r"\uffff")""",
+                    "",
+                ),
+            ],
+        ),
+        Revert(
+            name="outputs-as-they-are",
+            defect="A character that SQS refuses, in an output or an item, kept a job from its dispatcher",
+            edits=[
+                Edit(
+                    f"{_ASL}callbacks.py",
+                    "    call = call | {CallField.OUTPUTS: expression(_sendable(bare(call[CallField.OUTPUTS])))}\n"
+                    "    if CallField.ITEM in call:",
+                    "    if False:",
+                )
+            ],
+        ),
+        Revert(
+            name="doubt-between-pivots",
+            defect="A step in doubt between two pivots, the first one applied, was fenced by `--not-applied`",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/resolver.py",
+                    "beyond_a_pivot=late_log(self.recoverer, record, self.log_table).needed,",
+                    "beyond_a_pivot=False,",
+                )
+            ],
+            stack="advised-between",
+        ),
+        Revert(
+            name="skipped-called-again",
+            defect="`inspect` proposed to call a step again that its saga had skipped, and `resolve` did so",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/resolution.py",
+                    "        return self.declared is not None and row.error in self.declared.skipped_by",
+                    "        return False",
+                ),
+                Edit(
+                    "constructs_lib/cli/saga/inspection.py",
+                    "    return declared is not None and error in declared.skipped_by",
+                    "    return False",
+                ),
+            ],
+            stack="advised-skipped",
+        ),
+        Revert(
+            name="late-effect-relied-on",
+            defect="`--compensation --not-applied` of a job that was skipped made its late effect one to rely on",
+            edits=[Edit(f"{_RUNTIME}recovery/resolution.py", " or row.instead is not None or bool(row.error)", "")],
+            stack="advised-job-skipped",
+        ),
+        Revert(
+            name="done-besides-by-hand",
+            defect="A provider's success was no conflict after an operator had done the refused job by hand",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}callbacks/decisions.py",
+                    "if outcome.ok and log is not None and _is_by_hand(log):",
+                    "if False:",
+                )
+            ],
+            stack="advised",
+        ),
+        Revert(
+            name="output-replaced",
+            defect="`--applied --output` was accepted for a job that its provider had reported as done meanwhile",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}recovery/resolution.py",
+                    "            if statement.output not in (None, row.output):",
+                    "            if False:",
+                ),
+                Edit(
+                    f"{_RUNTIME}recovery/resolution.py",
+                    "                )\n            return Change(to=StepStatus.DONE, written=True)\n",
+                    "                )\n"
+                    "            return Change(to=StepStatus.DONE, written=True, output=statement.output)\n",
+                ),
+            ],
+            stack="advised",
+        ),
+        Revert(
+            name="parked-on-its-way",
+            defect="An event whose first transaction was not answered was parked as refused by the second try",
+            edits=[
+                Edit(
+                    f"{_RUNTIME}webhooks/intake.py", "            if tries.unsure is not None:", "            if False:"
+                )
+            ],
+            stack="wallet",
+        ),
+        Revert(
+            name="refusal-after-its-time",
+            defect="A refusal that was stored, and not delivered before its wait was over, was ignored",
+            edits=[
+                Edit(
+                    f"{_ASL}tasks.py",
+                    "again=step.name if _is_end_of_wait(step, error) else None,",
+                    "again=None,",
+                )
+            ],
+            stack="remade",
+        ),
+        Revert(
             name="event-not-started",
             defect="The redelivery of an event whose start was lost was answered, and started nothing",
             edits=[

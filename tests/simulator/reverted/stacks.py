@@ -15,23 +15,29 @@ from unittest import mock
 
 from constructs_lib.testing.simulator import Deployment, Intent, Workload, World
 from constructs_lib.testing.simulator.outside.clients import Client
+from tests.simulator.drawn.advised import Advised, advised
 from tests.simulator.drawn.assembly import drawn_assembly
 from tests.simulator.drawn.releases import DrawnRelease, drawn_release, reconditioned, renamed
 from tests.simulator.drawn.sagas import (
     MUTATING,
     PROVIDERS,
+    SKIP,
     DrawnGroup,
     DrawnSaga,
     DrawnStep,
     drawn_inline,
     drawn_saga,
     needed_jobs,
+    needed_waits,
+    source_of,
     way_of,
+    with_each_step,
 )
 from tests.simulator.drawn.shrink import ALONE, Setting, asked
 from tests.simulator.drawn.workload import Drawn
 from tests.simulator.examples import EXAMPLES, assembly
 from tests.simulator.machines import Deleted, Replacement
+from tests.simulator.test_advice import SKIPPING, Skipped
 from tests.simulator.test_expired_keys import comes_back, with_short_replays
 from tests.simulator.test_inline import alongside
 from tests.simulator.test_releases import Renaming
@@ -39,8 +45,19 @@ from tests.simulator.test_releases import Renaming
 _DRAWN: Final = 8
 _AGAIN: Final = (1, 0, 1)
 """Versions that an operator deploys one after another."""
+_OF_THIS_PROCESS: Final = ExitStack()
+"""What is patched until the end of a process: it looks for one defect only."""
 _CHANGED: Final = 4
 """Sagas of a stack; with a later release, half as many: each is synthesized twice."""
+
+_BETWEEN: Final = DrawnSaga(
+    nodes=(
+        DrawnStep(name="S1", kind="atomic", pivot=True, when="$request.a"),
+        DrawnStep(name="S2", kind="keyed", undo=True, refusable=False),
+        DrawnStep(name="S3", kind="atomic", pivot=True, when="$not($request.a)"),
+    )
+)
+"""Between two conditional pivots a step at a provider, which cannot be asked about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +130,11 @@ def _jobs_behind(seed: int) -> Stack:
     return _with(lambda saga: any(needed_jobs(saga)), seed)
 
 
+def _waits_behind(seed: int) -> Stack:
+    """Sagas that cannot continue without what they wait for behind their pivots, in steps of one name."""
+    return _with(lambda saga: f"W{3 + seed % 3}" in needed_waits(saga), seed)
+
+
 def _between_pivots(seed: int) -> Stack:
     """Sagas that cannot continue without a job of a group between two pivots, which has a compensation."""
     return _with(_needs_jobs_between_pivots, seed)
@@ -148,6 +170,17 @@ def _undoes_behind_items(saga: DrawnSaga) -> bool:
         isinstance(node, DrawnStep) and node.undo and node.kind in PROVIDERS
         for node in saga.nodes[maps[0] + 1 if maps else len(saga.nodes) :]
     )
+
+
+def _items_of_outputs(seed: int) -> Stack:
+    """Sagas whose maps compensate items of what a provider's step returned, or of what it was skipped with."""
+    return _with(_undoes_items_of_outputs, seed)
+
+
+def _undoes_items_of_outputs(saga: DrawnSaga) -> bool:
+    providers = {step.name for step in saga.steps if step.kind in PROVIDERS}
+    maps = [node for node in saga.nodes if isinstance(node, DrawnGroup) and source_of(node) in providers]
+    return any(step.undo for group in maps for step in group.steps)
 
 
 def _inline(seed: int) -> Stack:
@@ -204,10 +237,32 @@ def _deployed_again(
     return made
 
 
+def _advised(wanted: Callable[[DrawnSaga], bool]) -> Callable[[int], Stack]:
+    """A saga about which operators do what ``inspect`` advises. It does not post, which they cannot do by hand."""
+
+    def made(seed: int) -> Stack:
+        found = next(filter(wanted, map(drawn_saga, itertools.count(1_000 * seed))))
+        return _followed(with_each_step(found, lambda step: replace(step, posts="")), Advised)
+
+    return made
+
+
+def _followed(saga: DrawnSaga, workload: Callable[..., Advised]) -> Stack:
+    _OF_THIS_PROCESS.enter_context(advised())
+    alone = Setting(workload=lambda smaller, _release, _versions: workload([smaller], only=[0]))
+    return Stack(
+        folders=[drawn_assembly([saga])], workload=lambda _: workload([saga], only=[0]), drawn=[saga], setting=alone
+    )
+
+
+def _skips_jobs(saga: DrawnSaga) -> bool:
+    """True if a job that can be compensated is skipped by a refusal."""
+    return any(step.kind == "job" and step.undo and step.route == SKIP for step in saga.steps)
+
+
 def _expired(seed: int) -> Stack:
     del seed
-    # Of this process, which looks for one defect only.
-    mock.patch.object(Client, "_insist", comes_back(Counter())).start()
+    _OF_THIS_PROCESS.enter_context(mock.patch.object(Client, "_insist", comes_back(Counter())))
     folder = with_short_replays(Path(tempfile.mkdtemp(prefix="cdk-sagas-expired-")))
     return Stack(folders=[folder], workload=lambda _: EXAMPLES["funds_transfer"].workload())
 
@@ -219,9 +274,15 @@ def _example(name: str) -> Callable[[int], Stack]:
 STACKS: Final[dict[str, Callable[[int], Stack]]] = {
     "drawn": _drawn,
     "items": _items,
+    "items-of-outputs": _items_of_outputs,
     "behind-items": _behind_items,
     "jobs-behind": _jobs_behind,
+    "waits-behind": _waits_behind,
     "between-pivots": _between_pivots,
+    "advised": _advised(lambda saga: any(needed_jobs(saga))),
+    "advised-job-skipped": _advised(_skips_jobs),
+    "advised-skipped": lambda _: _followed(SKIPPING, Skipped),
+    "advised-between": lambda _: _followed(_BETWEEN, Advised),
     "inline": _inline,
     "released": _released,
     "remade": _remade,
