@@ -143,6 +143,7 @@ class Disturbed(Simulation):
         fails: the errors of calls, by their number from 1, or by the name of a state, which then always fails.
         meddled: the number of a call, and attributes that the record has from then on.
         written: the number of a call, and the status that its step's row has from then on; the call fails.
+        by: the error that a refused row has then; empty: none.
         late: the number of a call, and the row that becomes ``APPLIED_LATE`` before it, if it exists.
         broken: a group's state whose branches all fail with an error that no state in them catches.
     """
@@ -150,6 +151,7 @@ class Disturbed(Simulation):
     fails: Mapping[int | str, str] = field(default_factory=dict)
     meddled: tuple[int, Mapping[str, str]] = (0, {})
     written: tuple[int, str] = (0, "")
+    by: str = ""
     late: tuple[int, str] = (0, "")
     broken: str | None = None
 
@@ -161,7 +163,9 @@ class Disturbed(Simulation):
             self._record.update({attribute: {"S": value} for attribute, value in self.meddled[1].items()})
         if self.calls == self.written[0]:
             status = self.written[1]
-            self._write(state, {"side": "before"}, status, **({} if status == "REFUSED" else {"output": {"S": "{}"}}))
+            refused = {"error": {"S": self.by}} if self.by else {}
+            more = refused if status == "REFUSED" else {"output": {"S": "{}"}}
+            self._write(state, {"side": "before"}, status, **more)
         if self.calls == self.late[0]:
             there = self._store.item("log", EXECUTION, self.late[1])
             if there is not None:
@@ -302,6 +306,7 @@ def _histories(saga: Saga) -> Iterator[Callable[..., Simulation]]:
         for late in range(call + 1, call + 12):
             yield from (history(late=(late, row), fails={call: "InsufficientFunds"}) for row in jobs)
         yield history(written=(call, "REFUSED"), fails={call: "WaitTimedOut"})
+        yield history(written=(call, "REFUSED"), by="Rejected", fails={call: "WaitTimedOut"})
     yield history(fails={"Settle completed": "DynamoDB.ConditionalCheckFailedException"})
     for call in range(1, calls + 4):
         yield from (history(fails={call: error}) for error in ERRORS)
