@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from random import Random
 from typing import Final
@@ -198,7 +198,7 @@ class DrawnProvider:
                 self._tell(mode, told, _ALWAYS)
                 return
             outcomes = (done, refused) if first_done else (refused, done)
-            self._contradict(mode, key, reference, *outcomes)
+            self._contradict(mode, key, reference, *outcomes, needed=needed)
             return
         is_refused = self._random.random() < _REFUSES and not needed
         self._jobs[key] = "refused" if is_refused else "done"
@@ -215,14 +215,20 @@ class DrawnProvider:
             told = {"job_id": self._name(key, reference), "event_id": self._event(key, number), "outcome": outcome}
             self._world.kernel.after(number * weather.long(), partial(self._tell, mode, told, again))
 
-    def _contradict(self, mode: str, key: str, reference: str, first: object, later: object) -> None:
+    def _contradict(self, mode: str, key: str, reference: str, first: object, later: object, *, needed: bool) -> None:
         """Report one outcome, and much later the other one: a job is refused, and done after all."""
         self._jobs[key] = "refused"
         self.unreported += 1
         event = self._event(key, 0)
         again = _ALWAYS if mode == "wait" else _TOLD_AGAIN
-        self._tell(mode, {"job_id": self._name(key, reference), "event_id": event, "outcome": first}, again)
-        self._do_after_all(mode, key, reference, event, later)
+        told = {"job_id": self._name(key, reference), "event_id": event, "outcome": first}
+        contradict = partial(self._do_after_all, mode, key, reference, event, later)
+        if needed and mode == "wait":
+            # In the other order the saga is refused, and an operator who has it wait again waits for ever.
+            self._tell(mode, told, again, then=contradict)
+            return
+        self._tell(mode, told, again)
+        contradict()
 
     def _do_after_all(self, mode: str, key: str, reference: str, event: str, outcome: object) -> None:
         """Do a job that was refused, and report that.
@@ -246,14 +252,25 @@ class DrawnProvider:
         number += _EVENTS * max(0, self._asked[key] - 1)
         return f"event-{number}" if self._random.random() < _SAME_EVENT else f"{key}-{number}"
 
-    def _tell(self, mode: str, event: object, times: int, *, counted: bool = False) -> None:
-        """Invoke the receiver; again, as long as it fails."""
+    def _tell(
+        self,
+        mode: str,
+        event: object,
+        times: int,
+        *,
+        counted: bool = False,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Invoke the receiver; again, as long as it fails; then do what follows on the receipt."""
         told = self._world.functions.invoke(self._world.output(f"{mode.title()}ReceiverName"), json.dumps(event))
 
         def look() -> None:
             if told.value().error is not None and times:
-                self._world.kernel.after(600 * SECOND, lambda: self._tell(mode, event, times - 1, counted=counted))
+                again = partial(self._tell, mode, event, times - 1, counted=counted, then=then)
+                self._world.kernel.after(600 * SECOND, again)
             elif counted:
                 self.unreported -= 1
+            elif then is not None:
+                then()
 
         told.then(look)
