@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from constructs_lib.testing import ProviderEffect
 from constructs_lib.testing.simulator import Event, Future, ProviderAnswer, ProviderRequest, World
@@ -23,6 +23,8 @@ _LONGEST_JOB: Final = 3_000
 _REFUSES: Final = 0.1
 _TOLD_AGAIN: Final = 4
 """So often a report is sent again that was not received."""
+_NO_ROOM: Final = "Invalid"
+"""Error of a receiver whose saga has no room for what is reported."""
 _ALWAYS: Final = 1_000
 """So often one is that no question finds out: a refusal, or what contradicts an earlier one."""
 _DONE_FIRST: Final = 0.5
@@ -255,18 +257,19 @@ class DrawnProvider:
     def _tell(
         self,
         mode: str,
-        event: object,
+        event: Mapping[str, Any],
         times: int,
         *,
         counted: bool = False,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Invoke the receiver; again, as long as it fails; then do what follows on the receipt."""
+        """Invoke the receiver; again, as long as it fails, with less if it was too much; then do what follows."""
         told = self._world.functions.invoke(self._world.output(f"{mode.title()}ReceiverName"), json.dumps(event))
 
         def look() -> None:
             if told.value().error is not None and times:
-                again = partial(self._tell, mode, event, times - 1, counted=counted, then=then)
+                said = _shorter(event) if told.value().error == _NO_ROOM else event
+                again = partial(self._tell, mode, said, times - 1, counted=counted, then=then)
                 self._world.kernel.after(600 * SECOND, again)
             elif counted:
                 self.unreported -= 1
@@ -274,3 +277,9 @@ class DrawnProvider:
                 then()
 
         told.then(look)
+
+
+def _shorter(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The report with the least output: its saga had no room for a text, or a large one."""
+    outcome = event["outcome"]
+    return {**event, "outcome": {**outcome, "output": {"of": outcome["output"]["of"]}}}
