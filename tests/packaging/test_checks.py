@@ -104,18 +104,19 @@ def test_jobs_that_compute_give_way_to_those_on_local_aws(tmp_path: Path, monkey
     assert (local.last_line(), computing.last_line()) == (f"niceness {own}", f"niceness {min(own + 10, 19)}")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps a process on a processor")
 def test_a_job_that_computes_has_a_processor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process can be kept on one: elsewhere it runs anywhere."""
     monkeypatch.setattr(run_checks, "LOGS", tmp_path)
-    everything = os.sched_getaffinity(0)
-    says = [sys.executable, "-c", "import os; print(*os.sched_getaffinity(0))"]
+    everything, anywhere = run_checks._processors(), "anywhere"
+    kept = f"print(*sorted(os.sched_getaffinity(0))) if hasattr(os, 'sched_getaffinity') else print({anywhere!r})"
+    says = [sys.executable, "-c", f"import os; {kept}"]
     computing = [Job(name=f"computing-{number}", command=says) for number in range(2 * len(everything) + 1)]
     others = [Job(name="local", command=says, local=True), Job(name="alone", command=says, alone=True)]
 
     assert run_all([*computing, *others]) == {}
 
-    assert {job.last_line() for job in computing} == {str(processor) for processor in everything}
-    assert [job.last_line().split() for job in others] == [[str(number) for number in everything]] * 2
+    assert {job.last_line() for job in computing} == ({str(processor) for processor in everything} or {anywhere})
+    assert [job.last_line() for job in others] == [" ".join(map(str, everything)) or anywhere] * 2
 
 
 def test_a_job_that_is_alone_begins_when_all_others_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
