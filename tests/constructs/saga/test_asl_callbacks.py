@@ -180,6 +180,17 @@ def test_a_refusal_that_arrives_before_the_skip_is_used(error: str) -> None:
         assert (body(done, "Settle failed")["error"], "Commit" in done.trace) == (error, False)
 
 
+def test_a_refused_wait_that_an_operator_recorded_as_done_is_not_asked_for_again() -> None:
+    saga = plan(wait("Review", refusals=(TIMED_OUT,), going_on={TIMED_OUT: ContinueWith()}), step("Commit", pivot=True))
+    there = {"Item": row("DONE", '{"ok": 1}')["Item"] | {"error": {"S": "Rejected"}}}
+    met = {f"Skip Review ({TIMED_OUT})": Failure("DynamoDB.ConditionalCheckFailedException")}
+    read = {f"Skip Review ({TIMED_OUT}) - read row": there}
+    done = run(definition_of(saga), answers({"Review": refusal(TIMED_OUT), **met, **read}))
+
+    assert done.trace.count("Review") == 1
+    assert body(done)["result"]["Review"] == {"ok": 1}
+
+
 def test_a_saga_that_is_fenced_while_it_waits_touches_nothing() -> None:
     done = forward(JOBS, Pay=Failure("SagaFenced"))
 
