@@ -105,7 +105,7 @@ def test_jobs_that_compute_give_way_to_those_on_local_aws(tmp_path: Path, monkey
 
 
 def test_a_job_that_computes_has_a_processor_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a process can be kept on one: elsewhere it runs anywhere."""
+    """On systems that cannot keep a process on a processor, it runs on any."""
     monkeypatch.setattr(run_checks, "LOGS", tmp_path)
     everything, anywhere = run_checks._processors(), "anywhere"
     kept = f"print(*sorted(os.sched_getaffinity(0))) if hasattr(os, 'sched_getaffinity') else print({anywhere!r})"
