@@ -108,7 +108,7 @@ class Secrets:
         now_ms = clock.now_ms()
         until, kept = self._kept.get(name, (0, []))
         if anew or now_ms >= until:
-            kept = self._read(name)
+            kept = _completed(self._read(name), before=kept)
             self._kept[name] = (now_ms + MAX_AGE_SECONDS * 1_000, kept)
         return kept
 
@@ -125,6 +125,19 @@ class Secrets:
             telemetry.event("secret_not_read", error=type(error).__name__, code=aws.error_code(error))
             raise SecretsUnavailable(f"the secret {name} could not be read") from None
         return versions
+
+
+def _completed(read: list[_Version], *, before: list[_Version]) -> list[_Version]:
+    """Versions as they were read, with the one that was current before as the previous one if what was read is older.
+
+    Secrets Manager is eventually consistent: of a rotation, the new current version can be seen before its other stage
+    has moved, and a request that was signed with the former key would be refused.
+    """
+    current, *previous = read
+    if not before or before[0].created_at >= current.created_at:
+        return read
+    former = before[0]
+    return read if previous and previous[0].created_at >= former.created_at else [current, former]
 
 
 def _key_in(text: str, wanted: SecretKeys) -> tuple[bytes, str]:

@@ -184,6 +184,42 @@ def test_a_forced_look_sees_the_rotation_at_once(reception: Reception) -> None:
     assert active(arn) == [TWO, ONE]
 
 
+@pytest.mark.parametrize("rotated_before", [False, True])
+def test_former_version_counts_though_its_stage_has_not_moved_yet(reception: Reception, rotated_before: bool) -> None:
+    """Secrets Manager is eventually consistent: the new version was read, and the stage before was not up to date."""
+    arn = reception.put_secret("hook", THREE)
+    if rotated_before:
+        reception.world.clock.ms += 1_000
+        reception.rotate(arn, ONE)
+    former = active(arn)[0]
+    reception.world.clock.ms += 1_000
+    reception.rotate(arn, TWO)
+
+    with reception.previous_stage_lags(arn):
+        assert active(arn, anew=True) == [TWO, former]
+    assert active(arn, anew=True) == [TWO, former]
+
+
+def test_former_version_does_not_count_once_another_one_replaced_it(reception: Reception) -> None:
+    arn = reception.put_secret("hook", ONE)
+    active(arn)
+    for text in (TWO, THREE):
+        reception.world.clock.ms += 1_000
+        reception.rotate(arn, text)
+
+    assert active(arn, anew=True) == [THREE, TWO]
+
+
+def test_rotation_that_is_taken_back_leaves_both_versions(reception: Reception) -> None:
+    arn = reception.put_secret("hook", ONE)
+    reception.world.clock.ms += 1_000
+    reception.rotate(arn, TWO)
+    active(arn)
+    reception.restore(arn, ONE)
+
+    assert active(arn, anew=True) == [ONE, TWO]
+
+
 def test_forced_looks_are_rare(reception: Reception) -> None:
     def look() -> bool:
         return secrets().may_look_anew()

@@ -6,6 +6,8 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -72,10 +74,32 @@ class Reception:
         """Give it a new version; the one before stays, as the previous one."""
         self._made_now(_secrets_manager().put_secret_value(SecretId=arn, SecretString=value))
 
+    def restore(self, arn: str, value: str) -> None:
+        """Make the version before the current one again."""
+        stages = {stage: name for name, version in _versions(arn).items() for stage in version["version_stages"]}
+        assert _versions(arn)[stages["AWSPREVIOUS"]]["secret_string"] == value
+        _secrets_manager().update_secret_version_stage(
+            SecretId=arn,
+            VersionStage="AWSCURRENT",
+            MoveToVersionId=stages["AWSPREVIOUS"],
+            RemoveFromVersionId=stages["AWSCURRENT"],
+        )
+
+    @contextmanager
+    def previous_stage_lags(self, arn: str) -> Iterator[None]:
+        """Read the previous version as it was before the last rotation: an older one, or none."""
+        versions = _versions(arn)
+        known = sorted(versions.values(), key=lambda version: int(version["createdate"]))
+        before = {id(version): list(version["version_stages"]) for version in known}
+        for index, version in enumerate(known[:-1]):
+            version["version_stages"] = ["AWSPREVIOUS"] if index == len(known) - 3 else []
+        yield
+        for version in known:
+            version["version_stages"] = before[id(version)]
+
     def _made_now(self, made: Any) -> str:
         """Date a version by the one clock; the fake has a clock of its own."""
-        region = get_backend("secretsmanager")[DEFAULT_ACCOUNT_ID]["eu-central-1"]
-        version = region.secrets[made["ARN"]].versions[made["VersionId"]]
+        version = _versions(made["ARN"])[made["VersionId"]]
         version["createdate"] = self.world.clock.ms // 1_000
         return str(made["ARN"])
 
@@ -177,6 +201,12 @@ def http_event(body: bytes | str, headers: dict[str, str], *, base64_encoded: bo
 def _text(body: bytes | str, *, base64_encoded: bool) -> str:
     raw = body.encode() if isinstance(body, str) else body
     return base64.b64encode(raw).decode() if base64_encoded else raw.decode()
+
+
+def _versions(arn: str) -> dict[str, Any]:
+    """What the fake has of a secret."""
+    versions: dict[str, Any] = get_backend("secretsmanager")[DEFAULT_ACCOUNT_ID]["eu-central-1"].secrets[arn].versions
+    return versions
 
 
 def _secrets_manager() -> Any:
