@@ -60,8 +60,8 @@ from constructs_lib.saga.validation.budget import (
 from constructs_lib.saga.validation.checks import (
     leaves_of,
 )
-from constructs_lib.saga.validation.inline import unreconciled
-from constructs_lib.saga.validation.retention import recovery_findings
+from constructs_lib.saga.validation.inline import begun_unreconciled
+from constructs_lib.saga.validation.retention import recovery_findings, unreconciled
 from constructs_lib.shared.accepted import AnyKey
 from constructs_lib.shared.at_synth import WhenAllIsKnown, warn_of_size
 from constructs_lib.shared.manifest import Manifest
@@ -381,8 +381,9 @@ class SagaStateMachine(Construct):
     def _report_recoveries(self) -> None:
         """Add findings that depend on the saga's reconciler, which may be declared later."""
         self._report(list(recovery_findings(self.description, looked_at_every=self._looked_at_every)))
-        if self._looked_at_every is None and self.run is not Run.STANDARD:
-            self._report([unreconciled(intake, self.run) for intake in self._intakes])
+        if self._looked_at_every is None:
+            inline = self._intakes if self.run is not Run.STANDARD else []
+            self._report([begun_unreconciled(intake, self.run) for intake in inline] or [unreconciled()])
 
     def begin_by_requests(self, arns: Callable[[], Sequence[str]], *, money: MoneyField | None) -> None:
         """Register an operation whose requests begin this saga.

@@ -24,6 +24,22 @@ _WRITES: Final = (
 """First words of actions that write, send, or run something; ``lookupEvents`` and the like have others."""
 _CUSTOM_TYPES: Final = ("Map", "Parallel", "Pass", "Task", "Wait")
 _OURS: Final = ("Catch", "End", "Next")
+_PATHS: Final = {
+    "InputPath",
+    "ItemsPath",
+    "MaxConcurrencyPath",
+    "OutputPath",
+    "Parameters",
+    "ResultPath",
+    "ResultSelector",
+    "SecondsPath",
+    "TimeoutSecondsPath",
+    "TimestampPath",
+    "HeartbeatSecondsPath",
+    "ToleratedFailureCountPath",
+    "ToleratedFailurePercentagePath",
+}
+"""Fields of JSONPath, which a state in JSONata must not have (states-language.net/spec.html)."""
 _UNKNOWN_SECONDS: Final = 60
 """Budgeted seconds of a state without a declared duration."""
 
@@ -129,6 +145,10 @@ def custom_state(
     except TypeError as error:
         raise ValueError(f"state of step {step} must be plain JSON: {error}") from None
     for name, inner in _with_nested("state", state):
+        if paths := sorted(_PATHS & inner.keys()):
+            raise ValueError(
+                f"{name} of step {step} must be in JSONata, got {paths} of JSONPath; use Arguments, Output and Assign"
+            )
         _check_waiting(f"{name} of step {step}", inner)
     seconds = state.get("Seconds" if kind == "Wait" else "TimeoutSeconds")
     known = seconds if isinstance(seconds, int) else _UNKNOWN_SECONDS

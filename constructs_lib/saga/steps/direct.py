@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from saga_runtime.protocol import MAX_TRANSACT_ITEMS
-
 if TYPE_CHECKING:
     from aws_cdk import aws_events as events
     from aws_cdk import aws_iam as iam
 
-_WRITES: Final = {
-    "ConditionCheck": {"Key", "ConditionExpression"},
-    "Delete": {"Key"},
-    "Put": {"Item"},
-    "Update": {"Key", "UpdateExpression"},
-}
-"""Members that each has to have (docs.aws.amazon.com/amazondynamodb, "TransactWriteItem")."""
 CALL_SECONDS: Final = 30
 """Timeout of one call, unless its step declares another one."""
 
@@ -66,44 +57,16 @@ class DirectTransaction:
     """Writes to one table, committed together with the saga log row.
 
     Attributes:
-        step: the step's name.
         table_name: the table's name.
         writes: entries of ``TransactItems``, without ``TableName``.
         compensate: likewise, what undoes them.
         output: JSONata expression of the step's output.
     """
 
-    step: str
     table_name: str
     writes: tuple[Mapping[str, Any], ...]
     compensate: tuple[Mapping[str, Any], ...] = ()
     output: str = "{}"
-
-    def __post_init__(self) -> None:
-        if not self.writes:
-            raise ValueError(f"step {self.step} must write something, got no writes; name at least one")
-        for name, entries in (("writes", self.writes), ("compensate", self.compensate)):
-            if len(entries) > MAX_TRANSACT_ITEMS - 1:
-                raise ValueError(
-                    f"{name} of step {self.step} may have {MAX_TRANSACT_ITEMS - 1} entries in addition to the log row, "
-                    f"got {len(entries)}; split the step"
-                )
-            for index, entry in enumerate(entries):
-                self._require_write(f"{name}[{index}]", entry)
-
-    def _require_write(self, name: str, entry: Mapping[str, Any]) -> None:
-        of = f"of step {self.step}"
-        if len(entry) != 1 or not _WRITES.keys() >= entry.keys():
-            known = list(_WRITES)
-            raise ValueError(f"{name} {of} must have one of {known}, got {sorted(entry)}; write one action per entry")
-        ((action, fields),) = entry.items()
-        name = f"{name}[{action!r}] {of}"
-        if not isinstance(fields, Mapping):
-            raise ValueError(f"{name} must be a dict, got {fields!r}; pass a dict")
-        if "TableName" in fields:
-            raise ValueError(f"{name} must not name a table, got {fields['TableName']!r}; remove TableName")
-        if missing := sorted(_WRITES[action] - fields.keys()):
-            raise ValueError(f"{name} must have {missing}, got {sorted(fields)}; add them")
 
     def entries(self, *, undo: bool) -> list[dict[str, Any]]:
         """The transaction's entries, with the table's name."""

@@ -26,6 +26,7 @@ from constructs_lib.saga.steps.jsonata import bare
 from constructs_lib.saga.steps.provider import Provider
 from constructs_lib.saga.steps.routes import NOTIFIER, ContinueWith, Route, check_fifo
 from constructs_lib.saga.steps.wait import CallbackVia, wait_of
+from constructs_lib.saga.steps.writes import require_writes
 from constructs_lib.shared.accepted import AnyFunction
 from constructs_lib.shared.arguments import require_match, require_seconds, require_unique, require_whole_seconds
 from constructs_lib.shared.types import checked
@@ -480,12 +481,15 @@ class Step(StepContents):
         Raises:
             ValueError: for a wrong argument, naming it, its value and the remedy.
         """
+        if not writes:
+            raise ValueError(f"step {name} must write something, got no writes; name at least one")
+        require_writes(name, "writes", writes)
+        require_writes(name, "compensate", compensate)
         return Step(
             name=name,
             kind="dynamodb",
             table=table,
             transaction=DirectTransaction(
-                step=name,
                 table_name=table.table_name,
                 writes=tuple(writes),
                 compensate=tuple(compensate),
@@ -517,8 +521,7 @@ class Step(StepContents):
 
         Guaranteed: made at least once, and repeated by retries and recoveries. It leaves no row, since no row could be
         written together with it: so it either reads, or is idempotent and follows the pivot. Use a ``Step.external``
-            for
-        a call that needs a compensation, because its function can query the outcome.
+        for a call that needs a compensation, because its function can query the outcome.
 
         Args:
             name: PascalCase, at most 40 characters.

@@ -66,7 +66,7 @@ def _check_group(node: StepGroup, run: Run) -> None:
             raise _refused(node.name, run, what, "take them from the request")
 
 
-def unreconciled(intake: str, run: Run) -> Finding:
+def begun_unreconciled(intake: str, run: Run) -> Finding:
     """The error of a saga without a reconciler that events begin inline, or began so: they come once after a 2xx."""
     return Finding(
         id="cdk-sagas-inline-unreconciled",

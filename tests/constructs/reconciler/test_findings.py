@@ -9,7 +9,7 @@ import pytest
 from aws_cdk import Acknowledgment, Duration, Stack, Validations
 from aws_cdk.assertions import Annotations, Match
 
-from constructs_lib import IdempotencyTable, SagaStateMachine, Step
+from constructs_lib import IdempotencyTable, SagaStateMachine, Step, TimeoutReconciler
 from constructs_lib.saga.validation.definition_file import WRITE_VARIABLE
 from tests.constructs.support.sagas import plain_function
 
@@ -17,8 +17,8 @@ REASON = "interrupted sagas are recovered"
 
 
 def saga(stack: Stack, *, seconds: int, definition_file: Path | None = None, name: str = "Move") -> SagaStateMachine:
-    """A saga of one step."""
-    return SagaStateMachine(
+    """A saga of one step, with a reconciler."""
+    made = SagaStateMachine(
         stack,
         "Saga",
         requests=IdempotencyTable(stack, "Requests"),
@@ -26,6 +26,8 @@ def saga(stack: Stack, *, seconds: int, definition_file: Path | None = None, nam
         timeout=Duration.seconds(seconds),
         definition_file=definition_file,
     )
+    TimeoutReconciler(stack, "Reconciler", sagas=[made])
+    return made
 
 
 def warnings(stack: Stack) -> list[str]:
@@ -66,12 +68,13 @@ def test_an_acknowledgement_of_another_finding_changes_nothing(stack: Stack) -> 
 
 
 def test_without_a_timeout_of_your_own_there_is_nothing_to_acknowledge(stack: Stack) -> None:
-    SagaStateMachine(
+    made = SagaStateMachine(
         stack,
         "Saga",
         requests=IdempotencyTable(stack, "Requests"),
         steps=[Step.atomic("Move", fn=plain_function(stack, "Function"))],
     )
+    TimeoutReconciler(stack, "Reconciler", sagas=[made])
 
     assert warnings(stack) == []
 

@@ -441,6 +441,19 @@ def test_needs_a_saga_and_each_once(stack: Stack) -> None:
         TimeoutReconciler(stack, "Twice", sagas=[saga, saga])
 
 
+@pytest.mark.parametrize("reconciled", [False, True])
+def test_saga_without_a_reconciler_is_a_warning(stack: Stack, reconciled: bool) -> None:
+    saga = plain(stack)
+    if reconciled:
+        TimeoutReconciler(stack, "Reconciler", sagas=[saga])
+
+    found = Annotations.from_stack(stack).find_warning(
+        f"/{saga.node.path}", Match.string_like_regexp("the saga must be one of a TimeoutReconciler's, got none")
+    )
+
+    assert bool(found) is not reconciled
+
+
 def test_a_saga_has_one_reconciler(stack: Stack) -> None:
     saga = plain(stack)
     TimeoutReconciler(stack, "First", sagas=[saga])

@@ -54,7 +54,7 @@ def _external(name: str, **options: Any) -> CompiledStep:
 
 def _writes(name: str, *, undo: bool = False, **options: Any) -> CompiledStep:
     entries = ({"Delete": {"Key": {"id": {"S": "x"}}}},)
-    transaction = DirectTransaction(step=name, table_name="items", writes=entries, compensate=entries if undo else ())
+    transaction = DirectTransaction(table_name="items", writes=entries, compensate=entries if undo else ())
     return step(name, function_arn="", function=None, transaction=transaction, **options)
 
 

@@ -45,7 +45,6 @@ def writes(name: str, *, undo: bool = True, **options: Any) -> CompiledStep:
     put = {"Put": {"Item": {"id": {"S": "{% $step_key %}"}}}}
     delete = {"Delete": {"Key": {"id": {"S": "{% $output.key & $step_key %}"}}}}
     transaction = DirectTransaction(
-        step=name,
         table_name="items",
         writes=(put,),
         compensate=(delete,) if undo else (),

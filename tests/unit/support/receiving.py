@@ -204,7 +204,7 @@ def _text(body: bytes | str, *, base64_encoded: bool) -> str:
 
 
 def _versions(arn: str) -> dict[str, Any]:
-    """What the fake has of a secret."""
+    """Versions of a secret in the fake."""
     versions: dict[str, Any] = get_backend("secretsmanager")[DEFAULT_ACCOUNT_ID]["eu-central-1"].secrets[arn].versions
     return versions
 
